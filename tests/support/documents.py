@@ -1,0 +1,45 @@
+"""Run the examples in our Markdown pages: each block that begins with ```python run is a test.
+
+The blocks of a page share their names, in order, and run in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_BLOCK = re.compile(r"^```python run\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.suffix == ".md":
+        return Page.from_parent(parent, path=file_path)
+    return None
+
+
+class Page(pytest.File):
+    def collect(self) -> Iterator[pytest.Item]:
+        text = self.path.read_text()
+        names: dict[str, Any] = {"__name__": self.path.stem}
+        for block in _BLOCK.finditer(text):
+            line = text.count("\n", 0, block.start(1)) + 1
+            yield Example.from_parent(self, name=f"line {line}", line=line, source=block[1], names=names)
+
+
+class Example(pytest.Item):
+    def __init__(self, *, line: int, source: str, names: dict[str, Any], **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.line, self.source, self.names = line, source, names
+
+    def runtest(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.config._tmp_path_factory.mktemp("example"))  # type: ignore[attr-defined]
+            code = compile("\n" * (self.line - 1) + self.source, str(self.path), "exec", dont_inherit=True)
+            exec(code, self.names)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, self.line - 1, self.name

@@ -1,0 +1,58 @@
+"""Wait for a condition, bounded: the only way in which our tests wait for something that happens elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+T = TypeVar("T")
+Message = str | Callable[[], str]
+
+
+def eventually(condition: Callable[[], T], timeout: float = 10, every: float = 0.02, message: Message = "") -> T:
+    """The first true value of `condition()`, asked every `every` seconds for at most `timeout` seconds.
+
+    An AssertionError of the condition means 'not yet', and is shown when the time is over.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        reason: AssertionError | None = None
+        try:
+            if value := condition():
+                return value
+        except AssertionError as error:
+            reason = error
+        if time.monotonic() >= deadline:
+            raise _failure(condition, timeout, message) from reason
+        time.sleep(every)
+
+
+async def eventually_async(
+    condition: Callable[[], T | Awaitable[T]],
+    timeout: float = 10,  # noqa: ASYNC109 - the words of the sync one
+    every: float = 0.02,
+    message: Message = "",
+) -> T:
+    """As `eventually`, for plain and coroutine functions; the event loop runs on between two looks."""
+    deadline = time.monotonic() + timeout
+    while True:
+        reason: AssertionError | None = None
+        try:
+            answer = condition()
+            value = cast("T", await answer if inspect.isawaitable(answer) else answer)
+            if value:
+                return value
+        except AssertionError as error:
+            reason = error
+        if time.monotonic() >= deadline:
+            raise _failure(condition, timeout, message) from reason
+        await asyncio.sleep(every)
+
+
+def _failure(condition: Callable[[], object], timeout: float, message: Message) -> AssertionError:
+    words = message() if callable(message) else message
+    name = getattr(condition, "__qualname__", repr(condition))
+    return AssertionError(f"{words or name}: not true within {timeout:g} s")

@@ -1,0 +1,320 @@
+"""Real database servers in a private folder, for tests: start, stop, kill, freeze.
+
+Each listens on a unix socket in its folder and on a free TCP port of 127.0.0.1, and dies with the process that
+started it (PR_SET_PDEATHSIG). Nothing is configured from the machine's own files.
+
+Servers are fast rather than safe by default: they do not wait for the disk. A killed server still loses nothing
+(the operating system has the pages), a machine without power would. `durable=True` waits for the disk at each commit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import getpass
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+import psutil
+
+START_TIMEOUT = 60.0
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class ServerUnavailableError(Exception):
+    """The server's programs are not installed on this machine."""
+
+
+class Server(ABC):
+    """One database server; `start` it, make databases with its `url`, `stop` it."""
+
+    kind: ClassVar[str]
+    death_signal: ClassVar[signal.Signals]
+
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+        self.folder = folder
+        self.durable = durable
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "server.log"
+
+    @abstractmethod
+    def url(self, database: str) -> str:
+        """SQLAlchemy's address of a database on this server, with its driver."""
+
+    def start(self) -> None:
+        """Create the data folder at the first start, run the server, return when it accepts connections."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.data.exists():
+            self.create_data()
+        self.port = self.port or _free_port()
+        self.process = self.spawn(self.command())
+        self._wait_until_it_listens()
+
+    def stop(self, timeout: float = 20) -> None:
+        """End the server without a farewell to its clients; its data stay."""
+        self._end(self.death_signal, timeout)
+
+    def kill(self) -> None:
+        """End the server with SIGKILL, as a crash does; `start` recovers it on the same port."""
+        self._end(signal.SIGKILL, 20)
+
+    def freeze(self) -> None:
+        """Stop the server's processes (SIGSTOP): connections stay open and nothing answers, until `thaw`."""
+        for process in self._family():
+            process.suspend()
+
+    def thaw(self) -> None:
+        for process in self._family():
+            process.resume()
+
+    @abstractmethod
+    def create_data(self) -> None: ...
+
+    @abstractmethod
+    def command(self) -> list[str]: ...
+
+    def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=_clean_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_dies_with_its_parent(self.death_signal),  # noqa: PLW1509 - prctl alone
+                user=self.system_user(),
+            )
+
+    def run(self, command: list[str]) -> None:
+        """Run a program of the server to its end, as the server's user."""
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=_clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            user=self.system_user(),
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{command[0]} failed with status {done.returncode}:\n{done.stdout.decode()}")
+
+    def system_user(self) -> str | None:
+        """The user that the server runs as; None is the present one."""
+        return None
+
+    def _wait_until_it_listens(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self.accepts_connections():
+            if self._running().poll() is not None:
+                raise RuntimeError(f"{self.kind} did not start:\n{self._last_words()}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.kind} did not start within {START_TIMEOUT:g} s:\n{self._last_words()}")
+            time.sleep(0.02)
+
+    @abstractmethod
+    def accepts_connections(self) -> bool: ...
+
+    def _end(self, number: signal.Signals, timeout: float) -> None:
+        if self.process is None:
+            return
+        self.thaw()  # a frozen server hears nothing but SIGKILL
+        self.process.send_signal(number)
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def _family(self) -> list[psutil.Process]:
+        leader = psutil.Process(self._running().pid)
+        return [leader, *leader.children(recursive=True)]
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self.process is None:
+            raise RuntimeError(f"{self.kind} was not started")
+        return self.process
+
+    def _last_words(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+
+
+class MariaDB(Server):
+    """mariadbd with small buffers; the user is `root` without a password."""
+
+    kind = "mariadb"
+    death_signal = signal.SIGKILL
+
+    def url(self, database: str) -> str:
+        return f"mysql+pymysql://root@127.0.0.1:{self.port}/{database}?charset=utf8mb4"
+
+    def create_data(self) -> None:
+        self.run(
+            [
+                find_program("mariadb-install-db"),
+                "--no-defaults",
+                f"--datadir={self.data}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                f"--user={getpass.getuser()}",
+            ],
+        )
+
+    def command(self) -> list[str]:
+        return [
+            find_program("mariadbd"),
+            "--no-defaults",
+            f"--user={getpass.getuser()}",
+            f"--datadir={self.data}",
+            f"--socket={self.folder / 's'}",
+            f"--pid-file={self.folder / 'pid'}",
+            "--bind-address=127.0.0.1",
+            f"--port={self.port}",
+            "--skip-name-resolve",
+            "--skip-log-bin",
+            "--max-connections=400",
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-log-file-size=32M",
+            "--key-buffer-size=1M",
+            "--aria-pagecache-buffer-size=1M",
+            "--performance-schema=OFF",
+            # 2: to the operating system at each commit, to the disk once a second
+            f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",
+            *([] if self.durable else ["--innodb-doublewrite=0", "--innodb-flush-method=nosync"]),
+        ]
+
+    def accepts_connections(self) -> bool:
+        import pymysql  # noqa: PLC0415 - only where a server is wanted
+
+        try:
+            pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=2).close()
+        except pymysql.err.MySQLError:
+            return False
+        return True
+
+
+class PostgreSQL(Server):
+    """postgres with trust authentication; the user is `peerd`. As root it runs as `postgres` or `nobody`: it refuses."""
+
+    kind = "postgresql"
+    death_signal = signal.SIGQUIT  # its 'immediate' shutdown: all backends leave, the shared memory is removed
+
+    def url(self, database: str) -> str:
+        return f"postgresql+psycopg://peerd@127.0.0.1:{self.port}/{database}"
+
+    def system_user(self) -> str | None:
+        if os.geteuid() != 0:
+            return None
+        return "postgres" if _user_exists("postgres") else "nobody"
+
+    def create_data(self) -> None:
+        if (user := self.system_user()) is not None:
+            shutil.chown(self.folder, user)
+        self.run(
+            [
+                find_program("initdb"),
+                f"--pgdata={self.data}",
+                "--username=peerd",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C.UTF-8",
+                "--no-instructions",
+                "--no-sync",
+            ],
+        )
+
+    def command(self) -> list[str]:
+        switch = "on" if self.durable else "off"
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(self.folder),
+            "max_connections": "400",
+            "shared_buffers": "64MB",
+            "fsync": switch,
+            "full_page_writes": switch,
+            "max_wal_size": "256MB",
+            "wal_level": "minimal",
+            "max_wal_senders": "0",
+            "jit": "off",
+            "logging_collector": "off",
+        }
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        return [find_program("postgres"), "-D", str(self.data), f"--port={self.port}", *options]
+
+    def accepts_connections(self) -> bool:
+        import psycopg  # noqa: PLC0415 - only where a server is wanted
+
+        with suppress(psycopg.OperationalError):
+            psycopg.connect(
+                host="127.0.0.1", port=self.port, user="peerd", dbname="postgres", connect_timeout=2
+            ).close()
+            return True
+        return False
+
+
+SERVERS: dict[str, type[Server]] = {"mariadb": MariaDB, "postgresql": PostgreSQL}
+
+
+def find_program(name: str) -> str:
+    """The program's path, looked for where Debian puts servers too; raises ServerUnavailableError."""
+    folders = [*os.get_exec_path(), "/usr/sbin", "/usr/local/sbin"]
+    folders += [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)]
+    found = shutil.which(name, path=os.pathsep.join(folders))
+    if found is None:
+        raise ServerUnavailableError(f"{name} is not installed (as root, `make test` installs it where apt is present)")
+    return found
+
+
+def _version(path: Path) -> int:
+    return int(path.parent.name) if path.parent.name.isdigit() else 0
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _user_exists(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _clean_environment() -> dict[str, str]:
+    """No PG* or MYSQL_* of the caller's shell, and UTC: a session's zone is what the test sets."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "TZ": "UTC"}
+
+
+def _dies_with_its_parent(number: signal.Signals) -> Callable[[], None]:
+    parent = os.getpid()
+
+    def set_death_signal() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+        if os.getppid() != parent:  # it died between fork and prctl
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return set_death_signal

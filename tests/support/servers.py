@@ -1,0 +1,119 @@
+"""Fixtures: fresh, empty databases on SQLite, MariaDB and PostgreSQL, in milliseconds.
+
+`database`          the test runs once on each of the three; `-k mariadb` selects
+`server_database`   the test runs once on each of the two servers
+`database_factory`  make as many as a test needs: `database_factory("postgresql")`
+`private_server`    a server of the test's own, to kill, freeze and start again: `private_server("mariadb")`
+
+All databases are given as SQLAlchemy addresses (str) with their drivers. A server that is not installed skips the
+test, with the reason; the summary counts that.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+import psycopg
+import pymysql
+import pytest
+
+from tests.support import run
+from tests.support.server import SERVERS, Server, ServerUnavailableError
+from tests.support.summary import note_database, note_missing_server
+
+T = TypeVar("T")
+DATABASES = ("sqlite", "mariadb", "postgresql")
+_numbers = count(1)
+
+DatabaseFactory = Callable[[str], str]
+ServerFactory = Callable[..., Server]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        opened = run.Run()
+        config.add_cleanup(opened.close)
+
+
+@pytest.fixture
+def database_factory(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    worker_id: str,
+) -> Iterator[DatabaseFactory]:
+    with ExitStack() as afterwards:
+
+        def create(kind: str) -> str:
+            if kind == "sqlite":
+                note_database(request.node, kind)
+                return f"sqlite:///{tmp_path / f'peerd{next(_numbers)}.sqlite'}"
+            server = _installed(kind, request.node, lambda: run.server(kind))
+            name = f"test_{worker_id}_{next(_numbers)}"
+            _execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[kind]}")
+            afterwards.callback(_execute, server, f"DROP DATABASE {name} {_DROP_OPTIONS[kind]}")
+            return server.url(name)
+
+        yield create
+
+
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, database_factory: DatabaseFactory) -> str:
+    return database_factory(request.param)
+
+
+@pytest.fixture(params=tuple(SERVERS))
+def server_database(request: pytest.FixtureRequest, database_factory: DatabaseFactory) -> str:
+    return database_factory(request.param)
+
+
+@pytest.fixture
+def private_server(request: pytest.FixtureRequest) -> Iterator[ServerFactory]:
+    with ExitStack() as afterwards:
+
+        def start(kind: str, *, durable: bool = False) -> Server:
+            folder = Path(tempfile.mkdtemp(prefix="peerd-"))
+            afterwards.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder.chmod(0o755)
+            server = SERVERS[kind](folder / kind, durable=durable)
+            afterwards.callback(server.stop)
+            _installed(kind, request.node, server.start)
+            create_database(server, "peerd")
+            return server
+
+        yield start
+
+
+def create_database(server: Server, name: str) -> str:
+    """An empty database of this name on the server; its address."""
+    _execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[server.kind]}")
+    return server.url(name)
+
+
+def _installed(kind: str, item: pytest.Item, ask: Callable[[], T]) -> T:
+    try:
+        answer = ask()
+    except ServerUnavailableError as error:
+        note_missing_server(item, kind)
+        pytest.skip(f"NOT TESTED on {kind}: {error}")
+    note_database(item, kind)
+    return answer
+
+
+def _execute(server: Server, statement: str) -> None:
+    if server.kind == "mariadb":
+        with closing(pymysql.connect(host="127.0.0.1", port=server.port, user="root")) as connection:
+            connection.cursor().execute(statement)
+    else:
+        address = f"postgresql://peerd@127.0.0.1:{server.port}/postgres"
+        with closing(psycopg.connect(address, autocommit=True)) as connection:
+            connection.execute(statement.encode())
+
+
+_CREATE_OPTIONS = {"mariadb": "CHARACTER SET utf8mb4", "postgresql": "TEMPLATE template0"}
+_DROP_OPTIONS = {"mariadb": "", "postgresql": "WITH (FORCE)"}

@@ -1,0 +1,108 @@
+"""The tests' own ground: databases are real, fresh and gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from tests.support.eventually import eventually
+from tests.support.servers import DatabaseFactory, ServerFactory
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_database_is_empty_and_can_be_written(database: str) -> None:
+    engine = sa.create_engine(database)
+    with engine.begin() as connection:
+        assert sa.inspect(connection).get_table_names() == []
+        connection.execute(sa.text("CREATE TABLE kept (id INTEGER PRIMARY KEY)"))
+        connection.execute(sa.text("INSERT INTO kept VALUES (1)"))
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT count(*) FROM kept")).scalar_one() == 1
+    engine.dispose()
+
+
+def test_two_databases_of_one_test_are_two(database: str, database_factory: DatabaseFactory) -> None:
+    kind = {"sqlite": "sqlite", "mysql+pymysql": "mariadb", "postgresql+psycopg": "postgresql"}
+    assert database_factory(kind[database.partition(":")[0]]) != database
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+def test_a_killed_server_comes_back_with_what_was_committed(kind: str, private_server: ServerFactory) -> None:
+    server = private_server(kind)
+    engine = sa.create_engine(server.url("peerd"), poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE kept (id INTEGER PRIMARY KEY)"))
+        connection.execute(sa.text("INSERT INTO kept VALUES (1)"))
+    server.kill()
+    with pytest.raises(sa.exc.OperationalError):
+        engine.connect()
+    server.start()
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT count(*) FROM kept")).scalar_one() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill", "ctrl-c"])
+def test_a_test_run_that_is_cut_off_leaves_no_server_behind(
+    number: signal.Signals,
+    tmp_path: Path,
+    database_factory: DatabaseFactory,
+) -> None:
+    """An inner pytest -n 2 is ended while both of its servers run: they end, and their folder goes."""
+    for kind in ("mariadb", "postgresql"):
+        database_factory(kind)  # skips this test where there is none
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.support.servers"]\n')
+    (tmp_path / "test_it.py").write_text(
+        textwrap.dedent(
+            f"""
+            import os, signal, pathlib, pytest
+            @pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+            def test_it(kind, database_factory):
+                database_factory(kind)
+                pathlib.Path({str(tmp_path)!r}, kind).write_text(os.environ["PEERD_TEST_RUN_FOLDER"])
+                signal.pause()
+            """,
+        ),
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PEERD"))}
+    command = [sys.executable, "-m", "pytest", "-n2", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
+    inner = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    marks = [tmp_path / "mariadb", tmp_path / "postgresql"]
+    try:
+        eventually(lambda: inner.poll() is not None or all(mark.exists() for mark in marks), timeout=60)
+        assert inner.poll() is None
+        folder = Path(eventually(marks[0].read_text))
+        workers = psutil.Process(inner.pid).children()
+        assert processes_of(folder)
+    except BaseException:
+        inner.kill()
+        raise
+    finally:
+        inner.send_signal(number)
+        inner.wait(30)
+    for worker in workers:
+        with suppress(psutil.NoSuchProcess):
+            worker.kill()  # it waits in signal.pause, and would notice only afterwards
+    eventually(lambda: not processes_of(folder) and not folder.exists(), timeout=20)
+
+
+def processes_of(folder: Path) -> list[list[str]]:
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    return [line for line in lines if any(str(folder) in word for word in line)]
