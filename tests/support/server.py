@@ -216,7 +216,7 @@ class MariaDB(Server):
 
 
 class PostgreSQL(Server):
-    """postgres with trust authentication; the user is `peerd`. As root it runs as `postgres` or `nobody`: it refuses."""
+    """postgres with trust authentication; the user is `peerd`. It refuses root, so it runs as another user then."""
 
     kind = "postgresql"
     death_signal = signal.SIGQUIT  # its 'immediate' shutdown: all backends leave, the shared memory is removed
