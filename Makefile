@@ -1,0 +1,55 @@
+# What a newcomer, a developer and CI call. `make help` lists it.
+# On a bare Debian 12: python3 (3.11 or later), python3-venv, git, make. Packages come by pip's own settings.
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+JOBS    := $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 2 ] && echo $$n || echo 2)
+PIP     := $(BIN)/python -m pip --disable-pip-version-check
+USER_EXTRAS := mysql,postgresql,video
+DEV_EXTRAS  := $(USER_EXTRAS),dev
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format constraints clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(VENV)/.dev ## Make .venv with everything that developing needs
+
+demo: $(VENV)/.user ## Show peerd at work: two nodes transcode real video, and one worker is killed
+	$(BIN)/peerd demo $(ARGUMENTS)
+
+test: $(VENV)/.dev ## Run all tests on SQLite, MariaDB and PostgreSQL (as root, apt installs the servers that are missing)
+	@scripts/debian-packages
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGUMENTS)
+
+check: $(VENV)/.dev ## Check style, types, layers and the examples in the documentation: what CI checks
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict src tests
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q src docs README.md
+
+format: $(VENV)/.dev ## Format the code, and mend what can be mended without thinking
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+constraints: ## Renew constraints.txt from a fresh resolution of every extra
+	scripts/renew-constraints '$(DEV_EXTRAS)'
+
+clean: ## Remove .venv, caches and build products
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("peerd needs Python 3.11 or later, this is " + sys.version)'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "no virtual environment: on Debian, install python3-venv"; exit 1; }
+
+$(VENV)/.user: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[$(USER_EXTRAS)]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[$(DEV_EXTRAS)]'
+	@touch $@ $(VENV)/.user
