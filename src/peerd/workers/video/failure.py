@@ -1,0 +1,87 @@
+"""Why ffmpeg failed: (how it ended, what it said) → the error that says so. Values in, values out."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from peerd.workers.video.errors import (
+    DiskFull,
+    EncoderFailed,
+    FormatRefused,
+    MediaDamaged,
+    MediaRefused,
+    MediaTooLarge,
+    MediaUnreadable,
+    VideoError,
+)
+from peerd.workers.video.media import FORMATS_IN_WORDS
+
+_NOT_LISTED = ("not on whitelist", "Not detecting m3u8", "Not whitelisted", "not on codec whitelist")
+_NO_ROOM = ("No space left on device", "Disk quota exceeded")
+_NO_MEMORY = ("Cannot allocate memory", "std::bad_alloc", "malloc of size")
+_TOO_BIG = ("File too large",)
+_TOO_MANY_ERRORS = 69  # ffmpeg's own status when most of what it decodes is broken (-max_error_rate)
+_NOT_MEDIA = (
+    "Invalid data found when processing input",
+    "moov atom not found",
+    "End of file",
+    "Error while decoding",
+    "Error submitting packet",
+)
+
+
+def explain_unreadable(source: str, lines: Sequence[str]) -> MediaRefused:
+    """Why ffprobe could not open a file."""
+    if _says(lines, _NOT_LISTED):
+        reason = "its content is a playlist, a script or a format that is not accepted"
+        return FormatRefused(source=source, reason=reason, expected=FORMATS_IN_WORDS)
+    return MediaUnreadable(source=source, reason=_words(lines))
+
+
+def explain_failure(
+    source: str, doing: str, status: int, lines: Sequence[str], *, directory: str, memory: int, output: int
+) -> VideoError:
+    """Why ffmpeg ended with ``status`` (negative: a signal). ``memory`` and ``output`` are its limits in bytes.
+
+    >>> type(explain_failure("a", "encoding", 1, ["x: No space left on device"], directory="/m", memory=1, output=1))
+    <class 'peerd.workers.video.errors.DiskFull'>
+    """
+    if _says(lines, _NO_ROOM):
+        return DiskFull(directory=directory)
+    limit = _passed_limit(status, lines, memory=memory, output=output)
+    if limit is not None:
+        need, most, option = limit
+        return MediaTooLarge(source=source, need=need, limit=most, option=option)
+    if _says(lines, _NOT_LISTED):
+        return explain_unreadable(source, lines)
+    if status == _TOO_MANY_ERRORS or _says(lines, _NOT_MEDIA):
+        return MediaDamaged(source=source, reason=_words(lines))
+    return EncoderFailed(source=source, doing=doing, ending=_ending(status), reason=_words(lines))
+
+
+def _passed_limit(status: int, lines: Sequence[str], *, memory: int, output: int) -> tuple[str, str, str] | None:
+    if status == -signal.SIGXFSZ or _says(lines, _TOO_BIG):
+        return "more output", f"{output} bytes", "max_output"
+    if status == -signal.SIGXCPU:
+        return "more CPU time", "max_wall on all cores", "max_wall"
+    if _says(lines, _NO_MEMORY):
+        return "more memory", f"{memory} bytes", "max_memory"
+    return None
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"
+
+
+def _says(lines: Sequence[str], phrases: Sequence[str]) -> bool:
+    return any(phrase in line for line in lines for phrase in phrases)
+
+
+def _words(lines: Sequence[str]) -> str:
+    return " / ".join(lines[:3]) if lines else "it gave no reason"

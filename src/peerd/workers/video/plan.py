@@ -1,0 +1,255 @@
+"""What to do with a video: values in, values out. No file, no process, no clock.
+
+``plan_transcode`` decides; ``transcode_arguments`` and ``poster_arguments`` say it in ffmpeg's words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Literal
+
+import msgspec
+
+from peerd.workers.video.errors import RequestRefused
+from peerd.workers.video.media import AudioStream, Media, Survey, VideoStream
+
+Quality = Literal["draft", "standard", "high"]
+
+# x264's preset and constant rate factor. CRF 23 is x264's own default; each 6 halve or double the size.
+_QUALITIES: dict[str, tuple[str, int]] = {
+    "draft": ("ultrafast", 26),
+    "standard": ("veryfast", 23),
+    "high": ("slow", 20),
+}
+# Peak video bit rate (kbit/s) up to a height: twice Shaka Streamer's H.264 defaults, whose averages CRF then
+# decides; twice is also the most that Apple's authoring rules allow a peak to be.
+_PEAKS = ((240, 500), (360, 800), (480, 2000), (720, 6000), (1080, 10000), (2160, 34000))
+_KEY_FRAME_SECONDS = 2  # Apple's authoring rules; also how finely players seek
+_AUDIO_RATE = 48000
+_TIME_BASE = "1/90000"
+_TONE_MAP = (
+    "zscale=transfer=linear:npl=100,format=gbrpf32le,zscale=primaries=bt709,tonemap=hable:desat=0,"
+    "zscale=transfer=bt709:matrix=bt709:range=limited"
+)
+
+
+class TranscodeRequest(msgspec.Struct, frozen=True):
+    """What the task asks for: a bound of the height in pixels, of the frames per second, sound or not."""
+
+    height: int = 720
+    max_fps: int = 60
+    quality: str = "standard"
+    audio: bool = True
+
+
+class Expectation(msgspec.Struct, frozen=True):
+    """What the output must be like: seconds of picture and sound (None: no sound), and frames."""
+
+    duration: float
+    video: float
+    audio: float | None
+    frames: int
+    frames_may_miss: float
+
+
+class TranscodePlan(msgspec.Struct, frozen=True):
+    """A decision: everything that ffmpeg is told, and what must come out."""
+
+    width: int
+    height: int
+    video: VideoStream
+    audio: AudioStream | None
+    rate_cap: int | None
+    preset: str
+    crf: int
+    peak: int
+    tone_map: bool
+    expected: Expectation
+
+
+def plan_transcode(media: Media, seen: Survey, request: TranscodeRequest) -> TranscodePlan:
+    """Decide how a file with a picture becomes an MP4 of H.264 and AAC.
+
+    Raises RequestRefused when an argument makes no sense.
+    """
+    _check(request)
+    assert media.video is not None
+    video = media.video
+    audio = media.audio if request.audio and seen.audio_end is not None else None
+    width, height = fit(video.displayed, request.height)
+    rate_cap = request.max_fps if _faster_than(video, seen, request.max_fps) else None
+    preset, crf = _QUALITIES[request.quality]
+    return TranscodePlan(
+        width=width,
+        height=height,
+        video=video,
+        audio=audio,
+        rate_cap=rate_cap,
+        preset=preset,
+        crf=crf,
+        peak=_peak_for(height),
+        tone_map=video.is_hdr,
+        expected=_expect(video, audio, seen, rate_cap),
+    )
+
+
+def fit(displayed: tuple[int, int], highest: int) -> tuple[int, int]:
+    """Return the output's size: the shape kept, even, no higher than ``highest``, and never enlarged.
+
+    >>> fit((1920, 1080), 720), fit((641, 361), 720), fit((1080, 1920), 720)
+    ((1280, 720), (640, 360), (404, 720))
+    """
+    width, height = displayed
+    bound = min(height, highest)
+    return _even(width * bound / height, most=width), _even(bound, most=bound)
+
+
+def _even(wanted: float, *, most: int) -> int:
+    """The nearest even number, at most ``most``; 2 is the least that 4:2:0 can carry."""
+    return max(2, min(2 * round(wanted / 2), most - most % 2))
+
+
+def _check(request: TranscodeRequest) -> None:
+    if not 16 <= request.height <= 4320:
+        raise RequestRefused(
+            argument="height", value=request.height, reason="it is out of range", expected="16 to 4320 pixels"
+        )
+    if not 1 <= request.max_fps <= 240:
+        raise RequestRefused(
+            argument="max_fps",
+            value=request.max_fps,
+            reason="it is out of range",
+            expected="1 to 240 frames per second",
+        )
+    if request.quality not in _QUALITIES:
+        raise RequestRefused(
+            argument="quality", value=request.quality, reason="it is not known", expected=" or ".join(_QUALITIES)
+        )
+
+
+def _faster_than(video: VideoStream, seen: Survey, cap: int) -> bool:
+    counted = seen.frames / seen.video_length if seen.video_length > 0 else 0.0
+    rate = float(video.frame_rate) if video.frame_rate is not None else counted
+    # A header's rate may be a mere guess (90000/1); what was counted is not.
+    return min(rate, counted or rate) > cap * 1.01
+
+
+def _peak_for(height: int) -> int:
+    return next((peak for most, peak in _PEAKS if height <= most), 60000)
+
+
+def _expect(video: VideoStream, audio: AudioStream | None, seen: Survey, rate_cap: int | None) -> Expectation:
+    audio_end = seen.audio_end if audio is not None else None
+    frames = seen.frames if rate_cap is None else min(seen.frames, math.ceil(seen.video_length * rate_cap))
+    return Expectation(
+        duration=max(seen.video_end, audio_end or 0.0),
+        video=seen.video_length,
+        audio=audio_end,
+        frames=frames,
+        frames_may_miss=_share_of_packets_without_picture(video),
+    )
+
+
+def _share_of_packets_without_picture(video: VideoStream) -> float:
+    """How many packets need not become a frame of their own.
+
+    In most codecs each does (1 % for the odd broken edge). VP8 keeps invisible reference frames in packets of their
+    own; MPEG-4 and its relatives in AVI write 'not coded' ones; interlaced pictures may come field by field.
+    """
+    if video.interlaced:
+        return 0.55
+    return 0.01 if video.codec in {"h264", "hevc", "av1", "vp9", "mpeg2video", "theora", "prores", "mjpeg"} else 0.2
+
+
+def transcode_arguments(plan: TranscodePlan, threads: int) -> list[str]:
+    """Say the plan in ffmpeg's words: what stands between the input and the output."""
+    return [
+        *("-map", f"0:{plan.video.index}"),
+        *(("-map", f"0:{plan.audio.index}") if plan.audio else ("-an",)),
+        *("-sn", "-dn", "-map_metadata", "-1", "-map_chapters", "-1"),
+        *("-vf", ",".join(_picture_filters(plan))),
+        # Frames keep their own times (a phone's rate varies); without the fine time base they would be
+        # rounded to the guessed rate, and those that fall together dropped.
+        *("-fps_mode", "vfr", "-enc_time_base:v", _TIME_BASE),
+        *("-c:v", "libx264", "-preset", plan.preset, "-crf", str(plan.crf)),
+        *("-maxrate", f"{plan.peak}k", "-bufsize", f"{plan.peak * 2}k"),
+        *("-force_key_frames", f"expr:gte(t,n_forced*{_KEY_FRAME_SECONDS})"),
+        *("-threads", str(threads)),
+        *(_sound(plan.audio) if plan.audio else ()),
+        *("-movflags", "+faststart", "-f", "mp4"),
+    ]
+
+
+def _picture_filters(plan: TranscodePlan) -> list[str]:
+    return [
+        *(["bwdif=mode=send_frame:deint=interlaced"] if plan.video.interlaced else []),
+        *([f"fps={plan.rate_cap}"] if plan.rate_cap is not None else []),
+        f"scale={plan.width}:{plan.height}",
+        *([_TONE_MAP] if plan.tone_map else []),
+        "setsar=1",
+        "format=yuv420p",
+    ]
+
+
+def _sound(audio: AudioStream) -> Sequence[str]:
+    channels = 1 if audio.channels == 1 else 2
+    return (
+        # Gaps are filled with silence, so that sound stays with the picture.
+        *("-af", "aresample=async=1:first_pts=0"),
+        *("-c:a", "aac", "-ac", str(channels), "-ar", str(_AUDIO_RATE), "-b:a", f"{64 * channels}k"),
+    )
+
+
+class PosterPlan(msgspec.Struct, frozen=True):
+    """One picture of a video: its size, and the second it is taken from."""
+
+    width: int
+    height: int
+    video: VideoStream
+    at: float
+    choose: bool
+    tone_map: bool
+
+
+def plan_poster(media: Media, height: int, at: float | None) -> PosterPlan:
+    """Decide on the picture: ``at`` seconds, or else the most typical one from a tenth of the way in.
+
+    Raises RequestRefused.
+    """
+    _check(TranscodeRequest(height=height))
+    assert media.video is not None
+    length = media.duration
+    if at is not None and (not math.isfinite(at) or at < 0 or (length is not None and at >= length)):
+        end = "seconds from 0 up" if length is None else f"a time from 0 to below {length:.2f} s"
+        raise RequestRefused(argument="at", value=at, reason="the video is not that long", expected=end)
+    width, fitted = fit(media.video.displayed, height)
+    start = at if at is not None else (length or 0.0) / 10
+    return PosterPlan(width, fitted, media.video, start, at is None, media.video.is_hdr)
+
+
+def poster_arguments(plan: PosterPlan) -> list[str]:
+    """Say the plan in ffmpeg's words: what stands between the input and the output."""
+    filters = [
+        # Looks at 50 frames at most: each is held in memory.
+        *(["thumbnail=n=50"] if plan.choose else []),
+        f"scale={plan.width}:{plan.height}",
+        *([_TONE_MAP] if plan.tone_map else []),
+        *("setsar=1", "format=yuvj420p"),
+    ]
+    return [
+        *("-map", f"0:{plan.video.index}", "-an", "-sn", "-dn", "-map_metadata", "-1"),
+        *("-vf", ",".join(filters), "-frames:v", "1"),
+        *("-c:v", "mjpeg", "-q:v", "3", "-threads", "1", "-f", "mjpeg"),
+    ]
+
+
+def frame_rate_of(video: VideoStream) -> float | None:
+    """The frames per second that the file claims, rounded for people."""
+    return round(float(video.frame_rate), 3) if video.frame_rate is not None else None
+
+
+def as_ratio(aspect: Fraction) -> str:
+    """'1:1', '64:45'."""
+    return f"{aspect.numerator}:{aspect.denominator}"
