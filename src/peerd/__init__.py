@@ -1,0 +1,84 @@
+"""peerd: background work on a cluster of equal machines, with a SQL table for a queue.
+
+Everything that a user needs is here and documented in docs/api.md. Nothing is loaded before it is asked for: the master
+of a node imports this package too, and must stay small.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from peerd.domain.call import Call
+    from peerd.domain.errors import InvalidArguments, InvalidTask, PeerdError, TaskNotFound
+    from peerd.domain.lifecycle import IllegalTransition, Status
+    from peerd.domain.outcome import Cancel, Dead, Retry, Snooze
+    from peerd.domain.task import Attempt, Task
+    from peerd.operate.client import Client
+    from peerd.operate.job import Job, JobCanceled, JobExpired, JobFailed
+    from peerd.work.context import Context
+    from peerd.work.handlers import Queue
+    from peerd.work.task_worker import TaskWorker
+    from peerd.work.worker import Worker
+
+_HOMES = {
+    "Attempt": "peerd.domain.task",
+    "Call": "peerd.domain.call",
+    "Cancel": "peerd.domain.outcome",
+    "Client": "peerd.operate.client",
+    "Context": "peerd.work.context",
+    "Dead": "peerd.domain.outcome",
+    "IllegalTransition": "peerd.domain.lifecycle",
+    "InvalidArguments": "peerd.domain.errors",
+    "InvalidTask": "peerd.domain.errors",
+    "Job": "peerd.operate.job",
+    "JobCanceled": "peerd.operate.job",
+    "JobExpired": "peerd.operate.job",
+    "JobFailed": "peerd.operate.job",
+    "PeerdError": "peerd.domain.errors",
+    "Queue": "peerd.work.handlers",
+    "Retry": "peerd.domain.outcome",
+    "Snooze": "peerd.domain.outcome",
+    "Status": "peerd.domain.lifecycle",
+    "Task": "peerd.domain.task",
+    "TaskNotFound": "peerd.domain.errors",
+    "TaskWorker": "peerd.work.task_worker",
+    "Worker": "peerd.work.worker",
+}
+
+__all__ = [
+    "Attempt",
+    "Call",
+    "Cancel",
+    "Client",
+    "Context",
+    "Dead",
+    "IllegalTransition",
+    "InvalidArguments",
+    "InvalidTask",
+    "Job",
+    "JobCanceled",
+    "JobExpired",
+    "JobFailed",
+    "PeerdError",
+    "Queue",
+    "Retry",
+    "Snooze",
+    "Status",
+    "Task",
+    "TaskNotFound",
+    "TaskWorker",
+    "Worker",
+]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"peerd has no {name!r}; it has {', '.join(sorted(_HOMES))}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

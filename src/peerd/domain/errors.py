@@ -1,0 +1,113 @@
+"""The errors of peerd: one tree, in which each error words itself from its data, with the cause and the remedy."""
+
+from __future__ import annotations
+
+
+class PeerdError(Exception):
+    """The root of all errors that peerd raises on purpose."""
+
+
+class InvalidTask(PeerdError, ValueError):
+    """A task that may not be enqueued as it is; nothing was written.
+
+    Args:
+        field: the option or column at fault.
+        problem: what is wrong with it, and what is allowed.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}")
+
+
+class InvalidArguments(PeerdError, TypeError):
+    """Arguments, or a body, that do not fit a handler's signature.
+
+    Args:
+        handler: the handler's name.
+        problem: which argument, and what is wrong with it.
+    """
+
+    def __init__(self, handler: str, problem: str) -> None:
+        self.handler = handler
+        self.problem = problem
+        super().__init__(f"{handler}: {problem}")
+
+
+class TaskNotFound(PeerdError, LookupError):
+    """No task has this id: it never existed, was deleted, or was purged."""
+
+    def __init__(self, task_id: int) -> None:
+        self.task_id = task_id
+        super().__init__(f"there is no task {task_id}: it was deleted or purged, or never existed")
+
+
+class NodeNotFound(PeerdError, LookupError):
+    """No node has this name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        self.name = name
+        super().__init__(f"there is no node {name!r}; known are: {', '.join(known) or 'none yet'}")
+
+
+class NodeNameTaken(PeerdError):
+    """Another live incarnation beats under this node's name."""
+
+    def __init__(self, name: str, address: str | None) -> None:
+        self.name = name
+        where = f" (at {address})" if address else ""
+        super().__init__(
+            f"a node named {name!r} is alive already{where}: stop it, or give this one another name "
+            "([node] name in peerd.toml, or PEERD_NODE_NAME)"
+        )
+
+
+class NodeReplaced(PeerdError):
+    """Another incarnation of this node's name has taken over; this one must leave."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"another node has registered as {name!r} while this one was silent; this one leaves. "
+            "If both were meant to run, give one of them another name"
+        )
+
+
+class KeyTaken(PeerdError):
+    """A finished task cannot be run again, because a younger one has its unique key."""
+
+    def __init__(self, task_id: int, key: str, holder: int) -> None:
+        self.task_id = task_id
+        self.key = key
+        self.holder = holder
+        super().__init__(
+            f"task {task_id} cannot be run again: its unique key {key!r} now belongs to task {holder}; "
+            "wait for that one, or cancel it"
+        )
+
+
+class SchemaMissing(PeerdError):
+    """The database has no tables of peerd, or older ones than this version needs."""
+
+    def __init__(self, found: str | None, wanted: str) -> None:
+        self.found = found
+        self.wanted = wanted
+        state = f"is at revision {found}" if found else "has no tables of peerd yet"
+        super().__init__(f"the database {state}, this version needs {wanted}: run `peerd migrate`")
+
+
+class UnsupportedDatabase(PeerdError):
+    """A database, or a version of it, that peerd cannot work with, or whose driver is missing."""
+
+
+class DatabaseAway(PeerdError):
+    """The database does not answer. What was being written may or may not have been written.
+
+    Args:
+        reason: what the driver said.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the database does not answer: {reason}")

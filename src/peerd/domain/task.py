@@ -1,0 +1,214 @@
+"""A task as a value: the row that was read (`Task`) and the one that is to be written (`NewTask`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from peerd.domain.errors import InvalidTask
+from peerd.domain.lifecycle import FINISHED, Status
+
+QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9+/;.$_():@][A-Za-z0-9\-+/;.$_():@]{0,199}")
+"""A queue's name: what a beanstalkd tube allows, and ':' and '@'."""
+NAME_LIMIT: Final = 200
+BODY_LIMIT: Final = 64 * 1024 * 1024
+"""Bytes; MariaDB's default max_allowed_packet is 16 MiB, so a server may refuse earlier."""
+DEFAULT_PRIORITY: Final = 10
+PRIORITY_RANGE: Final = (-(2**63) + 1, 2**63 - 1)
+EARLIEST: Final = datetime(1971, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(2038, 1, 1, tzinfo=UTC)
+"""MySQL's TIMESTAMP ends on 2038-01-19; the same limit on every database, so that a task may move between them."""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A row of the table ``tasks``, as it was when it was read. Times are aware, in UTC; durations are in seconds."""
+
+    id: int
+    queue: str
+    name: str
+    body: str | None
+    body_bytes: bytes | None
+    status: Status
+    priority: int
+    attempts: int
+    max_attempts: int | None
+    crashes: int
+    node_id: int | None
+    start_at: datetime | None
+    finish_at: datetime | None
+    timeout: float | None
+    unique_key: str | None
+    lease: int
+    worker_node_id: int | None
+    process_id: int | None
+    worker_started_at: datetime | None
+    checked_at: datetime | None
+    progress: float | None
+    progress_note: str | None
+    result: str | None
+    error: str | None
+    finished_at: datetime | None
+    trace_context: str | None
+    created_at: datetime
+    updated_at: datetime
+
+    @cached_property
+    def json(self) -> object:
+        """The body as a JSON value; None where it is unreadable, as the original has it."""
+        try:
+            return json.loads(self.body if self.body is not None else self.body_bytes or b"null")
+        except (ValueError, RecursionError):
+            return None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended: done, dead or canceled."""
+        return self.status in FINISHED
+
+
+class NewTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that is to be enqueued. Checked when it is made, so that a bad one is refused before anything is written.
+
+    Raises:
+        InvalidTask: a field is out of its range; the error names it and what is allowed.
+
+    >>> NewTask(queue="video", name="transcode", body='{"source": "a.mp4"}').priority
+    10
+    >>> NewTask(queue="no spaces")
+    Traceback (most recent call last):
+    peerd.domain.errors.InvalidTask: queue: 'no spaces' is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @
+    """
+
+    queue: str
+    name: str = ""
+    body: str | None = None
+    body_bytes: bytes | None = None
+    priority: int = DEFAULT_PRIORITY
+    max_attempts: int | None = None
+    node: str | None = None
+    """The name of the only node that may take it."""
+    start_at: datetime | None = None
+    start_in: float | None = None
+    """Seconds from now, by the database's clock."""
+    finish_at: datetime | None = None
+    finish_in: float | None = None
+    timeout: float | None = None
+    unique_key: str | None = None
+    unique_for: str | float = "unfinished"
+    """``"unfinished"``, ``"forever"``, or seconds."""
+    trace_context: str | None = None
+
+    def __post_init__(self) -> None:
+        if not QUEUE_NAME.fullmatch(self.queue):
+            raise InvalidTask("queue", f"{self.queue!r} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
+        check_text("name", self.name, NAME_LIMIT)
+        check_text("unique", self.unique_key, NAME_LIMIT)
+        if self.unique_key == "":
+            raise InvalidTask("unique", "an empty key is no key; leave it out")
+        check_text("trace_context", self.trace_context, 512)
+        check_text("body", self.body, BODY_LIMIT)
+        if self.body_bytes is not None and len(self.body_bytes) > BODY_LIMIT:
+            raise InvalidTask("body_bytes", f"{len(self.body_bytes)} bytes are more than {BODY_LIMIT}")
+        low, high = PRIORITY_RANGE
+        if not low <= self.priority <= high:
+            raise InvalidTask("priority", f"{self.priority} is not between {low} and {high}")
+        if self.max_attempts is not None and not 1 <= self.max_attempts <= 2**31 - 1:
+            raise InvalidTask("max_attempts", f"{self.max_attempts} is not a number from 1 to {2**31 - 1}")
+        if self.timeout is not None and not 0 < self.timeout < float("inf"):
+            raise InvalidTask("timeout", f"{self.timeout} is not a number of seconds above 0")
+        check_moment("start", self.start_at, self.start_in)
+        check_moment("finish", self.finish_at, self.finish_in)
+        if self.start_at is not None and self.finish_at is not None and self.finish_at <= self.start_at:
+            raise InvalidTask("finish_at", f"{self.finish_at} is not after start_at, {self.start_at}")
+        self._check_scope()
+
+    def _check_scope(self) -> None:
+        match self.unique_for:
+            case "unfinished" | "forever":
+                pass
+            case int() | float() as seconds if 0 < seconds < SPAN_LIMIT:
+                pass
+            case other:
+                raise InvalidTask("unique_for", f"{other!r} is not 'unfinished', 'forever' or a duration above 0")
+
+
+SPAN_LIMIT: Final = 10 * 365 * 86400.0
+"""Seconds; a span beyond it is a mistake, or would end after `LATEST`."""
+
+
+def check_text(field: str, value: str | None, limit: int) -> None:
+    """Refuse a text that a database would refuse, cut or change.
+
+    Args:
+        field: its name, for the error.
+        value: the text, or None, which is always right.
+        limit: bytes of its UTF-8 at the most.
+
+    Raises:
+        InvalidTask: it is too long, holds a NUL (PostgreSQL has none), or half of a surrogate pair.
+    """
+    if value is None:
+        return
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidTask(field, "holds half of a surrogate pair, which is not text") from None
+    if size > limit:
+        raise InvalidTask(field, f"{size} bytes are more than {limit}")
+    if "\x00" in value:
+        raise InvalidTask(field, "holds a NUL character, which not every database can store; use body_bytes")
+
+
+def check_moment(field: str, moment: datetime | None, seconds: float | None) -> None:
+    """Refuse a moment that is ambiguous, given twice, or out of the range that every database holds.
+
+    Raises:
+        InvalidTask: see above; the error names the field.
+    """
+    if moment is not None and seconds is not None:
+        raise InvalidTask(f"{field}_at", f"give {field}_at or {field}_in, not both")
+    if moment is not None:
+        if moment.tzinfo is None:
+            raise InvalidTask(f"{field}_at", f"{moment} has no time zone; use an aware datetime")
+        if not EARLIEST <= moment < LATEST:
+            raise InvalidTask(f"{field}_at", f"{moment} is not between {EARLIEST:%Y-%m-%d} and {LATEST:%Y-%m-%d}")
+    if seconds is not None and not 0 <= seconds < SPAN_LIMIT:
+        raise InvalidTask(f"{field}_in", f"{seconds} is not a number of seconds from 0 to ten years")
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table ``attempts``: an attempt that did not succeed."""
+
+    id: int
+    task_id: int
+    lease: int
+    number: int
+    node_id: int | None
+    process_id: int | None
+    started_at: datetime | None
+    ended_at: datetime
+    outcome: str
+    error: str | None
+    traceback: str | None
+    cause: str | None
+
+
+def text_of(arguments: Mapping[str, object]) -> str:
+    """The JSON text of a handler's arguments, as compact as it goes.
+
+    Raises:
+        InvalidTask: a value is not JSON (nor a date, UUID, dataclass or struct, which msgspec words as JSON).
+
+    >>> text_of({"source": "a.mp4", "height": 720})
+    '{"source":"a.mp4","height":720}'
+    """
+    try:
+        return msgspec.json.encode(arguments).decode()
+    except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
+        raise InvalidTask("body", f"cannot be written as JSON: {error}") from error

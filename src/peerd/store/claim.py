@@ -1,0 +1,221 @@
+"""Claiming: take the next tasks and mark them working, so that each has one holder.
+
+The invariant: a row goes from pending to working in one guarded write that raises its lease. Two claimers that read
+the same row cannot both write it, and a claimer that never heard the answer finds its rows again by the token that it
+chose before.
+
+There are two strategies, and `dialects` says which a database uses.
+
+- *returning* (PostgreSQL, SQLite): one statement finds the head of each lane, updates the best and returns them.
+  PostgreSQL skips rows that another claimer has locked; on SQLite there is only one writer at a time.
+- *compare and set* (MariaDB, MySQL, Galera): read the head without locks, update by primary key with every condition
+  repeated, read back what was won. SKIP LOCKED sees the locks of its own server only; two writers of a Galera cluster
+  would take the same row, and one would be killed at its commit. A claimer that lost rows to others looks further the
+  next time, and draws at random from what it sees, so that claimers part; while nobody competes the order is exact.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.lifecycle import Event, sources, target
+from peerd.domain.task import Task
+from peerd.store.clock import now
+from peerd.store.rows import TASK_COLUMNS, becomes, select_by_id, status_is, to_task, update_by_id
+from peerd.store.tables import ORDER, nodes, queues, tasks
+from peerd.store.types import MYSQL
+
+WIDEST: Final = 64
+"""Rows that a compare-and-set claimer looks at beyond its limit, at the most."""
+
+
+class Claimer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who claims, and what it serves.
+
+    ``default_attempts`` is written as max_attempts where the row has none and ``attempts_of`` does not name its handler.
+    """
+
+    node_id: int
+    incarnation: str
+    process_id: int
+    queues: tuple[str, ...]
+    default_attempts: int = 3
+    attempts_of: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What a claim brought: the tasks in their order, and whether others competed for them."""
+
+    tasks: list[Task]
+    contended: bool = False
+
+
+def new_token() -> int:
+    """A claim's token: unlike any other in flight."""
+    return random.SystemRandom().getrandbits(62) + 1
+
+
+def claim(
+    connection: Connection,
+    claimer: Claimer,
+    *,
+    token: int,
+    limit: int,
+    alone: bool = False,
+    look_further: int = 0,
+) -> Claimed:
+    """Claim the next tasks that this claimer may run.
+
+    Args:
+        connection: in a transaction of its own.
+        claimer: who, and for which queues.
+        token: from `new_token`; a new one for each claim.
+        limit: tasks at the most.
+        alone: take tasks that have crashed a process; their holder must run nothing else beside them. Without it,
+            such tasks are left where they are.
+        look_further: rows to look at beyond the limit, for a claimer that has just lost some to others.
+
+    Returns:
+        the tasks, in the order of the claim: priority, attempts, due time, id.
+    """
+    lanes = (-1, -1 - claimer.node_id) if alone else (0, claimer.node_id)
+    if connection.dialect.name in MYSQL:
+        return _compare_and_set(connection, claimer, lanes, token, limit, look_further)
+    statement = _returning(claimer.queues, lanes, connection.dialect.name == "postgresql")
+    rows = connection.execute(statement.values(_holder(claimer, token)), _who(claimer) | {"limit": limit}).mappings()
+    return Claimed(_in_order([to_task(row) for row in rows]))
+
+
+def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> list[Task]:
+    """What a claim won whose answer was lost: the rows that carry its token and are still working."""
+    statement = sa.select(*TASK_COLUMNS).where(
+        status_is(target(Event.CLAIM)), tasks.c.process_id == claimer.process_id, tasks.c.claim_token == token
+    )
+    return _in_order([to_task(row) for row in connection.execute(statement).mappings()])
+
+
+def _in_order(claimed: list[Task]) -> list[Task]:
+    return sorted(claimed, key=lambda task: (-task.priority, task.attempts, task.start_at or task.created_at, task.id))
+
+
+def _who(claimer: Claimer) -> dict[str, Any]:
+    return {"node": claimer.node_id, "incarnation": claimer.incarnation}
+
+
+def _may_start() -> sa.ColumnElement[bool]:
+    """The conditions of eligibility that are about the row's times."""
+    return sa.and_(tasks.c.due_at <= now(), sa.or_(tasks.c.finish_at.is_(None), tasks.c.finish_at > now()))
+
+
+def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]:
+    """The head of one lane of one queue: an exact range of the claim's index, in its order."""
+    paused = sa.exists().where(
+        queues.c.name == queue,
+        queues.c.paused,
+        sa.or_(queues.c.paused_until.is_(None), queues.c.paused_until > now()),
+    )
+    on_duty = sa.exists().where(
+        nodes.c.id == sa.bindparam("node", type_=sa.Integer()),
+        nodes.c.incarnation == sa.bindparam("incarnation", type_=sa.String()),
+        sa.not_(nodes.c.draining),
+    )
+    head = (
+        sa.select(*ORDER)
+        .where(
+            status_is(*sources(Event.CLAIM)),
+            tasks.c.queue == queue,
+            tasks.c.lane == lane,
+            _may_start(),
+            sa.not_(paused),
+            on_duty,
+        )
+        .order_by(*ORDER)
+        .limit(limit)
+    )
+    for dialect in MYSQL:
+        head = head.with_hint(tasks, "FORCE INDEX (tasks_claim)", dialect)
+    return head
+
+
+def _holder(claimer: Claimer, token: int) -> dict[str, Any]:
+    """What a claim writes."""
+    default: Any = sa.literal(claimer.default_attempts, sa.Integer())
+    if claimer.attempts_of:
+        default = sa.case(dict(claimer.attempts_of), value=tasks.c.name, else_=default)
+    return {
+        "status": becomes(target(Event.CLAIM)),
+        "lease": tasks.c.lease + 1,
+        "claim_token": token,
+        "worker_node_id": claimer.node_id,
+        "process_id": claimer.process_id,
+        "worker_started_at": now(),
+        "checked_at": now(),
+        "updated_at": now(),
+        "max_attempts": sa.func.coalesce(tasks.c.max_attempts, default),
+        "progress": None,
+        "progress_note": None,
+    }
+
+
+@lru_cache(maxsize=256)
+def _returning(serves: tuple[str, ...], lanes: tuple[int, ...], skip_locked: bool) -> Any:
+    """One statement: a CTE for each lane's head, the best of their union updated and returned."""
+    limit = sa.bindparam("limit", type_=sa.Integer())
+    heads = []
+    for number, (queue, lane) in enumerate((queue, lane) for queue in serves for lane in lanes):
+        head = _head(queue, lane, limit)
+        if skip_locked:
+            head = head.with_for_update(skip_locked=True, of=tasks)
+        cte = head.cte(f"head_{number}")
+        heads.append(sa.select(cte).prefix_with() if not skip_locked else sa.select(cte))
+    union = sa.union_all(*heads).subquery("heads")
+    order = [union.c[column.name] for column in ORDER]
+    chosen = sa.select(union.c.id).order_by(*order).limit(limit)
+    return sa.update(tasks).where(tasks.c.id.in_(chosen)).returning(*TASK_COLUMNS)
+
+
+@lru_cache(maxsize=256)
+def _candidates(serves: tuple[str, ...], lanes: tuple[int, ...]) -> Any:
+    """The ids at the heads of all lanes, best first, read without locks."""
+    limit = sa.bindparam("limit", type_=sa.Integer())
+    heads = [sa.select(_head(queue, lane, limit).subquery()) for queue in serves for lane in lanes]
+    union = sa.union_all(*heads).subquery("heads")
+    return sa.select(union.c.id).order_by(*(union.c[column.name] for column in ORDER)).limit(limit)
+
+
+def _compare_and_set(
+    connection: Connection, claimer: Claimer, lanes: tuple[int, ...], token: int, limit: int, look_further: int
+) -> Claimed:
+    window = limit + min(look_further, WIDEST)
+    statement = _candidates(claimer.queues, lanes)
+    seen: Sequence[int] = connection.execute(statement, _who(claimer) | {"limit": window}).scalars().all()
+    ids = sorted(seen if len(seen) <= limit else random.sample(seen, limit))
+    if not ids:
+        return Claimed([])
+    won = connection.execute(
+        update_by_id(
+            sa.update(tasks)
+            .where(
+                tasks.c.id.in_(ids),
+                status_is(*sources(Event.CLAIM)),
+                tasks.c.queue.in_(claimer.queues),
+                tasks.c.lane.in_(lanes),
+                _may_start(),
+            )
+            .values(_holder(claimer, token))
+        )
+    ).rowcount
+    if not won:
+        return Claimed([], contended=True)
+    mine = sa.select(*TASK_COLUMNS).where(
+        tasks.c.id.in_(ids), tasks.c.claim_token == token, status_is(target(Event.CLAIM))
+    )
+    rows = connection.execute(select_by_id(mine)).mappings()
+    return Claimed(_in_order([to_task(row) for row in rows]), contended=won < len(ids))

@@ -1,0 +1,142 @@
+"""One database, and how an operation runs on it.
+
+Every operation of the store is a plain function over a synchronous SQLAlchemy ``Connection``. `Database.run` gives it
+one, in a transaction of its own, and repeats it where the database undid it through no fault of its own. Applications
+may call the same functions inside a transaction of theirs; there nothing is ever repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from sqlalchemy.engine import URL, Connection
+
+from peerd.domain.errors import DatabaseAway
+from peerd.store import faults
+from peerd.store.engines import READ_ONLY, normalised, open_engine
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TRIES: Final = 10
+FIRST_PAUSE: Final = 0.01
+"""Seconds; doubled at each try, so that ten tries take about five seconds on average."""
+
+
+class Database:
+    """A database and the connections of this process to it. Safe to use from several threads.
+
+    Args:
+        url: ``mysql://…``, ``postgresql://…`` or ``sqlite:///file``.
+        pool_size: connections that are kept; as many again are opened when all are busy.
+
+    Raises:
+        UnsupportedDatabase: an unknown database, or its driver is not installed.
+
+    >>> database = Database("sqlite:////tmp/peerd-example.sqlite")
+    >>> database.run(lambda connection: connection.exec_driver_sql("select 1").scalar())
+    1
+    >>> database.close()
+    """
+
+    def __init__(self, url: str | URL, *, pool_size: int = 5) -> None:
+        self.url = normalised(url)
+        self.engine = open_engine(self.url, pool_size)
+        self._reading = self.engine.execution_options(**{READ_ONLY: True})
+
+    @property
+    def name(self) -> str:
+        """Which database: mysql, postgresql or sqlite."""
+        return self.engine.dialect.name
+
+    def __repr__(self) -> str:
+        return f"Database({self.url.render_as_string(hide_password=True)!r})"
+
+    def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation in a transaction of its own, and commit it.
+
+        It is run again, after a short random pause, when the database rolled it back (deadlock, lock time-out,
+        serialization failure, busy). It is not when an answer was lost: only the operation knows what that means.
+
+        Raises:
+            DatabaseAway: the database could not be reached, or the answer was lost.
+        """
+        return self._tried(partial(self._once, operation, *args, **kwargs))
+
+    def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation that only reads; on SQLite it does not wait for the writer.
+
+        Raises:
+            DatabaseAway: see `run`.
+        """
+
+        def once() -> T:
+            with self._reading.begin() as connection:
+                return operation(connection, *args, **kwargs)
+
+        return self._tried(once)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    def _once(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+        with self.engine.begin() as connection:
+            return operation(connection, *args, **kwargs)
+
+    def _tried(self, once: Callable[[], T]) -> T:
+        for attempt in range(TRIES):
+            try:
+                with worded():
+                    return once()
+            except Exception as error:
+                if not faults.was_rolled_back(error) or attempt == TRIES - 1:
+                    raise
+                time.sleep(random.uniform(0.5, 1.5) * FIRST_PAUSE * 2**attempt)
+        raise AssertionError("the last try returns or raises")
+
+
+@contextmanager
+def worded() -> Iterator[None]:
+    """Turn the drivers' many ways of saying that a database is away into `DatabaseAway`."""
+    try:
+        yield
+    except Exception as error:
+        if faults.is_away(error):
+            reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+            raise DatabaseAway(reason) from error
+        raise
+
+
+class DatabaseThreads:
+    """A database for an event loop: the same operations, each on one of a few threads.
+
+    Args:
+        database: it is not closed with the threads.
+        threads: operations that can run at once; each has a connection.
+    """
+
+    def __init__(self, database: Database, threads: int = 4) -> None:
+        self.database = database
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="peerd-database")
+
+    async def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """`Database.run`, awaited."""
+        call = partial(self.database.run, operation, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """`Database.read`, awaited."""
+        call = partial(self.database.read, operation, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    def close(self) -> None:
+        """Let the threads end; what runs is finished first."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

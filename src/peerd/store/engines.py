@@ -1,0 +1,136 @@
+"""An engine per database: isolation, time zone, durability, time-outs. Nothing else knows the drivers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from peerd.domain.errors import UnsupportedDatabase
+
+DRIVERS: Final = {
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "sqlite": "sqlite+pysqlite",
+}
+CONNECT_TIMEOUT: Final = 10
+ANSWER_TIMEOUT: Final = 60
+"""Seconds without an answer after which a server counts as away: a cut cable says nothing at all."""
+BUSY_TIMEOUT: Final = 30
+"""Seconds that a writer waits for another one on SQLite."""
+READ_ONLY: Final = "peerd_read_only"
+"""Execution option: this transaction only reads, so on SQLite it need not wait for the writer."""
+
+
+def normalised(url: str | URL) -> URL:
+    """A database's URL with the driver that peerd uses.
+
+    Raises:
+        UnsupportedDatabase: it is not a URL, or of a database that peerd does not know.
+
+    >>> str(normalised("postgres://peerd@db/peerd"))
+    'postgresql+psycopg://peerd@db/peerd'
+    >>> str(normalised("mysql+mysqldb://peerd@db/peerd"))
+    'mysql+mysqldb://peerd@db/peerd'
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise UnsupportedDatabase(
+            "the database's URL cannot be read; write e.g. mysql://user:password@host/database"
+        ) from None
+    if parsed.drivername in DRIVERS:
+        return parsed.set(drivername=DRIVERS[parsed.drivername])
+    if parsed.get_backend_name() not in ("mysql", "mariadb", "postgresql", "sqlite"):
+        raise UnsupportedDatabase(
+            f"{parsed.drivername}: peerd knows mysql, mariadb, postgresql and sqlite, e.g. mysql://user@host/database"
+        )
+    return parsed
+
+
+def open_engine(url: URL, pool_size: int) -> Engine:
+    """An engine for a normalised URL. Nothing connects yet.
+
+    Raises:
+        UnsupportedDatabase: its driver is not installed; the error names the extra that brings it.
+    """
+    try:
+        match url.get_backend_name():
+            case "mysql" | "mariadb":
+                return _mysql(url, pool_size)
+            case "postgresql":
+                return _postgresql(url, pool_size)
+            case _:
+                return _sqlite(url, pool_size)
+    except (ImportError, NoSuchModuleError) as error:
+        extra = "postgresql" if url.get_backend_name() == "postgresql" else "mysql"
+        raise UnsupportedDatabase(
+            f"the driver for {url.drivername} is missing ({error}): pip install 'peerd[{extra}]'"
+        ) from error
+
+
+def _server_options(pool_size: int) -> dict[str, Any]:
+    return {
+        "pool_size": pool_size,
+        "max_overflow": pool_size,
+        "pool_pre_ping": True,
+        "pool_recycle": 1800,
+        "pool_timeout": ANSWER_TIMEOUT,
+        # Under REPEATABLE READ even an empty poll blocks inserts on InnoDB.
+        "isolation_level": "READ COMMITTED",
+    }
+
+
+def _mysql(url: URL, pool_size: int) -> Engine:
+    arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "charset": "utf8mb4"}
+    arguments["init_command"] = "SET time_zone = '+00:00'"
+    if url.get_driver_name() == "pymysql":
+        arguments |= {"read_timeout": ANSWER_TIMEOUT, "write_timeout": ANSWER_TIMEOUT}
+    return sa.create_engine(url, connect_args=arguments, **_server_options(pool_size))
+
+
+def _postgresql(url: URL, pool_size: int) -> Engine:
+    arguments = {
+        "connect_timeout": CONNECT_TIMEOUT,
+        "options": "-c timezone=UTC",
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 4,
+        "tcp_user_timeout": ANSWER_TIMEOUT * 1000,
+    }
+    return sa.create_engine(url, connect_args=arguments, **_server_options(pool_size))
+
+
+def _sqlite(url: URL, pool_size: int) -> Engine:
+    if url.database in (None, "", ":memory:"):
+        raise UnsupportedDatabase(
+            "SQLite in memory is seen by one process only; give it a file: sqlite:///peerd.sqlite"
+        )
+    engine = sa.create_engine(
+        url,
+        connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False},
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        poolclass=sa.QueuePool,
+    )
+
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # the driver begins nothing by itself
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = FULL")  # accepted means accepted
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        # A writer that began as a reader and finds another writer fails at once, whatever its time-out.
+        reads = connection.get_execution_options().get(READ_ONLY, False)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    return engine

@@ -1,0 +1,120 @@
+"""What people do to a task: cancel, retry, move, delete. Each takes effect at once, on a running task too.
+
+They raise the lease. The holder of a running task learns of it at its next touch or refused write; until then it works
+for nothing, and can change nothing.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import TaskNotFound
+from peerd.domain.lifecycle import Event, Status, after
+from peerd.domain.task import Task
+from peerd.domain.verdict import Verdict
+from peerd.store import unique
+from peerd.store.claim import new_token
+from peerd.store.clock import now
+from peerd.store.finish import record_attempt
+from peerd.store.nodes import node_id_of
+from peerd.store.rows import becomes, lock_task, update_tasks
+from peerd.store.tables import attempts, tasks
+
+
+def cancel(connection: Connection, task_id: int, reason: str = "canceled by hand") -> None:
+    """End a task that has not ended.
+
+    Raises:
+        TaskNotFound: it is not there.
+        IllegalTransition: it has ended already.
+    """
+    task = _locked(connection, task_id)
+    status = _status_after(task, Event.CANCEL)
+    _take_from_holder(connection, task, "withdrawn", reason)
+    values = {"status": becomes(status), "lease": task.lease + 1, "finished_at": now(), "error": reason}
+    update_tasks(connection, [task_id], **values)
+
+
+def retry(connection: Connection, task_id: int) -> None:
+    """Let a task run again at once, with all its attempts before it, whatever became of it.
+
+    Raises:
+        TaskNotFound: it is not there.
+        IllegalTransition: it is pending already, or waits for others.
+        KeyTaken: it has a unique key that a younger task holds now.
+    """
+    task = _locked(connection, task_id)
+    status = _status_after(task, Event.RETRY)
+    unique.take_again(connection, task, new_token())
+    _take_from_holder(connection, task, "retried", "to be run again")
+    still_ahead = sa.case((tasks.c.finish_at > now(), tasks.c.finish_at), else_=sa.null())
+    update_tasks(
+        connection,
+        [task_id],
+        status=becomes(status),
+        lease=task.lease + 1,
+        attempts=0,
+        crashes=0,
+        start_at=None,
+        finish_at=still_ahead,
+        finished_at=None,
+        result=None,
+        progress=None,
+        progress_note=None,
+    )
+
+
+def move(connection: Connection, task_id: int, node: str | None) -> None:
+    """Give a task to a node, or to any (None). A running one is taken from its holder and made pending.
+
+    Raises:
+        TaskNotFound: it is not there.
+        NodeNotFound: no node has this name.
+        IllegalTransition: it has ended.
+    """
+    node_id = None if node is None else node_id_of(connection, node)
+    task = _locked(connection, task_id)
+    status = _status_after(task, Event.MOVE)
+    _take_from_holder(connection, task, "moved", f"moved to {node or 'any node'}")
+    lease = task.lease + 1 if task.status is Status.WORKING else task.lease
+    update_tasks(connection, [task_id], status=becomes(status), node_id=node_id, lease=lease)
+
+
+def delete(connection: Connection, task_id: int) -> None:
+    """Delete a task and its attempts. The holder of a running one is refused its next write.
+
+    Raises:
+        TaskNotFound: it is not there.
+    """
+    task = _locked(connection, task_id)
+    after(task.status, Event.DELETE)
+    delete_rows(connection, [task])
+
+
+def delete_rows(connection: Connection, doomed: list[Task]) -> None:
+    """Delete tasks whose rows are locked, their attempts, and the keys that end with them."""
+    ids = [task.id for task in doomed]
+    unique.forget(connection, [(task.queue, task.unique_key) for task in doomed if task.unique_key is not None], ids)
+    connection.execute(sa.delete(attempts).where(attempts.c.task_id.in_(ids)))
+    connection.execute(sa.delete(tasks).where(tasks.c.id.in_(ids)))
+
+
+def _locked(connection: Connection, task_id: int) -> Task:
+    task = lock_task(connection, task_id) if 0 < task_id < 2**63 else None
+    if task is None:
+        raise TaskNotFound(task_id)
+    return task
+
+
+def _status_after(task: Task, event: Event) -> Status:
+    status = after(task.status, event)
+    assert isinstance(status, Status)
+    return status
+
+
+def _take_from_holder(connection: Connection, task: Task, label: str, reason: str) -> None:
+    """Record the attempt that ends here, if the task is running. It does not count."""
+    if task.status is Status.WORKING:
+        event = Event.RELEASE
+        record_attempt(connection, task, Verdict(event=event, counted=False, label=label, error=reason))

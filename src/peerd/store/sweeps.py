@@ -1,0 +1,129 @@
+"""The chores that keep the table healthy, one bounded batch each. Safe to run on every node at once.
+
+Each reads ids without locks, then locks or writes them by primary key with the condition repeated. What another node
+is writing just now is left for the next sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.lifecycle import Event, Status, target
+from peerd.domain.verdict import Verdict
+from peerd.store.clock import now, seconds_from_now
+from peerd.store.finish import record_attempt
+from peerd.store.intervene import delete_rows
+from peerd.store.rows import BATCH, becomes, lock_tasks, status_is, update_tasks
+from peerd.store.tables import DUE, nodes, processes, tasks, unique_keys
+
+
+def let_arrive(connection: Connection, status: Status, limit: int = BATCH) -> int:
+    """Make scheduled tasks, or failures, pending whose time has come."""
+    due = (status_is(status), tasks.c.due_at <= now())
+    # The partial index is found by its own condition, word for word.
+    ids = _ids(connection, sa.and_(sa.text(DUE), *due), limit, tasks.c.due_at)
+    return update_tasks(connection, ids, *due, status=becomes(target(Event.ARRIVE)))
+
+
+def postpone(connection: Connection, limit: int = BATCH) -> int:
+    """Make tasks scheduled that somebody wrote as pending although their start_at is ahead."""
+    ahead = (status_is(Status.PENDING), tasks.c.start_at.is_not(None), tasks.c.start_at > now())
+    if connection.dialect.name in ("mysql", "mariadb"):
+        ids = _ids(connection, sa.and_(*ahead, tasks.c.due_at > now()), limit, tasks.c.due_at)
+    else:
+        ids = _ids(connection, sa.and_(*ahead), limit, tasks.c.start_at)
+    return update_tasks(connection, ids, *ahead, status=becomes(target(Event.POSTPONE)))
+
+
+def expire(connection: Connection, limit: int = BATCH) -> int:
+    """Delete pending tasks whose finish_at has come."""
+    late = (status_is(Status.PENDING), tasks.c.closing_at <= now())
+    return _delete(connection, late, limit)
+
+
+def purge(connection: Connection, status: Status, age: float, limit: int = BATCH) -> int:
+    """Delete tasks that ended in this status more than ``age`` seconds ago."""
+    old = (status_is(status), tasks.c.closing_at <= seconds_from_now(-age))
+    return _delete(connection, old, limit)
+
+
+def purge_keys(connection: Connection, limit: int = BATCH) -> int:
+    """Delete unique keys whose period is over."""
+    over = sa.and_(unique_keys.c.expires_at.is_not(None), unique_keys.c.expires_at <= now())
+    found = connection.execute(
+        sa.select(unique_keys.c.queue, unique_keys.c.unique_key)
+        .where(over)
+        .order_by(unique_keys.c.expires_at)
+        .limit(limit)
+    ).all()
+    gone = 0
+    for queue, key in sorted(found):
+        mine = sa.and_(unique_keys.c.queue == queue, unique_keys.c.unique_key == key)
+        gone += connection.execute(sa.delete(unique_keys).where(mine, over)).rowcount
+    return gone
+
+
+def purge_processes(connection: Connection, age: float, limit: int = BATCH) -> int:
+    """Delete the records of processes that ended, or fell silent, more than ``age`` seconds ago."""
+    old = sa.func.coalesce(processes.c.ended_at, processes.c.checked_at) <= seconds_from_now(-age)
+    ids = connection.execute(sa.select(processes.c.id).where(old).order_by(processes.c.id).limit(limit)).scalars().all()
+    if not ids:
+        return 0
+    return connection.execute(sa.delete(processes).where(processes.c.id.in_(sorted(ids)), old)).rowcount
+
+
+def free_pinned(connection: Connection, after: float, limit: int = BATCH) -> int:
+    """Let any node take pending tasks that are pinned to a node which has been silent for ``after`` seconds."""
+    stuck = _pinned_to_silent(connection, after)
+    if stuck is None:
+        return 0
+    pending = status_is(Status.PENDING)
+    ids = _ids(connection, sa.and_(pending, stuck), limit, tasks.c.id)
+    return update_tasks(connection, ids, pending, stuck, node_id=None)
+
+
+def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int:
+    """Make pending tasks dead that are pinned to a node which has been silent for ``after`` seconds."""
+    stuck = _pinned_to_silent(connection, after)
+    if stuck is None:
+        return 0
+    ids = _ids(connection, sa.and_(status_is(Status.PENDING), stuck), limit, tasks.c.id)
+    error = f"it may run on one node only, which has been silent for more than {after:g} s"
+    doomed = lock_tasks(connection, ids, status_is(Status.PENDING), stuck, skip_locked=True)
+    for task in doomed:
+        record_attempt(connection, task, Verdict(event=Event.ABANDON, counted=False, label="dead", error=error))
+    values = {"status": becomes(target(Event.ABANDON)), "error": error, "finished_at": now()}
+    return update_tasks(connection, [task.id for task in doomed], **values)
+
+
+def count_pinned(connection: Connection, after: float) -> int:
+    """How many pending tasks wait for a node which has been silent for ``after`` seconds."""
+    stuck = _pinned_to_silent(connection, after)
+    if stuck is None:
+        return 0
+    return connection.execute(
+        sa.select(sa.func.count()).select_from(tasks).where(status_is(Status.PENDING), stuck)
+    ).scalar_one()
+
+
+def _pinned_to_silent(connection: Connection, after: float) -> sa.ColumnElement[bool] | None:
+    silent = sa.func.coalesce(nodes.c.checked_at, nodes.c.created_at) < seconds_from_now(-after)
+    ids = connection.execute(sa.select(nodes.c.id).where(sa.not_(nodes.c.active), silent)).scalars().all()
+    return tasks.c.node_id.in_(ids) if ids else None
+
+
+def _ids(
+    connection: Connection, condition: sa.ColumnElement[bool], limit: int, order: sa.ColumnElement[object]
+) -> Sequence[int]:
+    return connection.execute(sa.select(tasks.c.id).where(condition).order_by(order).limit(limit)).scalars().all()
+
+
+def _delete(connection: Connection, conditions: tuple[sa.ColumnElement[bool], ...], limit: int) -> int:
+    ids = _ids(connection, sa.and_(*conditions), limit, tasks.c.closing_at)
+    doomed = lock_tasks(connection, ids, *conditions, skip_locked=True)
+    if doomed:
+        delete_rows(connection, doomed)
+    return len(doomed)

@@ -1,0 +1,106 @@
+"""Column types that mean the same on every database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+MYSQL = ("mysql", "mariadb")
+"""The two names under which SQLAlchemy knows one family."""
+
+SQLITE_FORM = "%Y-%m-%d %H:%M:%f"
+"""The one text form of a time on SQLite, in the words of its strftime (milliseconds)."""
+
+
+class PlainTimestamp(sa.types.UserDefinedType[datetime]):
+    """MySQL's TIMESTAMP(6) without the NULL that SQLAlchemy adds, which MariaDB refuses after a generated column."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        return "TIMESTAMP(6)"
+
+
+class Instant(TypeDecorator[datetime]):
+    """A moment in UTC, aware in Python.
+
+    MySQL: TIMESTAMP(6), read and written by sessions at +00:00. PostgreSQL: timestamptz. SQLite: text in `SQLITE_FORM`.
+
+    Args:
+        generated: it is the type of a generated column.
+    """
+
+    impl = sa.DateTime
+    cache_ok = True
+
+    def __init__(self, *, generated: bool = False) -> None:
+        super().__init__()
+        self.generated = generated
+
+    def load_dialect_impl(self, dialect: Dialect) -> Any:
+        match dialect.name:
+            case "mysql" | "mariadb":
+                return dialect.type_descriptor(PlainTimestamp() if self.generated else mysql.TIMESTAMP(fsp=6))
+            case "postgresql":
+                return dialect.type_descriptor(postgresql.TIMESTAMP(timezone=True))
+            case _:
+                return dialect.type_descriptor(sa.Text())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        moment = value.astimezone(UTC)
+        match dialect.name:
+            case "postgresql":
+                return moment
+            case "mysql" | "mariadb":
+                return moment.replace(tzinfo=None)
+            case _:
+                return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        match value:
+            case None:
+                return None
+            case str():
+                return datetime.fromisoformat(value).replace(tzinfo=UTC)
+            case datetime(tzinfo=None):
+                return value.replace(tzinfo=UTC)
+            case datetime():
+                return value.astimezone(UTC)
+            case other:
+                raise TypeError(f"a time came as {other!r}")
+
+
+def name_type(length: int, *, ascii_only: bool = False) -> sa.types.TypeEngine[str]:
+    """A short text that is compared byte by byte."""
+    charset, collation = ("ascii", "ascii_bin") if ascii_only else ("utf8mb4", "utf8mb4_bin")
+    on_mysql = mysql.VARCHAR(length, charset=charset, collation=collation)
+    return sa.Text().with_variant(on_mysql, *MYSQL).with_variant(postgresql.TEXT(collation="C"), "postgresql")
+
+
+def long_text() -> sa.types.TypeEngine[str]:
+    """A text of any length."""
+    on_mysql = mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin")
+    return sa.Text().with_variant(on_mysql, *MYSQL)
+
+
+def short_text(length: int) -> sa.types.TypeEngine[str]:
+    """A text for people, of at most ``length`` characters."""
+    on_mysql = mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin")
+    return sa.Text().with_variant(on_mysql, *MYSQL)
+
+
+def binary() -> sa.types.TypeEngine[bytes]:
+    """Bytes of any length."""
+    return sa.LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
+
+
+def big_key() -> sa.types.TypeEngine[int]:
+    """A primary key that the database gives; SQLite counts only in an INTEGER."""
+    return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
