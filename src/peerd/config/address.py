@@ -1,0 +1,95 @@
+"""Database addresses: which are accepted, the form that SQLAlchemy wants, and the form that may be shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+_DRIVERS = {
+    "mysql": ("pymysql", "mysqldb"),
+    "postgresql": ("psycopg",),
+    "sqlite": ("pysqlite",),
+}
+_ALIASES = {"mariadb": "mysql", "postgres": "postgresql"}
+_PLAIN = {"sqlite": "sqlite"}  # whose scheme needs no driver
+_SECRET_IN_TEXT = re.compile(r"(?P<before>//[^/@:]*:).*(?P<after>@)")
+_SECRET_IN_QUERY = re.compile(r"([?&](?:password|passwd|sslpassword)=)[^&]*", re.IGNORECASE)
+
+_FORMS = "mysql://user@host/name, postgresql://user@host/name or sqlite:///file"
+
+
+def normalise_url(url: str) -> str:
+    """The address with SQLAlchemy's dialect and driver; a driver that is named and supported stays.
+
+    Raises ValueError, without the password, for an address that peerd cannot use.
+
+    >>> normalise_url("mariadb://peerd@db/peerd"), normalise_url("postgres://db/peerd")
+    ('mysql+pymysql://peerd@db/peerd', 'postgresql+psycopg://db/peerd')
+    """
+    parsed = _parse(url)
+    scheme, _, driver = parsed.drivername.partition("+")
+    dialect = _ALIASES.get(scheme, scheme)
+    if dialect not in _DRIVERS:
+        raise ValueError(f"{scheme}:// is no database that peerd knows: write {_FORMS}")
+    if driver and driver not in _DRIVERS[dialect]:
+        raise ValueError(
+            f"the driver {driver} is not supported: leave it out, or name {' or '.join(_DRIVERS[dialect])}"
+        )
+    if dialect == "sqlite":
+        _refuse_what_is_no_file(parsed)
+    elif not parsed.database:
+        raise ValueError(f"the address names no database: write {dialect}://user@host/name")
+    drivername = _PLAIN.get(dialect) or f"{dialect}+{driver or _DRIVERS[dialect][0]}"
+    return parsed.set(drivername=drivername).render_as_string(hide_password=False)
+
+
+def mask_url(url: str) -> str:
+    """The address with `***` in the place of its password, whether it can be read or not.
+
+    >>> mask_url("mysql://peerd:secret@db/peerd")
+    'mysql://peerd:***@db/peerd'
+    """
+    return _SECRET_IN_QUERY.sub(r"\1***", _SECRET_IN_TEXT.sub(r"\g<before>***\g<after>", url))
+
+
+def is_sqlite(url: str) -> bool:
+    """Whether the address is that of a file on this machine."""
+    return url.partition(":")[0].partition("+")[0] == "sqlite"
+
+
+def locate_sqlite_file(url: str, folder: Path) -> str:
+    """The address with an absolute path: a relative one is meant from `folder`. Other databases' stay as they are."""
+    if not is_sqlite(url):
+        return url
+    parsed = _parse(url)
+    path = folder / Path(parsed.database or "").expanduser()
+    return parsed.set(database=str(path)).render_as_string(hide_password=False)
+
+
+def has_password(url: str) -> bool:
+    """Whether the address itself holds a password."""
+    return _parse(url).password is not None
+
+
+def add_password(url: str, password: str) -> str:
+    """The address with this password, quoted as an address needs it."""
+    return _parse(url).set(password=password).render_as_string(hide_password=False)
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        raise ValueError(f"{mask_url(url)!r} is not an address: write {_FORMS}") from None
+
+
+def _refuse_what_is_no_file(parsed: URL) -> None:
+    if parsed.host:
+        raise ValueError(
+            f"the file's path follows three slashes: write sqlite:///{parsed.host}, or four for an absolute one"
+        )
+    if parsed.database in {None, "", ":memory:"} or str(parsed.database).startswith("file:"):
+        raise ValueError("every process must open the same file: write sqlite:///peerd.sqlite")

@@ -1,0 +1,125 @@
+"""What must hold between settings, and what is allowed but probably not meant."""
+
+from __future__ import annotations
+
+import stat
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from peerd.config.address import has_password, is_sqlite
+from peerd.config.problems import Problem
+from peerd.config.settings import Settings
+from peerd.config.source import Source
+from peerd.domain.duration import format_duration
+
+SYSTEMD_STOP_TIMEOUT = 90.0
+"""DefaultTimeoutStopSec of systemd: a service that stops for longer is killed."""
+
+
+def contradictions(settings: Settings, source: Source) -> Iterator[Problem]:
+    """Settings that would make the cluster rescue what is alive."""
+    heartbeat, inactive = settings.node.heartbeat_every, settings.manager.inactive_after
+    if inactive <= heartbeat:
+        yield source.problem(
+            ("manager", "inactive_after"),
+            f"{format_duration(inactive)} is no longer than a heartbeat ({format_duration(heartbeat)}): "
+            "every node would be called inactive",
+            "give at least two heartbeats (node.heartbeat_every)",
+        )
+    rescue = settings.manager.max_update
+    for name, worker in settings.workers.items():
+        if worker.update >= rescue:
+            yield source.problem(
+                ("workers", name, "update"),
+                f"running tasks are touched every {format_duration(worker.update)}, but are taken away "
+                f"{format_duration(rescue)} after their last touch",
+                "give less than half of manager.max_update",
+            )
+
+
+def doubts(settings: Settings, source: Source) -> list[Problem]:
+    """What is allowed, and worth a second look."""
+    return [
+        *_nothing_to_do(settings, source),
+        *_grace_that_is_cut_short(settings, source),
+        *_touches_that_are_easily_missed(settings, source),
+        *_one_queue_with_two_limits(settings, source),
+        *_cluster_on_sqlite(settings, source),
+        *_password_for_everybody(settings, source),
+    ]
+
+
+def _nothing_to_do(settings: Settings, source: Source) -> Iterator[Problem]:
+    if not any(worker.enabled for worker in settings.workers.values()):
+        yield source.problem(("workers",), "no worker is enabled", "this node will keep the table, and run nothing")
+
+
+def _grace_that_is_cut_short(settings: Settings, source: Source) -> Iterator[Problem]:
+    grace = settings.node.grace
+    if grace >= SYSTEMD_STOP_TIMEOUT:
+        yield source.problem(
+            ("node", "grace"),
+            f"systemd kills a service that takes more than {format_duration(SYSTEMD_STOP_TIMEOUT)} to stop",
+            f"set TimeoutStopSec above {format_duration(grace)} in the unit",
+        )
+    for name, worker in settings.workers.items():
+        if worker.grace is not None and worker.grace > grace:
+            yield source.problem(
+                ("workers", name, "grace"),
+                f"the node stops after {format_duration(grace)}, whatever a worker is given",
+                "raise node.grace",
+            )
+
+
+def _touches_that_are_easily_missed(settings: Settings, source: Source) -> Iterator[Problem]:
+    rescue = settings.manager.max_update
+    for name, worker in settings.workers.items():
+        if rescue / 2 < worker.update < rescue:
+            yield source.problem(
+                ("workers", name, "update"),
+                f"one late touch and a running task is taken away (manager.max_update is {format_duration(rescue)})",
+                f"give at most {format_duration(rescue / 3)}",
+            )
+
+
+def _one_queue_with_two_limits(settings: Settings, source: Source) -> Iterator[Problem]:
+    """Who claims a task writes its own max_attempts into it: two answers for one queue are luck."""
+    served: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for name, worker in settings.workers.items():
+        for what in (*(worker.queues or ()), *(worker.tasks or ())):
+            served[what].append((name, worker.max_attempts))
+    for what, workers in served.items():
+        if len({limit for _, limit in workers}) > 1:
+            first, *_, (last, _limit) = workers
+            yield source.problem(
+                ("workers", last, "max_attempts"),
+                f"{what} is served by {first[0]} too, with another max_attempts",
+                "give both the same: the one that claims a task decides",
+            )
+
+
+def _cluster_on_sqlite(settings: Settings, source: Source) -> Iterator[Problem]:
+    for key in ("address", "zone"):
+        if is_sqlite(settings.database.url) and getattr(settings.node, key) is not None:
+            yield source.problem(
+                ("node", key),
+                "SQLite serves one machine only: no other node can be near or far",
+                "use MariaDB, MySQL or PostgreSQL for several machines",
+            )
+
+
+def _password_for_everybody(settings: Settings, source: Source) -> Iterator[Problem]:
+    secret_file, key = settings.database.password_file, "password_file"
+    if secret_file is None and has_password(settings.database.url) and ("database", "url") not in source.overridden:
+        secret_file, key = settings.file, "url"
+    if secret_file is not None and _is_readable_by_all(secret_file):
+        yield source.problem(
+            ("database", key),
+            f"every user of this machine can read the password in {secret_file}",
+            f"chmod o= {secret_file}",
+        )
+
+
+def _is_readable_by_all(path: Path) -> bool:
+    return bool(path.stat().st_mode & stat.S_IROTH)

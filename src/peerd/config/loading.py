@@ -1,0 +1,148 @@
+"""peerd.toml and the environment become settings, or the list of all that is wrong with them."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from peerd.config.consistency import contradictions, doubts
+from peerd.config.environment import CONFIG_VARIABLE, overrides, unknown_variables
+from peerd.config.problems import ConfigError, Problem
+from peerd.config.settings import Document, Settings
+from peerd.config.settling import settle
+from peerd.config.source import Source
+from peerd.config.wording import place_of, word
+
+FILE_NAME = "peerd.toml"
+_NOT_YET = ("agent", "commands", "web")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What `check` found: `settings` are there only when there are no problems."""
+
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    settings: Settings | None = None
+
+
+def load(path: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of this project.
+
+    Args:
+        path: the peerd.toml; without it $PEERD_CONFIG, else the nearest in the present folder and those above it.
+        environment: where PEERD_* variables are looked for.
+
+    Raises:
+        ConfigError: with every problem, each with its place and remedy.
+    """
+    found = check(path, environment)
+    if found.settings is None:
+        raise ConfigError(found.problems)
+    return found.settings
+
+
+def check(path: Path | None = None, environment: Mapping[str, str] = os.environ) -> Check:
+    """Everything that is wrong with a configuration, and what is probably not meant. Arguments as for `load`."""
+    try:
+        source = _read(_find(path, environment), environment)
+    except ConfigError as error:
+        return Check(error.problems)
+    problems = [*_shape_problems(source), *_tables_of_later_versions(source), *unknown_variables(environment)]
+    settings = None
+    try:
+        document = Document.model_validate(source.values)
+    except ValidationError as error:
+        problems += [source.problem(place_of(detail), *word(detail)) for detail in error.errors(include_url=False)]
+    else:
+        settings, settling_problems = settle(document, source)
+        problems += [*settling_problems, *contradictions(settings, source)]
+    if settings is None or problems:
+        return Check(sorted(problems, key=_place))
+    return Check(warnings=doubts(settings, source), settings=settings)
+
+
+def _find(path: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """The file to read; None when there is none, and the environment names the database."""
+    named = path or (Path(environment[CONFIG_VARIABLE]) if environment.get(CONFIG_VARIABLE) else None)
+    if named is not None:
+        return named.expanduser()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+    if environment.get("PEERD_DATABASE_URL"):
+        return None
+    remedy = "run 'peerd init' to write one, or name it with --config or PEERD_CONFIG"
+    raise ConfigError([Problem(str(here / FILE_NAME), None, "", "no such file, here or in a folder above", remedy)])
+
+
+def _read(path: Path | None, environment: Mapping[str, str]) -> Source:
+    if path is None:
+        return Source.without_file(overrides(environment))
+    text = _text_of(path)
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([_syntax_problem(path, text, error)]) from None
+    return Source.of_file(path, text, values, overrides(environment))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError([Problem(str(path), None, "", "is not UTF-8 text")]) from None
+    except OSError as error:
+        message = (error.strerror or str(error)).lower()
+        remedy = f"name the file with --config or {CONFIG_VARIABLE}"
+        raise ConfigError([Problem(str(path), None, "", message, remedy)]) from None
+
+
+_POSITION = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+def _syntax_problem(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Problem:
+    position = _POSITION.search(str(error))
+    line = int(position[1]) if position and position[1] else len(text.splitlines())
+    message = _POSITION.sub("", str(error))
+    if message.startswith(("Cannot overwrite", "Cannot declare", "Cannot mutate", "Duplicate inline")):
+        written = text.splitlines()[line - 1].partition("=")[0].strip()
+        return Problem(str(path), line, "", f"{written} is given twice", "keep one of them")
+    return Problem(str(path), line, "", f"this is not TOML: {message[:1].lower()}{message[1:]}")
+
+
+def _tables_of_later_versions(source: Source) -> Iterator[Problem]:
+    """Tables that peerd will know; they are taken out, so that they are not called unknown too."""
+    for name in _NOT_YET:
+        if name in source.values:
+            del source.values[name]
+            yield source.problem((name,), "is not supported in this version", "take it out")
+
+
+def _shape_problems(source: Source) -> Iterator[Problem]:
+    """What must hold between the keys of a worker, said even when one of them is wrong by itself."""
+    workers: Any = source.values.get("workers")
+    for name, worker in workers.items() if isinstance(workers, dict) else ():
+        if not isinstance(worker, dict):
+            continue
+        place = ("workers", name)
+        if name in {"agent", "manager", "master"}:
+            yield source.problem(place, "is the name of a process of peerd's own", "choose another name")
+        if "tasks" in worker and "worker" in worker:
+            second = max("tasks", "worker", key=lambda key: source.line((*place, key)) or 0)
+            yield source.problem((*place, second), "a worker has tasks or worker, not both", "keep one of them")
+        if "tasks" not in worker and "worker" not in worker:
+            remedy = 'name a queue, tasks = "studio.jobs:video", or a class, worker = "studio.jobs:Cleanup"'
+            yield source.problem(place, "has nothing to run", remedy)
+
+
+def _place(problem: Problem) -> tuple[str, int, str]:
+    return problem.file, problem.line or 0, problem.key

@@ -1,0 +1,121 @@
+"""The settings of a node: frozen values, every duration in seconds and every size in bytes.
+
+They come from `peerd.config.load`; docs/configuration.md explains each key. The comments here say only the unit or
+the meaning that a name cannot.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from peerd.config.address import mask_url, normalise_url
+from peerd.config.values import Count, Duration, EntryPoint, EntryPoints, FilePath, Flag, Name, Names, Period, Size
+
+
+class Section(BaseModel):
+    """A table of peerd.toml: frozen, and closed to keys that it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, hide_input_in_errors=True)
+
+
+class NodeSettings(Section):
+    """[node]: this machine, or this one of several nodes on it."""
+
+    name: Name = Field(default_factory=socket.gethostname)
+    address: str | None = None
+    zone: str | None = None
+    run_directory: FilePath = Path(".peerd")
+    grace: Duration = 30.0
+    shutdown_interval: Period = 1.0
+    heartbeat_every: Period = 2.0
+
+
+def _usable(url: str) -> str:
+    normalise_url(url)
+    return url
+
+
+class DatabaseSettings(Section):
+    """[database]: where the table is. `url` holds the password; it is masked wherever the settings are printed."""
+
+    url: Annotated[str, AfterValidator(_usable)] = "sqlite:///peerd.sqlite"
+    password_file: FilePath | None = None
+    pool_size: Count = 4
+
+    @property
+    def masked_url(self) -> str:
+        """The address as it may be shown."""
+        return mask_url(self.url)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Every representation of the settings masks the password."""
+        for name, value in super().__repr_args__():
+            yield name, self.masked_url if name == "url" else value
+
+
+class WorkerSettings(Section):
+    """[workers.NAME]: processes of one kind that run a user's code. Exactly one of `tasks` and `worker` is given."""
+
+    tasks: EntryPoints | None = None
+    worker: EntryPoint | None = None
+    enabled: Flag = True
+    processes: Count = 1
+    count: Count = 1  # tasks at once in each process
+    queues: Names | None = None  # None: those that the code names
+    max_attempts: Count = 3
+    delay_ratio: Duration = 300.0  # the delay before a retry is attempts × this
+    update: Period = 3.0  # between two touches of a running task
+    sleep: Duration = 1.0  # between two loops
+    poll_every: Period = 1.0  # at most, when there is nothing to do
+    timeout: Period | None = None  # of one attempt
+    grace: Duration | None = None  # None: the node's
+    recycle_after: Count | None = None  # tasks
+    recycle_age: Period | None = None
+    recycle_memory: Size | None = None
+    options: Mapping[str, Any] = Field(default_factory=dict)  # the user's own
+
+
+class ManagerSettings(Section):
+    """[manager]: the periods of the chores."""
+
+    every: Period = 1.0
+    max_update: Period = 30.0
+    max_completed: Duration = 3_600.0
+    max_failed: Duration = 259_200.0
+    inactive_after: Period = 4.0  # where it is not given: two heartbeats
+    pinned_policy: Literal["wait", "move", "fail"] = "wait"
+    pinned_after: Duration = 600.0
+    batch: Annotated[int, Field(strict=True, ge=1, le=500)] = 500
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+class LoggingSettings(Section):
+    """[logging]: what the log says, and in which form."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    format: Literal["console", "json"] = "console"
+
+
+class Document(Section):
+    """The tables of peerd.toml."""
+
+    node: NodeSettings = Field(default_factory=NodeSettings)
+    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
+    workers: Mapping[Name, WorkerSettings] = Field(default_factory=dict)
+    manager: ManagerSettings = Field(default_factory=ManagerSettings)
+    logging: LoggingSettings = Field(default_factory=LoggingSettings)
+
+
+class Settings(Document):
+    """The whole: what peerd.toml says, and where it is. Paths are absolute when they come from `load`."""
+
+    project_directory: Path
+    file: Path | None = None

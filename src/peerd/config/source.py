@@ -1,0 +1,61 @@
+"""Where a configuration's values come from, so that each problem can name its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from peerd.config.locate import line_of, lines_of_keys
+from peerd.config.problems import Problem
+
+Overrides = Mapping[tuple[str, str], Any]
+
+
+@dataclass(slots=True)
+class Source:
+    """The values of peerd.toml with the environment's on top, and the lines that they are on."""
+
+    folder: Path
+    file: Path | None
+    values: dict[str, Any]
+    lines: dict[tuple[str, ...], int] = field(default_factory=dict)
+    overridden: frozenset[tuple[str, ...]] = frozenset()
+
+    @classmethod
+    def of_file(cls, path: Path, text: str, values: dict[str, Any], overrides: Overrides) -> Source:
+        """The values of a file, overridden."""
+        file = path.absolute()
+        return cls(file.parent, file, _merged(values, overrides), lines_of_keys(text), frozenset(overrides))
+
+    @classmethod
+    def without_file(cls, overrides: Overrides) -> Source:
+        """The values of the environment alone; paths are meant from the present folder."""
+        return cls(Path.cwd(), None, _merged({}, overrides), overridden=frozenset(overrides))
+
+    def line(self, path: tuple[str, ...]) -> int | None:
+        """The line of a key, or of what is nearest around it."""
+        return line_of(path, self.lines)
+
+    def problem(self, path: tuple[str, ...], message: str, remedy: str = "") -> Problem:
+        """A problem at this key, placed in the file, or at the variable that overrides the key."""
+        if path[:2] in self.overridden:
+            return Problem("environment", None, f"PEERD_{path[0]}_{path[1]}".upper(), message, remedy)
+        return Problem(self._shown_file, self.line(path), ".".join(path), message, remedy)
+
+    @property
+    def _shown_file(self) -> str:
+        if self.file is None:
+            return "defaults"
+        here = Path.cwd()
+        return str(self.file.relative_to(here) if self.file.is_relative_to(here) else self.file)
+
+
+def _merged(values: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
+    merged = dict(values)
+    for (section, key), value in overrides.items():
+        table = merged.get(section, {})
+        if isinstance(table, dict):  # otherwise it is reported as no table
+            merged[section] = {**table, key: value}
+    return merged

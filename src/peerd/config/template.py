@@ -1,0 +1,48 @@
+"""The peerd.toml that `peerd init` writes."""
+
+from __future__ import annotations
+
+_TEMPLATE = """\
+# The settings of this peerd node. What is commented out shows the default.
+# Durations: seconds, or text such as "500ms", "10s", "5m", "1h30m", "3d". Sizes: "500MB", "1GiB".
+# `peerd check` reads this file and says what is wrong with it.
+
+[node]
+# name = "video-1"            # unique in the cluster; default: the host name
+# address = "10.0.0.7"        # where other nodes reach this one
+# zone = "rack-a"             # nodes of one zone may fail together
+# grace = "30s"               # how long running tasks may take to finish when the node stops
+
+[database]
+# url = "sqlite:///peerd.sqlite"         # one machine; relative to this file
+# url = "mysql://peerd@db/peerd"         # a cluster, on MariaDB or MySQL
+# url = "postgresql://peerd@db/peerd"    # a cluster, on PostgreSQL
+# password_file = "database.password"    # or put the whole address into PEERD_DATABASE_URL
+
+# A worker of tasks: a queue with its handlers, in a module that Python finds from this folder.
+# [workers.video]
+# tasks = "studio.jobs:video"
+# processes = 2               # processes of this worker
+# count = 4                   # tasks at once in each of them
+# max_attempts = 3
+# delay_ratio = "5m"          # a retry waits for attempts × this
+# timeout = "2h"              # of one attempt; default: none
+
+# A worker that loops by itself: a Worker or TaskWorker class.
+# [workers.cleanup]
+# worker = "studio.jobs:Cleanup"
+# sleep = "1m"                # between two loops
+
+[manager]
+# max_completed = "1h"        # how long done tasks are kept
+# max_failed = "3d"           # how long dead tasks are kept
+
+[logging]
+# level = "info"              # debug, info, warning or error
+# format = "console"          # or json
+"""
+
+
+def template() -> str:
+    """The text of a commented peerd.toml; every commented setting is one that can be taken as it stands."""
+    return _TEMPLATE

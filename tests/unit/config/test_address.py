@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from peerd.config.address import add_password, locate_sqlite_file, mask_url, normalise_url
+
+
+@pytest.mark.parametrize(
+    "url, normal",
+    [
+        ("mysql://peerd@db/peerd", "mysql+pymysql://peerd@db/peerd"),
+        ("mariadb://db/peerd", "mysql+pymysql://db/peerd"),
+        ("mysql+mysqldb://db/peerd?charset=utf8mb4", "mysql+mysqldb://db/peerd?charset=utf8mb4"),
+        ("postgres://db:5433/peerd", "postgresql+psycopg://db:5433/peerd"),
+        ("postgresql+psycopg://a:b@db/peerd", "postgresql+psycopg://a:b@db/peerd"),
+        ("sqlite:///peerd.sqlite", "sqlite:///peerd.sqlite"),
+        ("sqlite+pysqlite:////var/peerd.sqlite", "sqlite:////var/peerd.sqlite"),
+    ],
+)
+def test_an_address_gets_its_driver_and_keeps_the_rest(url: str, normal: str) -> None:
+    assert normalise_url(url) == normal
+
+
+@pytest.mark.parametrize(
+    "url, words",
+    [
+        ("redis://db/0", "no database that peerd knows"),
+        ("mysql+aiomysql://db/peerd", "driver aiomysql is not supported"),
+        ("mysql://db", "names no database"),
+        ("mysql", "is not an address"),
+        ("", "is not an address"),
+        ("sqlite://", "every process must open the same file"),
+        ("sqlite:///:memory:", "every process must open the same file"),
+        ("sqlite:///file:a?mode=memory&uri=true", "every process must open the same file"),
+        ("sqlite://peerd.sqlite", "write sqlite:///peerd.sqlite"),
+        ("postgresql://peerd@db:port/peerd", "is not an address"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_with_the_reason(url: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        normalise_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://peerd:secret@db/peerd",
+        "mysql://peerd:secret@db:port/peerd",
+        "mysql://peerd:se@secret@db/peerd",
+        "mysql://peerd:se/cret?secret@db/peerd",
+        "postgresql://db/peerd?user=a&password=secret",
+        "redis://:secret@db/0",
+    ],
+)
+def test_no_text_shows_a_password(url: str) -> None:
+    assert "secret" not in mask_url(url)
+    try:
+        normalise_url(url)
+    except ValueError as error:
+        assert "secret" not in str(error)  # noqa: PT017 - whether it is refused is not the question
+
+
+def test_any_password_survives_the_address() -> None:
+    assert make_url(add_password("mysql://peerd@db/peerd", "p@ss:/w%rd?#")).password == "p@ss:/w%rd?#"
+
+
+def test_a_relative_file_is_meant_from_the_folder_of_the_configuration() -> None:
+    assert locate_sqlite_file("sqlite:///data/a.sqlite", Path("/srv/studio")) == "sqlite:////srv/studio/data/a.sqlite"
+    assert locate_sqlite_file("sqlite:////var/a.sqlite", Path("/srv/studio")) == "sqlite:////var/a.sqlite"
+    assert locate_sqlite_file("mysql://db/peerd", Path("/srv/studio")) == "mysql://db/peerd"
