@@ -1,0 +1,77 @@
+"""docs/configuration.md says what the settings are: all of them, with their defaults."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from peerd.config import check, load
+from peerd.config.environment import variables
+from peerd.config.settings import (
+    DatabaseSettings,
+    LoggingSettings,
+    ManagerSettings,
+    NodeSettings,
+    Section,
+    WorkerSettings,
+)
+from peerd.domain.duration import parse_duration
+
+PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
+WORDS_FOR_DEFAULTS = {
+    "name": "the host name",
+    "run_directory": "`.peerd/<name>`",
+    "inactive_after": "two heartbeats",
+    "queues": "those that the code names",
+    ("workers.NAME", "grace"): "the node's",
+    "options": "`{}`",
+    "tasks": "",
+    "worker": "",
+}
+
+
+def rows_of(section: str) -> dict[str, str]:
+    """Key → default, as the page has them."""
+    chapter = PAGE.partition(f"## `[{section}]`")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| (.*?) ?\| ", chapter, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    "section, model",
+    [
+        ("node", NodeSettings),
+        ("database", DatabaseSettings),
+        ("workers.NAME", WorkerSettings),
+        ("manager", ManagerSettings),
+        ("logging", LoggingSettings),
+    ],
+)
+def test_every_key_is_on_the_page_with_its_default(section: str, model: type[Section]) -> None:
+    rows = rows_of(section)
+    assert list(rows) == list(model.model_fields)
+    for key, field in model.model_fields.items():
+        expected = WORDS_FOR_DEFAULTS.get((section, key), WORDS_FOR_DEFAULTS.get(key))
+        if expected is not None:
+            assert rows[key] == expected
+        elif field.default is None:
+            assert rows[key] == "none"
+        elif isinstance(field.default, float):
+            assert parse_duration(rows[key].strip("`")) == field.default
+        else:
+            assert rows[key].strip("`") == str(field.default).lower()
+
+
+def test_the_example_is_a_configuration(tmp_path: Path) -> None:
+    example = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert example
+    (tmp_path / "peerd.toml").write_text(example[1])
+    (tmp_path / "database.password").write_text("secret")
+    assert check(tmp_path / "peerd.toml", {}).problems == []
+    assert load(tmp_path / "peerd.toml", {}).workers["cleanup"].sleep == 60
+
+
+def test_the_variables_of_the_page_exist() -> None:
+    named = set(re.findall(r"`(PEERD_[A-Z_]+)`", PAGE)) - {"PEERD_CONFIG"}
+    assert named <= set(variables())
