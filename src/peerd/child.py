@@ -1,0 +1,89 @@
+"""The first lines of every process that the master starts: `python -P -m peerd.child FD MASTER`.
+
+A fresh interpreter, so new code is always read anew. FD is its end of the link with the master, whose first frame is
+the plan; MASTER is the master's process id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import importlib
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any, cast
+
+from peerd.runtime import exits
+from peerd.runtime.faults import show, words
+from peerd.runtime.frames import receive
+from peerd.runtime.life import live
+from peerd.runtime.link import Link, Place
+from peerd.runtime.parent import die_with_parent
+from peerd.runtime.service import Service
+
+
+def main(fd: int, master: int) -> int:
+    """Live the life that the plan on the link describes; return the exit status."""
+    end = socket.socket(fileno=fd)
+    end.set_inheritable(False)
+    if not die_with_parent(signal.SIGTERM, master):
+        return exits.MASTER_LOST
+    faulthandler.enable()
+    plan: Mapping[str, Any] | None = receive(end)
+    if plan is None:
+        return exits.MASTER_LOST
+    link = Link(end, _place(plan))
+    link.watch()
+    _set_title(link)
+    status = _run(plan, link)
+    link.leave(status)
+    return status
+
+
+def _place(plan: Mapping[str, Any]) -> Place:
+    return Place(
+        slot=plan["slot"],
+        kind=plan["kind"],
+        role=plan["role"],
+        node=plan["node"],
+        generation=plan["generation"],
+        grace=plan["grace"],
+        give_back=plan["give_back"],
+    )
+
+
+def _set_title(link: Link) -> None:
+    try:
+        from setproctitle import setproctitle  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+    except ImportError:
+        return
+    setproctitle(f"peerd: {link.slot} ({link.node})")
+
+
+def _run(plan: Mapping[str, Any], link: Link) -> int:
+    try:
+        service = _load(plan)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: whatever it raises, the boot has failed
+        show(error)
+        link.send({"type": "boot-failed", "error": f"cannot load {plan['entry']}: {words(error)}"})
+        return exits.BOOT_FAILED
+    try:
+        return asyncio.run(live(service, link))
+    except (SystemExit, KeyboardInterrupt) as error:
+        # Raised in any task these end the whole loop; nobody has asked for that, so it is no way to leave for good.
+        show(error)
+        link.send({"type": "crashed", "error": f"{words(error)} was raised inside the event loop"})
+        return exits.CRASHED
+
+
+def _load(plan: Mapping[str, Any]) -> Service:
+    sys.path.insert(0, plan["project_directory"])
+    module, _, name = plan["entry"].partition(":")
+    make = getattr(importlib.import_module(module), name)
+    return cast("Service", make(plan["payload"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

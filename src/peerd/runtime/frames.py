@@ -1,0 +1,123 @@
+"""Frames: how master, children and the control socket's clients talk.
+
+A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON, one object. The sizes are small on purpose:
+the master relays decisions, never data.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+MAXIMUM: Final = 1024 * 1024
+"""The largest body of a frame, in bytes."""
+
+_LENGTH: Final = struct.Struct(">I")
+
+
+class FrameError(ValueError):
+    """What came in, or was to go out, is not a frame; the stream it came from cannot be used any further."""
+
+
+def encode(message: Mapping[str, object]) -> bytes:
+    r"""Return the frame of a message.
+
+    Args:
+        message: anything that JSON can say, as an object.
+
+    Raises:
+        FrameError: it cannot be said in JSON, or is larger than `MAXIMUM` bytes.
+
+    Example:
+        >>> encode({"type": "ready"})
+        b'\x00\x00\x00\x10{"type":"ready"}'
+    """
+    try:
+        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        body = text.encode()
+    except (TypeError, ValueError) as error:
+        raise FrameError(f"the message cannot be said in JSON: {error}") from error
+    if len(body) > MAXIMUM:
+        raise FrameError(f"the message has {len(body)} bytes; a frame carries at most {MAXIMUM}")
+    return _LENGTH.pack(len(body)) + body
+
+
+class Decoder:
+    """Cuts a stream of bytes into messages, however the bytes arrive.
+
+    Example:
+        >>> decoder = Decoder()
+        >>> decoder.feed(encode({"n": 1})[:6])
+        []
+        >>> decoder.feed(encode({"n": 1})[6:])
+        [{'n': 1}]
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[dict[str, object]]:
+        """Take the next bytes of the stream; return the messages that they complete.
+
+        Raises:
+            FrameError: the stream is not made of frames.
+        """
+        self._buffer += data
+        messages = []
+        while (body := self._next_body()) is not None:
+            messages.append(_message(body))
+        return messages
+
+    def _next_body(self) -> bytes | None:
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        length = _length(self._buffer)
+        end = _LENGTH.size + length
+        if len(self._buffer) < end:
+            return None
+        body = bytes(self._buffer[_LENGTH.size : end])
+        del self._buffer[:end]
+        return body
+
+
+def receive(end: socket.socket) -> dict[str, object] | None:
+    """Wait for exactly one frame on a blocking socket, leaving what follows unread; None at the end of the stream.
+
+    Raises:
+        FrameError: what came is not a frame.
+        OSError: the socket failed, or its timeout is over.
+    """
+    head = _receive_exactly(end, _LENGTH.size)
+    body = _receive_exactly(end, _length(head)) if head else b""
+    return _message(body) if body else None
+
+
+def _receive_exactly(end: socket.socket, size: int) -> bytes:
+    """Return `size` bytes, or none at all when the stream ends before."""
+    data = bytearray()
+    while len(data) < size:
+        part = end.recv(size - len(data))
+        if not part:
+            return b""
+        data += part
+    return bytes(data)
+
+
+def _length(head: bytes | bytearray) -> int:
+    (length,) = _LENGTH.unpack_from(head)
+    if length > MAXIMUM:
+        raise FrameError(f"a frame says it has {length} bytes, and {MAXIMUM} are allowed: this is no frame")
+    return int(length)
+
+
+def _message(body: bytes) -> dict[str, object]:
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"a frame holds no JSON: {error}") from error
+    if not isinstance(message, dict):
+        raise FrameError(f"a frame holds {type(message).__name__} where an object belongs")
+    return message

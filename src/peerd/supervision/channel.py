@@ -1,0 +1,73 @@
+"""A stream of frames that never makes the master wait, in either direction."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+from peerd.runtime.frames import Decoder, FrameError, encode
+
+UNREAD: Final = 8 * 1024 * 1024
+"""Bytes that wait for a reader that does not read; beyond it what is sent to it is dropped."""
+
+
+class Channel:
+    """The master's end of a socket: a child's link, or a client's connection to the control socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._end.setblocking(False)
+        self._decoder = Decoder()
+        self._outgoing = bytearray()
+        self.is_open = True
+
+    def fileno(self) -> int:
+        """Return the descriptor, for the loop."""
+        return self._end.fileno()
+
+    def has_unsent(self) -> bool:
+        """Return whether something waits for the other end to read."""
+        return bool(self._outgoing)
+
+    def send(self, message: Mapping[str, object]) -> None:
+        """Send a frame, as soon as the other end takes it."""
+        if self.is_open and len(self._outgoing) < UNREAD:
+            self._outgoing += encode(message)
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what the other end takes now."""
+        while self._outgoing:
+            try:
+                del self._outgoing[: self._end.send(self._outgoing)]
+            except BlockingIOError:
+                return
+            except OSError:  # the other end is gone; reading will tell
+                self._outgoing.clear()
+
+    def receive(self) -> list[dict[str, object]]:
+        """Return the messages that have come; at the end of the stream the channel is no longer open.
+
+        Raises:
+            FrameError: what came is no frame; nothing that follows is looked at.
+        """
+        messages: list[dict[str, object]] = []
+        while self.is_open:
+            try:
+                data = self._end.recv(65536)
+                messages += self._decoder.feed(data)
+                self.is_open = bool(data)
+            except BlockingIOError:
+                break
+            except FrameError:
+                self.is_open = False
+                raise
+            except OSError:
+                self.is_open = False
+        return messages
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.is_open = False
+        self._end.close()

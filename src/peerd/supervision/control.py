@@ -1,0 +1,118 @@
+"""The node's control socket, seen by its clients: what the CLI asks a master.
+
+The socket lies in the run directory, and only its owner may open it. Its address may be at most about 100 bytes long,
+and a run directory's path is often longer; so both sides go to it through an open file descriptor of the folder, whose
+path under /proc is short. (A second place, below the temp folder, would depend on TMPDIR and PrivateTmp being the same
+for the service and for the person who asks.)
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from peerd.runtime.frames import encode, receive
+
+_NAME: Final = "control.sock"
+_ANSWER_WITHIN: Final = 10.0
+
+
+class NotRunning(Exception):
+    """No master works in the run directory."""
+
+    def __init__(self, run_directory: str | Path) -> None:
+        super().__init__(f"no node is running in {run_directory} (start one with: peerd up)")
+
+
+class Refused(Exception):
+    """The master did not do what it was asked; its own words say why."""
+
+
+def control_path(run_directory: str | Path) -> Path:
+    """Return where the control socket of a run directory is."""
+    return Path(run_directory) / _NAME
+
+
+@contextmanager
+def control_address(run_directory: str | Path) -> Iterator[str]:
+    """Give an address of the control socket that is short enough to bind or connect to.
+
+    Raises:
+        OSError: the folder cannot be opened.
+    """
+    folder = os.open(run_directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{_NAME}"
+    finally:
+        os.close(folder)
+
+
+def status(run_directory: str | Path) -> dict[str, Any]:
+    """Return the node's state and that of its slots, as the master answers `{"command": "status"}`.
+
+    Raises:
+        NotRunning: there is no master.
+    """
+    return ask(run_directory, {"command": "status"})
+
+
+def stop(run_directory: str | Path, *, fast: bool = False, timeout: float | None = None) -> None:
+    """Stop the node and wait until its master has ended.
+
+    Args:
+        run_directory: the node's.
+        fast: leave running work no grace.
+        timeout: seconds to wait at most; the node goes on stopping afterwards.
+
+    Raises:
+        NotRunning: there is no master.
+        TimeoutError: it has not ended in time.
+    """
+    with _connect(run_directory) as end:
+        _exchange(end, {"command": "stop", "fast": fast}, run_directory)
+        end.settimeout(timeout)
+        while end.recv(4096):  # the connection ends with the master
+            pass
+
+
+def ask(run_directory: str | Path, command: Mapping[str, object]) -> dict[str, Any]:
+    """Send any command to the master and return its answer.
+
+    Raises:
+        NotRunning: there is no master.
+        Refused: the master does not know the command, or cannot do it.
+    """
+    with _connect(run_directory) as end:
+        return _exchange(end, command, run_directory)
+
+
+def _connect(run_directory: str | Path) -> socket.socket:
+    end = socket.socket(socket.AF_UNIX)
+    end.settimeout(_ANSWER_WITHIN)
+    try:
+        with control_address(run_directory) as address:
+            end.connect(address)
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
+        end.close()
+        raise NotRunning(run_directory) from error
+    except BaseException:
+        end.close()
+        raise
+    return end
+
+
+def _exchange(end: socket.socket, command: Mapping[str, object], run_directory: str | Path) -> dict[str, Any]:
+    try:
+        end.sendall(encode(command))
+        answer = receive(end)
+    except (BrokenPipeError, ConnectionResetError):
+        answer = None
+    if answer is None:
+        raise NotRunning(run_directory)
+    if "error" in answer:
+        raise Refused(str(answer["error"]))
+    return answer

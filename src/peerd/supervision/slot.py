@@ -1,0 +1,149 @@
+"""A slot: a place for one process after another. What may happen to it, and what follows, is the table TRANSITIONS.
+
+It knows no process and reads no clock: `now` is passed in, seconds of any clock that does not jump.
+
+A slot and its processes are two things. A tainted process is still at work when its replacement starts; it belongs to
+the slot, but the slot's state is that of the replacement.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from peerd.supervision.plan import SlotPlan
+
+
+class State(StrEnum):
+    """How a slot is."""
+
+    STARTING = "STARTING"
+    """Its process has been started and is not ready yet."""
+    RUNNING = "RUNNING"
+    BACKOFF = "BACKOFF"
+    """It has no process, and gets one when `backoff_until` has come (after a first failure that is at once)."""
+    DRAINING = "DRAINING"
+    """Its process has been asked to stop."""
+    EXITED = "EXITED"
+    """Its process has left by its own will with status 0, and is not replaced."""
+    STOPPED = "STOPPED"
+    """Not started yet, or stopped as asked."""
+
+
+class Event(StrEnum):
+    """What happens to a slot."""
+
+    START = "start"
+    READY = "ready"
+    FAIL = "fail"
+    """Its process has died, could not be started, or is tainted."""
+    RECYCLE = "recycle"
+    """Its process has asked for a fresh one in its place."""
+    LEAVE = "leave"
+    """Its process has left with status 0 by its own will. (One that was never ready has not left: it has failed.)"""
+    STOP = "stop"
+    """The node stops: it is to have no process."""
+    END = "end"
+    """The process that was asked to stop is gone, however it went."""
+
+
+TRANSITIONS: Final = {
+    (State.STOPPED, Event.START): State.STARTING,
+    (State.STOPPED, Event.STOP): State.STOPPED,
+    (State.STARTING, Event.READY): State.RUNNING,
+    (State.STARTING, Event.FAIL): State.BACKOFF,
+    (State.STARTING, Event.RECYCLE): State.BACKOFF,
+    (State.STARTING, Event.STOP): State.DRAINING,
+    (State.RUNNING, Event.FAIL): State.BACKOFF,
+    (State.RUNNING, Event.RECYCLE): State.BACKOFF,
+    (State.RUNNING, Event.LEAVE): State.EXITED,
+    (State.RUNNING, Event.STOP): State.DRAINING,
+    (State.BACKOFF, Event.START): State.STARTING,
+    (State.BACKOFF, Event.FAIL): State.BACKOFF,
+    (State.BACKOFF, Event.STOP): State.STOPPED,
+    (State.DRAINING, Event.STOP): State.DRAINING,
+    (State.DRAINING, Event.END): State.STOPPED,
+    (State.EXITED, Event.STOP): State.EXITED,
+}
+"""(state, event) → state; every pair that is not here cannot happen."""
+
+
+class Impossible(RuntimeError):
+    """An event came to a slot in a state in which it cannot: a fault of the master."""
+
+    def __init__(self, name: str, state: State, event: Event) -> None:
+        super().__init__(f"slot {name!r} is {state}, in which {event!r} cannot happen")
+
+
+class Slot:
+    """The state of one slot, and when it is to be started again.
+
+    Example:
+        >>> slot = Slot(SlotPlan(name="video-1", kind="video", entry="studio:video"))
+        >>> slot.apply(Event.START, now=0.0)
+        >>> slot.apply(Event.FAIL, now=2.0)
+        >>> slot.state, slot.is_due(now=2.0)
+        (<State.BACKOFF: 'BACKOFF'>, True)
+    """
+
+    def __init__(self, plan: SlotPlan) -> None:
+        self.plan = plan
+        self.state = State.STOPPED
+        self.generation = 0
+        self.failures = 0
+        self.ready_at: float | None = None
+        self.backoff_until: float | None = None
+
+    @property
+    def restarts(self) -> int:
+        """How many processes have replaced another one."""
+        return max(0, self.generation - 1)
+
+    def apply(self, event: Event, now: float, jitter: float = 0.5) -> None:
+        """Let an event happen.
+
+        Args:
+            event: what happens.
+            now: the time, seconds.
+            jitter: a number from 0 to 1, which spreads the wait by a fifth to both sides.
+
+        Raises:
+            Impossible: it cannot happen in this state.
+        """
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise Impossible(self.plan.name, self.state, event)
+        if event is Event.START:
+            self.generation += 1
+        if event is Event.FAIL:
+            self._count_the_failure(now)
+        self.backoff_until = None
+        if state is State.BACKOFF:
+            self.backoff_until = now + (self._wait(jitter) if event is Event.FAIL else 0.0)
+        self.ready_at = now if state is State.RUNNING else None
+        self.state = state
+
+    def is_due(self, now: float) -> bool:
+        """Whether it waits for a new process, and has waited long enough."""
+        return self.state is State.BACKOFF and self.backoff_until is not None and now >= self.backoff_until
+
+    def _count_the_failure(self, now: float) -> None:
+        if self.ready_at is not None and now - self.ready_at >= self.plan.stable_after:
+            self.failures = 0
+        self.failures += 1
+
+    def _wait(self, jitter: float) -> float:
+        return backoff(self.failures, self.plan.backoff_initial, self.plan.backoff_maximum, jitter)
+
+
+def backoff(failures: int, initial: float, maximum: float, jitter: float) -> float:
+    """Return the seconds to wait after so many failures in a row: none after the first, then doubled to a maximum.
+
+    Example:
+        >>> [backoff(failures, 0.5, 30.0, jitter=0.5) for failures in (1, 2, 3, 4, 99)]
+        [0.0, 0.5, 1.0, 2.0, 30.0]
+    """
+    if failures <= 1:
+        return 0.0
+    doubled: float = initial * 2.0 ** min(failures - 2, 32)
+    return min(doubled, maximum) * (0.8 + 0.4 * jitter)

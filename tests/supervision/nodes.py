@@ -1,0 +1,153 @@
+"""A node of toys for a test: a real master with real children, and a proof that none of them stays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+from peerd.supervision import control
+from tests.support.eventually import eventually
+
+HERE = Path(__file__).parent
+WITHIN = 20.0
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+class ToyNode:
+    """A master in a process of its own."""
+
+    def __init__(self, folder: Path, *slots: dict[str, Any], **plan: Any) -> None:
+        self.folder = folder
+        self.facts_file = folder / "facts"
+        self.facts_file.touch()
+        self.run_directory = folder / "run"
+        self.mark = f"PEERD_TEST={uuid.uuid4()}"
+        self.plan = {
+            "node": "toys",
+            "run_directory": str(self.run_directory),
+            "project_directory": str(HERE),
+            "slots": [self._slot(**slot) for slot in slots],
+            **plan,
+        }
+        self.errors = folder / "stderr"
+        self.master: subprocess.Popen[bytes] | None = None
+
+    def _slot(self, name: str, *, role: str = "worker", **more: Any) -> dict[str, Any]:
+        known = {"entry", "command", "grace", "give_back", "boot_timeout", "environment"}
+        known |= {"backoff_initial", "backoff_maximum", "stable_after"}
+        slot: dict[str, Any] = {"name": name, "kind": name.rpartition("-")[0] or role, "role": role}
+        slot |= {"backoff_initial": 0.1, "give_back": 1.0} | {key: more.pop(key) for key in known & more.keys()}
+        if role != "command":
+            slot = {"entry": "toys:toy", "payload": {"facts": str(self.facts_file), **more}} | slot
+        return slot
+
+    def start(self) -> ToyNode:
+        self.master = self.start_another()
+        return self
+
+    def start_another(self, errors: Path | None = None) -> subprocess.Popen[bytes]:
+        code = "import sys, json; from peerd.supervision import master; master.exec_master(json.loads(sys.argv[1]))"
+        name, _, value = self.mark.partition("=")
+        with (errors or self.errors).open("ab") as stderr:
+            return subprocess.Popen(
+                [sys.executable, "-c", code, json.dumps(self.plan)],
+                stderr=stderr,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, name: value},
+            )
+
+    def up(self) -> ToyNode:
+        """Start it and wait until it is ready."""
+        self.start()
+        eventually(lambda: self.state() == "running", timeout=WITHIN, message="the node is ready")
+        return self
+
+    # ------------------------------------------------------------ looking
+
+    @property
+    def pid(self) -> int:
+        assert self.master is not None
+        return self.master.pid
+
+    def status(self) -> dict[str, Any]:
+        return control.status(self.run_directory)
+
+    def state(self) -> str | None:
+        assert self.master is not None
+        assert self.master.poll() is None, f"the master has ended: {self.said()}"
+        with contextlib.suppress(control.NotRunning):
+            return str(self.status()["state"])
+        return None
+
+    def slot(self, name: str) -> dict[str, Any]:
+        return next(slot for slot in self.status()["slots"] if slot["name"] == name)
+
+    def facts(self, fact: str | None = None, slot: str | None = None) -> list[dict[str, Any]]:
+        # The last line may be being written.
+        lines = self.facts_file.read_text().rpartition("\n")[0].splitlines()
+        facts = [json.loads(line) for line in lines]
+        return [f for f in facts if fact in (None, f["fact"]) and slot in (None, f["slot"])]
+
+    def received(self, kind: str, slot: str | None = None) -> list[dict[str, Any]]:
+        return [f["message"] for f in self.facts("received", slot) if f["message"]["type"] == kind]
+
+    def said(self) -> str:
+        return self.errors.read_text()
+
+    def processes(self) -> list[int]:
+        """All living processes that descend from this node, whatever became of their parents."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if self.mark.encode() in (folder / "environ").read_bytes() and is_alive(int(folder.name)):
+                    found.append(int(folder.name))
+        return found
+
+    # ------------------------------------------------------------ doing
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self, slot: str) -> int:
+        """Kill a slot's process; return what its process id was."""
+        pid = int(self.slot(slot)["pid"])
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait(self, within: float = WITHIN) -> int:
+        """Return the exit status of the master."""
+        assert self.master is not None
+        return self.master.wait(within)
+
+    def stop(self) -> int:
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def clean_up(self) -> list[int]:
+        """End it in any case; return what a stop has left behind."""
+        assert self.master is not None
+        if self.master.poll() is None:
+            self.signal(signal.SIGTERM)
+            try:
+                self.master.wait(15)
+            except subprocess.TimeoutExpired:
+                self.master.kill()
+                self.master.wait()
+        left = self.processes()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return left

@@ -1,0 +1,169 @@
+"""Services that a toy plan's slots run. They write what happens to them into a file, a line of JSON each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from peerd.runtime.link import Link
+
+
+class Toy:
+    """Does what its payload says: `{"facts": file, "start": …, "run": …, "stop": …}`."""
+
+    def __init__(self, payload: Mapping[str, Any]) -> None:
+        self.payload = payload
+        self.stopped = asyncio.Event()
+
+    def note(self, fact: str, **more: object) -> None:
+        line = json.dumps({"fact": fact, "slot": self.link.slot, "pid": os.getpid(), "at": time.monotonic(), **more})
+        with Path(self.payload["facts"]).open("a") as file:
+            file.write(line + "\n")
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        self.link = link
+        self.note("start", generation=link.generation)
+        await self._do("start")
+        return {"process_id": os.getpid() * 10}
+
+    async def run(self) -> None:
+        self.note("run")
+        await self._do("run")
+        await self.stopped.wait()
+
+    async def receive(self, message: Mapping[str, Any]) -> None:
+        self.note("received", message=message)
+        if message["type"] == "death" and not self._once("unacknowledged"):
+            self.link.send({"type": "death-acknowledged", "id": message["id"]})
+
+    async def quiet(self) -> None:
+        self.note("quiet")
+
+    async def stop(self, grace: float) -> None:
+        self.note("stop", grace=grace)
+        await asyncio.sleep(min(grace, self.payload.get("work", 0.0)))
+        await self._do("stop")
+        self.note("stopped", grace=grace)
+        self.stopped.set()
+
+    async def _do(self, when: str) -> None:
+        for deed in self.payload.get(when, []):
+            name, _, argument = deed.partition(" ")
+            if name == "once":
+                name, _, argument = argument.partition(" ") if self._once(f"{when}-{argument}") else ("nothing", "", "")
+            result = getattr(self, f"do_{name}")(argument)
+            if result is not None:
+                await result
+
+    def _once(self, what: str) -> bool:
+        """True the first `payload[what]` times over all processes of the slot (1 when not given)."""
+        counter = Path(f"{self.payload['facts']}.{self.link.slot}.{what}")
+        done = len(counter.read_bytes()) if counter.exists() else 0
+        if what == "unacknowledged" and what not in self.payload:
+            return False
+        if done < self.payload.get(what, 1):
+            with counter.open("ab") as file:
+                file.write(b".")
+            return True
+        return False
+
+    def do_nothing(self, _: str) -> None:
+        pass
+
+    def do_fail(self, text: str) -> None:
+        raise RuntimeError(text or "it is broken")
+
+    def do_crash(self, _: str) -> None:
+        os.kill(os.getpid(), 9)
+
+    def do_exit(self, status: str) -> None:
+        sys.exit(int(status))
+
+    def do_block(self, _: str) -> None:
+        """Hold the loop, as careless code does."""
+        self.note("blocks")
+        time.sleep(600)
+
+    def do_thread(self, _: str) -> None:
+        """Leave a thread behind that the interpreter waits for."""
+        threading.Thread(target=time.sleep, args=(600,)).start()
+
+    def do_deaf(self, _: str) -> None:
+        """Hold the whole interpreter as C code does that never lets go; here by stopping oneself."""
+        self.note("deaf")
+        os.kill(os.getpid(), 19)
+
+    def do_sleep(self, seconds: str) -> Any:
+        return asyncio.sleep(float(seconds))
+
+    def do_spawn(self, how: str) -> None:
+        """Start a program that would outlive us: in our group, or in a session of its own."""
+        program = subprocess.Popen(["sleep", "600"], start_new_session=how == "session")
+        program.returncode = 0  # it is to be left alone
+        self.note("spawned", program=program.pid)
+
+    def do_leave(self, _: str) -> None:
+        self.stopped.set()
+
+    def do_taint(self, _: str) -> None:
+        self.link.tainted("it saw something terrible")
+
+    def do_taint_task(self, _: str) -> None:
+        async def fail() -> None:
+            raise RuntimeError("nobody looks at this task")
+
+        # Kept by nobody, as in careless code: its failure is told when it is collected.
+        asyncio.get_running_loop().create_task(fail()).add_done_callback(lambda _: None)
+
+    def do_taint_thread(self, _: str) -> None:
+        threading.Thread(target=self.do_fail, args=("in a thread",)).start()
+
+    def do_recycle(self, _: str) -> None:
+        self.link.recycle("had 1000 tasks")
+
+    def do_babble(self, _: str) -> None:
+        self.link._end.send(b"\xff" * 64)
+
+
+def toy(payload: Mapping[str, Any]) -> Toy:
+    return Toy(payload)
+
+
+def unmade(payload: Mapping[str, Any]) -> Toy:
+    raise LookupError("there is no such toy")
+
+
+class WeakAfterFirstBoot(Toy):
+    """Its second and third boot fail."""
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        identity = await super().start(link)
+        if link.generation in (2, 3):
+            raise RuntimeError("the disk is not mounted")
+        return identity
+
+
+def weak_after_first_boot(payload: Mapping[str, Any]) -> Toy:
+    return WeakAfterFirstBoot(payload)
+
+
+class DiesOfItsFirstDeath(Toy):
+    """An agent that is killed by the first death that it is told."""
+
+    async def receive(self, message: Mapping[str, Any]) -> None:
+        if message["type"] == "death" and self.link.generation == 1:
+            self.note("received", message=message)
+            os.kill(os.getpid(), 9)
+        await super().receive(message)
+
+
+def dies_of_its_first_death(payload: Mapping[str, Any]) -> Toy:
+    return DiesOfItsFirstDeath(payload)
