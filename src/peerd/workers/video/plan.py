@@ -178,6 +178,8 @@ def transcode_arguments(plan: TranscodePlan, threads: int) -> list[str]:
         *("-force_key_frames", f"expr:gte(t,n_forced*{_KEY_FRAME_SECONDS})"),
         *("-threads", str(threads)),
         *(_sound(plan.audio) if plan.audio else ()),
+        # Mad timestamps can make hours of silence out of seconds; what is cut here does not pass verification.
+        *("-t", f"{plan.expected.duration * 1.05 + 5:.3f}"),
         *("-movflags", "+faststart", "-f", "mp4"),
     ]
 
