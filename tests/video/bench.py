@@ -62,6 +62,15 @@ def programs_of_this_process() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
+def files_in(directory: Path) -> list[Path]:
+    """Everything below a directory, hidden or not."""
+    return sorted(directory.rglob("*"))
+
+
+def output_of(*command: object) -> bytes:
+    return subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=60).stdout
+
+
 def work_in_progress(directory: Path) -> list[Path]:
     """The private folders that are left below a media directory."""
     return list(directory.glob(".peerd-video*")) + list(directory.glob(".peerd-video/*"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from fractions import Fraction
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,8 +80,6 @@ def test_an_answer_without_sense_is_refused(answer: bytes) -> None:
 
 @given(st.text(), st.text(), st.text())
 def test_no_text_in_an_answer_breaks_the_reader(duration: str, rate: str, aspect: str) -> None:
-    import msgspec
-
     stream = {
         "index": 0,
         "codec_type": "video",
@@ -131,7 +130,7 @@ def test_progress_only_grows_and_ends_at_one(times: list[int], total: float) -> 
     texts = [f"out_time_us={time} progress=continue" for time in times] + ["progress=end"]
     fractions = [report.fraction for line in blocks(*texts) if (report := reader.feed(line))]
     assert fractions == sorted(fractions)
-    assert 0.0 <= fractions[0]
+    assert fractions[0] >= 0.0
     assert fractions[-1] == 1.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 
@@ -21,6 +22,7 @@ _NOT_LISTED = ("not on whitelist", "Not detecting m3u8", "Not whitelisted", "not
 _NO_ROOM = ("No space left on device", "Disk quota exceeded")
 _NO_MEMORY = ("Cannot allocate memory", "std::bad_alloc", "malloc of size")
 _TOO_BIG = ("File too large",)
+_PIXELS = re.compile(r"Picture size (\d+x\d+) exceeds specified max pixel count (\d+)")
 _TOO_MANY_ERRORS = 69  # ffmpeg's own status when most of what it decodes is broken (-max_error_rate)
 _NOT_MEDIA = (
     "Invalid data found when processing input",
@@ -33,6 +35,9 @@ _NOT_MEDIA = (
 
 def explain_unreadable(source: str, lines: Sequence[str]) -> MediaRefused:
     """Why ffprobe could not open a file."""
+    too_many = _too_many_pixels(source, lines)
+    if too_many is not None:
+        return too_many
     if _says(lines, _NOT_LISTED):
         reason = "its content is a playlist, a script or a format that is not accepted"
         return FormatRefused(source=source, reason=reason, expected=FORMATS_IN_WORDS)
@@ -49,6 +54,9 @@ def explain_failure(
     """
     if _says(lines, _NO_ROOM):
         return DiskFull(directory=directory)
+    too_many = _too_many_pixels(source, lines)
+    if too_many is not None:
+        return too_many
     limit = _passed_limit(status, lines, memory=memory, output=output)
     if limit is not None:
         need, most, option = limit
@@ -68,6 +76,13 @@ def _passed_limit(status: int, lines: Sequence[str], *, memory: int, output: int
     if _says(lines, _NO_MEMORY):
         return "more memory", f"{memory} bytes", "max_memory"
     return None
+
+
+def _too_many_pixels(source: str, lines: Sequence[str]) -> MediaTooLarge | None:
+    match = next((match for line in lines if (match := _PIXELS.search(line))), None)
+    if match is None:
+        return None
+    return MediaTooLarge(source=source, need=f"{match[1]} pixels per picture", limit=match[2], option="max_pixels")
 
 
 def _ending(status: int) -> str:

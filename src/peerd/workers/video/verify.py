@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from peerd.workers.video.binaries import Tools
-from peerd.workers.video.errors import MediaDamaged, MediaUnreadable, OutputWrong
+from peerd.workers.video.errors import EncoderFailed, MediaDamaged, MediaUnreadable, OutputWrong
 from peerd.workers.video.ffmpeg import Finished, Job, OnReport, run_ffmpeg
 from peerd.workers.video.media import Media, Survey
 from peerd.workers.video.plan import PosterPlan, TranscodePlan
@@ -164,7 +164,7 @@ async def _decode(
     )
     try:
         finished = await run_ffmpeg(tools, job, settings, on_report)
-    except MediaDamaged as error:
+    except (MediaDamaged, EncoderFailed) as error:
         raise OutputWrong(source=source, reason=f"it does not decode ({error.data['reason']})") from error
     if finished.error_count:
         raise OutputWrong(source=source, reason=f"it decodes with errors ({finished.errors[0]})")

@@ -1,0 +1,156 @@
+"""Whatever ends an attempt, no program of it goes on, and no half file is ever seen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from peerd.runtime.launch import Limits
+from peerd.workers.video.binaries import find_tools
+from peerd.workers.video.errors import DiskFull, Misconfigured, PublishFailed
+from peerd.workers.video.ffmpeg import Job, run_ffmpeg
+from peerd.workers.video.jobs import transcode
+from peerd.workers.video.process import Program
+from peerd.workers.video.publish import PrivateFolder, publish
+from peerd.workers.video.settings import read_settings
+from tests.support.eventually import eventually, eventually_async
+from tests.video.bench import RecordingContext, files_in, make_clip, programs_of_this_process, work_in_progress
+
+WORKER = """
+import asyncio, sys
+from pathlib import Path
+from tests.video.bench import RecordingContext
+from peerd.workers.video.jobs import transcode
+asyncio.run(transcode(RecordingContext(Path(sys.argv[1]), 7), "minute.mp4", "out.mp4", quality="high"))
+"""
+
+
+def programs_that_name(text: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and any(text in each for each in process.cmdline()):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+    return found
+
+
+async def test_a_cancelled_task_leaves_no_program_and_no_file(minute: Path, directory: Path) -> None:
+    context = RecordingContext(directory)
+    running = asyncio.create_task(transcode(context, minute.name, "out.mp4", quality="high"))
+    await asyncio.wait_for(context.working.wait(), 30)
+    assert programs_of_this_process()
+    assert work_in_progress(directory)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert programs_of_this_process() == []
+    assert files_in(directory) == [minute]
+
+
+async def test_what_a_program_started_ends_with_it() -> None:
+    script = "sleep 987 & sleep 988 & echo started; wait"
+    async with Program(["sh", "-c", script], Limits(), doing="testing", source="x") as program:
+        async for _ in program.lines(silence=20, within=20):
+            break
+        members = [each for each in psutil.process_iter() if _group_of(each.pid) == program.pid]
+        assert len(members) == 3
+    await eventually_async(lambda: not any(_group_of(each.pid) == program.pid for each in members))
+
+
+def test_a_killed_worker_leaves_no_program_and_the_next_attempt_cleans_up(minute: Path, directory: Path) -> None:
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, str(directory)], cwd=Path(__file__).parents[2])
+    try:
+        eventually(lambda: any(path.stat().st_size for path in directory.glob(".peerd-video/*/output.mp4")), timeout=40)
+    finally:
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    eventually(lambda: programs_that_name(str(directory)) == [])
+    assert not (directory / "out.mp4").exists()
+    left = list(directory.glob(".peerd-video/*"))
+    assert [path.name.split(".")[0] for path in left] == ["task-7"]
+
+    again = RecordingContext(directory, task=7)
+    result = asyncio.run(transcode(again, minute.name, "out.mp4", height=144, quality="draft"))
+    assert (directory / "out.mp4").stat().st_size == result["size"]
+    assert work_in_progress(directory) == []
+
+
+def test_a_folder_that_its_owner_left_is_removed_by_any_task(tmp_path: Path) -> None:
+    abandoned = tmp_path / "task-1.abc"
+    abandoned.mkdir()
+    os.utime(abandoned, (1, 1))
+    fresh = tmp_path / "task-2.abc"
+    fresh.mkdir()
+    other = tmp_path / "somebody-elses"
+    other.mkdir()
+    os.utime(other, (1, 1))
+    with PrivateFolder(tmp_path, 3) as living:
+        os.utime(living.path, (1, 1))
+        with PrivateFolder(tmp_path, 4):
+            assert sorted(path.name.split(".")[0] for path in tmp_path.iterdir()) == [
+                "somebody-elses",
+                "task-2",
+                "task-3",
+                "task-4",
+            ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["somebody-elses", "task-2.abc"]
+
+
+def test_an_attempt_that_was_overtaken_publishes_nothing(tmp_path: Path) -> None:
+    with PrivateFolder(tmp_path / "private", 5) as frozen:
+        made = frozen.path / "output.mp4"
+        made.write_bytes(b"old")
+        with PrivateFolder(tmp_path / "private", 5) as newer:
+            (newer.path / "output.mp4").write_bytes(b"new, not complete")
+            with pytest.raises(PublishFailed, match="newer attempt"):
+                publish(made, tmp_path / "out.mp4", "out.mp4")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_existing_output_is_replaced_only_by_a_whole_one(minute: Path, directory: Path) -> None:
+    (directory / "out.mp4").write_bytes(b"the former output")
+    context = RecordingContext(directory)
+    running = asyncio.create_task(transcode(context, minute.name, "out.mp4", quality="high"))
+    await asyncio.wait_for(context.working.wait(), 30)
+    assert (directory / "out.mp4").read_bytes() == b"the former output"
+    running.cancel()
+    await asyncio.wait({running})
+    assert (directory / "out.mp4").read_bytes() == b"the former output"
+    result = await transcode(RecordingContext(directory), minute.name, "out.mp4", height=144, quality="draft")
+    assert (directory / "out.mp4").stat().st_size == result["size"]
+
+
+async def test_scratch_on_another_file_system_is_a_wrong_option(directory: Path) -> None:
+    scratch = Path("/dev/shm") / f"peerd-test-{os.getpid()}"
+    if os.stat(scratch.parent).st_dev == os.stat(directory).st_dev:  # noqa: PTH116 - async, and it does not matter
+        pytest.skip("this machine has one file system only")
+    make_clip(directory / "clip.mp4", seconds=1)
+    with pytest.raises(Misconfigured, match="file system"):
+        await transcode(RecordingContext(directory, scratch=str(scratch)), "clip.mp4")
+    assert not scratch.exists()
+
+
+async def test_a_full_disk_is_no_fault_of_the_source(bunny: Path, directory: Path) -> None:
+    job = Job("bunny.mp4", "encoding", bunny, ("-map", "0:v", "-c", "copy", "-f", "mpegts"), Path("/dev/full"), 5.0)
+    with pytest.raises(DiskFull):
+        await run_ffmpeg(find_tools(), job, read_settings({"directory": str(directory)}), _ignore)
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return None if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE else os.getpgid(pid)
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return None
+
+
+async def _ignore(_: object) -> None:
+    return

