@@ -4,7 +4,7 @@ The invariant: a row goes from pending to working in one guarded write that rais
 the same row cannot both write it, and a claimer that never heard the answer finds its rows again by the token that it
 chose before.
 
-There are two strategies, and `dialects` says which a database uses.
+There are two strategies.
 
 - *returning* (PostgreSQL, SQLite): one statement finds the head of each lane, updates the best and returns them.
   PostgreSQL skips rows that another claimer has locked; on SQLite there is only one writer at a time.
@@ -27,7 +27,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Event, sources, target
 from peerd.domain.task import Task
-from peerd.store.clock import now
+from peerd.store.clock import now, seconds_from_now
 from peerd.store.rows import TASK_COLUMNS, becomes, select_by_id, status_is, to_task, update_by_id
 from peerd.store.tables import ORDER, nodes, queues, tasks
 from peerd.store.types import MYSQL
@@ -39,7 +39,8 @@ WIDEST: Final = 64
 class Claimer(msgspec.Struct, frozen=True, kw_only=True):
     """Who claims, and what it serves.
 
-    ``default_attempts`` is written as max_attempts where the row has none and ``attempts_of`` does not name its handler.
+    ``default_attempts`` is written as max_attempts where the row has none and ``attempts_of`` does not name its
+    handler.
     """
 
     node_id: int
@@ -88,8 +89,9 @@ def claim(
     lanes = (-1, -1 - claimer.node_id) if alone else (0, claimer.node_id)
     if connection.dialect.name in MYSQL:
         return _compare_and_set(connection, claimer, lanes, token, limit, look_further)
-    statement = _returning(claimer.queues, lanes, connection.dialect.name == "postgresql")
-    rows = connection.execute(statement.values(_holder(claimer, token)), _who(claimer) | {"limit": limit}).mappings()
+    chosen = _chosen(claimer.queues, lanes)
+    statement = sa.update(tasks).where(tasks.c.id.in_(chosen)).values(_holder(claimer, token)).returning(*TASK_COLUMNS)
+    rows = connection.execute(statement, _who(claimer) | {"limit": limit}).mappings()
     return Claimed(_in_order([to_task(row) for row in rows]))
 
 
@@ -99,6 +101,14 @@ def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> li
         status_is(target(Event.CLAIM)), tasks.c.process_id == claimer.process_id, tasks.c.claim_token == token
     )
     return _in_order([to_task(row) for row in connection.execute(statement).mappings()])
+
+
+def someone_waits_alone(connection: Connection, claimer: Claimer, patience: float) -> bool:
+    """Whether a task that must run alone has waited for longer than ``patience`` seconds in one of the queues."""
+    statement = _candidates(claimer.queues, (-1, -1 - claimer.node_id))
+    ids = connection.execute(statement, _who(claimer) | {"limit": 1}).scalars().all()
+    long_due = sa.select(tasks.c.id).where(tasks.c.id.in_(ids), tasks.c.due_at < seconds_from_now(-patience))
+    return bool(ids) and connection.execute(long_due).first() is not None
 
 
 def _in_order(claimed: list[Task]) -> list[Task]:
@@ -165,24 +175,22 @@ def _holder(claimer: Claimer, token: int) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _returning(serves: tuple[str, ...], lanes: tuple[int, ...], skip_locked: bool) -> Any:
-    """One statement: a CTE for each lane's head, the best of their union updated and returned."""
+def _chosen(serves: tuple[str, ...], lanes: tuple[int, ...]) -> sa.Select[int]:
+    """The ids to claim in the same statement: a CTE for each lane's head, and the best of their union.
+
+    Each head is locked, where the database locks rows: what is chosen is still eligible when it is written.
+    """
     limit = sa.bindparam("limit", type_=sa.Integer())
     heads = []
     for number, (queue, lane) in enumerate((queue, lane) for queue in serves for lane in lanes):
-        head = _head(queue, lane, limit)
-        if skip_locked:
-            head = head.with_for_update(skip_locked=True, of=tasks)
-        cte = head.cte(f"head_{number}")
-        heads.append(sa.select(cte).prefix_with() if not skip_locked else sa.select(cte))
+        locked = _head(queue, lane, limit).with_for_update(skip_locked=True, of=tasks)
+        heads.append(sa.select(locked.cte(f"head_{number}")))
     union = sa.union_all(*heads).subquery("heads")
-    order = [union.c[column.name] for column in ORDER]
-    chosen = sa.select(union.c.id).order_by(*order).limit(limit)
-    return sa.update(tasks).where(tasks.c.id.in_(chosen)).returning(*TASK_COLUMNS)
+    return sa.select(union.c.id).order_by(*(union.c[column.name] for column in ORDER)).limit(limit)
 
 
 @lru_cache(maxsize=256)
-def _candidates(serves: tuple[str, ...], lanes: tuple[int, ...]) -> Any:
+def _candidates(serves: tuple[str, ...], lanes: tuple[int, ...]) -> sa.Select[int]:
     """The ids at the heads of all lanes, best first, read without locks."""
     limit = sa.bindparam("limit", type_=sa.Integer())
     heads = [sa.select(_head(queue, lane, limit).subquery()) for queue in serves for lane in lanes]

@@ -1,0 +1,179 @@
+"""What happens in a process, as facts with their figures.
+
+Code of peerd does not log: it emits an event. `peerd.runtime.wording` says how each reads in the log; metrics and
+tests are other readers of the same events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """The root of all events."""
+
+
+class TasksClaimed(Fact, frozen=True, kw_only=True):
+    """Tasks were claimed."""
+
+    count: int
+    milliseconds: float
+
+
+class AttemptStarted(Fact, frozen=True, kw_only=True):
+    """A handler began."""
+
+    task_id: int
+    queue: str
+    name: str
+    number: int
+
+
+class AttemptEnded(Fact, frozen=True, kw_only=True):
+    """A handler ended, and its outcome was written."""
+
+    task_id: int
+    queue: str
+    name: str
+    outcome: str
+    seconds: float
+    error: str | None = None
+    retry_in: float | None = None
+
+
+class ClaimLost(Fact, frozen=True, kw_only=True):
+    """A task was taken from this process: canceled, moved, rescued or deleted."""
+
+    task_id: int
+    queue: str
+    name: str
+    noticed_at: str
+    """Where: a touch, or a refused outcome."""
+
+
+class StrayReleased(Fact, frozen=True, kw_only=True):
+    """The table said that this process holds a task that it did not know of; it was given back."""
+
+    task_id: int
+
+
+class LoopEnded(Fact, frozen=True, kw_only=True):
+    """A periodic worker's loop ended."""
+
+    worker: str
+    seconds: float
+    error: str | None = None
+
+
+class HookFailed(Fact, frozen=True, kw_only=True):
+    """A hook of the user raised an exception; the attempt's outcome is not changed by it."""
+
+    hook: str
+    error: str
+
+
+class DatabaseLost(Fact, frozen=True, kw_only=True):
+    """The database stopped answering."""
+
+    reason: str
+
+
+class DatabaseFound(Fact, frozen=True, kw_only=True):
+    """The database answers again."""
+
+    seconds: float
+
+
+class ComponentFailed(Fact, frozen=True, kw_only=True):
+    """A part of this process failed unexpectedly and is started again."""
+
+    component: str
+    error: str
+    again_in: float
+
+
+class NodeRegistered(Fact, frozen=True, kw_only=True):
+    """The node has begun a life."""
+
+    node: str
+    node_id: int
+
+
+class WaitingForNode(Fact, frozen=True, kw_only=True):
+    """An earlier life of the node may still go on; it is watched until it has been silent long enough."""
+
+    node: str
+    seconds: float
+
+
+class NodesSilent(Fact, frozen=True, kw_only=True):
+    """Nodes were marked inactive."""
+
+    nodes: tuple[str, ...]
+
+
+class TasksTakenBack(Fact, frozen=True, kw_only=True):
+    """Tasks were taken back from a holder that is dead."""
+
+    cause: str
+    task_ids: tuple[int, ...]
+    dead: int = 0
+    """How many of them had no attempt left."""
+
+
+class ProcessDied(Fact, frozen=True, kw_only=True):
+    """The master saw a process of this node die."""
+
+    slot: str
+    pid: int
+    cause: str
+    expected: bool
+
+
+class ChoreRan(Fact, frozen=True, kw_only=True):
+    """A chore of the manager did something."""
+
+    chore: str
+    count: int
+
+
+class RescueHeld(Fact, frozen=True, kw_only=True):
+    """This node may not rescue for a while: it has itself not beaten without a gap."""
+
+    seconds: float
+    reason: str
+
+
+class PinnedStuck(Fact, frozen=True, kw_only=True):
+    """Pending tasks wait for nodes that stay silent."""
+
+    count: int
+    policy: str
+
+
+Reader = Callable[[Fact], None]
+
+
+class Events:
+    """Where facts go: each reader gets each. Safe to use from several threads, as far as its readers are.
+
+    >>> seen = []
+    >>> events = Events(seen.append)
+    >>> events.emit(ChoreRan(chore="purge done", count=3))
+    >>> seen
+    [ChoreRan(chore='purge done', count=3)]
+    """
+
+    def __init__(self, *readers: Reader) -> None:
+        self._readers = list(readers)
+
+    def listen(self, reader: Reader) -> None:
+        """Let one more read what is emitted from now on."""
+        self._readers.append(reader)
+
+    def emit(self, fact: Fact) -> None:
+        """Tell every reader."""
+        for reader in self._readers:
+            reader(fact)

@@ -1,0 +1,125 @@
+"""A handler's arguments: from Python values to the body, and from a body to checked values."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import typing
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from peerd.domain.errors import InvalidArguments
+
+REFUSED = {
+    inspect.Parameter.VAR_POSITIONAL: "*{0} has no name in the body; name each argument",
+    inspect.Parameter.VAR_KEYWORD: "**{0} cannot be checked; name each argument",
+    inspect.Parameter.POSITIONAL_ONLY: "{0} is positional only; the body names each argument",
+}
+
+
+class Arguments:
+    """What a handler's signature asks for.
+
+    Args:
+        function: its annotations say the types; what has none takes any JSON value. A first parameter called ``ctx``
+            is not an argument: it gets the Context.
+        name: the handler's name, for errors.
+
+    Raises:
+        InvalidArguments: the signature cannot be served from a JSON object.
+
+    >>> def transcode(ctx, source: str, height: int = 720): ...
+    >>> arguments = Arguments(transcode, "transcode")
+    >>> arguments.body("a.mp4", height=1080)
+    '{"source":"a.mp4","height":1080}'
+    >>> arguments.decode('{"source":"a.mp4"}')
+    {'source': 'a.mp4', 'height': 720}
+    >>> arguments.decode('{"source":7}')
+    Traceback (most recent call last):
+    peerd.domain.errors.InvalidArguments: transcode: Expected `str`, got `int` - at `$.source`
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.name = name
+        parameters = list(inspect.signature(function).parameters.values())
+        self.wants_context = bool(parameters) and parameters[0].name == "ctx"
+        self._parameters = parameters[1:] if self.wants_context else parameters
+        self._signature = inspect.Signature(self._parameters)
+        try:
+            self._struct = self._define(function)
+            self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_path)
+        except TypeError as error:
+            raise InvalidArguments(name, f"its signature cannot be served from JSON: {error}") from error
+
+    def body(self, *args: Any, **kwargs: Any) -> str:
+        """The body of a call with these arguments; defaults are left to the handler's code when it runs.
+
+        Raises:
+            InvalidArguments: they do not fit the signature.
+        """
+        try:
+            given = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidArguments(self.name, str(error)) from None
+        try:
+            text = msgspec.json.encode(given, enc_hook=_encode_path).decode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArguments(self.name, f"an argument cannot be written as JSON: {error}") from error
+        self.decode(text)
+        return text
+
+    def decode(self, body: str | bytes | None) -> dict[str, Any]:
+        """The checked values of a body.
+
+        Raises:
+            InvalidArguments: it is no JSON object, or an argument is missing, unknown, or of a wrong type.
+        """
+        try:
+            value = self._decoder.decode(body if body is not None else b"{}")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidArguments(self.name, str(error)) from None
+        return {parameter.name: getattr(value, parameter.name) for parameter in self._parameters}
+
+    def _define(self, function: Callable[..., Any]) -> type[msgspec.Struct]:
+        hints = typing.get_type_hints(function, include_extras=True)
+        fields: list[Any] = []
+        for parameter in self._parameters:
+            if parameter.kind in REFUSED:
+                raise InvalidArguments(self.name, REFUSED[parameter.kind].format(parameter.name))
+            kind = hints.get(parameter.name, Any)
+            if parameter.default is inspect.Parameter.empty:
+                fields.append((parameter.name, kind))
+            else:
+                fields.append((parameter.name, kind, _default(parameter.default)))
+        return msgspec.defstruct(self.name.title() or "Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _default(value: Any) -> Any:
+    """A default that is not shared between calls, which is how msgspec wants mutable ones."""
+    if isinstance(value, list | dict | set | bytearray):
+        return msgspec.field(default_factory=lambda: copy.copy(value))
+    return value
+
+
+def _decode_path(kind: type, value: object) -> Any:
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    raise TypeError(f"{kind} cannot be read from JSON")
+
+
+def _encode_path(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def encode_result(value: object) -> str | None:
+    """A handler's result as JSON text; None stays None.
+
+    Raises:
+        TypeError: it is not JSON.
+    """
+    return None if value is None else msgspec.json.encode(value, enc_hook=_encode_path).decode()

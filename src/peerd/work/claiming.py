@@ -1,0 +1,125 @@
+"""Claiming: as many tasks as there are free places, with pauses that grow while there is nothing to do.
+
+A task that has crashed a process runs alone, so that its neighbours are not killed with it again: it is claimed only
+by a process that runs nothing, which then claims nothing else. Such tasks stand in lanes of their own. A process that
+is never empty looks into them now and then, and when one has waited for long it lets itself run empty for it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Final
+
+from peerd.domain.errors import DatabaseAway
+from peerd.domain.task import Task
+from peerd.runtime.events import Events, TasksClaimed
+from peerd.store.claim import Claimed, Claimer, claim, claimed_by_token, new_token, someone_waits_alone
+from peerd.store.database import DatabaseThreads
+from peerd.store.finish import Held
+from peerd.work.holdings import Holdings
+from peerd.work.outcomes import Outages
+
+LOOK_FOR_LONELY_EVERY: Final = 1.0
+"""Seconds between two looks for tasks that must run alone."""
+FIRST_PAUSE: Final = 0.05
+"""Seconds after the first empty look; doubled at each further one."""
+
+
+class Claiming:
+    """The claims of one process.
+
+    Args:
+        database: where.
+        claimer: who, and which queues.
+        holdings: what was won is entered there before anything else can happen.
+        outages: what it learns about the database.
+        events: how many were claimed.
+        poll_every: seconds between two looks at the most.
+        patience: seconds after which a process runs empty for a task that must run alone.
+    """
+
+    def __init__(
+        self,
+        database: DatabaseThreads,
+        claimer: Claimer,
+        holdings: Holdings,
+        outages: Outages,
+        events: Events,
+        *,
+        poll_every: float,
+        patience: float = 10.0,
+    ) -> None:
+        self._database = database
+        self._claimer = claimer
+        self._holdings = holdings
+        self._outages = outages
+        self._events = events
+        self._poll_every = poll_every
+        self._patience = patience
+        self._look_further = 0
+        self._next_lonely_look = 0.0
+        self._runs_empty = False
+        self._empty_looks = 0
+
+    async def claim(self, free: int, running: int) -> list[Task]:
+        """Claim for the free places.
+
+        Args:
+            free: places.
+            running: tasks that run.
+        """
+        if time.monotonic() >= self._next_lonely_look:
+            lonely = await self._look_for_lonely(running)
+            if lonely:
+                return lonely
+        if self._runs_empty:
+            return []
+        won = await self._claim(free, alone=False)
+        self._look_further = min(self._look_further * 2 + free, 64) if won.contended else 0
+        self._empty_looks = 0 if won.tasks or won.contended else self._empty_looks + 1
+        return won.tasks
+
+    def pause(self) -> float:
+        """Seconds until the next look. Spread, so that processes do not look together."""
+        if not self._empty_looks:
+            return 0.0
+        grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_looks - 1, 16), self._poll_every)
+        return grown * random.uniform(0.75, 1.25)
+
+    async def _look_for_lonely(self, running: int) -> list[Task]:
+        self._next_lonely_look = time.monotonic() + LOOK_FOR_LONELY_EVERY * random.uniform(0.5, 1.5)
+        if running:
+            waits = await self._database.read(someone_waits_alone, self._claimer, self._patience)
+            self._runs_empty = waits
+            return []
+        self._runs_empty = False
+        return (await self._claim(1, alone=True)).tasks
+
+    async def _claim(self, limit: int, *, alone: bool) -> Claimed:
+        token = new_token()
+        began = time.monotonic()
+        self._holdings.begin_claim(token)
+        won = Claimed([])
+        try:
+            won = await self._once(token, limit, alone=alone)
+        finally:
+            self._holdings.end_claim(token, [Held(task.id, task.lease) for task in won.tasks])
+        if won.tasks:
+            spent = (time.monotonic() - began) * 1000
+            self._events.emit(TasksClaimed(count=len(won.tasks), milliseconds=spent))
+        return won
+
+    async def _once(self, token: int, limit: int, *, alone: bool) -> Claimed:
+        """One claim; when its answer is lost, read back by its token what it won before anything else is tried."""
+        further = self._look_further
+        try:
+            won = await self._database.run(
+                claim, self._claimer, token=token, limit=limit, alone=alone, look_further=further
+            )
+        except DatabaseAway as error:
+            self._outages.lost(error)
+            found = await self._outages.outlast(lambda: self._database.read(claimed_by_token, self._claimer, token))
+            return Claimed(found)
+        self._outages.found()
+        return won

@@ -1,0 +1,213 @@
+"""Queues and handlers as a user declares them. A declaration registers nothing anywhere, and connects to nothing."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from peerd.domain.backoff import exponential
+from peerd.domain.call import Call
+from peerd.domain.duration import parse_duration
+from peerd.domain.errors import InvalidArguments
+from peerd.domain.outcome import Outcome
+from peerd.domain.task import NewTask
+from peerd.work.arguments import Arguments
+from peerd.work.context import Context
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Backoff = Callable[[int], float] | Literal["exponential"] | None
+BeforeHook = Callable[[Context], Awaitable[None] | None]
+AfterHook = Callable[[Context, Outcome], Awaitable[None] | None]
+Before = TypeVar("Before", bound=BeforeHook)
+After = TypeVar("After", bound=AfterHook)
+Kind = Literal["coroutine", "thread", "process"]
+KINDS: Final[tuple[Kind, ...]] = ("coroutine", "thread", "process")
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a handler may run, and what follows when it fails; see `Queue.task`."""
+
+    timeout: float | None = None
+    max_attempts: int | None = None
+    retry_on: tuple[type[Exception], ...] = ()
+    discard_on: tuple[type[Exception], ...] = ()
+    backoff: Backoff = None
+
+
+class Handler(Generic[P, R]):
+    """User code for the tasks of one name in one queue; made by `Queue.task`. Calling it calls the plain function."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        function: Callable[P, R],
+        *,
+        name: str,
+        policy: Policy,
+        process: bool,
+    ) -> None:
+        self.queue = queue
+        self.function = function
+        self.name = name
+        self.policy = policy
+        self.arguments = Arguments(function, name)
+        self.kind = _kind_of(function, process=process, name=name)
+        self.__doc__ = function.__doc__
+        self.__name__ = getattr(function, "__name__", name)
+        self.__module__ = function.__module__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<handler {self.name} of queue {self.queue.name}>"
+
+    def with_args(self, *args: Any, **kwargs: Any) -> Call:
+        """A call that can be enqueued. ``ctx`` is left out: the worker gives it.
+
+        Raises:
+            InvalidArguments: they do not fit the signature and its annotations.
+        """
+        return Call(self.queue.name, self.name, self.arguments.body(*args, **kwargs))
+
+    def retries(self, error: Exception) -> bool:
+        """Whether an exception of this kind is worth another attempt."""
+        policy = self.policy
+        if isinstance(error, policy.discard_on):
+            return False
+        return not policy.retry_on or isinstance(error, policy.retry_on)
+
+    def delay(self, attempts: int) -> float | None:
+        """Seconds until the next attempt, where the handler has a backoff of its own.
+
+        Args:
+            attempts: how many have failed, the latest one included.
+        """
+        match self.policy.backoff:
+            case None:
+                return None
+            case "exponential":
+                return exponential(attempts, random=random.random)
+            case function:
+                return float(function(attempts))
+
+
+class Queue:
+    """A queue and the handlers of its tasks.
+
+    Args:
+        name: 1–200 of ``A-Z a-z 0-9 - + / ; . $ _ ( ) : @``.
+
+    Raises:
+        InvalidTask: no queue can have this name.
+
+    >>> video = Queue("video")
+    >>> @video.task(timeout="2h")
+    ... async def transcode(ctx, source: str, height: int = 720) -> dict: ...
+    >>> transcode.with_args("a.mp4", height=1080)
+    Call(queue='video', name='transcode', body='{"source":"a.mp4","height":1080}')
+    """
+
+    def __init__(self, name: str) -> None:
+        NewTask(queue=name)
+        self.name = name
+        self.handlers: dict[str, Handler[Any, Any]] = {}
+        self.before: list[BeforeHook] = []
+        self.after: list[AfterHook] = []
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name}: {', '.join(sorted(self.handlers)) or 'no handlers'}>"
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Handler[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        timeout: str | float | None = None,
+        max_attempts: int | None = None,
+        retry_on: tuple[type[Exception], ...] = (),
+        discard_on: tuple[type[Exception], ...] = (),
+        backoff: Backoff = None,
+        process: bool = False,
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        timeout: str | float | None = None,
+        max_attempts: int | None = None,
+        retry_on: tuple[type[Exception], ...] = (),
+        discard_on: tuple[type[Exception], ...] = (),
+        backoff: Backoff = None,
+        process: bool = False,
+    ) -> Any:
+        """Declare a function as the handler of the tasks of its name.
+
+        Args:
+            function: a coroutine function; a plain one runs in a thread.
+            name: where it shall not be the function's.
+            timeout: an attempt's longest run, seconds or "2h"; None is the worker's.
+            max_attempts: None is the worker's.
+            retry_on: exceptions worth another attempt; given, all others make the task dead.
+            discard_on: exceptions that make the task dead at once.
+            backoff: seconds by failed attempts, or "exponential"; None is the worker's delay.
+            process: run a plain function in a process of its own, which a cancel or time-out kills.
+
+        Raises:
+            InvalidArguments: the signature cannot be served from a JSON object, or the name is taken.
+        """
+        policy = Policy(
+            timeout=None if timeout is None else parse_duration(timeout),
+            max_attempts=max_attempts,
+            retry_on=tuple(retry_on),
+            discard_on=tuple(discard_on),
+            backoff=backoff,
+        )
+
+        def declare(function: Callable[..., Any]) -> Handler[..., Any]:
+            handler = Handler(
+                self,
+                function,
+                name=name or function.__name__,
+                policy=policy,
+                process=process,
+            )
+            NewTask(queue=self.name, name=handler.name, max_attempts=max_attempts, timeout=policy.timeout)
+            if handler.name in self.handlers:
+                raise InvalidArguments(handler.name, f"queue {self.name} has a handler of this name already")
+            self.handlers[handler.name] = handler
+            return handler
+
+        return declare if function is None else declare(function)
+
+    def before_attempt(self, hook: Before) -> Before:
+        """Call this with the Context before each attempt, its arguments checked; an error fails the attempt."""
+        self.before.append(hook)
+        return hook
+
+    def after_attempt(self, hook: After) -> After:
+        """Call this with the Context and the outcome after each attempt; an error of it is logged, nothing more."""
+        self.after.append(hook)
+        return hook
+
+
+def _kind_of(function: Callable[..., Any], *, process: bool, name: str) -> Kind:
+    is_coroutine = inspect.iscoroutinefunction(function)
+    if not process:
+        return "coroutine" if is_coroutine else "thread"
+    if is_coroutine:
+        raise InvalidArguments(name, "process=True is for plain functions; a coroutine runs in the worker")
+    if "<locals>" in function.__qualname__:
+        raise InvalidArguments(name, "process=True needs a function at the top of a module: it is imported by name")
+    return "process"

@@ -1,0 +1,78 @@
+"""What this process holds: the claims that are running or waiting to be written, and the claims in flight.
+
+The event loop and the touch thread share it, so it has a lock. A claim is held from the moment its rows are known until
+its outcome is committed or refused: as long as it is held, it is touched.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+
+from peerd.store.finish import Held
+from peerd.store.touch import Progress
+
+
+class Holdings:
+    """The claims of one process.
+
+    >>> holdings = Holdings()
+    >>> holdings.begin_claim(token=5)
+    >>> holdings.strays({Held(1, 1): 5, Held(2, 1): 4})
+    [Held(id=2, lease=1)]
+    >>> holdings.end_claim(5, [Held(1, 1)])
+    >>> holdings.strays({Held(1, 1): 5})
+    []
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: set[Held] = set()
+        self._in_flight: set[int] = set()
+        self._progress: dict[Held, Progress] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def begin_claim(self, token: int) -> None:
+        """A claim is about to be sent: rows with its token are ours, although we do not know them yet."""
+        with self._lock:
+            self._in_flight.add(token)
+
+    def end_claim(self, token: int, won: Iterable[Held]) -> None:
+        """The claim was answered: from now on exactly these rows of it are ours."""
+        with self._lock:
+            self._held.update(won)
+            self._in_flight.discard(token)
+
+    def drop(self, held: Held) -> None:
+        """A claim ended: its outcome was written, or refused."""
+        with self._lock:
+            self._held.discard(held)
+            self._progress.pop(held, None)
+
+    def all(self) -> set[Held]:
+        """All claims that are held now."""
+        with self._lock:
+            return set(self._held)
+
+    def strays(self, found: Mapping[Held, int | None]) -> list[Held]:
+        """Which of these claims, which the table says this process has, it does not know of.
+
+        Args:
+            found: claims that were read before this call, with their tokens.
+        """
+        with self._lock:
+            return [held for held, token in found.items() if held not in self._held and token not in self._in_flight]
+
+    def report(self, held: Held, progress: Progress) -> None:
+        """Remember a progress until it is written; a newer one replaces it."""
+        with self._lock:
+            if held in self._held:
+                self._progress[held] = progress
+
+    def take_progress(self) -> dict[Held, Progress]:
+        """What was reported since the last call."""
+        with self._lock:
+            taken, self._progress = self._progress, {}
+            return taken

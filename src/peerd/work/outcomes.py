@@ -1,0 +1,115 @@
+"""Writing outcomes: successes gathered and written together, anything else at once, and all of it kept while the
+database is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from peerd.domain.errors import DatabaseAway
+from peerd.domain.outcome import Done, Outcome
+from peerd.runtime.events import DatabaseFound, DatabaseLost, Events
+from peerd.store.database import DatabaseThreads
+from peerd.store.finish import Held, complete, conclude
+
+T = TypeVar("T")
+
+GATHER: Final = 0.003
+"""Seconds that a success waits for others at the most; a commit costs about as much."""
+TOGETHER: Final = 500
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two looks for a database that is away."""
+
+
+class Outages:
+    """Whether the database is away, as this process sees it; says so once when it goes and once when it is back."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._since: float | None = None
+
+    def lost(self, error: DatabaseAway) -> None:
+        """It did not answer."""
+        if self._since is None:
+            self._since = time.monotonic()
+            self._events.emit(DatabaseLost(reason=error.reason))
+
+    def found(self) -> None:
+        """It answered."""
+        if self._since is not None:
+            self._events.emit(DatabaseFound(seconds=time.monotonic() - self._since))
+            self._since = None
+
+    async def outlast(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until the database answers, with pauses that grow and are spread."""
+        pause = 0.1
+        while True:
+            try:
+                result = await attempt()
+            except DatabaseAway as error:
+                self.lost(error)
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+                pause = min(pause * 2, LONGEST_PAUSE)
+            else:
+                self.found()
+                return result
+
+
+class OutcomeWriter:
+    """Writes the outcomes of one process.
+
+    Args:
+        database: where.
+        process_id: who.
+        outages: what it learns about the database.
+    """
+
+    def __init__(self, database: DatabaseThreads, process_id: int, outages: Outages) -> None:
+        self._database = database
+        self._process_id = process_id
+        self._outages = outages
+        self._waiting: list[tuple[Held, str | None, asyncio.Future[bool]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def write(self, held: Held, outcome: Outcome) -> bool:
+        """Write an outcome; returns when it is committed.
+
+        Returns:
+            False when it was refused, because the task is not held any more.
+        """
+        match outcome:
+            case Done(result):
+                return await self._gathered(held, result)
+            case other:
+                return await self._outages.outlast(lambda: self._database.run(conclude, self._process_id, held, other))
+
+    async def _gathered(self, held: Held, result: str | None) -> bool:
+        accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((held, result, accepted))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_all(), name="outcomes")
+        return await accepted
+
+    async def _write_all(self) -> None:
+        """Write what waits, and what came meanwhile, until nothing waits."""
+        await asyncio.sleep(GATHER)
+        while self._waiting:
+            batch, self._waiting = self._waiting[:TOGETHER], self._waiting[TOGETHER:]
+            await self._write_batch(batch)
+
+    async def _write_batch(self, batch: list[tuple[Held, str | None, asyncio.Future[bool]]]) -> None:
+        results = {held: result for held, result, _ in batch}
+        try:
+            refused = await self._outages.outlast(lambda: self._database.run(complete, self._process_id, results))
+        except BaseException as error:
+            for _, _, accepted in batch:
+                if not accepted.done():
+                    accepted.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
+            raise
+        for held, _, accepted in batch:
+            if not accepted.done():
+                accepted.set_result(held not in refused)

@@ -1,0 +1,65 @@
+"""A handler in a process of its own: the process's side. ``python -m peerd.work.process_main FD``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+
+import msgspec
+
+from peerd.domain.outcome import Asked
+from peerd.store.touch import Progress
+from peerd.work.arguments import encode_result
+from peerd.work.context import Context
+from peerd.work.handlers import Handler
+from peerd.work.process_call import Answer, Chose, Progressed, Raised, Request, Returned
+
+
+def main() -> None:
+    """Read the request, run the handler, answer."""
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    _send(descriptor, _run(request, descriptor))
+
+
+def _run(request: Request, descriptor: int) -> Answer:
+    def report(progress: Progress) -> None:
+        _send(descriptor, Progressed(progress.fraction, progress.note))
+
+    ctx = Context(request.task, node=request.node, options=request.options, report=report)
+    try:
+        handler = getattr(import_module(request.module), request.attribute)
+        assert isinstance(handler, Handler), f"{request.module}:{request.attribute} is no handler"
+        values = handler.arguments.decode(request.task.body)
+        result = handler.function(ctx, **values) if handler.arguments.wants_context else handler.function(**values)
+        if isinstance(result, Asked):
+            return _chose(result)
+        return Returned(encode_result(result))
+    except Asked as error:
+        return _chose(error)
+    except BaseException as error:  # noqa: BLE001 - the worker judges it
+        return _raised(error)
+
+
+def _chose(outcome: Asked) -> Chose:
+    return Chose(type(outcome).__name__, outcome.reason, getattr(outcome, "after", None))
+
+
+def _raised(error: BaseException) -> Raised:
+    kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return Raised(kinds, text, "".join(traceback.format_exception(error)))
+
+
+def _send(descriptor: int, answer: Answer) -> None:
+    frame = msgspec.json.encode(answer)
+    data = memoryview(len(frame).to_bytes(4, "big") + frame)
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""Running tasks: claim into free places, run each attempt, write its outcome, and stop in good order.
+
+The order of a stop: no new claims; what runs has its grace; then it is told to end, and what has *ended* is given back.
+A thread that does not end keeps its task until the process is dead; then the agent gives it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
+from peerd.domain.task import Task
+from peerd.runtime.events import AttemptEnded, AttemptStarted, ClaimLost, Events
+from peerd.store.claim import Claimer
+from peerd.store.database import Database, DatabaseThreads
+from peerd.store.finish import Held
+from peerd.work.claiming import Claiming
+from peerd.work.context import Context
+from peerd.work.execute import Because, Execution
+from peerd.work.holdings import Holdings
+from peerd.work.outcomes import Outages, OutcomeWriter
+from peerd.work.settings import Settings
+from peerd.work.task_worker import TaskWorker
+from peerd.work.touching import Toucher
+from peerd.work.worker import State
+
+LAST_CLAIM_WITHIN: Final = 2.0
+"""Seconds that a stop waits for the answer of the last claim."""
+
+
+class Runner:
+    """Runs the tasks of one TaskWorker in this process.
+
+    Args:
+        worker: the user's code, and its settings.
+        database: of this process.
+        claimer: who claims.
+        node: the node's name.
+        events: what happens.
+        enqueue: for ``ctx.enqueue``.
+    """
+
+    def __init__(
+        self,
+        worker: TaskWorker,
+        database: Database,
+        claimer: Claimer,
+        *,
+        node: str,
+        events: Events,
+        enqueue: Callable[..., Awaitable[Any]] | None = None,
+    ) -> None:
+        self._worker = worker
+        self._settings: Settings = worker.settings
+        self._node = node
+        self._events = events
+        self._enqueue = enqueue
+        self._holdings = Holdings()
+        self._running: dict[Held, tuple[Execution, asyncio.Task[None]]] = {}
+        self._ended_count = 0
+        self._quiet = asyncio.Event()
+        self._claims_no_more = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._alone = False
+        outages = Outages(events)
+        threads = DatabaseThreads(database)
+        self._writer = OutcomeWriter(threads, claimer.process_id, outages)
+        self._claiming = Claiming(
+            threads, claimer, self._holdings, outages, events, poll_every=self._settings.poll_every
+        )
+        self._toucher = Toucher(
+            database,
+            claimer.process_id,
+            self._holdings,
+            update=self._settings.update,
+            lost=self._lost_by_touch,
+            outages=outages,
+            events=events,
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """Tasks that run now."""
+        return len(self._running)
+
+    @property
+    def ended_count(self) -> int:
+        """Attempts that have ended since the start."""
+        return self._ended_count
+
+    def ring(self) -> None:
+        """Somebody says that there is work: look at once."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Claim and run until `quiet`."""
+        self._toucher.start()
+        self._worker.state = State.IDLE
+        try:
+            await self._claim_until_quiet()
+        finally:
+            self._claims_no_more.set()
+        await self._wait_until_idle(None)
+
+    async def _claim_until_quiet(self) -> None:
+        while not self._quiet.is_set():
+            free = 0 if self._alone else self._settings.count - len(self._running)
+            claimed = await self._claiming.claim(free, len(self._running)) if free > 0 else []
+            for task in claimed:
+                self._start(task)
+            if not claimed:
+                await self._wait_for_change(None if free <= 0 else self._claiming.pause())
+
+    def quiet(self) -> None:
+        """Claim no more."""
+        self._quiet.set()
+        self._changed.set()
+
+    async def stop(self, grace: float) -> None:
+        """Stop in good order. Returns when nothing runs, or only threads that cannot be ended.
+
+        Args:
+            grace: seconds for what runs.
+        """
+        self.quiet()
+        await self._wait_for_last_claim()
+        await self._wait_until_idle(grace)
+        for execution, _ in list(self._running.values()):
+            execution.end(Because.STOPPING)
+        await self._wait_until_idle(None)
+        self._toucher.stop()
+        self._worker.state = State.STOP
+        self._worker.stopped.set()
+
+    def _start(self, task: Task) -> None:
+        held = Held(task.id, task.lease)
+        self._alone = task.crashes > 0
+        ctx = Context(
+            task,
+            node=self._node,
+            options=self._settings.options,
+            report=lambda progress: self._holdings.report(held, progress),
+            enqueue=self._enqueue,
+        )
+        code = self._worker.code_for(task)
+        execution = Execution(
+            code,
+            ctx,
+            timeout=first_of(task.timeout, getattr(code, "timeout", None), self._settings.timeout),
+            until_finish=seconds_until_finish(task),
+            events=self._events,
+        )
+        living = self._loop.create_task(self._live(held, task, execution), name=f"task-{task.id}")
+        self._running[held] = (execution, living)
+        self._worker.state = State.WORK
+        if self._quiet.is_set():
+            execution.end(Because.STOPPING)  # it came with the last claim: it is given back before it begins
+
+    async def _live(self, held: Held, task: Task, execution: Execution) -> None:
+        """One attempt: run it, write how it ended, free its place."""
+        began = time.monotonic()
+        self._events.emit(AttemptStarted(task_id=task.id, queue=task.queue, name=task.name, number=task.attempts + 1))
+        try:
+            outcome = await execution.outcome()
+            if execution.because is Because.LOST:
+                return
+            if await self._writer.write(held, outcome):
+                self._events.emit(attempt_ended(task, outcome, time.monotonic() - began))
+            else:
+                self._tell_lost(task, "outcome")
+        finally:
+            self._end(held)
+
+    def _end(self, held: Held) -> None:
+        self._holdings.drop(held)
+        self._running.pop(held, None)
+        self._ended_count += 1
+        if not self._running:
+            self._alone = False
+            self._worker.state = State.IDLE
+        self._changed.set()
+
+    def _lost_by_touch(self, held: Held) -> None:
+        """The touch thread says that a claim is not ours any more."""
+        self._loop.call_soon_threadsafe(self._lose, held, "touch")
+
+    def _lose(self, held: Held, noticed_at: str) -> None:
+        """A claim is not ours any more: end its handler, write nothing."""
+        execution, _ = self._running.get(held, (None, None))
+        if execution is not None and execution.because is not Because.LOST:
+            execution.end(Because.LOST)
+            self._tell_lost(execution.ctx.task, noticed_at)
+
+    def _tell_lost(self, task: Task, noticed_at: str) -> None:
+        self._events.emit(ClaimLost(task_id=task.id, queue=task.queue, name=task.name, noticed_at=noticed_at))
+
+    async def _wait_for_change(self, seconds: float | None) -> None:
+        self._changed.clear()
+        if self._quiet.is_set():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    async def _wait_for_last_claim(self) -> None:
+        """What it brings must be given back. A database that is away is not waited for."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_CLAIM_WITHIN):
+                await self._claims_no_more.wait()
+
+    async def _wait_until_idle(self, seconds: float | None) -> None:
+        living = [task for _, task in self._running.values()]
+        if living:
+            await asyncio.wait(living, timeout=seconds)
+
+
+def first_of(*values: float | None) -> float | None:
+    """The first that is given.
+
+    >>> first_of(None, 3.0, 5.0)
+    3.0
+    """
+    return next((value for value in values if value is not None), None)
+
+
+def seconds_until_finish(task: Task) -> float | None:
+    """How long a task may run that was just claimed: both times are the database's, so no node's clock matters."""
+    if task.finish_at is None or task.worker_started_at is None:
+        return None
+    return (task.finish_at - task.worker_started_at).total_seconds()
+
+
+def attempt_ended(task: Task, outcome: Outcome, seconds: float) -> AttemptEnded:
+    """The fact of an attempt's end."""
+    words: Mapping[str, Any]
+    match outcome:
+        case Done():
+            words = {"outcome": "done"}
+        case Failed():
+            words = {"outcome": outcome.label, "error": outcome.error, "retry_in": outcome.retry_in}
+        case Snoozed():
+            words = {"outcome": "snoozed", "error": outcome.reason, "retry_in": outcome.after}
+        case Canceled():
+            words = {"outcome": "canceled", "error": outcome.reason}
+        case Released():
+            words = {"outcome": "released", "error": outcome.reason}
+    return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, **words)

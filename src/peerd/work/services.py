@@ -1,0 +1,155 @@
+"""The services that a node's processes live: one that runs tasks, one that runs a periodic worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from peerd.domain.errors import NodeNotFound
+from peerd.runtime.events import Events
+from peerd.runtime.link import Link
+from peerd.store.claim import Claimer
+from peerd.store.database import Database
+from peerd.store.migrate import require_newest
+from peerd.store.nodes import Node, find_node
+from peerd.store.processes import register_process
+from peerd.work.recycling import Recycling
+from peerd.work.running import Runner
+from peerd.work.task_worker import TaskWorker
+from peerd.work.worker import Worker
+
+
+class TaskService:
+    """A process that runs tasks.
+
+    Args:
+        worker: the user's code, with its settings.
+        database: of this process; closed at the end.
+        events: what happens.
+        enqueue: for ``ctx.enqueue``.
+    """
+
+    def __init__(
+        self,
+        worker: TaskWorker,
+        database: Database,
+        events: Events,
+        enqueue: Callable[..., Awaitable[Any]] | None = None,
+    ) -> None:
+        self._worker = worker
+        self._database = database
+        self._events = events
+        self._enqueue = enqueue
+        self._node_is_ready = asyncio.Event()
+        self._leaving = False
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        """Register the process, and set the user's worker up."""
+        node, process_id = await asyncio.to_thread(register, self._database, link)
+        claimer = Claimer(
+            node_id=node.id,
+            incarnation=node.incarnation or "",
+            process_id=process_id,
+            queues=self._worker.settings.queues,
+            default_attempts=self._worker.settings.max_attempts,
+            attempts_of=self._worker.attempts_by_name(),
+        )
+        await self._worker.setup()
+        self._runner = Runner(
+            self._worker, self._database, claimer, node=link.node, events=self._events, enqueue=self._enqueue
+        )
+        self._recycling = Recycling(self._worker.settings, link, lambda: self._runner.ended_count)
+        return {"process_id": process_id}
+
+    async def run(self) -> None:
+        """Run tasks once the node is ready."""
+        await self._node_is_ready.wait()
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._recycling.watch())
+            await self._runner.run()
+            watching.cancel()
+        await asyncio.Event().wait()  # quiet: the end comes by `stop`
+
+    async def receive(self, message: Mapping[str, object]) -> None:
+        """Hear that the node is ready."""
+        if message.get("type") == "ready":
+            self._node_is_ready.set()
+
+    async def quiet(self) -> None:
+        """Claim no more."""
+        self._runner.quiet()
+
+    async def stop(self, grace: float) -> None:
+        """Finish what runs within its grace, give the rest back."""
+        await self._runner.stop(grace)
+        if not self._leaving:
+            self._leaving = True
+            await self._worker.teardown()
+            self._database.close()
+
+
+class PeriodicService:
+    """A process that runs a periodic worker.
+
+    Args:
+        worker: the user's code, with its settings.
+        database: to register the process.
+    """
+
+    def __init__(self, worker: Worker, database: Database) -> None:
+        self._worker = worker
+        self._database = database
+        self._node_is_ready = asyncio.Event()
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        """Register the process."""
+        _, process_id = await asyncio.to_thread(register, self._database, link)
+        self._database.close()
+        return {"process_id": process_id}
+
+    async def run(self) -> None:
+        """Run the worker's rounds once the node is ready."""
+        await self._node_is_ready.wait()
+        await self._worker.start()
+        await self._worker.stopped.wait()
+
+    async def receive(self, message: Mapping[str, object]) -> None:
+        """Hear that the node is ready."""
+        if message.get("type") == "ready":
+            self._node_is_ready.set()
+
+    async def quiet(self) -> None:
+        """Begin no further round."""
+        self._stopping = asyncio.create_task(self._worker.stop(), name="stop")
+
+    async def stop(self, grace: float) -> None:
+        """Let the round that runs end within its grace, else cancel it."""
+        try:
+            async with asyncio.timeout(grace):
+                await asyncio.shield(self._stopping)
+        except TimeoutError:
+            await self._worker.abandon()
+
+
+def register(database: Database, link: Link) -> tuple[Node, int]:
+    """Register this process below its node, which its agent has registered.
+
+    Raises:
+        NodeNotFound: the agent has not; the node does not run.
+    """
+    require_newest(database)
+    node = database.read(find_node, link.node)
+    if node is None or node.incarnation is None:
+        raise NodeNotFound(link.node, [])
+    process_id = database.run(
+        register_process,
+        node_id=node.id,
+        incarnation=node.incarnation,
+        kind=link.kind,
+        slot=link.slot,
+        role=link.role,
+        pid=os.getpid(),
+    )
+    return node, process_id

@@ -1,0 +1,228 @@
+"""TaskWorker: takes tasks of its queues from the table, several at once; and the one that serves declared handlers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+import msgspec
+
+from peerd.domain.errors import InvalidArguments
+from peerd.domain.outcome import Dead, Outcome
+from peerd.domain.task import Task
+from peerd.work.context import Context
+from peerd.work.execute import Code, JsonText, call_hook
+from peerd.work.handlers import Handler, Queue
+from peerd.work.process_call import ProcessError, call_in_process
+from peerd.work.threads import in_thread
+from peerd.work.worker import BaseWorker
+
+
+class TaskWorker(BaseWorker):
+    """A worker that gets whole rows, of any body. Subclass it, name its ``queues``, and write `handle_task`.
+
+    What `handle_task` returns is the result, and the task is done; an exception is a failure, retried after `delay`
+    while attempts are left. It may return or raise Retry, Snooze, Cancel and Dead. A plain method runs in a thread.
+
+    Example::
+
+        class Legacy(TaskWorker):
+            queues = ("legacy", "legacy-low")
+            count = 4
+
+            async def handle_task(self, task: Task) -> object:
+                return {"seen": task.json}
+    """
+
+    queues: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.contexts: dict[int, Context] = {}
+
+    async def handle_task(self, task: Task) -> object:
+        """Do the work of one task."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method handle_task(task)")
+
+    def delay(self, task: Task) -> float:
+        """Seconds until the next attempt of a task that failed; ``task.attempts`` counts the attempt that just did."""
+        return task.attempts * self.settings.delay_ratio
+
+    async def before_attempt(self, ctx: Context) -> None:
+        """Called before each attempt; an exception fails it."""
+
+    async def after_attempt(self, ctx: Context, outcome: Outcome) -> None:
+        """Called after each attempt."""
+
+    def context(self, task: Task) -> Context:
+        """The Context of a task that this worker runs now.
+
+        Raises:
+            KeyError: it does not.
+        """
+        return self.contexts[task.id]
+
+    async def set_progress(self, task: Task, fraction: float, note: str | None = None) -> None:
+        """Say how far a task is; see `Context.progress`."""
+        await self.context(task).progress(fraction, note)
+
+    def code_for(self, task: Task) -> Code:
+        """The user code that serves a task."""
+        return WholeRow(self)
+
+    def attempts_by_name(self) -> dict[str, int]:
+        """max_attempts of handlers that have their own."""
+        return {}
+
+
+class WholeRow:
+    """`TaskWorker.handle_task` as code."""
+
+    def __init__(self, worker: TaskWorker) -> None:
+        self._worker = worker
+        self.cancels = inspect.iscoroutinefunction(worker.handle_task)
+
+    async def run(self, ctx: Context) -> object:
+        worker = self._worker
+        worker.contexts[ctx.task.id] = ctx
+        try:
+            if self.cancels:
+                return await worker.handle_task(ctx.task)
+            return await in_thread(worker.handle_task, ctx.task, name=f"task-{ctx.task.id}")
+        finally:
+            worker.contexts.pop(ctx.task.id, None)
+
+    def retries(self, error: Exception) -> bool:
+        return True
+
+    def delay(self, ctx: Context) -> float:
+        return self._worker.delay(failed_once_more(ctx.task))
+
+    async def before(self, ctx: Context) -> None:
+        await self._worker.before_attempt(ctx)
+
+    async def after(self, ctx: Context, outcome: Outcome) -> None:
+        await self._worker.after_attempt(ctx, outcome)
+
+
+class QueueWorker(TaskWorker):
+    """The TaskWorker that serves the handlers of declared queues.
+
+    Args:
+        queues: their handlers are found by queue and name.
+    """
+
+    def __init__(self, queues: Iterable[Queue]) -> None:
+        self._queues = {queue.name: queue for queue in queues}
+        self.queues = tuple(self._queues)
+        super().__init__()
+
+    def code_for(self, task: Task) -> Code:
+        queue = self._queues[task.queue]
+        handler = queue.handlers.get(task.name)
+        return HandlerCode(self, queue, handler) if handler is not None else NoHandler(queue, task)
+
+    def attempts_by_name(self) -> dict[str, int]:
+        return {
+            handler.name: handler.policy.max_attempts
+            for queue in self._queues.values()
+            for handler in queue.handlers.values()
+            if handler.policy.max_attempts is not None
+        }
+
+
+class HandlerCode:
+    """A declared handler as code."""
+
+    def __init__(self, worker: QueueWorker, queue: Queue, handler: Handler[Any, Any]) -> None:
+        self._worker = worker
+        self._queue = queue
+        self._handler = handler
+        self._values: dict[str, Any] = {}
+        self.cancels = handler.kind != "thread"
+
+    @property
+    def timeout(self) -> float | None:
+        """The handler's own timeout."""
+        return self._handler.policy.timeout
+
+    async def before(self, ctx: Context) -> None:
+        self._values = self._handler.arguments.decode(_body_of(ctx.task))
+        for hook in self._queue.before:
+            await call_hook(hook, ctx)
+
+    async def run(self, ctx: Context) -> object:
+        handler = self._handler
+        args = (ctx,) if handler.arguments.wants_context else ()
+        match handler.kind:
+            case "coroutine":
+                value = handler.function(*args, **self._values)
+                assert isinstance(value, Awaitable)
+                return await value
+            case "thread":
+                name = f"{handler.name}-{ctx.task.id}"
+                return await in_thread(lambda: handler.function(*args, **self._values), name=name)
+            case "process":
+                return JsonText(await call_in_process(handler.__module__, handler.__name__, ctx))
+
+    def retries(self, error: Exception) -> bool:
+        if isinstance(error, ProcessError):
+            return self._retries_by_name(error)
+        return self._handler.retries(error)
+
+    def delay(self, ctx: Context) -> float:
+        failed = failed_once_more(ctx.task)
+        own = self._handler.delay(failed.attempts)
+        return own if own is not None else self._worker.delay(failed)
+
+    async def after(self, ctx: Context, outcome: Outcome) -> None:
+        for hook in self._queue.after:
+            await call_hook(hook, ctx, outcome)
+
+    def _retries_by_name(self, error: ProcessError) -> bool:
+        kinds = set(error.raised.kinds)
+        if "peerd.domain.errors.InvalidArguments" in kinds or kinds & _names(self._handler.policy.discard_on):
+            return False
+        return not self._handler.policy.retry_on or bool(kinds & _names(self._handler.policy.retry_on))
+
+
+class NoHandler:
+    """What runs for a task whose handler is not declared: nothing, and the task is dead, saying so."""
+
+    cancels = True
+
+    def __init__(self, queue: Queue, task: Task) -> None:
+        known = ", ".join(sorted(queue.handlers)) or "none"
+        wanted = f"no handler named {task.name!r}" if task.name else "a task without a name"
+        self._error = f"queue {queue.name} has {wanted}; its handlers are: {known}"
+
+    async def run(self, ctx: Context) -> object:
+        return Dead(self._error)
+
+    def retries(self, error: Exception) -> bool:
+        return False
+
+    def delay(self, ctx: Context) -> float:
+        return 0.0
+
+    async def before(self, ctx: Context) -> None:
+        """No hooks: no handler."""
+
+    async def after(self, ctx: Context, outcome: Outcome) -> None:
+        """No hooks: no handler."""
+
+
+def failed_once_more(task: Task) -> Task:
+    """A task's row with the attempt counted that runs now."""
+    return msgspec.structs.replace(task, attempts=task.attempts + 1)
+
+
+def _body_of(task: Task) -> str | bytes | None:
+    if task.body is None and task.body_bytes is not None:
+        raise InvalidArguments(task.name, "its body is binary; a handler takes a JSON object. Use a TaskWorker")
+    return task.body
+
+
+def _names(kinds: tuple[type[Exception], ...]) -> set[str]:
+    return {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}

@@ -1,0 +1,78 @@
+"""Plain functions in threads of their own.
+
+Not a pool: a thread cannot be cancelled, and one that outlives its task's patience must not keep a place that another
+task needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[..., T], *args: Any, name: str, **kwargs: Any) -> T:
+    """Run a function in a new daemon thread, and wait for it even if the waiting is cancelled.
+
+    Cancelling is remembered and raised when the function has ended: until then whatever it holds is in use.
+
+    Args:
+        function: what to run.
+        args: its arguments.
+        name: of the thread.
+        kwargs: its named arguments.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            result = context.run(function, *args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever waits shall get it
+            _tell(loop, ended, error=error)
+        else:
+            _tell(loop, ended, result=result)
+
+    threading.Thread(target=run, name=f"peerd-{name}", daemon=True).start()
+    return await ended_anyway(ended)
+
+
+async def ended_anyway(ended: asyncio.Future[T]) -> T:
+    """Wait for a future although the waiting is cancelled; raise the cancellation afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while not ended.done():
+        try:
+            await asyncio.wait([ended])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        ended.exception()  # seen
+        raise cancelled
+    return ended.result()
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop,
+    ended: asyncio.Future[Any],
+    *,
+    result: Any = None,
+    error: BaseException | None = None,
+) -> None:
+    def tell() -> None:
+        if ended.cancelled():
+            return
+        if error is None:
+            ended.set_result(result)
+        elif isinstance(error, StopIteration | asyncio.CancelledError | SystemExit | KeyboardInterrupt):
+            ended.set_exception(RuntimeError(f"{type(error).__name__} in a thread: {error}"))
+        else:
+            ended.set_exception(error)
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(tell)

@@ -1,0 +1,104 @@
+"""Touching: a thread with a connection of its own that says of each held task that it is still held.
+
+It is a thread because handlers may block the event loop for as long as they like, and a task that nobody touches is
+given to another node. It also writes progress, learns which claims were lost, and gives back rows that the table says
+this process holds but that it does not know of: the answer of their claim was lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from peerd.domain.errors import DatabaseAway
+from peerd.runtime.events import ComponentFailed, Events, StrayReleased
+from peerd.runtime.faults import words
+from peerd.store.database import Database
+from peerd.store.finish import Held
+from peerd.store.processes import beat_process
+from peerd.store.rescue import release_held
+from peerd.store.touch import held_by, report_progress, touch
+from peerd.work.holdings import Holdings
+from peerd.work.outcomes import Outages
+
+PROGRESS_EVERY = 1.0
+"""Seconds."""
+
+
+class Toucher:
+    """Touches what a process holds, every ``update`` seconds, from `start` to `stop`.
+
+    Args:
+        database: it takes one connection of it.
+        process_id: who holds.
+        holdings: what is held.
+        update: seconds between two touches.
+        lost: called from the thread with each claim that was lost.
+        outages: what it learns about the database.
+        events: strays, and failures of its own.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        process_id: int,
+        holdings: Holdings,
+        *,
+        update: float,
+        lost: Callable[[Held], None],
+        outages: Outages,
+        events: Events,
+    ) -> None:
+        self._database = database
+        self._process_id = process_id
+        self._holdings = holdings
+        self._update = update
+        self._lost = lost
+        self._outages = outages
+        self._events = events
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="peerd-touch", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, soon; the touch that runs is finished."""
+        self._stopping.set()
+
+    def _live(self) -> None:
+        next_touch = time.monotonic() + self._update
+        while not self._stopping.wait(min(PROGRESS_EVERY, max(next_touch - time.monotonic(), 0.01))):
+            try:
+                self._write_progress()
+                if time.monotonic() >= next_touch:
+                    next_touch = time.monotonic() + self._update
+                    self._touch()
+                    self._release_strays()
+                    self._database.run(beat_process, self._process_id)
+                    self._outages.found()
+            except DatabaseAway as error:
+                self._outages.lost(error)
+            except Exception as error:  # noqa: BLE001 - untouched tasks would be rescued while they run
+                self._events.emit(ComponentFailed(component="touch", error=words(error), again_in=PROGRESS_EVERY))
+
+    def _touch(self) -> None:
+        held = self._holdings.all()
+        for lost in self._database.run(touch, held) if held else ():
+            self._lost(lost)
+
+    def _write_progress(self) -> None:
+        reports = self._holdings.take_progress()
+        for lost in self._database.run(report_progress, reports) if reports else ():
+            self._lost(lost)
+
+    def _release_strays(self) -> None:
+        found = self._database.read(held_by, self._process_id)
+        strays = self._holdings.strays(found)
+        if strays:
+            for released in self._database.run(
+                release_held, self._process_id, strays, "the answer of its claim was lost"
+            ):
+                self._events.emit(StrayReleased(task_id=released.task_id))

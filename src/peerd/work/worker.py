@@ -1,0 +1,125 @@
+"""The life that all workers share, and the periodic worker."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from enum import StrEnum
+from typing import cast
+
+from peerd.runtime.events import Events, LoopEnded
+from peerd.runtime.faults import words
+from peerd.work.settings import Settings
+from peerd.work.threads import in_thread
+
+
+class State(StrEnum):
+    """Where a worker stands."""
+
+    IDLE = "idle"
+    """Between two loops, or without a task."""
+    WORK = "work"
+    """In a loop, or with tasks running."""
+    STOP = "stop"
+    """Not started, or stopped."""
+
+
+class BaseWorker:
+    """What every worker has: settings, a state, the event of its stop, and two hooks around its life."""
+
+    settings: Settings
+
+    def __init__(self) -> None:
+        self.settings = Settings.of(self)
+        self.state = State.STOP
+        self.stopped = asyncio.Event()
+        self.events = Events()
+
+    async def setup(self) -> None:
+        """Called once before the work begins; open what it needs here."""
+
+    async def teardown(self) -> None:
+        """Called once after the work has ended; close it here."""
+
+
+class Worker(BaseWorker):
+    """Periodic work without a queue: `loop` again and again, with a pause of ``sleep`` after each end.
+
+    An exception in the loop is reported, and the loop goes on. A plain method ``loop`` runs in a thread.
+
+    Example::
+
+        class Cleanup(Worker):
+            sleep = "1m"
+
+            async def loop(self) -> None:
+                ...
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stopping = asyncio.Event()
+        self._living: asyncio.Task[None] | None = None
+
+    async def loop(self) -> None:
+        """One round of the work."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method loop()")
+
+    async def start(self) -> None:
+        """Begin: `setup`, then the rounds, in the background.
+
+        Raises:
+            RuntimeError: it has been started before.
+        """
+        if self._living is not None:
+            raise RuntimeError(f"{type(self).__name__} was started already")
+        await self.setup()
+        self.state = State.IDLE
+        self._living = asyncio.create_task(self._live(), name=type(self).__name__)
+
+    async def stop(self) -> None:
+        """Stop: at once when idle, after the round that runs otherwise. Returns when it has stopped."""
+        self._stopping.set()
+        if self._living is None:
+            self.stopped.set()
+        else:
+            await asyncio.shield(self._living)
+
+    async def abandon(self) -> None:
+        """Stop now: cancel the round that runs. A round in a thread cannot be cancelled, and is not waited for."""
+        self._stopping.set()
+        if self._living is not None:
+            self._living.cancel()
+            await asyncio.gather(self._living, return_exceptions=True)
+
+    async def _live(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                await self._round()
+                await self._pause()
+        finally:
+            self.state = State.STOP
+            await self.teardown()
+            self.stopped.set()
+
+    async def _round(self) -> None:
+        self.state = State.WORK
+        began = time.monotonic()
+        error = None
+        try:
+            if inspect.iscoroutinefunction(self.loop):
+                await self.loop()
+            else:
+                await in_thread(cast("Callable[[], None]", self.loop), name=type(self).__name__)
+        except Exception as failure:  # noqa: BLE001 - whatever the user's code raises, the next round comes
+            error = words(failure)
+        self.state = State.IDLE
+        self.events.emit(LoopEnded(worker=type(self).__name__, seconds=time.monotonic() - began, error=error))
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.sleep):
+                await self._stopping.wait()
