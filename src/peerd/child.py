@@ -35,7 +35,7 @@ def main(fd: int, master: int) -> int:
     if plan is None:
         return exits.MASTER_LOST
     link = Link(end, _place(plan))
-    link.watch()
+    link.listen()
     _set_title(link)
     status = _run(plan, link)
     link.leave(status)

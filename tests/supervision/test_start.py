@@ -41,7 +41,8 @@ def test_the_status_shows_each_slot(node: Nodes) -> None:
 def test_a_failed_boot_ends_the_node_with_a_clear_error(node: Nodes) -> None:
     toys = node(AGENT, {**WORKER, "start": ["fail no ffmpeg here"]}, {"name": "video-2"}).start()
     assert toys.wait() == exits.BOOT_FAILED
-    error = "cannot start, for video-1 died: exit status 3 before it was ready: RuntimeError: no ffmpeg here"
+    error = "died: exit status 3 before it was ready: RuntimeError: no ffmpeg here"
+    assert "cannot start: video-1" in toys.said()
     assert error in toys.said()
     stopped = [f["slot"] for f in toys.facts("stopped")]
     assert stopped[-1] == "agent"
@@ -66,7 +67,7 @@ def test_whatever_fails_in_a_first_boot_is_named(node: Nodes, more: dict[str, ob
 def test_an_agent_that_cannot_boot_ends_the_node_before_anything_else_starts(node: Nodes) -> None:
     toys = node({**AGENT, "start": ["fail no database"]}, WORKER).start()
     assert toys.wait() == exits.BOOT_FAILED
-    assert "cannot start, for agent" in toys.said()
+    assert "cannot start: agent" in toys.said()
     assert not toys.facts(slot="video-1")
 
 

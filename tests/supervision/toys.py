@@ -130,7 +130,7 @@ class Toy:
         self.link.recycle("had 1000 tasks")
 
     def do_babble(self, _: str) -> None:
-        self.link._end.send(b"\xff" * 64)
+        self.link._watch._end.send(b"\xff" * 64)
 
 
 def toy(payload: Mapping[str, Any]) -> Toy:

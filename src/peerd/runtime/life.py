@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from peerd.runtime import exits
 from peerd.runtime.faults import show, taint_on_uncaught, words
-from peerd.runtime.link import Link, StopAsked
+from peerd.runtime.link import Link
 from peerd.runtime.service import Service
+from peerd.runtime.watch import StopAsked
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class _Life:
         if not await self._done_before_asked(starting):
             await _cancel(starting)
             return False
-        self._link.send({"type": "ready", "identity": dict(starting.result())})
+        self._link.become_ready(starting.result())
         return True
 
     async def _run(self) -> int:

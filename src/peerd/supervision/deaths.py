@@ -5,34 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from peerd.supervision.cause import Cause
+from peerd.supervision.process import Process
+from peerd.supervision.roster import Roster
+
 MAXIMUM: Final = 10_000
 """How many are kept while no agent takes them; beyond it the oldest are left to the sweep of frozen tasks."""
 
 
 class Deaths:
-    """A small ledger.
+    """A small ledger, and the way to the agent."""
 
-    Example:
-        >>> deaths = Deaths()
-        >>> deaths.record({"slot": "video-1", "pid": 17})
-        {'type': 'death', 'id': 1, 'slot': 'video-1', 'pid': 17}
-        >>> deaths.acknowledge(1)
-        >>> deaths.unacknowledged
-        []
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
         self._last = 0
         self._kept: dict[int, Mapping[str, object]] = {}
 
-    def record(self, death: Mapping[str, object]) -> Mapping[str, object]:
-        """Keep a death; return the message that tells it."""
+    def tell(self, process: Process, cause: Cause) -> None:
+        """Keep a death, and tell it to the agent if there is one now. A node without an agent keeps none."""
+        agent = self._roster.agent
+        if agent is None:
+            return
         self._last += 1
-        message = {"type": "death", "id": self._last, **death}
-        self._kept[self._last] = message
+        self._kept[self._last] = _message(self._last, process, cause)
         if len(self._kept) > MAXIMUM:
             del self._kept[next(iter(self._kept))]
-        return message
+        if agent.process and agent.process.ready:
+            agent.process.link.send(self._kept[self._last])
+
+    def tell_all(self, agent: Process) -> None:
+        """Tell a new agent all that is not acknowledged, oldest first."""
+        for message in self._kept.values():
+            agent.link.send(message)
 
     def acknowledge(self, number: object) -> None:
         """Forget a death that the agent has dealt with; an unknown number is no error."""
@@ -40,6 +44,20 @@ class Deaths:
             self._kept.pop(number, None)
 
     @property
-    def unacknowledged(self) -> list[Mapping[str, object]]:
-        """The messages of all that are kept, oldest first."""
-        return list(self._kept.values())
+    def unacknowledged(self) -> int:
+        """How many are kept."""
+        return len(self._kept)
+
+
+def _message(number: int, process: Process, cause: Cause) -> dict[str, object]:
+    return {
+        "type": "death",
+        "id": number,
+        "slot": process.slot.name,
+        "kind": process.slot.kind,
+        "role": process.slot.role,
+        "pid": process.pid,
+        "identity": process.identity,
+        "expected": process.asked_to_stop,
+        "cause": cause.to_json(),
+    }

@@ -7,12 +7,15 @@ which programs inherit, so an orphan tells whose it was: those of the dead are k
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Final
 
 from peerd.runtime import descendants
 
-_NAME = "PEERD_PROCESS"
+_NAME: Final = "PEERD_PROCESS"
+_ROUNDS: Final = 100
 
 
 def mark(slot: str, generation: int) -> dict[str, str]:
@@ -31,15 +34,19 @@ def kill_orphans(marks: Mapping[str, str], known: Collection[int]) -> None:
     _kill({pid for pid in _adopted(known) if wanted in _environment(pid)})
 
 
-def kill_all_orphans(known: Collection[int]) -> bool:
-    """Kill the orphans of all processes that this master has had; return whether there were any."""
+def leave_none() -> None:
+    """Kill and reap the orphans of all processes that this master has had. To be called when those are gone."""
     wanted = f"{_NAME}={os.getpid()}/".encode()
-    found = {pid for pid in _adopted(known) if any(entry.startswith(wanted) for entry in _environment(pid))}
-    _kill(found)
-    return bool(found)
+    for _ in range(_ROUNDS):  # what is killed may bring more to light
+        found = {pid for pid in _adopted(()) if any(entry.startswith(wanted) for entry in _environment(pid))}
+        if not found:
+            break
+        _kill(found)
+        time.sleep(0.01)
+        reap(())
 
 
-def reap_orphans(known: Collection[int]) -> None:
+def reap(known: Collection[int]) -> None:
     """Take the exit status of adopted children that have ended, and never that of a supervised one."""
     while True:
         try:

@@ -56,6 +56,9 @@ class Process:
         if not self.ready:
             self.link.send(_first_frame(plan, slot, generation))
 
+    def __str__(self) -> str:
+        return f"{self.slot.name} (process {self.pid})"
+
     @property
     def kill_at(self) -> float | None:
         """When it will be killed if it has not become ready, or ended, by then."""

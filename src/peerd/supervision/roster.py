@@ -32,6 +32,13 @@ class Member:
         """All of its living processes."""
         return [*([self.process] if self.process else []), *self.leaving]
 
+    def remove(self, process: Process) -> None:
+        """Take out a process that has ended."""
+        if self.process is process:
+            self.process = None
+        else:
+            self.leaving.remove(process)
+
     def to_json(self, now: float) -> dict[str, object]:
         """Return what `status` shows of it."""
         plan, slot, process = self.slot.plan, self.slot, self.process

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peerd.runtime.frames import MAXIMUM, Decoder, FrameError, encode, receive
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+MESSAGES = st.lists(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), JSON), max_size=5)
+
+
+@given(MESSAGES, st.integers(1, 40))
+def test_messages_come_out_as_they_went_in_however_the_stream_is_cut(
+    messages: list[dict[str, object]], size: int
+) -> None:
+    stream = b"".join(encode(message) for message in messages)
+    decoder = Decoder()
+    found = [m for i in range(0, len(stream), size) for m in decoder.feed(stream[i : i + size])]
+    assert found == messages
+
+
+@pytest.mark.parametrize(
+    ("stream", "why"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "this is no frame"),
+        (b"\x00\x00\x00\x02\xff\xfe", "a frame holds no JSON"),
+        (b"\x00\x00\x00\x02[]", "a frame holds list where an object belongs"),
+        (b"\x00\x00\x00\x00", "a frame holds no JSON"),
+    ],
+)
+def test_what_is_no_frame_is_said_to_be_none(stream: bytes, why: str) -> None:
+    with pytest.raises(FrameError, match=why):
+        Decoder().feed(stream)
+
+
+@pytest.mark.parametrize("message", [{"n": float("nan")}, {"o": object()}, {"t": "\ud800"}, {"b": "x" * MAXIMUM}])
+def test_what_cannot_be_a_frame_is_refused(message: dict[str, object]) -> None:
+    with pytest.raises(FrameError):
+        encode(message)
+
+
+def test_the_largest_frame_passes() -> None:
+    message = {"b": "x" * (MAXIMUM - len('{"b":""}'))}
+    assert Decoder().feed(encode(message)) == [message]
+
+
+def test_receive_takes_one_frame_and_leaves_the_rest() -> None:
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        theirs.sendall(encode({"n": 1}) + encode({"n": 2})[:5])
+        assert receive(mine) == {"n": 1}
+        later = threading.Timer(0.05, lambda: theirs.sendall(encode({"n": 2})[5:]))
+        later.start()
+        assert receive(mine) == {"n": 2}
+        later.join()
+        theirs.sendall(b"\x00\x00")
+        theirs.close()
+        assert receive(mine) is None

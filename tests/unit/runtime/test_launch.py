@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from peerd.runtime.launch import NOT_FOUND, NOT_STARTED, Limits, launch_command
+from tests.support.eventually import eventually
+
+SHOW = """
+import json, os, resource as r, signal
+print(json.dumps({
+    "cpu": r.getrlimit(r.RLIMIT_CPU), "memory": r.getrlimit(r.RLIMIT_AS)[0], "file": r.getrlimit(r.RLIMIT_FSIZE)[0],
+    "files": r.getrlimit(r.RLIMIT_NOFILE)[0], "nice": os.nice(0), "group": os.getpgrp() == os.getpid(),
+}))
+"""
+
+
+def run(*argv: str, limits: Limits | None = None, own_group: bool = False) -> subprocess.CompletedProcess[str]:
+    command = launch_command(argv, limits=limits, own_group=own_group)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_limits_reach_the_program() -> None:
+    limits = Limits(cpu_seconds=7.5, memory_bytes=1 << 30, file_bytes=1 << 20, open_files=64, nice=3)
+    shown = json.loads(run(sys.executable, "-c", SHOW, limits=limits, own_group=True).stdout)
+    assert shown == {
+        "cpu": [8, 9],
+        "memory": 1 << 30,
+        "file": 1 << 20,
+        "files": 64,
+        "nice": os.nice(0) + 3,
+        "group": True,
+    }
+
+
+def test_without_limits_there_are_those_of_the_parent() -> None:
+    shown = json.loads(run(sys.executable, "-c", SHOW).stdout)
+    assert shown["files"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert (shown["nice"], shown["group"]) == (os.nice(0), False)
+
+
+def test_a_program_that_writes_too_much_is_ended_by_the_signal_that_says_so(tmp_path: Path) -> None:
+    done = run("dd", "if=/dev/zero", f"of={tmp_path / 'big'}", "bs=4k", "count=100", limits=Limits(file_bytes=65536))
+    assert done.returncode == -signal.SIGXFSZ
+    assert (tmp_path / "big").stat().st_size == 65536
+
+
+def test_a_program_that_computes_too_long_is_ended() -> None:
+    done = run("sh", "-c", "while :; do :; done", limits=Limits(cpu_seconds=0.5))
+    assert done.returncode == -signal.SIGXCPU
+
+
+def test_a_program_that_takes_too_much_memory_fails() -> None:
+    done = run(sys.executable, "-c", "bytes(1 << 30)", limits=Limits(memory_bytes=1 << 29))
+    assert done.returncode == 1
+    assert "MemoryError" in done.stderr
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    done = run("no-such-program", "-x")
+    assert (done.returncode, done.stderr) == (NOT_FOUND, "there is no program 'no-such-program'\n")
+
+
+def test_a_program_that_may_not_run_is_named(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no program")
+    done = run(str(tmp_path / "text"))
+    assert done.returncode == NOT_STARTED
+    assert "cannot start" in done.stderr
+
+
+def test_descriptors_input_and_output_are_the_callers() -> None:
+    reader, writer = os.pipe()
+    command = launch_command(["sh", "-c", f"cat >/dev/fd/{writer}"])
+    subprocess.run(command, input=b"through", pass_fds=[writer], check=True)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        assert file.read() == b"through"
+
+
+@pytest.mark.parametrize("own_group", [False, True])
+def test_a_program_ends_with_the_process_that_started_it_even_if_it_ignores_signals(*, own_group: bool) -> None:
+    code = f"""
+import subprocess, sys, time
+from peerd.runtime.launch import launch_command
+argv = launch_command(["sh", "-c", "trap '' TERM INT HUP; echo $$; while :; do sleep 0.1; done"], own_group={own_group})
+subprocess.Popen(argv)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        program = int(parent.stdout.readline())
+        parent.kill()
+    eventually(lambda: not Path(f"/proc/{program}").exists())
+
+
+def test_a_program_is_not_started_for_a_parent_that_has_gone() -> None:
+    command = launch_command(["echo", "started"])
+    how = json.loads(command[6]) | {"parent": os.getppid()}
+    done = subprocess.run([*command[:6], json.dumps(how), *command[7:]], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (NOT_STARTED, b"")

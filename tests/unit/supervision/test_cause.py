@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from peerd.supervision.cause import Story, cause_of
+
+
+@pytest.mark.parametrize(
+    ("story", "kind", "text"),
+    [
+        (Story(0, ready=True), "exit", "exit status 0"),
+        (Story(1, ready=True, error="ValueError: no"), "exit", "exit status 1: ValueError: no"),
+        (Story(-11, ready=True), "signal", "killed by SIGSEGV"),
+        (Story(-40, ready=True), "signal", "killed by signal 40"),
+        (Story(3, error="no database"), "boot-failed", "exit status 3 before it was ready: no database"),
+        (Story(-9), "signal", "killed by SIGKILL before it was ready"),
+        (Story(-9, out_of_time=True), "boot-failed", "killed, for it did not become ready in time"),
+        (Story(70, ready=True, tainted=True, error="oh"), "tainted", "tainted (exit status 70): oh"),
+        (
+            Story(-9, ready=True, out_of_time=True),
+            "killed-after-grace",
+            "did not end within its grace (killed by SIGKILL)",
+        ),
+        (Story(124, ready=True), "killed-after-grace", "did not end within its grace (exit status 124)"),
+        (Story(0, asked_to_stop=True), "exit", "exit status 0"),
+    ],
+)
+def test_a_death_has_one_cause_in_words(story: Story, kind: str, text: str) -> None:
+    cause = cause_of(story)
+    assert (cause.kind, cause.text) == (kind, text)
+    assert (cause.status is None) == (story.returncode < 0) == (cause.signal is not None)

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+SPEAK = (
+    "from peerd.supervision.console import Console; console = Console('n')\nfor i in range(5000): console.say('x' * {})"
+)
+
+
+def test_a_pipe_that_nobody_reads_does_not_hold_the_master_up() -> None:
+    reader, writer = os.pipe()
+    try:
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-c", SPEAK.format(500)], stderr=writer, check=True, timeout=60)
+        assert time.monotonic() - began < 30
+        assert os.read(reader, 4096).startswith(b"peerd n: xxx")
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_reader_that_has_gone_does_not_end_the_master() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        subprocess.run([sys.executable, "-c", SPEAK.format(10_000)], stderr=writer, check=True, timeout=60)
+    finally:
+        os.close(writer)

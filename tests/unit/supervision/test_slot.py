@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from peerd.supervision.plan import SlotPlan
+from peerd.supervision.slot import TRANSITIONS, Event, Impossible, Slot, State, backoff
+
+PLAN = SlotPlan(name="video-1", kind="video", entry="studio:video", stable_after=60.0)
+
+
+def slot_after(*events: Event) -> Slot:
+    slot = Slot(PLAN)
+    for event in events:
+        slot.apply(event, now=0.0)
+    return slot
+
+
+ROADS = {
+    State.STOPPED: (),
+    State.STARTING: (Event.START,),
+    State.RUNNING: (Event.START, Event.READY),
+    State.BACKOFF: (Event.START, Event.FAIL),
+    State.DRAINING: (Event.START, Event.READY, Event.STOP),
+    State.EXITED: (Event.START, Event.READY, Event.LEAVE),
+}
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
+def test_what_is_in_the_table_happens_and_all_else_is_refused(state: State, event: Event) -> None:
+    slot = slot_after(*ROADS[state])
+    assert slot.state is state
+    if (state, event) in TRANSITIONS:
+        slot.apply(event, now=1.0)
+        assert slot.state is TRANSITIONS[state, event]
+        assert (slot.backoff_until is not None) == (slot.state is State.BACKOFF)
+    else:
+        with pytest.raises(Impossible, match=f"slot 'video-1' is {state}"):
+            slot.apply(event, now=1.0)
+        assert slot.state is state
+
+
+def test_each_state_can_be_stopped_and_none_but_those_that_have_a_process_needs_time_for_it() -> None:
+    for state in State:
+        slot = slot_after(*ROADS[state])
+        slot.apply(Event.STOP, now=1.0)
+        assert (slot.state is State.DRAINING) == (state in (State.STARTING, State.RUNNING, State.DRAINING))
+
+
+def test_the_first_failure_is_made_good_at_once_and_the_next_ones_wait_longer_and_longer() -> None:
+    slot = slot_after(Event.START)
+    waits = []
+    for _ in range(9):
+        slot.apply(Event.FAIL, now=100.0, jitter=0.5)
+        assert slot.backoff_until is not None
+        assert slot.is_due(slot.backoff_until)
+        assert not slot.is_due(slot.backoff_until - 0.01)
+        waits.append(slot.backoff_until - 100.0)
+        slot.apply(Event.START, now=100.0)
+    assert waits == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert (slot.generation, slot.restarts) == (10, 9)
+
+
+@pytest.mark.parametrize(("ran", "failures"), [(59.0, 3), (60.0, 1)])
+def test_a_slot_that_was_stable_starts_from_nothing_again(ran: float, failures: int) -> None:
+    slot = slot_after(Event.START, Event.FAIL, Event.START, Event.FAIL, Event.START)
+    slot.apply(Event.READY, now=1000.0)
+    slot.apply(Event.FAIL, now=1000.0 + ran)
+    assert slot.failures == failures
+
+
+def test_a_long_boot_is_not_stability() -> None:
+    slot = slot_after(Event.START, Event.FAIL, Event.START)
+    slot.apply(Event.FAIL, now=1000.0)
+    assert slot.failures == 2
+
+
+def test_recycling_is_at_once_and_no_failure() -> None:
+    slot = slot_after(Event.START, Event.FAIL, Event.START, Event.FAIL, Event.START, Event.READY)
+    slot.apply(Event.RECYCLE, now=5.0)
+    assert slot.is_due(5.0)
+    assert slot.failures == 2
+
+
+def test_jitter_spreads_the_wait_by_a_fifth_to_both_sides() -> None:
+    assert backoff(3, 0.5, 30.0, jitter=0.0) == pytest.approx(0.8)
+    assert backoff(3, 0.5, 30.0, jitter=1.0) == pytest.approx(1.2)
+    assert backoff(10_000, 0.5, 30.0, jitter=0.5) == 30.0
