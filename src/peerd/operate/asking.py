@@ -1,0 +1,123 @@
+"""One colour: each question to the database is written once, and asked in two ways.
+
+A method of a `Group` checks its arguments where it is called and returns an `Ask`: a plain function over a connection.
+`operation` makes of it a method that carries the ask out: at once below a `Client` (`Blocking`), and awaitably below
+``client.aio`` (`Awaiting`). The types say so too: the same method of ``Tasks[Blocking]`` returns a value, and of
+``Tasks[Awaiting]`` a coroutine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial, update_wrapper
+from threading import Lock
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+from sqlalchemy.engine import Connection
+
+from peerd.store.database import Database, DatabaseThreads
+from peerd.store.migrate import require_newest
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Generic[T]):
+    """What to do on a connection; `reads` says that it changes nothing."""
+
+    on: Callable[[Connection], T]
+    reads: bool
+
+
+def reading(function: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> Ask[T]:
+    """An ask that changes nothing."""
+    return Ask(lambda connection: function(connection, *args, **kwargs), reads=True)
+
+
+def writing(function: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> Ask[T]:
+    """An ask that is carried out in a transaction of its own, whole or not at all."""
+    return Ask(lambda connection: function(connection, *args, **kwargs), reads=False)
+
+
+class Blocking:
+    """Asks are carried out at once.
+
+    The first one sees that the tables are as this version needs them: `SchemaMissing` is a clearer answer than the
+    driver's. An embedded database gets its tables there.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._schema_is_newest = False
+        self._lock = Lock()
+
+    def carry_out(self, ask: Ask[T]) -> T:
+        """Do it, and return its answer."""
+        self.require_schema()
+        return self.database.read(ask.on) if ask.reads else self.database.run(ask.on)
+
+    def require_schema(self) -> None:
+        """See, once, that the tables are there."""
+        with self._lock:
+            if not self._schema_is_newest:
+                require_newest(self.database)
+                self._schema_is_newest = True
+
+
+class Awaiting:
+    """Asks are carried out on a few threads; the event loop goes on meanwhile."""
+
+    def __init__(self, blocking: Blocking, threads: int) -> None:
+        self._blocking = blocking
+        self._threads = DatabaseThreads(blocking.database, threads)
+
+    async def carry_out(self, ask: Ask[T]) -> T:
+        """Do it, and return its answer."""
+        await asyncio.to_thread(self._blocking.require_schema)
+        return await (self._threads.read(ask.on) if ask.reads else self._threads.run(ask.on))
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._threads.close()
+
+
+Colour = TypeVar("Colour", bound=Blocking | Awaiting)
+
+
+class Group(Generic[Colour]):
+    """Operations that belong together; how they are carried out is given."""
+
+    def __init__(self, colour: Colour) -> None:
+        self._colour = colour
+
+
+class Operation(Generic[P, T]):
+    """A method of a group; see `operation`."""
+
+    def __init__(self, plan: Callable[Concatenate[Any, P], Ask[T]]) -> None:
+        self._plan = plan
+        update_wrapper(self, plan)  # type: ignore[arg-type]  # it is called through __get__ only
+
+    @overload
+    def __get__(self, group: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, group: Group[Blocking], owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, group: Group[Awaiting], owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    def __get__(self, group: Group[Any] | None, owner: type) -> Any:
+        """The method of one group."""
+        if group is None:
+            return self
+        return update_wrapper(partial(self._carry_out, group), self._plan)
+
+    def _carry_out(self, group: Group[Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return group._colour.carry_out(self._plan(group, *args, **kwargs))  # noqa: SLF001 - the other half of it
+
+
+def operation(plan: Callable[Concatenate[Any, P], Ask[T]]) -> Operation[P, T]:
+    """Make a method that returns an `Ask` one that returns, or awaitably returns, the answer."""
+    return Operation(plan)

@@ -1,0 +1,146 @@
+"""The door for applications: enqueue, look, act; blocking here, awaitable below ``client.aio``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from sqlalchemy.engine import URL, Connection
+
+from peerd.config import load
+from peerd.domain.call import Call
+from peerd.domain.task import Task
+from peerd.operate.asking import Ask, Awaiting, Blocking, Colour, operation, reading
+from peerd.operate.enqueuing import Enqueuing, Look, enqueue_within
+from peerd.operate.job import Job, Patience, result_of
+from peerd.operate.nodes import Nodes
+from peerd.operate.queues import Queues
+from peerd.operate.request import EnqueueOptions, new_task
+from peerd.operate.tasks import Tasks
+from peerd.store.database import Database
+from peerd.store.finish import database_now
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session
+
+
+class _Door(Enqueuing[Colour]):
+    """What both colours have: enqueuing, the groups, the clock."""
+
+    def __init__(self, colour: Colour, look: Look) -> None:
+        super().__init__(colour, look)
+        self.tasks: Tasks[Colour] = Tasks(colour)
+        self.queues: Queues[Colour] = Queues(colour)
+        self.nodes: Nodes[Colour] = Nodes(colour)
+
+    @operation
+    def now(self) -> Ask[datetime]:
+        """What time it is by the database's clock, the only one that decides anything."""
+        return reading(database_now)
+
+
+class Client(_Door[Blocking]):
+    """An application's door to the tasks of a cluster. Safe to use from several threads; make one and keep it.
+
+    Nothing connects before the first question.
+
+    Args:
+        url: ``mysql://…``, ``postgresql://…`` or ``sqlite:///file``; or a `Database`, which stays its owner's to close.
+        pool_size: connections that are kept.
+
+    Raises:
+        UnsupportedDatabase: an unknown database, or its driver is not installed.
+
+    >>> with Client("sqlite:////tmp/peerd-example-client.sqlite") as client:
+    ...     job = client.enqueue("mail", name="greet", body={"to": "you"}, priority=20)
+    ...     client.tasks.get(job.id).json
+    {'to': 'you'}
+    """
+
+    def __init__(self, url: str | URL | Database, *, pool_size: int = 5) -> None:
+        self._owns_database = not isinstance(url, Database)
+        self.database = url if isinstance(url, Database) else Database(url, pool_size=pool_size)
+        colour = Blocking(self.database)
+        super().__init__(colour, Tasks(colour).find)
+
+    @classmethod
+    def from_config(cls, path: str | Path | None = None) -> Self:
+        """A client for the database that peerd.toml and the environment name.
+
+        Args:
+            path: the peerd.toml; without it $PEERD_CONFIG, else the nearest here and in the folders above.
+
+        Raises:
+            ConfigError: the configuration cannot be used; it lists all that is wrong.
+        """
+        settings = load(None if path is None else Path(path))
+        return cls(settings.database.url, pool_size=settings.database.pool_size)
+
+    def enqueue_in(self, connection: Connection | Session, what: Call | str, **options: Unpack[EnqueueOptions]) -> Job:
+        """Write one task in the caller's own transaction: it commits with the business data, or not at all.
+
+        Args:
+            connection: a SQLAlchemy Connection or Session on the database of peerd's tables.
+            what: as for `enqueue`.
+            options: as for `enqueue`.
+
+        Raises:
+            InvalidTask, NodeNotFound: as `enqueue`; the transaction is as it was.
+        """
+        return enqueue_within(connection, new_task(what, **options), self._look)
+
+    @cached_property
+    def aio(self) -> AioClient:
+        """The same, awaitable."""
+        return AioClient(Awaiting(self._colour, threads=4), self._look)
+
+    def close(self) -> None:
+        """Close all connections. Jobs of this client can be looked at no more."""
+        if "aio" in self.__dict__:
+            self.aio.close()
+        if self._owns_database:
+            self.database.close()
+
+    def __enter__(self) -> Self:
+        """The client itself; it is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.database.url.render_as_string(hide_password=True)!r})"
+
+
+class AioClient(_Door[Awaiting]):
+    """``client.aio``: the same names, awaitable. The event loop goes on while the database is asked."""
+
+    async def enqueue_in(
+        self, connection: AsyncConnection | AsyncSession, what: Call | str, **options: Unpack[EnqueueOptions]
+    ) -> Job:
+        """`Client.enqueue_in`, for an AsyncConnection or AsyncSession."""
+        return await connection.run_sync(enqueue_within, new_task(what, **options), self._look)
+
+    async def refresh(self, job: Job) -> Job:
+        """`Job.refresh`, awaited."""
+        job.seen(await self.tasks.find(job.id))
+        return job
+
+    async def wait(self, job: Job, timeout: str | float | None = None) -> Task:  # noqa: ASYNC109 - Job.wait's name
+        """`Job.wait`, awaited."""
+        patience = Patience(timeout)
+        while not (task := job.seen(await self.tasks.find(job.id))).finished:
+            await patience.rest(task)
+        return task
+
+    async def result(self, job: Job, timeout: str | float | None = None) -> Any:  # noqa: ASYNC109 - as above
+        """`Job.result`, awaited."""
+        return result_of(await self.wait(job, timeout))
+
+    def close(self) -> None:
+        """Let its threads end; `Client.close` does it too."""
+        self._colour.close()

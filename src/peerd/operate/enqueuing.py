@@ -1,0 +1,85 @@
+"""Enqueuing: one task or many, in a transaction of its own or in the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Unpack
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.call import Call
+from peerd.domain.task import NewTask, Task
+from peerd.operate.asking import Ask, Colour, Group, operation, writing
+from peerd.operate.job import Job
+from peerd.operate.request import EnqueueOptions, new_task
+from peerd.store import enqueue
+from peerd.store.guest import times_in_utc
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+Look = Callable[[int], Task | None]
+Jobs = list[Job]
+
+
+class Enqueuing(Group[Colour], Generic[Colour]):
+    """What `Client` and ``client.aio`` have in common."""
+
+    def __init__(self, colour: Colour, look: Look) -> None:
+        super().__init__(colour)
+        self._look = look
+
+    @operation
+    def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Ask[Job]:
+        """Write one task, and commit it.
+
+        Args:
+            what: a call, ``handler.with_args(…)``; or a queue's name.
+            options: priority, start_at or start_in, finish_at or finish_in, node, max_attempts, timeout, unique,
+                unique_for, trace_context; for a bare queue also name, and body, text or bytes.
+
+        Returns:
+            its job; with ``unique``, that of the task which has the key already, and ``job.created`` is false.
+
+        Raises:
+            InvalidTask: an option is wrong; it is named, and nothing is written.
+            NodeNotFound: no node has the name of ``node``.
+            DatabaseAway: the task may or may not have been written; with ``unique`` it is safe to try again.
+        """
+        return writing(_enqueue_one, new_task(what, **options), self._look)
+
+    @operation
+    def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> Ask[Jobs]:
+        """Write many tasks in one transaction, all or none; their jobs in the order given.
+
+        Args:
+            what: calls, or names of queues.
+            options: as for `enqueue`, for each of them. ``unique`` would make all but the first the same task.
+
+        Raises:
+            InvalidTask, NodeNotFound, DatabaseAway: as `enqueue`.
+        """
+        return writing(_enqueue_many, [new_task(one, **options) for one in what], self._look)
+
+
+def enqueue_within(connection: Connection | Session, new: NewTask, look: Look) -> Job:
+    """Write a task in the caller's transaction. It is never repeated: what is undone there, the caller knows."""
+    own = connection if isinstance(connection, Connection) else _connection_of(connection)
+    with times_in_utc(own):
+        return _enqueue_one(own, new, look)
+
+
+def _connection_of(session: Any) -> Connection:
+    connection = session.connection() if callable(getattr(session, "connection", None)) else None
+    if not isinstance(connection, Connection):
+        raise TypeError(f"{session!r} is neither a Connection nor a Session of SQLAlchemy")
+    return connection
+
+
+def _enqueue_one(connection: Connection, new: NewTask, look: Look) -> Job:
+    answer = enqueue.enqueue(connection, new)
+    return Job(answer.id, answer.created, look)
+
+
+def _enqueue_many(connection: Connection, new: list[NewTask], look: Look) -> Jobs:
+    return [Job(answer.id, answer.created, look) for answer in enqueue.enqueue_many(connection, new)]

@@ -1,0 +1,43 @@
+"""Nodes and their processes: who is there, who is silent, who shall take no new tasks."""
+
+from __future__ import annotations
+
+from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
+from peerd.store import nodes, processes
+from peerd.store.nodes import Node
+from peerd.store.processes import Process
+
+NodeList = list[Node]
+ProcessList = list[Process]
+
+
+class Nodes(Group[Colour]):
+    """``client.nodes``."""
+
+    @operation
+    def list(self) -> Ask[NodeList]:
+        """All nodes that ever registered, by name."""
+        return reading(nodes.list_nodes)
+
+    @operation
+    def drain(self, name: str) -> Ask[None]:
+        """Ask a node to take no new tasks; what runs there goes on.
+
+        Raises:
+            NodeNotFound: no node has this name.
+        """
+        return writing(nodes.set_draining, name, draining=True)
+
+    @operation
+    def undrain(self, name: str) -> Ask[None]:
+        """Let a node take tasks again.
+
+        Raises:
+            NodeNotFound: no node has this name.
+        """
+        return writing(nodes.set_draining, name, draining=False)
+
+    @operation
+    def processes(self, *, ended: bool = False) -> Ask[ProcessList]:
+        """The processes of all nodes: the living ones, or all that are on record."""
+        return reading(processes.list_processes, ended=ended)

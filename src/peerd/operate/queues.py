@@ -1,0 +1,45 @@
+"""Queues: how full they are, and whether anybody takes from them."""
+
+from __future__ import annotations
+
+from peerd.domain.duration import parse_duration
+from peerd.domain.errors import InvalidTask
+from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
+from peerd.store import queues
+from peerd.store.queues import QueueState
+
+QueueStates = list[QueueState]
+
+
+class Queues(Group[Colour]):
+    """``client.queues``."""
+
+    @operation
+    def list(self) -> Ask[QueueStates]:
+        """All queues that have tasks or were ever paused, by name. It reads an index whole."""
+        return reading(queues.list_queues)
+
+    @operation
+    def pause(self, name: str, duration: str | float | None = None) -> Ask[None]:
+        """Let nobody claim from a queue; running tasks go on.
+
+        Args:
+            name: the queue's.
+            duration: seconds, or "1h"; None is until `resume`.
+
+        Raises:
+            InvalidTask: no queue can have this name; or not a duration.
+        """
+        return writing(queues.pause, name, None if duration is None else _seconds(duration))
+
+    @operation
+    def resume(self, name: str) -> Ask[None]:
+        """Let a queue be claimed from again; nothing happens to one that is not paused."""
+        return writing(queues.resume, name)
+
+
+def _seconds(duration: str | float) -> float:
+    try:
+        return parse_duration(duration)
+    except ValueError as error:
+        raise InvalidTask("duration", str(error)) from None

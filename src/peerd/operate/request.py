@@ -1,0 +1,170 @@
+"""What an application asks to be enqueued, as the store wants it. Pure: refused here, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, TypedDict, TypeVar, Unpack
+
+import msgspec
+
+from peerd.domain.call import Call
+from peerd.domain.duration import parse_duration
+from peerd.domain.errors import InvalidTask
+from peerd.domain.task import NewTask
+
+T = TypeVar("T")
+Duration = str | float
+"""Seconds, or text such as ``"10m"``."""
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """The options of every kind of enqueue; None is as if it were not given.
+
+    ``name``, ``body``, ``text`` and ``bytes`` go with a queue's name only: a `Call` brings its own. Of the last three
+    at most one: ``body`` is any JSON value and is written as JSON; ``text`` is stored as it is; ``bytes`` are binary.
+    """
+
+    name: str | None
+    body: object
+    text: str | None
+    bytes: bytes | None
+    priority: int | None
+    start_at: datetime | None
+    start_in: Duration | None
+    finish_at: datetime | None
+    finish_in: Duration | None
+    node: str | None
+    max_attempts: int | None
+    timeout: Duration | None
+    unique: str | None
+    unique_for: Duration | None
+    trace_context: str | None
+
+
+OF_A_BARE_QUEUE: Final = ("name", "body", "text", "bytes")
+_OPTIONS: Final = tuple(EnqueueOptions.__annotations__)
+
+
+def new_task(what: Call | str, **options: Unpack[EnqueueOptions]) -> NewTask:
+    """The task of an enqueue.
+
+    Args:
+        what: a call, made by ``handler.with_args(…)``; or a queue's name.
+        options: see `EnqueueOptions`.
+
+    Raises:
+        InvalidTask: the error names the option and what is allowed.
+        TypeError: an option that does not exist, or something else than a call or a name.
+
+    >>> new_task("legacy", name="resize", body={"any": "json"}, start_in="10m").body
+    '{"any":"json"}'
+    """
+    given = {option: value for option, value in options.items() if value is not None}
+    if unknown := sorted(set(given) - set(_OPTIONS)):
+        raise TypeError(f"there is no option {unknown[0]!r} of enqueue: there are {', '.join(_OPTIONS)}")
+    return NewTask(**_what(what, given), **_when(given), **_how(given))
+
+
+def _what(what: Call | str, given: Mapping[str, Any]) -> dict[str, Any]:
+    match what:
+        case Call(queue, name, body):
+            for option in OF_A_BARE_QUEUE:
+                if option in given:
+                    raise InvalidTask(option, f"the call of {name} brings its own; leave it out")
+            return {"queue": queue, "name": name, "body": body}
+        case str():
+            return {"queue": what, "name": _text(given, "name") or "", **_body(given)}
+        case other:
+            raise TypeError(
+                f"{other!r} is neither a queue's name nor a call: write handler.with_args(…), or the name of a queue"
+            )
+
+
+def _body(given: Mapping[str, Any]) -> dict[str, Any]:
+    bodies = [option for option in OF_A_BARE_QUEUE[1:] if option in given]
+    if len(bodies) > 1:
+        raise InvalidTask(bodies[1], f"give {bodies[0]} or {bodies[1]}, not both")
+    if "body" in given:
+        return {"body": json_text("body", given["body"])}
+    if "bytes" in given:
+        if not isinstance(given["bytes"], bytes | bytearray | memoryview):
+            raise InvalidTask("bytes", f"{type(given['bytes']).__name__} is not bytes; text goes into text=")
+        return {"body_bytes": bytes(given["bytes"])}
+    return {"body": _text(given, "text")}
+
+
+def json_text(field: str, value: object) -> str:
+    """The JSON text of a value.
+
+    Raises:
+        InvalidTask: it cannot be written as JSON.
+
+    >>> json_text("body", [1, "ä"])
+    '[1,"ä"]'
+    """
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidTask(field, f"cannot be written as JSON: {error}") from error
+
+
+def _when(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "start_at": _moment(given, "start_at"),
+        "start_in": _seconds(given, "start_in"),
+        "finish_at": _moment(given, "finish_at"),
+        "finish_in": _seconds(given, "finish_in"),
+    }
+
+
+def _how(given: Mapping[str, Any]) -> dict[str, Any]:
+    how = {
+        "node": _text(given, "node"),
+        "max_attempts": _whole(given, "max_attempts"),
+        "timeout": _seconds(given, "timeout"),
+        "unique_key": _text(given, "unique"),
+        "trace_context": _text(given, "trace_context"),
+    }
+    if "priority" in given:
+        how["priority"] = _whole(given, "priority")
+    if "unique_for" in given:
+        if "unique" not in given:
+            raise InvalidTask("unique_for", "says how long a key holds: give unique too")
+        how["unique_for"] = _scope(given)
+    return how
+
+
+def _scope(given: Mapping[str, Any]) -> str | float | None:
+    scope = given["unique_for"]
+    return scope if scope in ("unfinished", "forever") else _seconds(given, "unique_for")
+
+
+def _text(given: Mapping[str, Any], option: str) -> str | None:
+    return _of_type(given, option, str, "text")
+
+
+def _whole(given: Mapping[str, Any], option: str) -> int | None:
+    if isinstance(given.get(option), bool):
+        raise InvalidTask(option, f"{given[option]!r} is not a whole number")
+    return _of_type(given, option, int, "a whole number")
+
+
+def _moment(given: Mapping[str, Any], option: str) -> datetime | None:
+    return _of_type(given, option, datetime, f"a datetime; a duration goes into {option.replace('_at', '_in')}")
+
+
+def _of_type(given: Mapping[str, Any], option: str, kind: type[T], words: str) -> T | None:
+    value = given.get(option)
+    if value is None or isinstance(value, kind):
+        return value
+    raise InvalidTask(option, f"{value!r} is not {words}")
+
+
+def _seconds(given: Mapping[str, Any], option: str) -> float | None:
+    if option not in given:
+        return None
+    try:
+        return parse_duration(given[option])
+    except ValueError as error:
+        raise InvalidTask(option, str(error)) from None

@@ -1,0 +1,154 @@
+"""Tasks: look at them, retry, cancel, delete and move them."""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import PeerdError
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import Attempt, Task
+from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
+from peerd.store import intervene, read
+from peerd.store.nodes import node_id_of
+
+Page = list[Task]
+Attempts = list[Attempt]
+
+LONGEST_PAGE = 10_000
+
+
+class InvalidFilter(PeerdError, ValueError):
+    """A filter that no task can meet.
+
+    Args:
+        name: the filter's name.
+        problem: what is wrong with it, and what is allowed.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name}: {problem}")
+
+
+class Tasks(Group[Colour]):
+    """``client.tasks``. An action on a running task takes effect at once: its holder can write nothing any more."""
+
+    @operation
+    def list(
+        self,
+        *,
+        queue: str | None = None,
+        name: str | None = None,
+        status: Status | str | None = None,
+        node: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Ask[Page]:
+        """A page of tasks, newest first.
+
+        Args:
+            queue: only of this queue.
+            name: only of this handler.
+            status: only of this status.
+            node: only those pinned to the node of this name, or held by it, now or last.
+            before: only ids below this one: the last of the page before.
+            limit: tasks at the most, 1 to 10,000.
+
+        Raises:
+            InvalidFilter: no status has this name; or a limit out of its range.
+            NodeNotFound: no node has this name.
+        """
+        if not 1 <= limit <= LONGEST_PAGE:
+            raise InvalidFilter("limit", f"{limit} is not a number from 1 to {LONGEST_PAGE}")
+        wanted = None if status is None else known_status(status)
+        return reading(_list, queue=queue, name=name, status=wanted, node=node, before=before, limit=limit)
+
+    @operation
+    def get(self, task_id: int) -> Ask[Task]:
+        """The task of this id.
+
+        Raises:
+            TaskNotFound: it was deleted or purged, or never existed.
+        """
+        return reading(read.get_task, task_id)
+
+    @operation
+    def find(self, task_id: int) -> Ask[Task | None]:
+        """The task of this id, or None."""
+        return reading(read.find_task, task_id)
+
+    @operation
+    def attempts(self, task_id: int) -> Ask[Attempts]:
+        """The attempts of a task that did not succeed, in their order; the one that did is in the task's own row.
+
+        Raises:
+            TaskNotFound: see `get`.
+        """
+        return reading(_attempts, task_id)
+
+    @operation
+    def counts(self) -> Ask[dict[Status, int]]:
+        """How many tasks there are of each status. It reads an index whole: not for every request of a page."""
+        return reading(read.count_tasks)
+
+    @operation
+    def retry(self, task_id: int) -> Ask[None]:
+        """Let a task run again at once, with all its attempts before it, whatever became of it.
+
+        Raises:
+            TaskNotFound: it is not there.
+            IllegalTransition: it is pending already, or waits for others.
+            KeyTaken: it has a unique key that a younger task holds now.
+        """
+        return writing(intervene.retry, task_id)
+
+    @operation
+    def cancel(self, task_id: int, reason: str = "canceled by hand") -> Ask[None]:
+        """End a task that has not ended.
+
+        Raises:
+            TaskNotFound: it is not there.
+            IllegalTransition: it has ended already.
+        """
+        return writing(intervene.cancel, task_id, reason)
+
+    @operation
+    def delete(self, task_id: int) -> Ask[None]:
+        """Delete a task and its attempts, whatever its status.
+
+        Raises:
+            TaskNotFound: it is not there.
+        """
+        return writing(intervene.delete, task_id)
+
+    @operation
+    def move(self, task_id: int, node: str | None) -> Ask[None]:
+        """Give a task to the node of this name, or to any (None). A running one becomes pending.
+
+        Raises:
+            TaskNotFound: it is not there.
+            NodeNotFound: no node has this name.
+            IllegalTransition: it has ended.
+        """
+        return writing(intervene.move, task_id, node)
+
+
+def known_status(word: str) -> Status:
+    """The status of this name.
+
+    Raises:
+        InvalidFilter: there is none.
+    """
+    try:
+        return Status(word)
+    except ValueError:
+        raise InvalidFilter("status", f"{word!r} is none of {', '.join(Status)}") from None
+
+
+def _list(connection: Connection, /, *, node: str | None, limit: int, **filters: object) -> Page:
+    node_id = None if node is None else node_id_of(connection, node)
+    return read.list_tasks(connection, node_id=node_id, limit=limit, **filters)  # type: ignore[arg-type]
+
+
+def _attempts(connection: Connection, task_id: int) -> Attempts:
+    read.get_task(connection, task_id)
+    return read.list_attempts(connection, task_id)

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from peerd.operate.client import Client
+from peerd.store.migrate import migrate
+from tests.unit.operate.holder import Holder
+
+
+@pytest.fixture
+def client(database: str) -> Iterator[Client]:
+    with Client(database) as client:
+        migrate(client.database)
+        yield client
+
+
+@pytest.fixture
+def holder(client: Client) -> Holder:
+    return Holder(client.database)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from peerd.domain.call import Call
+from peerd.domain.errors import InvalidTask, TaskNotFound
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Done, Failed
+from peerd.operate.client import Client
+from peerd.operate.job import JobFailed, JobTimeout
+from tests.unit.operate.holder import Holder
+
+CALL = Call("video", "transcode", '{"source":"a.mp4"}')
+
+
+async def test_everything_is_awaitable_too(client: Client) -> None:
+    job = await client.aio.enqueue(CALL, priority=20)
+    more = await client.aio.enqueue_many([CALL, CALL])
+    assert [task.id for task in await client.aio.tasks.list()] == [more[1].id, more[0].id, job.id]
+    await client.aio.tasks.cancel(job.id)
+    assert (await client.aio.refresh(job)).status is Status.CANCELED
+    await client.aio.queues.pause("video", "1h")
+    [queue] = await client.aio.queues.list()
+    assert (queue.paused, queue.counts) == (True, {Status.PENDING: 2, Status.CANCELED: 1})
+    assert await client.aio.nodes.list() == []
+
+
+async def test_errors_come_to_whoever_awaits(client: Client) -> None:
+    with pytest.raises(InvalidTask):
+        await client.aio.enqueue("no spaces")
+    with pytest.raises(TaskNotFound):
+        await client.aio.tasks.get(4711)
+
+
+async def test_the_event_loop_goes_on_while_a_result_is_awaited(client: Client, holder: Holder) -> None:
+    job = await client.aio.enqueue(CALL)
+    waiting = asyncio.create_task(client.aio.result(job, timeout="10s"))
+    await asyncio.sleep(0)
+    holder.run(Done('"there"'))
+    assert await waiting == "there"
+
+
+async def test_a_dead_task_raises_its_error(client: Client, holder: Holder) -> None:
+    job = await client.aio.enqueue(CALL)
+    with pytest.raises(JobTimeout):
+        await client.aio.result(job, timeout=0.01)
+    holder.run(Failed(error="no"))
+    with pytest.raises(JobFailed):
+        await client.aio.result(job)
+
+
+async def test_a_task_commits_with_the_callers_async_session_or_not_at_all(client: Client) -> None:
+    if client.database.name == "mysql":
+        pytest.skip("no asynchronous driver of MySQL is installed; the session is the same on each database")
+    url = client.database.url
+    driver = "sqlite+aiosqlite" if client.database.name == "sqlite" else url.drivername
+    engine = create_async_engine(url.set(drivername=driver))
+    async with AsyncSession(engine) as session, session.begin():
+        kept = await client.aio.enqueue_in(session, CALL, unique="a")
+    async with engine.connect() as connection:
+        lost = await client.aio.enqueue_in(connection, CALL)
+        await connection.rollback()
+    await engine.dispose()
+    assert await client.aio.tasks.find(kept.id) is not None
+    assert await client.aio.tasks.find(lost.id) is None

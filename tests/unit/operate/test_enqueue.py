@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from peerd.domain.call import Call
+from peerd.domain.errors import InvalidTask, NodeNotFound, SchemaMissing
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Done, Failed
+from peerd.operate.client import Client
+from peerd.store.migrate import migrate
+from tests.unit.operate.holder import Holder
+
+CALL = Call("video", "transcode", '{"source":"a.mp4"}')
+
+
+def test_an_enqueued_task_is_in_the_table(client: Client) -> None:
+    job = client.enqueue(CALL, priority=20, timeout="2h", max_attempts=5, trace_context="00-ab-cd-01")
+    task = client.tasks.get(job.id)
+    assert (task.queue, task.name, task.json) == ("video", "transcode", {"source": "a.mp4"})
+    assert (task.priority, task.timeout, task.max_attempts, task.trace_context) == (20, 7200.0, 5, "00-ab-cd-01")
+    assert (task.status, job.created, job.status) == (Status.PENDING, True, Status.PENDING)
+
+
+def test_a_binary_body_is_kept_as_it_is(client: Client) -> None:
+    job = client.enqueue("legacy", bytes=b"\x00\xff")
+    assert client.tasks.get(job.id).body_bytes == b"\x00\xff"
+
+
+def test_a_task_with_a_start_ahead_is_scheduled_by_the_databases_clock(client: Client) -> None:
+    later = client.now() + timedelta(hours=1)
+    assert client.enqueue(CALL, start_in="1h").status is Status.SCHEDULED
+    job = client.enqueue(CALL, start_at=later)
+    assert job.status is Status.SCHEDULED
+    assert job.task is not None
+    assert job.task.start_at is not None
+    assert abs(job.task.start_at - later) < timedelta(milliseconds=1)
+    assert client.enqueue(CALL, start_at=later - timedelta(hours=2)).status is Status.PENDING
+
+
+def test_many_are_enqueued_in_their_order(client: Client) -> None:
+    jobs = client.enqueue_many(Call("video", "look", f'{{"n":{n}}}') for n in range(30))
+    assert [client.tasks.get(job.id).json for job in jobs] == [{"n": n} for n in range(30)]
+
+
+def test_of_many_none_is_written_when_one_is_wrong(client: Client) -> None:
+    with pytest.raises(InvalidTask):
+        client.enqueue_many(["video", "no spaces"])
+    with pytest.raises(NodeNotFound, match="nowhere"):
+        client.enqueue_many(["video", "video"], node="nowhere")
+    assert client.tasks.list() == []
+
+
+def test_a_second_task_of_a_unique_key_is_the_first_one(client: Client, holder: Holder) -> None:
+    first = client.enqueue(CALL, unique="a.mp4")
+    again = client.enqueue(CALL, unique="a.mp4")
+    assert (again.id, again.created) == (first.id, False)
+    holder.run(Done())
+    assert client.enqueue(CALL, unique="a.mp4").created
+
+
+def test_a_task_can_be_pinned_to_a_node_by_its_name(client: Client, holder: Holder) -> None:
+    job = client.enqueue(CALL, node="video-1")
+    assert client.tasks.get(job.id).node_id == holder.node_id
+
+
+def test_a_database_without_tables_is_told_from_one_that_is_away(server_database: str) -> None:
+    with Client(server_database) as client, pytest.raises(SchemaMissing, match="peerd migrate"):
+        client.enqueue(CALL)
+
+
+def test_an_embedded_database_gets_its_tables_at_the_first_question(
+    database_factory: object,
+    tmp_path: object,
+) -> None:
+    with Client(f"sqlite:///{tmp_path}/fresh.sqlite") as client:
+        assert client.enqueue(CALL).status is Status.PENDING
+
+
+# ---------------------------------------------------------------- in the caller's own transaction
+
+
+def test_a_task_commits_with_the_callers_transaction_or_not_at_all(client: Client) -> None:
+    engine = client.database.engine
+    with engine.begin() as connection:
+        kept = client.enqueue_in(connection, CALL)
+    with engine.connect() as connection:
+        lost = client.enqueue_in(connection, CALL)
+        connection.rollback()
+    assert client.tasks.find(kept.id) is not None
+    assert client.tasks.find(lost.id) is None
+
+
+def test_a_session_of_the_orm_is_a_transaction_too(client: Client) -> None:
+    with Session(client.database.engine) as session, session.begin():
+        job = client.enqueue_in(session, CALL, priority=7)
+    assert client.tasks.get(job.id).priority == 7
+
+
+def test_a_refused_task_leaves_the_callers_transaction_as_it_was(client: Client) -> None:
+    with client.database.engine.begin() as connection:
+        with pytest.raises(InvalidTask):
+            client.enqueue_in(connection, "no spaces")
+        with pytest.raises(NodeNotFound):
+            client.enqueue_in(connection, CALL, node="nowhere")
+        kept = client.enqueue_in(connection, CALL)
+    assert [task.id for task in client.tasks.list()] == [kept.id]
+
+
+def test_what_is_no_transaction_is_refused(client: Client) -> None:
+    with pytest.raises(TypeError, match="neither a Connection nor a Session"):
+        client.enqueue_in(client.database.engine, CALL)  # type: ignore[arg-type]
+
+
+ZONES = {"mysql": "SET time_zone = '-08:00'", "postgresql": "SET TIME ZONE 'America/Los_Angeles'"}
+
+
+def test_a_moment_means_the_same_from_a_session_in_another_time_zone(client: Client) -> None:
+    moment = datetime(2037, 7, 1, 12, 30, tzinfo=UTC)
+    engine = sa.create_engine(client.database.url)
+    with engine.begin() as connection:
+        if client.database.name in ZONES:
+            connection.execute(sa.text(ZONES[client.database.name]))
+        job = client.enqueue_in(connection, CALL, start_at=moment)
+        zone = {"mysql": "@@session.time_zone", "postgresql": "current_setting('TimeZone')"}.get(client.database.name)
+        if zone:
+            assert connection.execute(sa.text(f"SELECT {zone}")).scalar() in ("-08:00", "America/Los_Angeles")
+    engine.dispose()
+    assert client.tasks.get(job.id).start_at == moment
+
+
+@pytest.mark.parametrize("isolation", ["REPEATABLE READ", "READ COMMITTED"])
+def test_a_key_taken_since_the_callers_transaction_began_is_seen(
+    database_factory: object, server_database: str, isolation: str
+) -> None:
+    """Under REPEATABLE READ the transaction does not see the row of the task that has the key."""
+    if "postgresql" in server_database and isolation == "REPEATABLE READ":
+        pytest.skip("PostgreSQL refuses the transaction as a whole: could not serialize access")
+    engine = sa.create_engine(server_database, isolation_level=isolation)
+    with Client(server_database) as client:
+        migrate(client.database)
+        with engine.begin() as connection:
+            assert connection.execute(sa.text("SELECT count(*) FROM tasks")).scalar() == 0
+            first = client.enqueue(CALL, unique="a.mp4")
+            second = client.enqueue_in(connection, CALL, unique="a.mp4")
+            assert (second.id, second.created) == (first.id, False)
+    engine.dispose()
+
+
+# ---------------------------------------------------------------- a failed one is not for ever
+
+
+def test_a_finished_key_of_an_hour_still_holds(client: Client, holder: Holder) -> None:
+    first = client.enqueue(CALL, unique="a", unique_for="1h")
+    holder.run(Failed(error="no", retry_in=None))
+    assert client.enqueue(CALL, unique="a", unique_for="1h").id == first.id

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from threading import Thread
+
+import pytest
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Canceled, Done, Failed
+from peerd.operate.client import Client
+from peerd.operate.job import JobCanceled, JobExpired, JobFailed, JobTimeout
+from tests.unit.operate.holder import Holder
+
+
+def test_a_result_is_what_the_handler_returned(client: Client, holder: Holder) -> None:
+    job = client.enqueue("video", name="look")
+    holder.run(Done('{"height":720}'))
+    assert job.result(timeout=5) == {"height": 720}
+    assert job.status is Status.DONE
+
+
+def test_a_result_is_waited_for(client: Client, holder: Holder) -> None:
+    job = client.enqueue("video")
+    task = holder.claim()
+    answers: list[object] = []
+    waiting = Thread(target=lambda: answers.append(job.result(timeout=10)))
+    waiting.start()
+    holder.end(task, Done("[1]"))
+    waiting.join(10)
+    assert answers == [[1]]
+
+
+def test_a_dead_task_raises_its_error(client: Client, holder: Holder) -> None:
+    job = client.enqueue("video")
+    holder.run(Failed(error="OSError: the disk is full"))
+    with pytest.raises(JobFailed, match="the disk is full") as failed:
+        job.result(timeout=5)
+    assert failed.value.task.status is Status.DEAD
+
+
+def test_a_failure_is_no_end(client: Client, holder: Holder) -> None:
+    job = client.enqueue("video")
+    holder.run(Failed(error="again", retry_in=60.0))
+    with pytest.raises(JobTimeout, match="still failure"):
+        job.result(timeout=0.05)
+
+
+def test_a_canceled_task_raises_the_reason(client: Client, holder: Holder) -> None:
+    job = client.enqueue("video")
+    holder.run(Canceled("nobody wants it"))
+    with pytest.raises(JobCanceled, match="nobody wants it"):
+        job.result()
+
+
+def test_a_task_that_is_gone_has_expired(client: Client) -> None:
+    job = client.enqueue("video")
+    client.tasks.delete(job.id)
+    for ask in (job.refresh, job.result, lambda: job.status):
+        with pytest.raises(JobExpired, match="gone"):
+            ask()
+
+
+def test_a_time_out_is_a_timeout_error_and_the_task_goes_on(client: Client) -> None:
+    job = client.enqueue("video")
+    with pytest.raises(TimeoutError, match="still pending after 50ms"):
+        job.result(timeout="50ms")
+    assert job.refresh().status is Status.PENDING
