@@ -23,9 +23,9 @@ class RecordingContext:
         self.reports: list[tuple[float, str]] = []
         self.working = asyncio.Event()
 
-    async def progress(self, fraction: float, note: str) -> None:
-        self.reports.append((fraction, note))
-        if "encoded" in note and fraction > 0:
+    async def progress(self, fraction: float, note: str | None = None) -> None:
+        self.reports.append((fraction, note or ""))
+        if "encoded" in (note or "") and fraction > 0:
             self.working.set()
 
 

@@ -129,9 +129,7 @@ async def test_a_picture_with_too_many_pixels_is_refused(directory: Path) -> Non
 
 
 @pytest.mark.parametrize("option", [{"max_source": 1000}, {"max_duration": 1}, {"max_output": 4096}, {"max_wall": 0.3}])
-async def test_a_limit_ends_the_work_and_names_its_option(
-    bunny: Path, directory: Path, option: dict[str, Any]
-) -> None:
+async def test_a_limit_ends_the_work_and_names_its_option(bunny: Path, directory: Path, option: dict[str, Any]) -> None:
     with pytest.raises(MediaTooLarge, match=next(iter(option))):
         await transcode(RecordingContext(directory, **option), "bunny.mp4", quality="high")
     assert files_in(directory) == [bunny]

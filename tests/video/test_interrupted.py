@@ -28,7 +28,7 @@ import asyncio, sys
 from pathlib import Path
 from tests.video.bench import RecordingContext
 from peerd.workers.video.jobs import transcode
-asyncio.run(transcode(RecordingContext(Path(sys.argv[1]), 7), "minute.mp4", "out.mp4", quality="high"))
+asyncio.run(transcode(RecordingContext(Path(sys.argv[1]), 7), "minute.mp4", "out.mp4", quality="standard"))
 """
 
 
@@ -45,7 +45,7 @@ def programs_that_name(text: str) -> list[psutil.Process]:
 
 async def test_a_cancelled_task_leaves_no_program_and_no_file(minute: Path, directory: Path) -> None:
     context = RecordingContext(directory)
-    running = asyncio.create_task(transcode(context, minute.name, "out.mp4", quality="high"))
+    running = asyncio.create_task(transcode(context, minute.name, "out.mp4", quality="standard"))
     await asyncio.wait_for(context.working.wait(), 30)
     assert programs_of_this_process()
     assert work_in_progress(directory)
@@ -66,6 +66,7 @@ async def test_what_a_program_started_ends_with_it() -> None:
     await eventually_async(lambda: not any(_group_of(each.pid) == program.pid for each in members))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_leaves_no_program_and_the_next_attempt_cleans_up(minute: Path, directory: Path) -> None:
     worker = subprocess.Popen([sys.executable, "-c", WORKER, str(directory)], cwd=Path(__file__).parents[2])
     try:
@@ -119,7 +120,7 @@ def test_an_attempt_that_was_overtaken_publishes_nothing(tmp_path: Path) -> None
 async def test_an_existing_output_is_replaced_only_by_a_whole_one(minute: Path, directory: Path) -> None:
     (directory / "out.mp4").write_bytes(b"the former output")
     context = RecordingContext(directory)
-    running = asyncio.create_task(transcode(context, minute.name, "out.mp4", quality="high"))
+    running = asyncio.create_task(transcode(context, minute.name, "out.mp4", quality="standard"))
     await asyncio.wait_for(context.working.wait(), 30)
     assert (directory / "out.mp4").read_bytes() == b"the former output"
     running.cancel()

@@ -10,7 +10,7 @@ from peerd.workers.video import binaries, sample
 from peerd.workers.video.binaries import Tools, find_tools
 from peerd.workers.video.errors import RequestRefused, ToolsMissing
 from peerd.workers.video.jobs import poster
-from peerd.workers.video.probe import probe
+from peerd.workers.video.probing import probe
 from peerd.workers.video.sample import SampleUnavailable, fetch_clip, fetch_sample, generated_sample
 from peerd.workers.video.settings import read_settings
 from tests.video.bench import RecordingContext, work_in_progress

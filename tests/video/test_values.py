@@ -27,7 +27,7 @@ from peerd.workers.video.errors import (
 from peerd.workers.video.failure import explain_failure, explain_unreadable
 from peerd.workers.video.ffmpeg import Finished
 from peerd.workers.video.media import Media, Survey, VideoStream
-from peerd.workers.video.probe import PacketTally, read_answer
+from peerd.workers.video.probing import PacketTally, read_answer
 from peerd.workers.video.process import ErrorLines
 from peerd.workers.video.progress import ProgressReader, Report
 from peerd.workers.video.settings import read_settings

@@ -11,7 +11,7 @@ from peerd.workers.video.binaries import Tools
 from peerd.workers.video.errors import EncoderStalled
 from peerd.workers.video.failure import explain_failure
 from peerd.workers.video.media import FORMATS
-from peerd.workers.video.probe import guarded_input
+from peerd.workers.video.probing import guarded_input
 from peerd.workers.video.process import Program, limits_of
 from peerd.workers.video.progress import PROGRESS_OPTIONS, ProgressReader, Report
 from peerd.workers.video.settings import VideoSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -25,8 +25,8 @@ from peerd.workers.video.plan import (
     poster_arguments,
     transcode_arguments,
 )
-from peerd.workers.video.probe import probe as probe_file
-from peerd.workers.video.probe import require_acceptable, survey
+from peerd.workers.video.probing import probe as probe_file
+from peerd.workers.video.probing import require_acceptable, survey
 from peerd.workers.video.progress import Report
 from peerd.workers.video.publish import PrivateFolder, digest, publish
 from peerd.workers.video.settings import VideoSettings, read_settings
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 class Context(Protocol):
-    """What the handlers use of peerd's task context."""
+    """What the handlers use of `peerd.Context`; the tests have one of their own."""
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -49,7 +49,7 @@ class Context(Protocol):
     def task(self) -> Any:
         """The task's row; its ``id`` names the private folder."""
 
-    async def progress(self, fraction: float, note: str) -> None:
+    def progress(self, fraction: float, note: str | None = None) -> Awaitable[None]:
         """Record how far the task is."""
 
 

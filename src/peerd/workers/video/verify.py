@@ -14,7 +14,7 @@ from peerd.workers.video.errors import EncoderFailed, MediaDamaged, MediaUnreada
 from peerd.workers.video.ffmpeg import Finished, Job, OnReport, run_ffmpeg
 from peerd.workers.video.media import Media, Survey
 from peerd.workers.video.plan import PosterPlan, TranscodePlan
-from peerd.workers.video.probe import probe
+from peerd.workers.video.probing import probe
 from peerd.workers.video.settings import VideoSettings
 
 _OUR_FORMATS = ("mov", "mp4")

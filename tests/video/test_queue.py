@@ -1,0 +1,75 @@
+"""The handlers as peerd runs them: a body of JSON, peerd's own context, its rules of retrying."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerd import Context, InvalidArguments, Status, Task
+from peerd.workers.video import poster, probe, transcode, video
+from peerd.workers.video.errors import DiskFull, MediaDamaged, MediaRefused, VideoError
+
+
+@pytest.fixture
+def a_task() -> Task:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    known = {"id": 7, "queue": "video", "name": "transcode", "status": Status.WORKING, "attempts": 0, "crashes": 0}
+    unknown: dict[str, Any] = dict.fromkeys(Task.__struct_fields__)
+    return Task(**{**unknown, **known, "priority": 10, "lease": 1, "created_at": now, "updated_at": now})
+
+
+def every_kind(kind: type[VideoError]) -> set[type[VideoError]]:
+    return {kind}.union(*(every_kind(child) for child in kind.__subclasses__()))
+
+
+def test_the_queue_has_its_three_handlers() -> None:
+    assert video.name == "video"
+    assert set(video.handlers) == {"probe", "transcode", "poster"}
+    assert all(handler.kind == "coroutine" for handler in video.handlers.values())
+
+
+def test_a_body_written_by_hand_is_a_complete_call() -> None:
+    arguments = transcode.arguments.decode('{"source": "a.mp4"}')
+    assert arguments["source"] == "a.mp4"
+    assert (arguments["height"], arguments["quality"], arguments["audio"]) == (720, "standard", True)
+    call = transcode.with_args("a.mp4", height=480, audio=False)
+    assert (call.queue, call.name) == ("video", "transcode")
+    assert json.loads(call.body or "") == {"source": "a.mp4", "height": 480, "audio": False}
+
+
+@pytest.mark.parametrize("body", ["{}", '{"source": 7}', '{"source": "a", "height": "x"}', '{"source": "a", "f": 1}'])
+def test_a_body_that_does_not_fit_is_refused(body: str) -> None:
+    with pytest.raises(InvalidArguments):
+        transcode.arguments.decode(body)
+
+
+def test_what_the_source_is_at_fault_for_is_dead_at_once_and_the_rest_is_retried() -> None:
+    for handler in (probe, transcode, poster):
+        assert not handler.retries(MediaDamaged(source="a", reason="b"))
+        assert handler.retries(DiskFull(directory="/"))
+        assert handler.retries(OSError())
+
+
+def test_each_error_is_either_final_or_retried_and_says_a_remedy() -> None:
+    for kind in every_kind(VideoError) - {VideoError}:
+        assert kind.remedy
+        assert issubclass(kind, MediaRefused) == (not transcode.retries(kind.__new__(kind)))
+
+
+async def test_a_handler_runs_with_the_context_of_peerd(bunny: Path, directory: Path, a_task: Task) -> None:
+    reports: list[float] = []
+    context = Context(
+        a_task,
+        node="n",
+        options={"directory": str(directory)},
+        report=lambda progress: reports.append(progress.fraction or 0.0),
+    )
+    arguments = transcode.arguments.decode('{"source": "bunny.mp4", "height": 180, "quality": "draft"}')
+    result = await transcode(context, **arguments)
+    assert result["output"] == "bunny-180p.mp4"
+    assert json.loads(json.dumps(result)) == result
+    assert (reports[0], reports[-1]) == (0.0, 1.0)
