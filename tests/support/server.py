@@ -13,6 +13,7 @@ import ctypes
 import getpass
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -27,12 +28,19 @@ from typing import ClassVar
 import psutil
 
 START_TIMEOUT = 60.0
+PORTS_TO_TRY = 3
+PORTS = range(20_000, 32_000)
+"""Below those that Linux gives to outgoing connections: a killed server finds its port free when it comes back."""
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ServerUnavailableError(Exception):
     """The server's programs are not installed on this machine."""
+
+
+class ServerFailedError(Exception):
+    """The server is installed, and did not start."""
 
 
 class Server(ABC):
@@ -64,9 +72,10 @@ class Server(ABC):
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.data.exists():
             self.create_data()
-        self.port = self.port or _free_port()
-        self.process = self.spawn(self.command())
-        self._wait_until_it_listens()
+        if self.port:
+            self._run_on(self.port)
+        else:
+            self._run_on_a_free_port()
 
     def stop(self, timeout: float = 20) -> None:
         """End the server without a farewell to its clients; its data stay."""
@@ -96,7 +105,7 @@ class Server(ABC):
             return subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env=_clean_environment(),
+                env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -110,7 +119,7 @@ class Server(ABC):
         done = subprocess.run(
             command,
             cwd=self.folder,
-            env=_clean_environment(),
+            env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -120,17 +129,48 @@ class Server(ABC):
         if done.returncode != 0:
             raise RuntimeError(f"{command[0]} failed with status {done.returncode}:\n{done.stdout.decode()}")
 
+    def environment(self) -> dict[str, str]:
+        """No PG* or MYSQL_* of the caller's shell; UTC, since a session's zone is what the test sets.
+
+        The temporary folder is private: a starting mariadbd removes the temporary tables of all others in it.
+        """
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "TMPDIR": str(self.folder),
+        }
+
     def system_user(self) -> str | None:
         """The user that the server runs as; None is the present one."""
         return None
+
+    def _run_on_a_free_port(self) -> None:
+        """Somebody may take the port between our look and the server's: then another one."""
+        for attempt in range(1, PORTS_TO_TRY + 1):
+            try:
+                self._run_on(_free_port())
+                break
+            except ServerFailedError:
+                if attempt == PORTS_TO_TRY:
+                    raise
+
+    def _run_on(self, port: int) -> None:
+        self.port = port
+        self.process = self.spawn(self.command())
+        try:
+            self._wait_until_it_listens()
+        except ServerFailedError:
+            self.kill()
+            raise
 
     def _wait_until_it_listens(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT
         while not self.accepts_connections():
             if self._running().poll() is not None:
-                raise RuntimeError(f"{self.kind} did not start:\n{self._last_words()}")
+                raise ServerFailedError(f"{self.kind} did not start:\n{self._last_words()}")
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{self.kind} did not start within {START_TIMEOUT:g} s:\n{self._last_words()}")
+                raise ServerFailedError(f"{self.kind} did not start within {START_TIMEOUT:g} s:\n{self._last_words()}")
             time.sleep(0.02)
 
     @abstractmethod
@@ -139,8 +179,9 @@ class Server(ABC):
     def _end(self, number: signal.Signals, timeout: float) -> None:
         if self.process is None:
             return
-        self.thaw()  # a frozen server hears nothing but SIGKILL
-        self.process.send_signal(number)
+        if self.process.poll() is None:
+            self.thaw()  # a frozen server hears nothing but SIGKILL
+            self.process.send_signal(number)
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -179,6 +220,9 @@ class MariaDB(Server):
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
                 f"--user={getpass.getuser()}",
+                "--innodb-log-file-size=8M",
+                "--innodb-flush-method=nosync",
+                "--innodb-doublewrite=0",
             ],
         )
 
@@ -292,8 +336,10 @@ def _version(path: Path) -> int:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    while True:
+        port = random.choice(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def _user_exists(name: str) -> bool:
@@ -302,11 +348,6 @@ def _user_exists(name: str) -> bool:
     except KeyError:
         return False
     return True
-
-
-def _clean_environment() -> dict[str, str]:
-    """No PG* or MYSQL_* of the caller's shell, and UTC: a session's zone is what the test sets."""
-    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "TZ": "UTC"}
 
 
 def _dies_with_its_parent(number: signal.Signals) -> Callable[[], None]:

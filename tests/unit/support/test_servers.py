@@ -76,18 +76,33 @@ def test_a_test_run_that_is_cut_off_leaves_no_server_behind(
         ),
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PEERD"))}
-    command = [sys.executable, "-m", "pytest", "-n2", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
-    inner = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=environment | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n2",
+        "-p",
+        "no:cacheprovider",
+        "-v",
+        f"--rootdir={tmp_path}",
+        str(tmp_path),
+    ]
+    with (tmp_path / "output").open("w") as output:
+        inner = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=environment | {"PYTHONPATH": str(ROOT)},
+            stdout=output,
+            stderr=output,
+        )
     marks = [tmp_path / "mariadb", tmp_path / "postgresql"]
     try:
-        eventually(lambda: inner.poll() is not None or all(mark.exists() for mark in marks), timeout=60)
-        assert inner.poll() is None
+        eventually(
+            lambda: inner.poll() is not None or all(mark.exists() for mark in marks),
+            timeout=60,
+            message=(tmp_path / "output").read_text,
+        )
+        assert inner.poll() is None, (tmp_path / "output").read_text()
         folder = Path(eventually(marks[0].read_text))
         workers = psutil.Process(inner.pid).children()
         assert processes_of(folder)
