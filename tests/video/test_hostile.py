@@ -106,13 +106,13 @@ async def test_noise_is_refused(directory: Path) -> None:
 
 
 async def test_a_picture_is_not_a_video(directory: Path) -> None:
-    make_clip(directory / "picture.png", "-c:v", "png", "-frames:v", "1", sound=False)
-    (directory / "picture.png").rename(directory / "picture.mp4")
+    make_clip(directory / "picture.bmp", "-c:v", "bmp", "-frames:v", "1", sound=False)
+    (directory / "picture.bmp").rename(directory / "picture.mp4")
     await assert_refused(directory, "picture.mp4")
 
 
 async def test_a_codec_that_is_not_listed_is_refused_by_name(directory: Path) -> None:
-    make_clip(directory / "stills.mov", "-c:v", "png", sound=False)
+    make_clip(directory / "stills.mov", "-c:v", "qtrle", sound=False)
     await assert_refused(directory, "stills.mov", FormatRefused)
 
 

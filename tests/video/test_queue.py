@@ -17,7 +17,14 @@ from peerd.workers.video.errors import DiskFull, MediaDamaged, MediaRefused, Vid
 @pytest.fixture
 def a_task() -> Task:
     now = datetime(2030, 1, 1, tzinfo=UTC)
-    known = {"id": 7, "queue": "video", "name": "transcode", "status": Status.WORKING, "attempts": 0, "crashes": 0}
+    known: dict[str, Any] = {
+        "id": 7,
+        "queue": "video",
+        "name": "transcode",
+        "status": Status.WORKING,
+        "attempts": 0,
+        "crashes": 0,
+    }
     unknown: dict[str, Any] = dict.fromkeys(Task.__struct_fields__)
     return Task(**{**unknown, **known, "priority": 10, "lease": 1, "created_at": now, "updated_at": now})
 

@@ -188,7 +188,8 @@ def _picture_filters(plan: TranscodePlan) -> list[str]:
     return [
         *(["bwdif=mode=send_frame:deint=interlaced"] if plan.video.interlaced else []),
         *([f"fps={plan.rate_cap}"] if plan.rate_cap is not None else []),
-        f"scale={plan.width}:{plan.height}",
+        # Some phones record the full range of values, which few players expect in H.264.
+        f"scale={plan.width}:{plan.height}:out_range=tv",
         *([_TONE_MAP] if plan.tone_map else []),
         "setsar=1",
         "format=yuv420p",
