@@ -1,4 +1,4 @@
-"""What becomes of a task after an attempt that did not succeed: a pure function of the row, the outcome and the time."""
+"""What becomes of a task after an attempt that did not succeed: a pure function of row, outcome and time."""
 
 from __future__ import annotations
 
@@ -59,6 +59,25 @@ def judge_crash(task: Task, label: str, cause: str) -> Verdict:
             event=Event.DIE, counted=True, label=label, error=f"{error}; that was the last attempt", cause=cause
         )
     return Verdict(event=Event.RESCUE, counted=True, label=label, error=error, cause=cause)
+
+
+def labels_of(outcome: Outcome) -> tuple[str, ...]:
+    """The labels that `judge` may give an outcome.
+
+    >>> labels_of(Failed(error="no"))
+    ('failure', 'dead')
+    """
+    match outcome:
+        case Failed(label=label):
+            return (label, "dead") if label == "failure" else (label,)
+        case Snoozed():
+            return ("snoozed",)
+        case Canceled():
+            return ("canceled",)
+        case Released():
+            return ("released",)
+        case _:
+            return ()
 
 
 def exhausted(task: Task) -> bool:

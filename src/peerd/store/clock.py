@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
 
+from peerd.domain.task import LATEST
 from peerd.store.types import SQLITE_FORM, Instant
 
 
@@ -21,7 +22,10 @@ class now(expression.FunctionElement[datetime]):  # noqa: N801 - it reads as a f
 
 
 class seconds_from_now(expression.FunctionElement[datetime]):  # noqa: N801 - as above
-    """The database's clock and a number of seconds, which may be negative."""
+    """The database's clock and a number of seconds, which may be negative.
+
+    On MySQL at most `LATEST`, because a TIMESTAMP ends soon after it.
+    """
 
     type = Instant()
     inherit_cache = True
@@ -50,14 +54,15 @@ def _now_on_postgresql(element: now, compiler: Any, **options: Any) -> str:
 
 @compiles(now, "sqlite")
 def _now_on_sqlite(element: now, compiler: Any, **options: Any) -> str:
-    return f"strftime('{SQLITE_FORM}', 'now')".replace("%", "%%" if compiler.preparer._double_percents else "%")
+    return compiler.escape_literal_column(f"strftime('{SQLITE_FORM}', 'now')")  # type: ignore[no-any-return]
 
 
 @compiles(seconds_from_now, "mysql")
 @compiles(seconds_from_now, "mariadb")
 def _later_on_mysql(element: seconds_from_now, compiler: Any, **options: Any) -> str:
     seconds = compiler.process(element.clauses, **options)
-    return f"timestampadd(MICROSECOND, round(({seconds}) * 1000000), now(6))"
+    later = f"timestampadd(MICROSECOND, round(({seconds}) * 1000000), now(6))"
+    return f"least({later}, TIMESTAMP'{LATEST:%Y-%m-%d %H:%M:%S}')"
 
 
 @compiles(seconds_from_now, "postgresql")
@@ -69,5 +74,5 @@ def _later_on_postgresql(element: seconds_from_now, compiler: Any, **options: An
 @compiles(seconds_from_now, "sqlite")
 def _later_on_sqlite(element: seconds_from_now, compiler: Any, **options: Any) -> str:
     seconds = compiler.process(element.clauses, **options)
-    form = SQLITE_FORM.replace("%", "%%" if compiler.preparer._double_percents else "%")
+    form = compiler.escape_literal_column(SQLITE_FORM)
     return f"strftime('{form}', 'now', ({seconds}) || ' seconds')"

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import NodeNotFound
+from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store import unique
 from peerd.store.claim import new_token
 from peerd.store.clock import now, seconds_from_now
-from peerd.store.rows import batches, becomes
+from peerd.store.rows import batches_by_size, becomes, select_by_id
 from peerd.store.tables import nodes, tasks
 from peerd.store.types import MYSQL
 
 ROWS_IN_AN_INSERT: Final = 1000
+ALWAYS_TAKEN: Final = 500 * 1024
+"""Bytes of a body that no server refuses: max_allowed_packet is at least 1 MiB where it was not made smaller."""
+INSTANT: Final = tasks.c.start_at.type
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -51,17 +54,45 @@ def enqueue_many(connection: Connection, new: Sequence[NewTask]) -> list[Enqueue
 
     Raises:
         NodeNotFound: see `enqueue`; nothing is written then.
+        InvalidTask: a body is larger than the server takes.
     """
     node_ids = _node_ids(connection, {task.node for task in new if task.node is not None})
+    _refuse_what_the_server_would(connection, new)
     answers: dict[int, Enqueued] = {}
     plain = [(place, task) for place, task in enumerate(new) if task.unique_key is None]
-    for batch in batches(plain, ROWS_IN_AN_INSERT):
+    for batch in batches_by_size(plain, lambda pair: _size(pair[1]), rows=ROWS_IN_AN_INSERT):
         ids = _insert(connection, [task for _, task in batch], node_ids)
         answers.update((place, Enqueued(task_id)) for (place, _), task_id in zip(batch, ids, strict=True))
     keyed = [(place, task) for place, task in enumerate(new) if task.unique_key is not None]
     for place, task in sorted(keyed, key=lambda pair: (pair[1].queue, pair[1].unique_key or "")):
         answers[place] = _enqueue_unique(connection, task, node_ids)
     return [answers[place] for place in range(len(new))]
+
+
+def _size(task: NewTask) -> int:
+    return len(task.body or "") + len(task.body_bytes or b"")
+
+
+def _refuse_what_the_server_would(connection: Connection, new: Sequence[NewTask]) -> None:
+    """MySQL ends the connection of whoever sends too large a statement, which looks as if it had gone away."""
+    large = [task for task in new if _size(task) > ALWAYS_TAKEN]
+    if not large or connection.dialect.name not in MYSQL:
+        return
+    limit = int(connection.execute(sa.text("SELECT @@max_allowed_packet")).scalar_one())
+    for task in large:
+        size = _size_in_a_statement(task)
+        if size > limit - 64 * 1024:
+            raise InvalidTask(
+                "body",
+                f"{size} bytes in a statement, more than the server takes: its max_allowed_packet is {limit}; "
+                "raise that, or keep the data elsewhere and enqueue its address",
+            )
+
+
+def _size_in_a_statement(task: NewTask) -> int:
+    """Bytes that the drivers send: the body in UTF-8, with a backslash before what they escape."""
+    whole = (task.body or "").encode() + (task.body_bytes or b"")
+    return len(whole) + sum(whole.count(byte) for byte in (b"\\", b"'", b'"', b"\n", b"\r", b"\0", b"\x1a"))
 
 
 def _enqueue_unique(connection: Connection, task: NewTask, node_ids: Mapping[str, int]) -> Enqueued:
@@ -87,52 +118,60 @@ def _node_ids(connection: Connection, names: set[str]) -> dict[str, int]:
 def _insert(connection: Connection, new: Sequence[NewTask], node_ids: Mapping[str, int]) -> list[int]:
     """Insert rows; their ids in the same order.
 
-    Rows that set different columns are different statements, because a column that is left out takes its default.
+    Rows whose times are given in different ways are different statements, because a column that is left out takes its
+    default.
     """
     token = new_token()
-    groups: dict[tuple[str, ...], list[tuple[int, dict[str, Any]]]] = defaultdict(list)
+    groups: dict[tuple[bool, ...], list[tuple[int, NewTask]]] = defaultdict(list)
     for place, task in enumerate(new):
-        values = _values(task, node_ids) | {"claim_token": token}
-        groups[tuple(values)].append((place, values))
+        groups[_shape(task)].append((place, task))
+    insert_alike = _insert_and_look if connection.dialect.name in MYSQL else _insert_returning
     ids: dict[int, int] = {}
-    for rows in groups.values():
-        inserted = _insert_alike(connection, [values for _, values in rows], token)
-        ids.update((place, task_id) for (place, _), task_id in zip(rows, inserted, strict=True))
+    for alike in groups.values():
+        inserted = insert_alike(connection, [task for _, task in alike], node_ids, token)
+        ids.update((place, task_id) for (place, _), task_id in zip(alike, inserted, strict=True))
     return [ids[place] for place in range(len(new))]
 
 
-def _insert_alike(connection: Connection, rows: list[dict[str, Any]], token: int) -> Sequence[int]:
-    if len(rows) == 1 and connection.dialect.name in MYSQL:
-        return [connection.execute(sa.insert(tasks).values(rows[0])).inserted_primary_key[0]]
-    if connection.dialect.name in MYSQL:
-        return _insert_without_returning(connection, rows, token)
-    statement = sa.insert(tasks).returning(tasks.c.id, sort_by_parameter_order=True)
-    if any(isinstance(value, sa.ColumnElement) for value in rows[0].values()):
-        return [connection.execute(sa.insert(tasks).values(row).returning(tasks.c.id)).scalar_one() for row in rows]
-    return connection.execute(statement, rows).scalars().all()
+def _shape(task: NewTask) -> tuple[bool, ...]:
+    return tuple(moment is not None for moment in (task.start_at, task.start_in, task.finish_at, task.finish_in))
 
 
-def _insert_without_returning(connection: Connection, rows: list[dict[str, Any]], token: int) -> Sequence[int]:
-    """One statement, whose first id MySQL tells; the others are found by the token that only these rows carry.
+def _insert_returning(
+    connection: Connection, alike: Sequence[NewTask], node_ids: Mapping[str, int], token: int
+) -> Sequence[int]:
+    """PostgreSQL and SQLite: one statement with a place for each value, for all rows."""
+    insert = sa.insert(tasks).values(_times(alike[0], lambda name, _, kind: sa.bindparam(name, type_=kind)))
+    rows = [_plain(task, node_ids, token) | _moments(task) for task in alike]
+    if connection.dialect.name == "sqlite":  # one writer, rows in their order, ids that only grow
+        return sorted(connection.execute(insert.returning(tasks.c.id), rows).scalars())
+    in_order = insert.returning(tasks.c.id, sort_by_parameter_order=True)
+    return connection.execute(in_order, rows).scalars().all()
+
+
+def _insert_and_look(
+    connection: Connection, alike: Sequence[NewTask], node_ids: Mapping[str, int], token: int
+) -> Sequence[int]:
+    """MySQL: one statement, whose first id it tells; the others are found by the token that only these rows carry.
 
     That ids of one statement follow each other without gaps is true of one server in one mode; nothing here needs it.
     """
-    first = connection.execute(sa.insert(tasks).values(rows)).lastrowid
+    rows = [_plain(task, node_ids, token) | _times(task, _literal) for task in alike]
+    first: int = connection.execute(sa.insert(tasks).values(rows)).lastrowid
+    if len(rows) == 1:
+        return [first]
     mine = (
         sa.select(tasks.c.id)
         .where(tasks.c.id >= first, tasks.c.claim_token == token)
         .order_by(tasks.c.id)
         .limit(len(rows))
     )
-    return connection.execute(mine).scalars().all()
+    return connection.execute(select_by_id(mine)).scalars().all()
 
 
-def _values(task: NewTask, node_ids: Mapping[str, int]) -> dict[str, Any]:
-    """The columns that differ from their defaults.
-
-    Start times ahead make a scheduled task. Whether a moment is ahead is for the database's clock to say.
-    """
-    values: dict[str, Any] = {
+def _plain(task: NewTask, node_ids: Mapping[str, int], token: int) -> dict[str, Any]:
+    """The columns that are given as they are."""
+    return {
         "queue": task.queue,
         "name": task.name,
         "body": task.body,
@@ -143,14 +182,46 @@ def _values(task: NewTask, node_ids: Mapping[str, int]) -> dict[str, Any]:
         "timeout": task.timeout,
         "unique_key": task.unique_key,
         "trace_context": task.trace_context,
+        "claim_token": token,
     }
-    if task.start_in:
-        values |= {"start_at": seconds_from_now(task.start_in), "status": becomes(Status.SCHEDULED)}
+
+
+Place = Callable[[str, Any, sa.types.TypeEngine[Any]], sa.ColumnElement[Any]]
+"""Makes the place of a value in a statement, of its name, value and type."""
+
+
+def _literal(_: str, value: Any, kind: sa.types.TypeEngine[Any]) -> sa.ColumnElement[Any]:
+    return sa.literal(value, kind)
+
+
+def _times(task: NewTask, place: Place) -> dict[str, Any]:
+    """The columns that depend on the database's clock.
+
+    Start times ahead make a scheduled task. Whether a moment is ahead is for the database's clock to say.
+    """
+    values: dict[str, Any] = {}
+    if task.start_in is not None:
+        values["start_at"] = seconds_from_now(place("starts_in", task.start_in, sa.Double()))
+        in_future = place("starts_in", task.start_in, sa.Double()) > 0
+        values["status"] = sa.case((in_future, becomes(Status.SCHEDULED)), else_=becomes(Status.PENDING))
     if task.start_at is not None:
-        ahead = sa.cast(sa.literal(task.start_at, tasks.c.start_at.type), tasks.c.start_at.type) > now()
-        values["start_at"] = task.start_at
+        moment = place("starts_at", task.start_at, INSTANT)
+        values["start_at"] = moment
+        ahead = sa.cast(moment, INSTANT) > now()
         values["status"] = sa.case((ahead, becomes(Status.SCHEDULED)), else_=becomes(Status.PENDING))
-    if task.finish_at is not None or task.finish_in is not None:
-        in_seconds = seconds_from_now(task.finish_in) if task.finish_in is not None else None
-        values["finish_at"] = task.finish_at if in_seconds is None else in_seconds
+    if task.finish_in is not None:
+        values["finish_at"] = seconds_from_now(place("finishes_in", task.finish_in, sa.Double()))
+    if task.finish_at is not None:
+        values["finish_at"] = place("finishes_at", task.finish_at, INSTANT)
     return values
+
+
+def _moments(task: NewTask) -> dict[str, Any]:
+    """The values for the places that `_times` makes."""
+    moments = {
+        "starts_in": task.start_in,
+        "starts_at": task.start_at,
+        "finishes_in": task.finish_in,
+        "finishes_at": task.finish_at,
+    }
+    return {name: value for name, value in moments.items() if value is not None}

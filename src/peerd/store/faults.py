@@ -46,7 +46,7 @@ ROLLED_BACK_ON_POSTGRESQL: Final = frozenset(
     }
 )
 AWAY_ON_POSTGRESQL: Final = ("08", "57P0", "53300", "25006")
-"""Beginnings of SQLSTATEs: connection errors, shutdown and start-up, too many connections, read-only after a fail-over."""
+"""Beginnings of SQLSTATEs: connection errors, shutdown, start-up, too many connections, read-only after a fail-over."""
 BUSY_ON_SQLITE: Final = ("database is locked", "database table is locked", "database schema is locked")
 AWAY_ON_SQLITE: Final = ("disk i/o error", "unable to open database file", "database or disk is full")
 

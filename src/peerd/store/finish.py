@@ -8,23 +8,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Event, Status, after, sources, target
-from peerd.domain.outcome import Outcome, cut
+from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Outcome, cut
 from peerd.domain.task import Task
-from peerd.domain.verdict import Verdict, judge
+from peerd.domain.verdict import Verdict, judge, labels_of
 from peerd.store.clock import now
-from peerd.store.rows import batches, becomes, lock_task, select_by_id, status_is, update_tasks
+from peerd.store.rows import (
+    batches_by_size,
+    becomes,
+    insert_if_absent,
+    lock_task,
+    select_by_id,
+    status_is,
+    update_tasks,
+)
 from peerd.store.tables import attempts, tasks
-
-TAKEN_AWAY: Final = ("crash", "rescued", "moved", "retried", "withdrawn")
-"""Outcomes that others write about an attempt whose holder is dead, or has lost the task."""
-
 
 class Held(msgspec.Struct, frozen=True):
     """What names a claim: the task, and the lease that the claim raised."""
@@ -42,7 +46,8 @@ def complete(connection: Connection, process_id: int, results: Mapping[Held, str
         the claims that were refused, because they are not held any more.
     """
     refused: set[Held] = set()
-    for batch in batches(sorted(results, key=lambda held: held.id)):
+    in_order = sorted(results, key=lambda held: held.id)
+    for batch in batches_by_size(in_order, lambda held: len(results[held] or "")):
         for lease, ids in by_lease(batch).items():
             by_id = {task_id: results[Held(task_id, lease)] for task_id in ids}
             refused |= {Held(task_id, lease) for task_id in _complete(connection, process_id, lease, by_id)}
@@ -59,48 +64,72 @@ def conclude(connection: Connection, process_id: int, held: Held, outcome: Outco
     """
     task = lock_task(connection, held.id, *_is_held(held.lease))
     if task is None:
-        return _was_recorded(connection, held)
-    apply_verdict(connection, task, judge(task, outcome, database_now(connection)))
+        return _was_recorded(connection, process_id, held, outcome)
+    apply_verdicts(connection, [(task, judge(task, outcome, database_now(connection)))])
     return True
 
 
-def apply_verdict(connection: Connection, task: Task, verdict: Verdict, *, crashed: bool = False, **more: Any) -> None:
-    """Write what becomes of a working task, whose row is locked, and record its attempt."""
-    status = after(task.status, verdict.event)
+def apply_verdicts(connection: Connection, judged: Iterable[tuple[Task, Verdict]], *, crashes: int = 0) -> None:
+    """Write what becomes of working tasks, whose rows are locked, and record their attempts.
+
+    Tasks of which the same is to be said are written together.
+
+    Args:
+        connection: the transaction that locked the rows.
+        judged: the tasks and the verdicts on them.
+        crashes: what each task's crashes grow by.
+    """
+    alike: dict[Verdict, list[Task]] = defaultdict(list)
+    for task, verdict in judged:
+        alike[verdict].append(task)
+    for verdict, judged_alike in alike.items():
+        ids = [task.id for task in judged_alike]
+        update_tasks(connection, ids, status_is(Status.WORKING), **_values_of(verdict, crashes))
+        record_attempts(connection, judged_alike, verdict)
+
+
+def record_attempts(connection: Connection, judged: Sequence[Task], verdict: Verdict) -> None:
+    """Write the rows of attempts that did not succeed. One that a claim already has stays as it is."""
+    rows = [
+        {
+            "task_id": task.id,
+            "lease": task.lease,
+            "number": task.attempts + 1 if verdict.counted else 0,
+            "node_id": task.worker_node_id,
+            "process_id": task.process_id,
+            "started_at": task.worker_started_at,
+            "outcome": verdict.label,
+            "error": _cut(verdict.error, ERROR_LIMIT),
+            "traceback": _cut(verdict.traceback, TRACEBACK_LIMIT),
+            "cause": _cut(verdict.cause, 255),
+        }
+        for task in judged
+    ]
+    insert_if_absent(connection, attempts, rows, key=("task_id", "lease"))
+
+
+def _values_of(verdict: Verdict, crashes: int) -> dict[str, Any]:
+    """The columns that a verdict changes."""
+    status = after(Status.WORKING, verdict.event)
     assert isinstance(status, Status)
-    count = int(verdict.counted)
-    values: dict[str, Any] = {"status": becomes(status), "attempts": task.attempts + count, "error": verdict.error}
-    if crashed:
-        values["crashes"] = task.crashes + 1
+    values: dict[str, Any] = {"status": becomes(status)}
+    if verdict.counted:
+        values["attempts"] = tasks.c.attempts + 1
+    if crashes:
+        values["crashes"] = tasks.c.crashes + crashes
     if verdict.start_at is not None:
         values["start_at"] = verdict.start_at
     if verdict.event is Event.RESCUE:
         values["start_at"] = now()
     if status in FINISHED:
         values["finished_at"] = now()
-    if verdict.event in (Event.RELEASE, Event.SNOOZE):
-        values["error"] = task.error
-    update_tasks(connection, [task.id], **values | more)
-    record_attempt(connection, task, verdict)
+    if verdict.event not in (Event.RELEASE, Event.SNOOZE):
+        values["error"] = _cut(verdict.error, ERROR_LIMIT)
+    return values
 
 
-def record_attempt(connection: Connection, task: Task, verdict: Verdict) -> None:
-    """Write the row of an attempt that did not succeed."""
-    connection.execute(
-        sa.insert(attempts).values(
-            task_id=task.id,
-            lease=task.lease,
-            number=task.attempts + 1 if verdict.counted else 0,
-            node_id=task.worker_node_id,
-            process_id=task.process_id,
-            started_at=task.worker_started_at,
-            ended_at=now(),
-            outcome=verdict.label,
-            error=verdict.error,
-            traceback=verdict.traceback,
-            cause=cut(verdict.cause, 255) if verdict.cause else None,
-        )
-    )
+def _cut(text: str | None, limit: int) -> str | None:
+    return None if text is None else cut(text, limit)
 
 
 def database_now(connection: Connection) -> datetime:
@@ -150,11 +179,12 @@ def _not_done_by(connection: Connection, process_id: int, lease: int, ids: Seque
     return sorted(set(ids) - set(connection.execute(done).scalars()))
 
 
-def _was_recorded(connection: Connection, held: Held) -> bool:
+def _was_recorded(connection: Connection, process_id: int, held: Held, outcome: Outcome) -> bool:
     """Whether an earlier try of this write, whose answer was lost, did it."""
     found = sa.select(attempts.c.id).where(
         attempts.c.task_id == held.id,
         attempts.c.lease == held.lease,
-        attempts.c.outcome.not_in(TAKEN_AWAY),
+        attempts.c.process_id == process_id,
+        attempts.c.outcome.in_(labels_of(outcome)),
     )
     return connection.execute(found).first() is not None

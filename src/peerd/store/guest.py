@@ -41,6 +41,6 @@ def sees_the_latest(connection: Connection) -> bool:
     """
     if connection.dialect.name not in MYSQL:
         return True
-    name = "tx_isolation" if connection.dialect.is_mariadb else "transaction_isolation"
-    level = connection.exec_driver_sql(f"SELECT @@session.{name}").scalar_one()
-    return str(level).upper() in ("READ-COMMITTED", "READ-UNCOMMITTED")
+    names = "'tx_isolation', 'transaction_isolation'"  # MariaDB's and MySQL's
+    level = connection.execute(sa.text(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({names})")).first()
+    return level is not None and level[1] in ("READ-COMMITTED", "READ-UNCOMMITTED")

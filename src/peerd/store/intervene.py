@@ -11,12 +11,13 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import Event, Status, after
+from peerd.domain.outcome import ERROR_LIMIT, cut
 from peerd.domain.task import Task
 from peerd.domain.verdict import Verdict
 from peerd.store import unique
 from peerd.store.claim import new_token
 from peerd.store.clock import now
-from peerd.store.finish import record_attempt
+from peerd.store.finish import record_attempts
 from peerd.store.nodes import node_id_of
 from peerd.store.rows import becomes, lock_task, update_tasks
 from peerd.store.tables import attempts, tasks
@@ -32,7 +33,8 @@ def cancel(connection: Connection, task_id: int, reason: str = "canceled by hand
     task = _locked(connection, task_id)
     status = _status_after(task, Event.CANCEL)
     _take_from_holder(connection, task, "withdrawn", reason)
-    values = {"status": becomes(status), "lease": task.lease + 1, "finished_at": now(), "error": reason}
+    error = cut(reason, ERROR_LIMIT)
+    values = {"status": becomes(status), "lease": task.lease + 1, "finished_at": now(), "error": error}
     update_tasks(connection, [task_id], **values)
 
 
@@ -97,7 +99,7 @@ def delete_rows(connection: Connection, doomed: list[Task]) -> None:
     ids = [task.id for task in doomed]
     unique.forget(connection, [(task.queue, task.unique_key) for task in doomed if task.unique_key is not None], ids)
     connection.execute(sa.delete(attempts).where(attempts.c.task_id.in_(ids)))
-    connection.execute(sa.delete(tasks).where(tasks.c.id.in_(ids)))
+    connection.execute(sa.delete(tasks).where(tasks.c.id.in_(sorted(ids))))
 
 
 def _locked(connection: Connection, task_id: int) -> Task:
@@ -117,4 +119,4 @@ def _take_from_holder(connection: Connection, task: Task, label: str, reason: st
     """Record the attempt that ends here, if the task is running. It does not count."""
     if task.status is Status.WORKING:
         event = Event.RELEASE
-        record_attempt(connection, task, Verdict(event=event, counted=False, label=label, error=reason))
+        record_attempts(connection, [task], Verdict(event=event, counted=False, label=label, error=reason))

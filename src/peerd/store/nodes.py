@@ -141,7 +141,7 @@ def deactivate_silent(connection: Connection, silence: float) -> list[str]:
     return gone
 
 
-def set_draining(connection: Connection, name: str, draining: bool) -> None:
+def set_draining(connection: Connection, name: str, *, draining: bool) -> None:
     """Ask a node to take no new tasks, or to take them again.
 
     Raises:

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.clock import now, seconds_from_now
+from peerd.store.rows import insert_if_absent
 from peerd.store.tables import queues, tasks
 
 
@@ -31,11 +32,9 @@ def pause(connection: Connection, name: str, duration: float | None = None) -> N
     """
     NewTask(queue=name)
     until = None if duration is None else seconds_from_now(duration)
-    values = {"paused": True, "paused_until": until}
-    if not connection.execute(
-        sa.update(queues).where(queues.c.name == name).values(updated_at=now(), **values)
-    ).rowcount:
-        connection.execute(sa.insert(queues).values(name=name, **values))
+    insert_if_absent(connection, queues, [{"name": name}], key=("name",))
+    statement = sa.update(queues).where(queues.c.name == name)
+    connection.execute(statement.values(paused=True, paused_until=until, updated_at=now()))
 
 
 def resume(connection: Connection, name: str) -> None:

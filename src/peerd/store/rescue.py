@@ -13,8 +13,8 @@ from peerd.domain.outcome import Released
 from peerd.domain.task import Task
 from peerd.domain.verdict import Verdict, judge, judge_crash
 from peerd.store.clock import seconds_from_now
-from peerd.store.finish import Held, apply_verdict, database_now
-from peerd.store.rows import BATCH, lock_tasks, status_is
+from peerd.store.finish import Held, apply_verdicts, database_now
+from peerd.store.rows import BATCH, by_index, lock_tasks, status_is
 from peerd.store.tables import processes, tasks
 
 WORKING = sources(Event.RESCUE)
@@ -42,22 +42,21 @@ def release_process(
     """
     condition = tasks.c.process_id == process_id
     ids = _candidates(connection, condition, limit)
+    # Not skipping what is locked: it can only be a last write of that process, which its server is undoing just now.
+    held = lock_tasks(connection, ids, status_is(*WORKING), condition)
     if crashed:
-        return _take_back(connection, ids, (condition,), lambda task: judge_crash(task, "crash", cause), crashed=True)
+        return _take_back(connection, held, lambda task: judge_crash(task, "crash", cause), crashes=1)
     moment = database_now(connection)
-    return _take_back(connection, ids, (condition,), lambda task: judge(task, Released(cause), moment), crashed=False)
+    return _take_back(connection, held, lambda task: judge(task, Released(cause), moment))
 
 
 def release_held(connection: Connection, process_id: int, held: Sequence[Held], cause: str) -> list[Rescued]:
     """Give back claims that this process has in the table but does not know of: their answer was lost."""
     moment = database_now(connection)
-    known = {(one.id, one.lease) for one in held}
-    released = []
-    for task in lock_tasks(connection, [one.id for one in held], status_is(*WORKING), tasks.c.process_id == process_id):
-        if (task.id, task.lease) in known:
-            apply_verdict(connection, task, judge(task, Released(cause), moment))
-            released.append(Rescued(task.id, Event.RELEASE, "released"))
-    return released
+    unknown = set(held)
+    own = lock_tasks(connection, [one.id for one in held], status_is(*WORKING), tasks.c.process_id == process_id)
+    strays = [task for task in own if Held(task.id, task.lease) in unknown]
+    return _take_back(connection, strays, lambda task: judge(task, Released(cause), moment))
 
 
 def rescue_frozen(connection: Connection, max_update: float, limit: int = BATCH) -> list[Rescued]:
@@ -69,7 +68,8 @@ def rescue_frozen(connection: Connection, max_update: float, limit: int = BATCH)
     silent = sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at) < seconds_from_now(-max_update)
     ids = _candidates(connection, silent, limit)
     cause = f"nobody has touched the task for {max_update:g} s"
-    return _take_back(connection, ids, (silent,), lambda task: judge_crash(task, "rescued", cause), crashed=False)
+    frozen = lock_tasks(connection, ids, status_is(*WORKING), silent, skip_locked=True)
+    return _take_back(connection, frozen, lambda task: judge_crash(task, "rescued", cause))
 
 
 def release_earlier_incarnations(
@@ -82,26 +82,19 @@ def release_earlier_incarnations(
     )
     ids = _candidates(connection, condition, limit)
     cause = "its node was started anew"
-    return _take_back(connection, ids, (condition,), lambda task: judge_crash(task, "crash", cause), crashed=False)
+    held = lock_tasks(connection, ids, status_is(*WORKING), condition, skip_locked=True)
+    return _take_back(connection, held, lambda task: judge_crash(task, "crash", cause))
 
 
 def _candidates(connection: Connection, condition: sa.ColumnElement[bool], limit: int) -> Sequence[int]:
-    """Ids of working tasks, read without locks."""
-    statement = sa.select(tasks.c.id).where(status_is(*WORKING), condition).order_by(tasks.c.id).limit(limit)
-    return connection.execute(statement).scalars().all()
+    """Ids of working tasks, read without locks, in no order: one by id would tempt an optimiser to walk the table."""
+    statement = sa.select(tasks.c.id).where(status_is(*WORKING), condition).limit(limit)
+    return connection.execute(by_index(statement, "tasks_claim")).scalars().all()
 
 
 def _take_back(
-    connection: Connection,
-    ids: Sequence[int],
-    conditions: tuple[sa.ColumnElement[bool], ...],
-    verdict_on: Callable[[Task], Verdict],
-    *,
-    crashed: bool,
+    connection: Connection, locked: Sequence[Task], verdict_on: Callable[[Task], Verdict], *, crashes: int = 0
 ) -> list[Rescued]:
-    taken = []
-    for task in lock_tasks(connection, ids, status_is(*WORKING), *conditions, skip_locked=True):
-        verdict = verdict_on(task)
-        apply_verdict(connection, task, verdict, crashed=crashed)
-        taken.append(Rescued(task.id, verdict.event, verdict.label))
-    return taken
+    judged = [(task, verdict_on(task)) for task in locked]
+    apply_verdicts(connection, judged, crashes=crashes)
+    return [Rescued(task.id, verdict.event, verdict.label) for task, verdict in judged]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Connection, RowMapping
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store.clock import now
-from peerd.store.tables import tasks, words
+from peerd.store.tables import tasks
 from peerd.store.types import MYSQL
+
+T = TypeVar("T")
 
 BATCH: Final = 500
 """Rows that one statement writes at the most."""
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of texts in one statement of many rows; MariaDB's default max_allowed_packet is 16 MiB."""
 
 TASK_COLUMNS: Final = tuple(tasks.c[field] for field in Task.__struct_fields__)
 
@@ -25,9 +30,8 @@ def status_is(*statuses: Status) -> sa.ColumnElement[bool]:
 
     As literals: with a bound parameter PostgreSQL's generic plans and SQLite cannot use a partial index.
     """
-    if len(statuses) == 1:
-        return tasks.c.status == sa.literal_column(words(statuses))
-    return tasks.c.status.in_([sa.literal_column(f"'{status}'") for status in statuses])
+    literals = [sa.literal_column(f"'{status}'", sa.Text()) for status in statuses]
+    return tasks.c.status == literals[0] if len(literals) == 1 else tasks.c.status.in_(literals)
 
 
 def becomes(status: Status) -> sa.ColumnElement[Any]:
@@ -44,8 +48,13 @@ def to_task(row: RowMapping) -> Task:
 
 def select_by_id(statement: sa.Select[Any]) -> sa.Select[Any]:
     """Read by primary key: MySQL's optimiser may otherwise walk, and lock, an index with a changing column."""
+    return by_index(statement, "PRIMARY")
+
+
+def by_index(statement: sa.Select[Any], index: str) -> sa.Select[Any]:
+    """Read by an index of `tasks`, on MySQL, where the optimiser's guess depends on what else is in the table."""
     for dialect in MYSQL:
-        statement = statement.with_hint(tasks, "FORCE INDEX (PRIMARY)", dialect)
+        statement = statement.with_hint(tasks, f"FORCE INDEX ({index})", dialect)
     return statement
 
 
@@ -101,11 +110,53 @@ def update_tasks(connection: Connection, ids: Sequence[int], *conditions: sa.Col
     return connection.execute(update_by_id(statement)).rowcount
 
 
-def batches(ids: Sequence[int], size: int = BATCH) -> Iterable[Sequence[int]]:
+def insert_if_absent(
+    connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], key: tuple[str, ...]
+) -> None:
+    """Insert rows, except those whose key is there already; such a row is locked and stays as it is.
+
+    One statement that never fails for the key: an INSERT that fails and an UPDATE after it would raise a shared lock
+    to an exclusive one, at which three competitors deadlock on InnoDB.
+    """
+    values = [dict(row) for row in rows]
+    unchanged = {key[0]: table.c[key[0]]}
+    match connection.dialect.name:
+        case name if name in MYSQL:
+            connection.execute(mysql.insert(table).values(values).on_duplicate_key_update(unchanged))
+        case "postgresql":
+            on_postgresql = postgresql.insert(table).values(values)
+            connection.execute(on_postgresql.on_conflict_do_update(index_elements=key, set_=unchanged))
+        case _:
+            on_sqlite = sqlite.insert(table).values(values)
+            connection.execute(on_sqlite.on_conflict_do_update(index_elements=key, set_=unchanged))
+
+
+def batches_by_size(
+    values: Iterable[T], bytes_of: Callable[[T], int], *, rows: int = BATCH, most_bytes: int = BATCH_BYTES
+) -> Iterator[list[T]]:
+    """Cut a list into pieces that a server takes in one statement.
+
+    >>> [piece for piece in batches_by_size([3, 4, 9, 1], lambda value: value, rows=2, most_bytes=8)]
+    [[3, 4], [9], [1]]
+    """
+    piece: list[T] = []
+    filled = 0
+    for value in values:
+        size = bytes_of(value)
+        if piece and (len(piece) == rows or filled + size > most_bytes):
+            yield piece
+            piece, filled = [], 0
+        piece.append(value)
+        filled += size
+    if piece:
+        yield piece
+
+
+def batches(values: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
     """Cut a list into pieces.
 
     >>> [list(piece) for piece in batches([1, 2, 3], 2)]
     [[1, 2], [3]]
     """
-    for start in range(0, len(ids), size):
-        yield ids[start : start + size]
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Event, Status, target
 from peerd.domain.verdict import Verdict
 from peerd.store.clock import now, seconds_from_now
-from peerd.store.finish import record_attempt
+from peerd.store.finish import record_attempts
 from peerd.store.intervene import delete_rows
 from peerd.store.rows import BATCH, becomes, lock_tasks, status_is, update_tasks
 from peerd.store.tables import DUE, nodes, processes, tasks, unique_keys
+from peerd.store.types import MYSQL
 
 
 def let_arrive(connection: Connection, status: Status, limit: int = BATCH) -> int:
@@ -31,7 +33,7 @@ def let_arrive(connection: Connection, status: Status, limit: int = BATCH) -> in
 def postpone(connection: Connection, limit: int = BATCH) -> int:
     """Make tasks scheduled that somebody wrote as pending although their start_at is ahead."""
     ahead = (status_is(Status.PENDING), tasks.c.start_at.is_not(None), tasks.c.start_at > now())
-    if connection.dialect.name in ("mysql", "mariadb"):
+    if connection.dialect.name in MYSQL:
         ids = _ids(connection, sa.and_(*ahead, tasks.c.due_at > now()), limit, tasks.c.due_at)
     else:
         ids = _ids(connection, sa.and_(*ahead), limit, tasks.c.start_at)
@@ -93,9 +95,12 @@ def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int
     ids = _ids(connection, sa.and_(status_is(Status.PENDING), stuck), limit, tasks.c.id)
     error = f"it may run on one node only, which has been silent for more than {after:g} s"
     doomed = lock_tasks(connection, ids, status_is(Status.PENDING), stuck, skip_locked=True)
-    for task in doomed:
-        record_attempt(connection, task, Verdict(event=Event.ABANDON, counted=False, label="dead", error=error))
-    values = {"status": becomes(target(Event.ABANDON)), "error": error, "finished_at": now()}
+    # The lease is raised, so that this row does not meet the one of an attempt that failed at the present lease.
+    unheld = {"worker_node_id": None, "process_id": None, "worker_started_at": None}
+    raised = [msgspec.structs.replace(task, lease=task.lease + 1, **unheld) for task in doomed]
+    values = {"status": becomes(target(Event.ABANDON)), "error": error, "finished_at": now(), "lease": tasks.c.lease + 1}
+    if raised:
+        record_attempts(connection, raised, Verdict(event=Event.ABANDON, counted=False, label="dead", error=error))
     return update_tasks(connection, [task.id for task in doomed], **values)
 
 

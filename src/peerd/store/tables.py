@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
+from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
+from sqlalchemy.sql.schema import HasConditionalDDL
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
@@ -17,7 +19,9 @@ from peerd.store.types import MYSQL, SQLITE_FORM, Instant, big_key, binary, long
 ELSEWHERE: Final = ("postgresql", "sqlite")
 """The databases that have partial indexes."""
 
-OPTIONS: Final = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+Conditional = TypeVar("Conditional", bound=HasConditionalDDL)
+
+OPTIONS: Final[dict[str, Any]] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 
 metadata = sa.MetaData()
 
@@ -45,7 +49,7 @@ def _default_on_sqlite(element: default_now, compiler: Any, **options: Any) -> s
     return f"(strftime('{SQLITE_FORM}', 'now'))"
 
 
-class updated_now(default_now):
+class updated_now(default_now):  # noqa: N801 - as above
     """The same, and on MySQL the moment of every later update too."""
 
     inherit_cache = True
@@ -67,6 +71,16 @@ def words(values: Iterable[str]) -> str:
     return ", ".join(f"'{value}'" for value in values)
 
 
+def only_on(dialects: Iterable[str], item: Conditional) -> Conditional:
+    """An index or a constraint that only these databases have."""
+    names = frozenset(dialects)
+
+    def has_it(*_: Any, dialect: Dialect, **__: Any) -> bool:
+        return dialect.name in names
+
+    return item.ddl_if(callable_=has_it)
+
+
 def time(name: str) -> sa.Column[Any]:
     """A moment, or null."""
     return sa.Column(name, Instant(), nullable=True)
@@ -79,17 +93,17 @@ def filled_time(name: str, default: type[default_now] = default_now) -> sa.Colum
 
 def time_forms(*columns: str) -> list[sa.CheckConstraint]:
     """Times are text on SQLite, and compare as times only in one form."""
-    return [
-        sa.CheckConstraint(
-            f"{column} IS NULL OR {column} IS strftime('{SQLITE_FORM}', {column})", name=f"{column}_form"
-        ).ddl_if(dialect="sqlite")
-        for column in columns
-    ]
+    return [only_on(["sqlite"], sa.CheckConstraint(time_form(column), name=f"{column}_form")) for column in columns]
+
+
+def time_form(column: str) -> str:
+    """That a column is null, or a time in the one form."""
+    return f"{column} IS NULL OR {column} IS strftime('{SQLITE_FORM}', {column})"
 
 
 def one_of(column: str, values: Iterable[str]) -> sa.CheckConstraint:
     """A text column holds one of these words; on MySQL an ENUM does that."""
-    return sa.CheckConstraint(f"{column} IN ({words(values)})", name=f"{column}_known").ddl_if(dialect=ELSEWHERE)
+    return only_on(ELSEWHERE, sa.CheckConstraint(f"{column} IN ({words(values)})", name=f"{column}_known"))
 
 
 def choice(values: Iterable[str]) -> sa.types.TypeEngine[str]:
@@ -159,12 +173,12 @@ ORDER = (tasks.c.claim_rank, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
 def index_elsewhere(name: str, *columns: sa.ColumnElement[Any], where: str) -> sa.Index:
     """A partial index, on the databases that have them."""
     condition = sa.text(where)
-    return sa.Index(name, *columns, postgresql_where=condition, sqlite_where=condition).ddl_if(dialect=ELSEWHERE)
+    return only_on(ELSEWHERE, sa.Index(name, *columns, postgresql_where=condition, sqlite_where=condition))
 
 
-sa.Index("tasks_claim", tasks.c.status, tasks.c.queue, tasks.c.lane, *ORDER).ddl_if(dialect=MYSQL)
-sa.Index("tasks_due", tasks.c.status, tasks.c.due_at).ddl_if(dialect=MYSQL)
-sa.Index("tasks_closing", tasks.c.status, tasks.c.closing_at).ddl_if(dialect=MYSQL)
+only_on(MYSQL, sa.Index("tasks_claim", tasks.c.status, tasks.c.queue, tasks.c.lane, *ORDER))
+only_on(MYSQL, sa.Index("tasks_due", tasks.c.status, tasks.c.due_at))
+only_on(MYSQL, sa.Index("tasks_closing", tasks.c.status, tasks.c.closing_at))
 
 index_elsewhere("tasks_claim", tasks.c.queue, tasks.c.lane, *ORDER, where=PENDING)
 index_elsewhere("tasks_due", tasks.c.status, tasks.c.due_at, where=DUE)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Event, sources
+from peerd.domain.outcome import cut
 from peerd.store.clock import now
 from peerd.store.finish import Held, by_lease
 from peerd.store.rows import batches, select_by_id, status_is, update_tasks
 from peerd.store.tables import tasks
+
+
+NOTE_LIMIT: Final = 255
+"""Characters."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -31,10 +37,7 @@ def touch(connection: Connection, held: set[Held]) -> set[Held]:
     lost: set[Held] = set()
     for batch in batches(sorted(held, key=lambda one: one.id)):
         for lease, ids in by_lease(batch).items():
-            guard = (tasks.c.lease == lease, status_is(*sources(Event.COMPLETE)))
-            if update_tasks(connection, ids, *guard, checked_at=now()) < len(ids):
-                still = select_by_id(sa.select(tasks.c.id).where(tasks.c.id.in_(ids), *guard))
-                lost |= {Held(task_id, lease) for task_id in set(ids) - set(connection.execute(still).scalars())}
+            lost |= _touch(connection, lease, ids)
     return lost
 
 
@@ -45,11 +48,9 @@ def report_progress(connection: Connection, reports: Mapping[Held, Progress]) ->
         the claims that this process holds no more.
     """
     lost: set[Held] = set()
-    for held, progress in sorted(reports.items(), key=lambda pair: pair[0].id):
-        guard = (tasks.c.lease == held.lease, status_is(*sources(Event.COMPLETE)))
-        values = {"progress": progress.fraction, "progress_note": progress.note, "checked_at": now()}
-        if not update_tasks(connection, [held.id], *guard, **values):
-            lost.add(held)
+    for batch in batches(sorted(reports, key=lambda one: one.id)):
+        for lease, ids in by_lease(batch).items():
+            lost |= _report(connection, lease, {task_id: reports[Held(task_id, lease)] for task_id in ids})
     return lost
 
 
@@ -59,3 +60,32 @@ def held_by(connection: Connection, process_id: int) -> dict[Held, int | None]:
         status_is(*sources(Event.COMPLETE)), tasks.c.process_id == process_id
     )
     return {Held(row.id, row.lease): row.claim_token for row in connection.execute(statement)}
+
+
+def _report(connection: Connection, lease: int, reports: Mapping[int, Progress]) -> set[Held]:
+    fractions = {task_id: within(progress.fraction) for task_id, progress in reports.items()}
+    notes = {task_id: None if one.note is None else cut(one.note, NOTE_LIMIT) for task_id, one in reports.items()}
+    progress = sa.case(fractions, value=tasks.c.id, else_=tasks.c.progress)
+    note = sa.case(_typed(notes), value=tasks.c.id, else_=sa.null())
+    return _touch(connection, lease, list(reports), progress=progress, progress_note=note)
+
+
+def _touch(connection: Connection, lease: int, ids: Sequence[int], **values: Any) -> set[Held]:
+    guard = (tasks.c.lease == lease, status_is(*sources(Event.COMPLETE)))
+    if update_tasks(connection, ids, *guard, checked_at=now(), **values) == len(ids):
+        return set()
+    still = select_by_id(sa.select(tasks.c.id).where(tasks.c.id.in_(ids), *guard))
+    return {Held(task_id, lease) for task_id in set(ids) - set(connection.execute(still).scalars())}
+
+
+def _typed(notes: Mapping[int, str | None]) -> dict[int, sa.ColumnElement[Any]]:
+    return {task_id: sa.literal(note, sa.Text()) for task_id, note in notes.items()}
+
+
+def within(fraction: float) -> float:
+    """A fraction as a column of all databases can hold it.
+
+    >>> [within(value) for value in (-1.0, 0.5, 7.0, float("nan"))]
+    [0.0, 0.5, 1.0, 0.0]
+    """
+    return min(max(fraction, 0.0), 1.0) if fraction == fraction else 0.0  # noqa: PLR0124 - only NaN is not itself

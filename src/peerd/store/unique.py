@@ -1,22 +1,23 @@
 """Unique keys: of all enqueues of one key, at most one makes a task while the key holds.
 
 The key's row is locked by an upsert that changes nothing; whoever has the lock looks whether the key still holds, and
-takes it or learns whose it is. Competitors wait for that transaction's end. An INSERT that fails and an UPDATE after
-it would raise a shared lock to an exclusive one, at which three competitors deadlock on InnoDB.
+takes it or learns whose it is. Competitors wait for that transaction's end.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import KeyTaken
-from peerd.domain.lifecycle import FINISHED, Status
+from peerd.domain.lifecycle import FINISHED
 from peerd.domain.task import Task
 from peerd.store.clock import now, seconds_from_now
+from peerd.store.guest import sees_the_latest
+from peerd.store.rows import insert_if_absent, select_by_id
 from peerd.store.tables import tasks, unique_keys
-from peerd.store.types import MYSQL
 
 
 def take(connection: Connection, queue: str, key: str, token: int, scope: str | float) -> int | None:
@@ -39,7 +40,7 @@ def take(connection: Connection, queue: str, key: str, token: int, scope: str | 
         .with_for_update()
     ).one()
     if row.token != token:
-        if row.task_id is not None and _holds(connection, row.task_id, row.scope, bool(row.expired)):
+        if row.task_id is not None and _holds(connection, row.task_id, row.scope, expired=bool(row.expired)):
             return int(row.task_id)
         connection.execute(
             sa.update(unique_keys)
@@ -75,11 +76,14 @@ def take_again(connection: Connection, task: Task, token: int) -> None:
 
 def forget(connection: Connection, keys: list[tuple[str, str]], task_ids: list[int]) -> None:
     """Delete the ``unfinished`` keys of tasks whose rows are being deleted; other scopes outlive their tasks."""
-    for queue, key in sorted(keys):
+    by_queue: dict[str, list[str]] = defaultdict(list)
+    for queue, key in keys:
+        by_queue[queue].append(key)
+    for queue, own in sorted(by_queue.items()):
         connection.execute(
             sa.delete(unique_keys).where(
                 unique_keys.c.queue == queue,
-                unique_keys.c.unique_key == key,
+                unique_keys.c.unique_key.in_(sorted(own)),
                 unique_keys.c.scope == "unfinished",
                 unique_keys.c.task_id.in_(task_ids),
             )
@@ -87,25 +91,8 @@ def forget(connection: Connection, keys: list[tuple[str, str]], task_ids: list[i
 
 
 def _lock(connection: Connection, queue: str, key: str, token: int, scope: str | float) -> None:
-    values = {"queue": queue, "unique_key": key, "token": token, **_scope_values(scope)}
-    match connection.dialect.name:
-        case name if name in MYSQL:
-            on_mysql = mysql.insert(unique_keys).values(values)
-            connection.execute(on_mysql.on_duplicate_key_update(queue=unique_keys.c.queue))
-        case "postgresql":
-            on_postgresql = postgresql.insert(unique_keys).values(values)
-            connection.execute(
-                on_postgresql.on_conflict_do_update(
-                    index_elements=["queue", "unique_key"], set_={"queue": unique_keys.c.queue}
-                )
-            )
-        case _:
-            on_sqlite = sqlite.insert(unique_keys).values(values)
-            connection.execute(
-                on_sqlite.on_conflict_do_update(
-                    index_elements=["queue", "unique_key"], set_={"queue": unique_keys.c.queue}
-                )
-            )
+    row = {"queue": queue, "unique_key": key, "token": token, **_scope_values(scope)}
+    insert_if_absent(connection, unique_keys, [row], key=("queue", "unique_key"))
 
 
 def _scope_values(scope: str | float) -> dict[str, object]:
@@ -120,7 +107,7 @@ def _has_expired() -> sa.ColumnElement[bool]:
     return sa.and_(unique_keys.c.expires_at.is_not(None), unique_keys.c.expires_at <= now()).label("expired")
 
 
-def _holds(connection: Connection, task_id: int, scope: str, expired: bool) -> bool:
+def _holds(connection: Connection, task_id: int, scope: str, *, expired: bool) -> bool:
     """Whether a key that somebody took still holds."""
     match scope:
         case "forever":
@@ -128,6 +115,18 @@ def _holds(connection: Connection, task_id: int, scope: str, expired: bool) -> b
         case "period":
             return not expired
         case _:
-            # Without a lock: a share lock would make the holder's completion wait for the caller's transaction.
-            status = connection.execute(sa.select(tasks.c.status).where(tasks.c.id == task_id)).scalar()
-            return status is not None and Status(status) not in FINISHED
+            return _is_unfinished(connection, task_id)
+
+
+def _is_unfinished(connection: Connection, task_id: int) -> bool:
+    """Whether a task has not ended.
+
+    Without a lock first: one would make the holder's completion wait for the caller's transaction. A caller of ours
+    on MySQL may be in REPEATABLE READ, though, and see a table that is older than the lock it has just got: a task
+    that it cannot see, or sees finished, is read again as it is now.
+    """
+    statement = select_by_id(sa.select(tasks.c.status).where(tasks.c.id == task_id))
+    status = connection.execute(statement).scalar()
+    if (status is None or status in FINISHED) and not sees_the_latest(connection):
+        status = connection.execute(statement.with_for_update()).scalar()
+    return status is not None and status not in FINISHED
