@@ -51,6 +51,14 @@ class NodeNotFound(PeerdError, LookupError):
         super().__init__(f"there is no node {name!r}; known are: {', '.join(known) or 'none yet'}")
 
 
+class NodeNotRunning(PeerdError):
+    """A process found that its node is not registered: its agent has not begun, or has left."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"node {name!r} is not registered; processes of a node are started by `peerd up`")
+
+
 class NodeNameTaken(PeerdError):
     """Another live incarnation beats under this node's name."""
 
@@ -97,6 +105,17 @@ class SchemaMissing(PeerdError):
         super().__init__(f"the database {state}, this version needs {wanted}: run `peerd migrate`")
 
 
+class SchemaTooNew(SchemaMissing):
+    """The database was migrated by a newer version of peerd than this one."""
+
+    def __init__(self, found: str, wanted: str) -> None:
+        super().__init__(found, wanted)
+        self.args = (
+            f"the database is at revision {found}, which this version of peerd does not know (it needs {wanted}): "
+            "install the version that migrated it, or a newer one",
+        )
+
+
 class UnsupportedDatabase(PeerdError):
     """A database, or a version of it, that peerd cannot work with, or whose driver is missing."""
 
@@ -111,3 +130,33 @@ class DatabaseAway(PeerdError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"the database does not answer: {reason}")
+
+
+class DatabaseRefused(DatabaseAway):
+    """The database answers, and does not let us in. It counts as away, because somebody can mend it meanwhile.
+
+    Args:
+        reason: what the driver said.
+        remedy: what a person can do.
+    """
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+        self.args = (f"the database refuses us: {reason}; {remedy}",)
+
+
+class DatabaseBusy(DatabaseAway):
+    """The database undid the work again and again, for the sake of others. Nothing was written.
+
+    Args:
+        reason: what the driver said last.
+        seconds: how long it was tried.
+    """
+
+    def __init__(self, reason: str, seconds: float) -> None:
+        super().__init__(reason)
+        self.args = (
+            f"the database undid this for {seconds:.0f} s, for the sake of others: {reason}; "
+            "look for a transaction that stays open, and holds locks",
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -97,6 +97,14 @@ class Handler(Generic[P, R]):
                 return float(function(attempts))
 
 
+class Declare(Protocol):
+    """What ``@queue.task(…)`` is, before it meets the function."""
+
+    def __call__(self, function: Callable[P, R], /) -> Handler[P, R]:
+        """Make the handler."""
+        ...
+
+
 class Queue:
     """A queue and the handlers of its tasks.
 
@@ -137,7 +145,7 @@ class Queue:
         discard_on: tuple[type[Exception], ...] = (),
         backoff: Backoff = None,
         process: bool = False,
-    ) -> Callable[[Callable[P, R]], Handler[P, R]]: ...
+    ) -> Declare: ...
 
     def task(
         self,

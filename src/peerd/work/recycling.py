@@ -39,7 +39,7 @@ class Recycling:
 
     async def watch(self) -> None:
         """Look until there is a reason, then ask once."""
-        while (reason := self._reason()) is None:
+        while (reason := self._reason()) is None:  # noqa: ASYNC110 - nothing announces age or memory
             await asyncio.sleep(LOOK_EVERY)
         self._link.recycle(reason)
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from peerd.domain.errors import NodeNotFound
 from peerd.runtime.events import Events
 from peerd.runtime.link import Link
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
-from peerd.store.migrate import require_newest
-from peerd.store.nodes import Node, find_node
-from peerd.store.processes import register_process
+from peerd.store.presence import enter
 from peerd.work.recycling import Recycling
 from peerd.work.running import Runner
 from peerd.work.task_worker import TaskWorker
@@ -47,7 +43,7 @@ class TaskService:
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process, and set the user's worker up."""
-        node, process_id = await asyncio.to_thread(register, self._database, link)
+        node, process_id = await asyncio.to_thread(enter, self._database, link)
         claimer = Claimer(
             node_id=node.id,
             incarnation=node.incarnation or "",
@@ -105,7 +101,7 @@ class PeriodicService:
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process."""
-        _, process_id = await asyncio.to_thread(register, self._database, link)
+        _, process_id = await asyncio.to_thread(enter, self._database, link)
         self._database.close()
         return {"process_id": process_id}
 
@@ -132,24 +128,3 @@ class PeriodicService:
         except TimeoutError:
             await self._worker.abandon()
 
-
-def register(database: Database, link: Link) -> tuple[Node, int]:
-    """Register this process below its node, which its agent has registered.
-
-    Raises:
-        NodeNotFound: the agent has not; the node does not run.
-    """
-    require_newest(database)
-    node = database.read(find_node, link.node)
-    if node is None or node.incarnation is None:
-        raise NodeNotFound(link.node, [])
-    process_id = database.run(
-        register_process,
-        node_id=node.id,
-        incarnation=node.incarnation,
-        kind=link.kind,
-        slot=link.slot,
-        role=link.role,
-        pid=os.getpid(),
-    )
-    return node, process_id

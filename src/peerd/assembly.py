@@ -1,0 +1,165 @@
+"""Where the concrete pieces meet: settings → a plan for the master, and a plan's payload → a service in a child."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from peerd.config.settings import Settings, WorkerSettings
+from peerd.domain.errors import PeerdError
+from peerd.manager.service import ManagerService
+from peerd.operate.client import Client
+from peerd.runtime.events import Events
+from peerd.runtime.service import Service
+from peerd.runtime.wording import LogReader, start_logging
+from peerd.store.database import Database
+from peerd.store.nodes import new_incarnation
+from peerd.supervision.agent import AgentService
+from peerd.work.handlers import Queue
+from peerd.work.services import PeriodicService, TaskService
+from peerd.work.settings import Settings as WorkSettings
+from peerd.work.task_worker import QueueWorker, TaskWorker
+from peerd.work.worker import Worker
+
+
+class BadWorker(PeerdError):
+    """What [workers.NAME] names is not there, or is not what it should be."""
+
+    def __init__(self, kind: str, entry: str, problem: str) -> None:
+        self.kind = kind
+        super().__init__(f"[workers.{kind}] {entry}: {problem}")
+
+
+def plan(settings: Settings) -> dict[str, Any]:
+    """The master's plan of a node: agent, manager, and the processes of each enabled worker.
+
+    Args:
+        settings: from `peerd.config.load`.
+    """
+    given = settings.model_dump(mode="json", exclude_unset=True)
+    given["database"] = settings.database.model_dump(mode="json")
+    shared = {"settings": given, "incarnation": new_incarnation()}
+    slots = [_slot("agent", "agent", "agent", settings.node.grace, shared)]
+    slots.append(_slot("manager", "manager", "manager", settings.node.grace, shared))
+    for kind, worker in settings.workers.items():
+        grace = settings.node.grace if worker.grace is None else worker.grace
+        numbers = range(1, worker.processes + 1) if worker.enabled else ()
+        slots += [_slot(f"{kind}-{number}", kind, "worker", grace, shared) for number in numbers]
+    return {
+        "node": settings.node.name,
+        "run_directory": str(settings.node.run_directory),
+        "project_directory": str(settings.project_directory),
+        "shutdown_interval": settings.node.shutdown_interval,
+        "grace": settings.node.grace,
+        "slots": slots,
+    }
+
+
+def _slot(name: str, kind: str, role: str, grace: float, shared: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": kind,
+        "role": role,
+        "grace": grace,
+        "entry": f"peerd.assembly:{role}",
+        "payload": {**shared, "kind": kind, "slot": name},
+    }
+
+
+def agent(payload: Mapping[str, Any]) -> Service:
+    """The service of a node's agent."""
+    settings = _settings(payload)
+    return AgentService(
+        settings.node,
+        str(payload["incarnation"]),
+        settings.manager.inactive_after,
+        Database(settings.database.url, pool_size=2),
+        _events(settings, payload),
+    )
+
+
+def manager(payload: Mapping[str, Any]) -> Service:
+    """The service of a node's manager."""
+    settings = _settings(payload)
+    return ManagerService(settings.manager, Database(settings.database.url, pool_size=1), _events(settings, payload))
+
+
+def worker(payload: Mapping[str, Any]) -> Service:
+    """The service of a process that runs a user's code."""
+    settings = _settings(payload)
+    kind = str(payload["kind"])
+    events = _events(settings, payload)
+    user = load_worker(kind, settings.workers[kind])
+    user.events = events
+    database = Database(settings.database.url, pool_size=settings.database.pool_size)
+    match user:
+        case TaskWorker():
+            return TaskService(user, database, events, enqueue=Client(database).aio.enqueue)
+        case Worker():
+            return PeriodicService(user, database)
+        case other:
+            raise BadWorker(kind, type(other).__name__, "is neither a Worker nor a TaskWorker")
+
+
+def load_worker(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
+    """The worker object that a section of the config names, with its settings.
+
+    Raises:
+        BadWorker: what it names cannot be imported, or is not what it should be.
+    """
+    found = _from_queues(kind, given) if given.tasks is not None else _from_class(kind, given)
+    found.settings = WorkSettings.of(found, given)
+    if isinstance(found, TaskWorker) and not found.settings.queues:
+        raise BadWorker(kind, type(found).__name__, "names no queue; give it queues = (…,)")
+    return found
+
+
+def _from_queues(kind: str, given: WorkerSettings) -> QueueWorker:
+    queues = []
+    for entry in given.tasks or ():
+        queue = load(kind, entry)
+        if not isinstance(queue, Queue):
+            raise BadWorker(kind, entry, f"is a {type(queue).__name__}, not a Queue")
+        queues.append(queue)
+    return QueueWorker(queues)
+
+
+def _from_class(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
+    entry = given.worker or ""
+    found = load(kind, entry)
+    if not (isinstance(found, type) and issubclass(found, Worker | TaskWorker)):
+        raise BadWorker(kind, entry, "is not a class below peerd.Worker or peerd.TaskWorker")
+    try:
+        return found()
+    except Exception as error:
+        raise BadWorker(kind, entry, f"cannot be made: {type(error).__name__}: {error}") from error
+
+
+def load(kind: str, entry: str) -> object:
+    """What an entry ``module:name`` of the config names.
+
+    Raises:
+        BadWorker: it cannot be imported, or is not there.
+    """
+    module_name, _, attribute = entry.partition(":")
+    try:
+        found: object = import_module(module_name)
+    except Exception as error:
+        raise BadWorker(kind, entry, f"importing {module_name} failed: {type(error).__name__}: {error}") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise BadWorker(kind, entry, f"{module_name} has no {attribute}")
+        found = getattr(found, part)
+    return found
+
+
+def _settings(payload: Mapping[str, Any]) -> Settings:
+    return Settings.model_validate(payload["settings"])
+
+
+def _events(settings: Settings, payload: Mapping[str, Any]) -> Events:
+    log = start_logging(
+        settings.logging.level, settings.logging.format, node=settings.node.name, slot=str(payload["slot"])
+    )
+    return Events(LogReader(log))

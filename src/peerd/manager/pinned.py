@@ -1,0 +1,19 @@
+"""Pinned: tasks that may run on one node only, which stays silent, follow the policy of [manager]."""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from peerd.config.settings import ManagerSettings
+from peerd.store.sweeps import fail_pinned, free_pinned
+
+
+def follow_policy(connection: Connection, settings: ManagerSettings) -> int:
+    """Free or fail what has waited for a silent node for ``pinned_after``; with ``wait``, leave it."""
+    match settings.pinned_policy:
+        case "move":
+            return free_pinned(connection, settings.pinned_after, settings.batch)
+        case "fail":
+            return fail_pinned(connection, settings.pinned_after, settings.batch)
+        case "wait":
+            return 0

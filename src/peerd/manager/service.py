@@ -1,0 +1,165 @@
+"""The manager's process: its beat, the rescue of frozen tasks, the activity of nodes, and the chores."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from sqlalchemy.engine import Connection
+
+from peerd.config.settings import ManagerSettings
+from peerd.domain.errors import DatabaseAway
+from peerd.domain.lifecycle import Event
+from peerd.manager.chores import CHORES, Chore
+from peerd.manager.pulse import Pulse
+from peerd.runtime.events import ChoreRan, ComponentFailed, Events, NodesSilent, PinnedStuck, RescueHeld, TasksTakenBack
+from peerd.runtime.faults import words
+from peerd.runtime.link import Link
+from peerd.store.database import Database, DatabaseThreads
+from peerd.store.finish import database_now
+from peerd.store.nodes import deactivate_silent
+from peerd.store.presence import enter
+from peerd.store.processes import beat_process
+from peerd.store.rescue import rescue_frozen
+from peerd.store.sweeps import count_pinned
+
+CHORE_WITHIN: Final = 3.0
+"""Seconds that a stop waits for the chore that runs."""
+BATCHES_IN_A_ROW: Final = 100
+"""Full batches of one chore after which the others have their turn."""
+REPORT_PINNED_EVERY: Final = 60.0
+"""Seconds."""
+
+
+class ManagerService:
+    """The manager of one node.
+
+    Args:
+        settings: the periods.
+        database: of this process.
+        events: what happens.
+    """
+
+    def __init__(self, settings: ManagerSettings, database: Database, events: Events) -> None:
+        self._settings = settings
+        self._database = database
+        self._threads = DatabaseThreads(database, threads=1)
+        self._events = events
+        self._stopping = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._round = 0
+        self._next_pinned_report = 0.0
+        self._held_said = False
+        self._pulse = Pulse(needed=settings.max_update, gap=max(3 * settings.every, settings.max_update / 3))
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        """Register the process."""
+        _, self._process_id = await asyncio.to_thread(enter, self._database, link)
+        return {"process_id": self._process_id}
+
+    async def run(self) -> None:
+        """A round of chores each period, until `quiet`."""
+        try:
+            while not self._stopping.is_set():
+                await self._round_of_chores()
+                await self._pause()
+        finally:
+            self._ended.set()
+
+    async def receive(self, message: Mapping[str, object]) -> None:
+        """Nothing that the master says concerns it."""
+
+    async def quiet(self) -> None:
+        """Begin no further round."""
+        self._stopping.set()
+
+    async def stop(self, grace: float) -> None:
+        """Let the chore that runs end: it is a short transaction."""
+        self._stopping.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CHORE_WITHIN):
+                await self._ended.wait()
+        self._threads.close()
+        self._database.close()
+
+    async def _round_of_chores(self) -> None:
+        self._round += 1
+        await self._guarded("beat", self._beat)
+        await self._guarded("rescue", self._rescue)
+        await self._guarded("nodes", self._deactivate_nodes)
+        for chore in CHORES:
+            if (self._round - 1) % chore.periods == 0 and not self._stopping.is_set():
+                await self._guarded(chore.name, partial(self._run_chore, chore))
+        await self._guarded("report pinned", self._report_pinned)
+
+    async def _guarded(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
+        """One step; what goes wrong in it does not keep the others from theirs."""
+        try:
+            await step()
+        except DatabaseAway:
+            return  # the agent and the workers say so; the pulse will notice the gap
+        except Exception as error:  # noqa: BLE001 - a chore that fails is tried again in the next round
+            self._events.emit(
+                ComponentFailed(component=f"chore {name}", error=words(error), again_in=self._settings.every)
+            )
+
+    async def _beat(self) -> None:
+        moment = await self._threads.run(_beat_and_ask_the_time, self._process_id)
+        self._pulse.beat(time.monotonic(), moment)
+
+    async def _rescue(self) -> None:
+        now = time.monotonic()
+        if not self._pulse.may_rescue(now):
+            self._say_held(self._pulse.needed - self._pulse.steady_for(now))
+            return
+        self._held_said = False
+        taken = await self._threads.run(rescue_frozen, self._settings.max_update, self._settings.batch)
+        if taken:
+            dead = sum(one.event is Event.DIE for one in taken)
+            ids = tuple(one.task_id for one in taken)
+            cause = f"untouched for {self._settings.max_update:g} s"
+            self._events.emit(TasksTakenBack(cause=cause, task_ids=ids, dead=dead))
+
+    def _say_held(self, seconds: float) -> None:
+        if not self._held_said:
+            self._held_said = True
+            self._events.emit(RescueHeld(seconds=seconds, reason=self._pulse.reason))
+
+    async def _deactivate_nodes(self) -> None:
+        silent = await self._threads.run(deactivate_silent, self._settings.inactive_after)
+        if silent:
+            self._events.emit(NodesSilent(nodes=tuple(silent)))
+
+    async def _run_chore(self, chore: Chore) -> None:
+        total = 0
+        for _ in range(BATCHES_IN_A_ROW):
+            count = await self._threads.run(chore.run, self._settings)
+            total += count
+            if count < self._settings.batch or self._stopping.is_set():
+                break
+        if total:
+            self._events.emit(ChoreRan(chore=chore.name, count=total))
+
+    async def _report_pinned(self) -> None:
+        if time.monotonic() < self._next_pinned_report:
+            return
+        self._next_pinned_report = time.monotonic() + REPORT_PINNED_EVERY
+        count = await self._threads.read(count_pinned, self._settings.pinned_after)
+        if count:
+            self._events.emit(PinnedStuck(count=count, policy=self._settings.pinned_policy))
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.every * random.uniform(0.8, 1.2)):
+                await self._stopping.wait()
+
+
+def _beat_and_ask_the_time(connection: Connection, process_id: int) -> datetime:
+    beat_process(connection, process_id)
+    return database_now(connection)

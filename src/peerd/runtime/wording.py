@@ -1,0 +1,148 @@
+"""How events read in the log. All wording is here; code that does the work only emits facts."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, Final, Literal, TextIO
+
+import structlog
+
+from peerd.domain.duration import format_duration
+from peerd.runtime import events
+from peerd.runtime.events import Fact
+
+Words = tuple[str, str, dict[str, Any]]
+"""A level, a sentence, and figures."""
+
+LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def worded(fact: Fact) -> Words:  # noqa: PLR0911 - a table of sentences
+    """How a fact reads.
+
+    >>> worded(events.ChoreRan(chore="purge done", count=3))
+    ('debug', 'chore ran', {'chore': 'purge done', 'rows': 3})
+    """
+    match fact:
+        case events.TasksClaimed():
+            return "debug", "claimed", {"tasks": fact.count, "ms": round(fact.milliseconds, 1)}
+        case events.AttemptStarted():
+            return "debug", "attempt began", _of_task(fact) | {"attempt": fact.number}
+        case events.AttemptEnded():
+            return _attempt_ended(fact)
+        case events.ClaimLost():
+            return "warning", "task was taken from this process", _of_task(fact) | {"noticed_at": fact.noticed_at}
+        case events.StrayReleased():
+            return "warning", "gave back a task whose claim was never answered", {"task": fact.task_id}
+        case events.LoopEnded():
+            level = "error" if fact.error else "debug"
+            return level, "loop ended", _given(worker=fact.worker, seconds=round(fact.seconds, 3), error=fact.error)
+        case events.HookFailed():
+            return "error", "a hook failed", {"hook": fact.hook, "error": fact.error}
+        case _:
+            return _of_the_node(fact)
+
+
+def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911 - a table of sentences
+    match fact:
+        case events.DatabaseLost():
+            return "error", "the database does not answer; waiting for it", {"reason": fact.reason}
+        case events.DatabaseFound():
+            return "info", "the database answers again", {"after": format_duration(round(fact.seconds, 1))}
+        case events.ComponentFailed():
+            return "error", "a component failed", {"component": fact.component, "error": fact.error}
+        case events.NodeRegistered():
+            return "info", "node registered", {"node": fact.node, "id": fact.node_id}
+        case events.WaitingForNode():
+            sentence = "an earlier life of this node may go on; waiting until it has been silent long enough"
+            return "warning", sentence, {"node": fact.node, "seconds": fact.seconds}
+        case events.NodesSilent():
+            return "warning", "nodes fell silent", {"nodes": ", ".join(fact.nodes)}
+        case events.TasksTakenBack():
+            figures = {"tasks": len(fact.task_ids), "ids": _few(fact.task_ids), "dead": fact.dead, "cause": fact.cause}
+            return "warning", "tasks were taken back", figures
+        case events.ProcessDied():
+            level = "info" if fact.expected else "error"
+            return level, "process ended", {"slot": fact.slot, "pid": fact.pid, "cause": fact.cause}
+        case events.ChoreRan():
+            return "debug", "chore ran", {"chore": fact.chore, "rows": fact.count}
+        case events.RescueHeld():
+            return "info", "no rescues yet", {"seconds": round(fact.seconds, 1), "because": fact.reason}
+        case events.PinnedStuck():
+            return "warning", "tasks wait for silent nodes", {"tasks": fact.count, "policy": fact.policy}
+        case other:
+            return "warning", f"an event without words: {other!r}", {}
+
+
+def _attempt_ended(fact: events.AttemptEnded) -> Words:
+    figures = _of_task(fact) | {"seconds": round(fact.seconds, 3)}
+    match fact.outcome:
+        case "done":
+            return "info", "task done", figures
+        case "snoozed" | "released" | "canceled":
+            return "info", f"task {fact.outcome}", figures | {"reason": fact.error}
+        case _ if fact.retry_in is not None:
+            retry_in = format_duration(round(fact.retry_in, 3))
+            return "warning", "attempt failed", figures | {"error": fact.error, "retry_in": retry_in}
+        case _:
+            return "error", "task is dead", figures | {"error": fact.error}
+
+
+def _of_task(fact: events.AttemptStarted | events.AttemptEnded | events.ClaimLost) -> dict[str, Any]:
+    return _given(task=fact.task_id, queue=fact.queue, handler=fact.name or None)
+
+
+def _given(**figures: Any) -> dict[str, Any]:
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def _few(ids: tuple[int, ...]) -> str:
+    shown = ", ".join(str(one) for one in ids[:10])
+    return shown if len(ids) <= 10 else f"{shown}, …"
+
+
+def start_logging(
+    level: str, form: Literal["console", "json"], *, stream: TextIO | None = None, **bound: str
+) -> structlog.stdlib.BoundLogger:
+    """Set this process's log up; what is bound (slot, node) stands in each line.
+
+    Args:
+        level: debug, info, warning or error.
+        form: lines for people, or a JSON object a line.
+        stream: where to; standard error when None.
+        bound: names and values for each line.
+    """
+    out = stream or sys.stderr
+    renderer: Any = structlog.processors.JSONRenderer() if form == "json" else _console(out)
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso" if form == "json" else "%H:%M:%S.%f", utc=form == "json"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(**bound)
+    log: structlog.stdlib.BoundLogger = structlog.get_logger()
+    return log
+
+
+def _console(stream: TextIO) -> Any:
+    return structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=28, sort_keys=False)
+
+
+class LogReader:
+    """Reads events into the log; for `Events.listen`."""
+
+    def __init__(self, log: structlog.stdlib.BoundLogger, **bound: str) -> None:
+        self._log = log.bind(**bound)
+
+    def __call__(self, fact: Fact) -> None:
+        """Write one line."""
+        level, sentence, figures = worded(fact)
+        getattr(self._log, level)(sentence, **figures)

@@ -1,0 +1,102 @@
+"""Beginning a node's life in the table: its name may have one living incarnation only."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from peerd import __version__
+from peerd.domain.errors import NodeNameTaken
+from peerd.runtime.events import Events, NodeRegistered, TasksTakenBack, WaitingForNode
+from peerd.store.database import DatabaseThreads
+from peerd.store.nodes import Node, beat, find_node, is_alive, register
+from peerd.store.processes import end_earlier_processes
+from peerd.store.rescue import release_earlier_incarnations
+
+LOOK_EVERY: Final = 0.2
+"""Seconds between two looks at a life that may still go on."""
+
+
+class Registration:
+    """Registers a node for one life of its master.
+
+    Args:
+        database: where.
+        name: the node's name.
+        incarnation: this life's; the same when only the agent was replaced.
+        silence: seconds without a beat after which another life counts as over.
+        address: of the machine, for other nodes.
+        zone: where the machine stands.
+        events: what happens.
+    """
+
+    def __init__(
+        self,
+        database: DatabaseThreads,
+        name: str,
+        incarnation: str,
+        *,
+        silence: float,
+        address: str | None,
+        zone: str | None,
+        events: Events,
+    ) -> None:
+        self._database = database
+        self._name = name
+        self._incarnation = incarnation
+        self._silence = silence
+        self._address = address
+        self._zone = zone
+        self._events = events
+
+    async def register(self) -> Node:
+        """Begin this life, or go on with it; take back what earlier lives held.
+
+        Raises:
+            NodeNameTaken: another life of this name goes on.
+        """
+        while True:
+            node = await self._database.read(find_node, self._name)
+            if node is not None and node.incarnation == self._incarnation:
+                return await self._database.run(beat, self._name, self._incarnation)
+            if node is not None and node.incarnation is not None:
+                await self._outlive(node)
+            if await self._begin(node) is not None:
+                break
+        return await self._take_over()
+
+    async def _outlive(self, earlier: Node) -> None:
+        """Wait until an earlier life has been silent for long enough; if it beats, it is alive."""
+        began = time.monotonic()
+        said = False
+        while await self._database.read(is_alive, self._name, self._silence):
+            now = await self._database.read(find_node, self._name)
+            if now is None or now.incarnation != earlier.incarnation:
+                return
+            if now.checked_at != earlier.checked_at or time.monotonic() - began > 3 * self._silence:
+                raise NodeNameTaken(self._name, now.address)
+            if not said:
+                said = True
+                self._events.emit(WaitingForNode(node=self._name, seconds=self._silence))
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _begin(self, seen: Node | None) -> int | None:
+        return await self._database.run(
+            register,
+            self._name,
+            self._incarnation,
+            replaces=None if seen is None else seen.incarnation,
+            address=self._address,
+            zone=self._zone,
+            version=__version__,
+        )
+
+    async def _take_over(self) -> Node:
+        node = await self._database.run(beat, self._name, self._incarnation)
+        await self._database.run(end_earlier_processes, node.id, self._incarnation)
+        while taken := await self._database.run(release_earlier_incarnations, node.id, self._incarnation):
+            ids = tuple(one.task_id for one in taken)
+            self._events.emit(TasksTakenBack(cause="the node was started anew", task_ids=ids))
+        self._events.emit(NodeRegistered(node=node.name, node_id=node.id))
+        return node
