@@ -110,10 +110,8 @@ class SchemaTooNew(SchemaMissing):
 
     def __init__(self, found: str, wanted: str) -> None:
         super().__init__(found, wanted)
-        self.args = (
-            f"the database is at revision {found}, which this version of peerd does not know (it needs {wanted}): "
-            "install the version that migrated it, or a newer one",
-        )
+        newer = f"the database is at revision {found}, which this version of peerd does not know (it needs {wanted})"
+        self.args = (f"{newer}: install the version that migrated it, or a newer one",)
 
 
 class UnsupportedDatabase(PeerdError):
@@ -156,7 +154,5 @@ class DatabaseBusy(DatabaseAway):
 
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)
-        self.args = (
-            f"the database undid this for {seconds:.0f} s, for the sake of others: {reason}; "
-            "look for a transaction that stays open, and holds locks",
-        )
+        undone = f"the database undid this for {seconds:.0f} s, for the sake of others: {reason}"
+        self.args = (f"{undone}; look for a transaction that stays open, and holds locks",)

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy.engine import URL, Connection
 
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused
 from peerd.store import faults
 from peerd.store.engines import READ_ONLY, normalised, open_engine
 
@@ -28,6 +29,8 @@ T = TypeVar("T")
 TRIES: Final = 10
 FIRST_PAUSE: Final = 0.01
 """Seconds; doubled at each try, so that ten tries take about five seconds on average."""
+LONGEST: Final = 60.0
+"""Seconds after which nothing is tried again: a try that waits for a lock may take 30 to 50 itself."""
 
 
 class Database:
@@ -67,6 +70,8 @@ class Database:
 
         Raises:
             DatabaseAway: the database could not be reached, or the answer was lost.
+            DatabaseRefused: it does not let us in.
+            DatabaseBusy: it undid the work at each try, for about a minute at the most.
         """
         return self._tried(partial(self._once, operation, *args, **kwargs))
 
@@ -92,26 +97,32 @@ class Database:
             return operation(connection, *args, **kwargs)
 
     def _tried(self, once: Callable[[], T]) -> T:
-        for attempt in range(TRIES):
+        began = time.monotonic()
+        for attempt in count():
             try:
                 with worded():
                     return once()
             except Exception as error:
-                if not faults.was_rolled_back(error) or attempt == TRIES - 1:
+                if not faults.was_rolled_back(error):
                     raise
+                tried = time.monotonic() - began
+                if attempt == TRIES - 1 or tried > LONGEST:
+                    raise DatabaseBusy(faults.said_by(error), tried) from error
                 time.sleep(random.uniform(0.5, 1.5) * FIRST_PAUSE * 2**attempt)
         raise AssertionError("the last try returns or raises")
 
 
 @contextmanager
 def worded() -> Iterator[None]:
-    """Turn the drivers' many ways of saying that a database is away into `DatabaseAway`."""
+    """Turn the drivers' many ways of saying that a database is away, or refuses us, into our own errors."""
     try:
         yield
     except Exception as error:
+        remedy = faults.refusal(error)
+        if remedy is not None:
+            raise DatabaseRefused(faults.said_by(error), remedy) from error
         if faults.is_away(error):
-            reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-            raise DatabaseAway(reason) from error
+            raise DatabaseAway(faults.said_by(error)) from error
         raise
 
 

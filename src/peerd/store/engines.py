@@ -21,8 +21,12 @@ DRIVERS: Final = {
 CONNECT_TIMEOUT: Final = 10
 ANSWER_TIMEOUT: Final = 60
 """Seconds without an answer after which a server counts as away: a cut cable says nothing at all."""
+LOCK_TIMEOUT: Final = 30
+"""Seconds that a statement waits for another one's locks on PostgreSQL; InnoDB's own limit is 50."""
 BUSY_TIMEOUT: Final = 30
 """Seconds that a writer waits for another one on SQLite."""
+OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
+"""Versions that have what our statements say: SKIP LOCKED, stored generated columns, RETURNING where it is used."""
 READ_ONLY: Final = "peerd_read_only"
 """Execution option: this transaction only reads, so on SQLite it need not wait for the writer."""
 
@@ -74,6 +78,24 @@ def open_engine(url: URL, pool_size: int) -> Engine:
         ) from error
 
 
+def require_version(connection: Connection) -> None:
+    """See that the database is not too old.
+
+    Raises:
+        UnsupportedDatabase: it is; the error says which version is needed.
+    """
+    dialect = connection.dialect
+    name = "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
+    found = getattr(dialect, "server_version_info", None)
+    if name == "sqlite":
+        found = tuple(
+            int(part) for part in connection.exec_driver_sql("SELECT sqlite_version()").scalar_one().split(".")
+        )
+    if found is not None and found[:3] < OLDEST[name]:
+        needed, given = (".".join(str(part) for part in parts) for parts in (OLDEST[name], found))
+        raise UnsupportedDatabase(f"{name} {given} is too old: peerd needs {needed} or later")
+
+
 def _server_options(pool_size: int) -> dict[str, Any]:
     return {
         "pool_size": pool_size,
@@ -97,7 +119,7 @@ def _mysql(url: URL, pool_size: int) -> Engine:
 def _postgresql(url: URL, pool_size: int) -> Engine:
     arguments = {
         "connect_timeout": CONNECT_TIMEOUT,
-        "options": "-c timezone=UTC",
+        "options": f"-c timezone=UTC -c lock_timeout={LOCK_TIMEOUT}s",
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 4,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -51,6 +52,41 @@ BUSY_ON_SQLITE: Final = ("database is locked", "database table is locked", "data
 AWAY_ON_SQLITE: Final = ("disk i/o error", "unable to open database file", "database or disk is full")
 
 
+OTHER_USER: Final = "see that the user and the password in [database] url are right"
+CREATE_IT: Final = "create it, e.g. CREATE DATABASE peerd, and let the user use it"
+GRANT_IT: Final = "let the user read and write peerd's tables (GRANT)"
+OTHER_HOST: Final = "let the user connect from this machine (the user's host on MySQL, pg_hba.conf on PostgreSQL)"
+OTHER_FILE: Final = "its folder must be there, and both must be writable for this user"
+NO_DATABASE: Final = "the file is something else; give [database] url another one"
+
+REFUSED_ON_MYSQL: Final = {
+    1044: GRANT_IT,
+    1045: OTHER_USER,
+    1049: CREATE_IT,
+    1130: OTHER_HOST,
+    1142: GRANT_IT,
+    1143: GRANT_IT,
+    1227: GRANT_IT,
+    1698: OTHER_USER,
+}
+REFUSED_ON_POSTGRESQL: Final = {
+    "28000": OTHER_USER,
+    "28P01": OTHER_USER,
+    "3D000": CREATE_IT,
+    "42501": GRANT_IT,
+}
+REFUSED_IN_WORDS: Final = (
+    # libpq does not tell the SQLSTATE of a connection that failed, and SQLite has none
+    (re.compile(r"password authentication failed|no password supplied"), OTHER_USER),
+    (re.compile(r'role ".*" (does not exist|is not permitted to log in)'), OTHER_USER),
+    (re.compile(r'database ".*" does not exist'), CREATE_IT),
+    (re.compile(r"permission denied for database"), GRANT_IT),
+    (re.compile(r"no pg_hba\.conf entry"), OTHER_HOST),
+    (re.compile(r"^unable to open database file|^attempt to write a readonly database"), OTHER_FILE),
+    (re.compile(r"^file is not a database"), NO_DATABASE),
+)
+
+
 def code_of(error: DBAPIError) -> int | str | None:
     """The driver's own number or SQLSTATE, where it has one."""
     original = error.orig
@@ -69,6 +105,26 @@ def was_rolled_back(error: Exception) -> bool:
     if code in ROLLED_BACK_ON_MYSQL or code in ROLLED_BACK_ON_POSTGRESQL:
         return True
     return isinstance(error, OperationalError) and str(error.orig).lower().startswith(BUSY_ON_SQLITE)
+
+
+def refusal(error: Exception) -> str | None:
+    """What a person can do, where a database answers and does not let us in; None where that is not the fault."""
+    if not isinstance(error, DBAPIError):
+        return None
+    match code_of(error):
+        case int() as number:
+            return REFUSED_ON_MYSQL.get(number)
+        case str() as state:
+            return REFUSED_ON_POSTGRESQL.get(state)
+        case _:
+            said = str(error.orig)
+            return next((remedy for words, remedy in REFUSED_IN_WORDS if words.search(said)), None)
+
+
+def said_by(error: Exception) -> str:
+    """What the driver said, in one line."""
+    lines = [line.strip() for line in str(getattr(error, "orig", None) or error).splitlines()]
+    return "; ".join(line for line in lines if line)
 
 
 def is_away(error: Exception) -> bool:

@@ -30,6 +30,7 @@ from peerd.store.rows import (
 )
 from peerd.store.tables import attempts, tasks
 
+
 class Held(msgspec.Struct, frozen=True):
     """What names a claim: the task, and the lease that the claim raised."""
 

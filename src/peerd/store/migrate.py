@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -12,13 +13,18 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 
-from peerd.domain.errors import SchemaMissing
-from peerd.store.database import Database, worded
+from peerd.domain.errors import DatabaseBusy, SchemaMissing, SchemaTooNew
+from peerd.store.database import Database
+from peerd.store.engines import require_version
 from peerd.store.types import MYSQL
 
 FOLDER: Final = Path(str(files("peerd.store"))) / "migrations"
 VERSION_TABLE: Final = "peerd_version"
+LOCK_NAME: Final = "concat('peerd_migrate.', md5(database()))"
+PATIENCE: Final = 60
+"""Seconds that one migration waits for another on MySQL."""
 
 
 def newest() -> str:
@@ -33,30 +39,33 @@ def current(database: Database) -> str | None:
 
     Raises:
         DatabaseAway: it does not answer.
+        UnsupportedDatabase: it is too old.
     """
-    with worded(), database.engine.connect() as connection:
-        return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    return database.read(_current)
 
 
 def migrate(database: Database) -> str:
     """Create or change the tables up to `newest`; a database that is there already is left as it is.
 
-    Two that migrate at once: on PostgreSQL and SQLite one waits for the other. On MySQL a lock by name makes it wait.
+    Two that migrate at once: one waits for the other, and finds nothing left to do.
 
     Returns:
         the revision that it is at now.
 
     Raises:
+        SchemaTooNew: a newer version of peerd has migrated it.
         DatabaseAway: it does not answer.
+        UnsupportedDatabase: it is too old.
     """
-    with worded(), database.engine.begin() as connection:
-        _wait_for_others(connection)
-        try:
-            configuration = _config()
-            configuration.attributes["connection"] = connection
-            command.upgrade(configuration, "head")
-        finally:
-            _let_others(connection)
+    found = current(database)
+    if found is not None and not _is_known(found):
+        raise SchemaTooNew(found, newest())
+    try:
+        database.run(_upgrade)
+    except DBAPIError:
+        # Another member of a Galera cluster may have done it at the same moment: locks by name end at a member.
+        if current(database) != newest():
+            raise
     return newest()
 
 
@@ -66,14 +75,38 @@ def require_newest(database: Database) -> None:
     Raises:
         SchemaMissing: they are not; the error says what to do.
         DatabaseAway: the database does not answer.
+        UnsupportedDatabase: it is too old.
     """
     found = current(database)
     if found == newest():
         return
-    if database.name == "sqlite":
-        migrate(database)
-        return
-    raise SchemaMissing(found, newest())
+    if found is not None and not _is_known(found):
+        raise SchemaTooNew(found, newest())
+    if database.name != "sqlite":
+        raise SchemaMissing(found, newest())
+    migrate(database)
+
+
+def _current(connection: Connection) -> str | None:
+    require_version(connection)
+    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+
+
+def _is_known(revision: str) -> bool:
+    return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
+def _upgrade(connection: Connection) -> None:
+    _wait_for_others(connection)
+    try:
+        configuration = _config()
+        configuration.attributes["connection"] = connection
+        command.upgrade(configuration, "head")
+    except BaseException:
+        with suppress(DBAPIError):  # the first error is the one to tell
+            _let_others(connection)
+        raise
+    _let_others(connection)
 
 
 def run_script(connection: Connection, revision: str) -> None:
@@ -95,7 +128,8 @@ def _config() -> Config:
 def _wait_for_others(connection: Connection) -> None:
     match connection.dialect.name:
         case name if name in MYSQL:
-            connection.execute(sa.text("SELECT GET_LOCK('peerd_migrate', 60)"))
+            if connection.execute(sa.text(f"SELECT GET_LOCK({LOCK_NAME}, {PATIENCE})")).scalar() != 1:
+                raise DatabaseBusy("somebody else migrates it", PATIENCE)
         case "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(7308327)"))
         case _:
@@ -104,4 +138,4 @@ def _wait_for_others(connection: Connection) -> None:
 
 def _let_others(connection: Connection) -> None:
     if connection.dialect.name in MYSQL:
-        connection.execute(sa.text("SELECT RELEASE_LOCK('peerd_migrate')"))
+        connection.execute(sa.text(f"SELECT RELEASE_LOCK({LOCK_NAME})"))

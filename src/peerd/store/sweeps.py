@@ -98,10 +98,15 @@ def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int
     # The lease is raised, so that this row does not meet the one of an attempt that failed at the present lease.
     unheld = {"worker_node_id": None, "process_id": None, "worker_started_at": None}
     raised = [msgspec.structs.replace(task, lease=task.lease + 1, **unheld) for task in doomed]
-    values = {"status": becomes(target(Event.ABANDON)), "error": error, "finished_at": now(), "lease": tasks.c.lease + 1}
+    values = {
+        "status": becomes(target(Event.ABANDON)),
+        "error": error,
+        "finished_at": now(),
+        "lease": tasks.c.lease + 1,
+    }
     if raised:
         record_attempts(connection, raised, Verdict(event=Event.ABANDON, counted=False, label="dead", error=error))
-    return update_tasks(connection, [task.id for task in doomed], **values)
+    return update_tasks(connection, [task.id for task in doomed], lease=tasks.c.lease + 1, **values)
 
 
 def count_pinned(connection: Connection, after: float) -> int:

@@ -16,7 +16,6 @@ from peerd.store.finish import Held, by_lease
 from peerd.store.rows import batches, select_by_id, status_is, update_tasks
 from peerd.store.tables import tasks
 
-
 NOTE_LIMIT: Final = 255
 """Characters."""
 

@@ -1,6 +1,7 @@
 -- The first tables. docs/schema.md says what each is for.
+-- A table is made whole or not at all, and what was cut off in the middle can be run again: DDL here is not undone.
 
-CREATE TABLE tasks (
+CREATE TABLE IF NOT EXISTS tasks (
     id BIGINT NOT NULL AUTO_INCREMENT,
     queue VARCHAR(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     name VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '',
@@ -36,16 +37,13 @@ CREATE TABLE tasks (
     closing_at TIMESTAMP(6) GENERATED ALWAYS AS (CASE WHEN status = 'pending' THEN finish_at WHEN status IN ('done', 'dead', 'canceled') THEN COALESCE(finished_at, updated_at) END) STORED,
     PRIMARY KEY (id),
     CONSTRAINT queue_length CHECK (length(queue) BETWEEN 1 AND 200),
-    CONSTRAINT priority_range CHECK (priority >= -9223372036854775807)
-)ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+    CONSTRAINT priority_range CHECK (priority >= -9223372036854775807),
+    KEY tasks_claim (status, queue, lane, claim_rank, attempts, due_at, id),
+    KEY tasks_due (status, due_at),
+    KEY tasks_closing (status, closing_at)
+) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
 
-CREATE INDEX tasks_claim ON tasks (status, queue, lane, claim_rank, attempts, due_at, id);
-
-CREATE INDEX tasks_due ON tasks (status, due_at);
-
-CREATE INDEX tasks_closing ON tasks (status, closing_at);
-
-CREATE TABLE attempts (
+CREATE TABLE IF NOT EXISTS attempts (
     id BIGINT NOT NULL AUTO_INCREMENT,
     task_id BIGINT NOT NULL,
     lease BIGINT NOT NULL,
@@ -60,9 +58,9 @@ CREATE TABLE attempts (
     cause VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     PRIMARY KEY (id),
     CONSTRAINT attempts_claim UNIQUE (task_id, lease)
-)ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
 
-CREATE TABLE nodes (
+CREATE TABLE IF NOT EXISTS nodes (
     id INTEGER NOT NULL AUTO_INCREMENT,
     name VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
     incarnation VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin,
@@ -76,9 +74,9 @@ CREATE TABLE nodes (
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     PRIMARY KEY (id),
     CONSTRAINT nodes_name UNIQUE (name)
-)ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
 
-CREATE TABLE processes (
+CREATE TABLE IF NOT EXISTS processes (
     id BIGINT NOT NULL AUTO_INCREMENT,
     node_id INTEGER NOT NULL,
     incarnation VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -90,21 +88,20 @@ CREATE TABLE processes (
     checked_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     ended_at TIMESTAMP(6) NULL,
     cause VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
-    PRIMARY KEY (id)
-)ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+    PRIMARY KEY (id),
+    KEY processes_node (node_id, ended_at)
+) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
 
-CREATE INDEX processes_node ON processes (node_id, ended_at);
-
-CREATE TABLE queues (
+CREATE TABLE IF NOT EXISTS queues (
     name VARCHAR(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     paused BOOL NOT NULL DEFAULT false,
     paused_until TIMESTAMP(6) NULL,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     updated_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6) ON UPDATE current_timestamp(6),
     PRIMARY KEY (name)
-)ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
 
-CREATE TABLE unique_keys (
+CREATE TABLE IF NOT EXISTS unique_keys (
     queue VARCHAR(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     unique_key VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
     task_id BIGINT,
@@ -112,7 +109,6 @@ CREATE TABLE unique_keys (
     scope ENUM('unfinished','period','forever') CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     expires_at TIMESTAMP(6) NULL,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
-    PRIMARY KEY (queue, unique_key)
-)ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
-
-CREATE INDEX unique_keys_expires ON unique_keys (expires_at);
+    PRIMARY KEY (queue, unique_key),
+    KEY unique_keys_expires (expires_at)
+) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
