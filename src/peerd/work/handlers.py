@@ -150,7 +150,6 @@ class Queue:
     def task(
         self,
         function: Callable[..., Any] | None = None,
-        /,
         *,
         name: str | None = None,
         timeout: str | float | None = None,
