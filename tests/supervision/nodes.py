@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -13,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from peerd.supervision import control
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually as eventually_within
 
 HERE = Path(__file__).parent
-WITHIN = 20.0
+WITHIN = 30.0
+eventually = functools.partial(eventually_within, timeout=WITHIN)
 
 
 def is_alive(pid: int) -> bool:
@@ -72,7 +74,7 @@ class ToyNode:
     def up(self) -> ToyNode:
         """Start it and wait until it is ready."""
         self.start()
-        eventually(lambda: self.state() == "running", timeout=WITHIN, message="the node is ready")
+        eventually(lambda: self.state() == "running", message="the node is ready")
         return self
 
     # ------------------------------------------------------------ looking

@@ -8,7 +8,7 @@ import pytest
 from peerd.runtime import exits
 from peerd.supervision import control
 from tests.supervision.conftest import Nodes
-from tests.support.eventually import eventually
+from tests.supervision.nodes import eventually
 
 AGENT = {"name": "agent", "role": "agent"}
 MANAGER = {"name": "manager", "role": "manager"}

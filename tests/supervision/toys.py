@@ -49,10 +49,17 @@ class Toy:
 
     async def stop(self, grace: float) -> None:
         self.note("stop", grace=grace)
-        await asyncio.sleep(min(grace, self.payload.get("work", 0.0)))
+        await self._work(grace)
         await self._do("stop")
         self.note("stopped", grace=grace)
         self.stopped.set()
+
+    async def _work(self, grace: float) -> None:
+        """What runs when the stop comes takes `work` seconds, or, said `until`, until there is such a file."""
+        await asyncio.sleep(min(grace, self.payload.get("work", 0.0)))
+        until = self.payload.get("until")
+        while until and not os.path.exists(until):  # noqa: ASYNC110, ASYNC240, PTH110 - the test makes it
+            await asyncio.sleep(0.02)
 
     async def _do(self, when: str) -> None:
         for deed in self.payload.get(when, []):

@@ -47,7 +47,8 @@ def _of_a_thread(failed: threading.ExceptHookArgs, link: Link) -> None:
 
 def _of_a_finalizer(failed: sys.UnraisableHookArgs, link: Link) -> None:
     sys.__unraisablehook__(failed)
-    link.tainted(f"uncaught in {failed.object!r}: {_words(failed.exc_value, failed.exc_type)}")
+    name = getattr(failed.object, "__qualname__", type(failed.object).__name__)
+    link.tainted(f"uncaught in the finalizer {name}: {_words(failed.exc_value, failed.exc_type)}")
 
 
 def _words(error: BaseException | None, kind: type[BaseException]) -> str:

@@ -66,7 +66,7 @@ class Keeper:
         slot.apply(Event.START, now)
         try:
             process = Process(self._plan, slot.plan, slot.generation, now)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - no process, no memory, no descriptor …: it is tried again
             member.error = f"cannot be started: {error}"
             self._fail(member, now, member.error)
             return

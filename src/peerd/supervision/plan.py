@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
-ROLES = ("agent", "manager", "worker", "command")
+from peerd.runtime.frames import MAXIMUM, FrameError, encode
+
+ROLES: Final = ("agent", "manager", "worker", "command")
+
+LARGEST_PAYLOAD: Final = MAXIMUM // 2
+"""Bytes; it travels in one frame with the rest of a slot's plan."""
 
 
 class PlanError(ValueError):
@@ -47,6 +52,12 @@ class SlotPlan:
         """
         where = f"slot {data.get('name', '?')!r}"
         slot: SlotPlan = _parse(cls, where, {**data, "command": tuple(data.get("command", ()))})
+        try:
+            size = len(encode({"payload": slot.payload}))
+        except FrameError as error:
+            raise PlanError(f"{where}: its payload: {error}") from error
+        if size > LARGEST_PAYLOAD:
+            raise PlanError(f"{where}: its payload has {size} bytes, and {LARGEST_PAYLOAD} are allowed")
         if slot.role not in ROLES:
             raise PlanError(f"{where}: role {slot.role!r} is none of {', '.join(ROLES)}")
         if (slot.role == "command") != bool(slot.command) or (slot.role != "command") != bool(slot.entry):

@@ -18,7 +18,7 @@ from peerd.supervision.channel import Channel
 from peerd.supervision.orphans import mark
 from peerd.supervision.plan import Plan, SlotPlan
 
-KILL_MARGIN: Final = 1.0
+KILL_MARGIN: Final = 2.0
 """Seconds that a child has, after its own hard deadline, to end itself and show where it hangs."""
 
 

@@ -24,6 +24,7 @@ def test_the_nodes_grace_is_that_of_slots_without_one() -> None:
         ([SLOT | {"colour": "red"}], "slot 'video-1': unknown colour"),
         ([{"name": "video-1", "entry": "studio:video"}], "slot 'video-1': .*'kind'"),
         ([SLOT | {"role": "king"}], "role 'king' is none of agent, manager, worker, command"),
+        ([SLOT | {"payload": "x" * 600_000}], "its payload has 600018 bytes"),
         ([SLOT, SLOT], "two slots have the same name"),
         ([SLOT | {"role": "agent"}, SLOT | {"role": "agent", "name": "b"}], "a node has one agent"),
         ([SLOT | {"command": ["ls"]}], "a command slot has a command, and every other one an entry"),
