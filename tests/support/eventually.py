@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 Message = str | Callable[[], str]
@@ -30,19 +30,33 @@ def eventually(condition: Callable[[], T], timeout: float = 10, every: float = 0
         time.sleep(every)
 
 
+@overload
 async def eventually_async(
-    condition: Callable[[], T | Awaitable[T]],
+    condition: Callable[[], Awaitable[T]],
+    timeout: float = ...,  # noqa: ASYNC109
+    every: float = ...,
+    message: Message = ...,
+) -> T: ...
+@overload
+async def eventually_async(
+    condition: Callable[[], T],
+    timeout: float = ...,  # noqa: ASYNC109
+    every: float = ...,
+    message: Message = ...,
+) -> T: ...
+async def eventually_async(
+    condition: Callable[[], Any],
     timeout: float = 10,  # noqa: ASYNC109 - the words of the sync one
     every: float = 0.02,
     message: Message = "",
-) -> T:
+) -> Any:
     """As `eventually`, for plain and coroutine functions; the event loop runs on between two looks."""
     deadline = time.monotonic() + timeout
     while True:
         reason: AssertionError | None = None
         try:
             answer = condition()
-            value = cast("T", await answer if inspect.isawaitable(answer) else answer)
+            value = await answer if inspect.isawaitable(answer) else answer
             if value:
                 return value
         except AssertionError as error:
