@@ -105,9 +105,11 @@ def cut(text: str, limit: int) -> str:
 
     >>> cut("a" * 50, 40)
     'aaaaaaaaaa … 30 characters … aaaaaaaaaa'
+    >>> len(cut("a" * 10**7, 255)) <= 255
+    True
     """
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\N{REPLACEMENT CHARACTER}")
     if len(text) <= limit:
         return text
-    kept = (limit - 20) // 2
+    kept = (limit - len(f" … {len(text)} characters … ")) // 2
     return f"{text[:kept]} … {len(text) - 2 * kept} characters … {text[len(text) - kept :]}"

@@ -1,0 +1,68 @@
+"""Fixtures of the conformance suite: the same tests, unchanged, on SQLite, MariaDB and PostgreSQL.
+
+`store`       an empty, migrated database; one is kept for each kind and each worker of the run, and emptied per test
+`world`       the same with people in it: nodes, processes, and short words for what a test does
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.store.database import Database
+from peerd.store.migrate import migrate
+from peerd.store.tables import metadata
+from tests.store.world import World
+from tests.support import run
+from tests.support.server import ServerUnavailableError
+from tests.support.servers import DATABASES, create_database
+from tests.support.summary import note_database, note_missing_server
+
+StoreOf = Callable[[str], Database]
+
+
+@pytest.fixture(scope="session")
+def kept_stores(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[StoreOf]:
+    kept: dict[str, Database] = {}
+    with ExitStack() as afterwards:
+
+        def store_of(kind: str) -> Database:
+            if kind not in kept:
+                name = f"kept_{worker_id}_{os.getpid()}"
+                url = (
+                    f"sqlite:///{tmp_path_factory.mktemp('store') / 'kept.sqlite'}"
+                    if kind == "sqlite"
+                    else create_database(run.server(kind), name)
+                )
+                kept[kind] = Database(url, pool_size=10)
+                afterwards.callback(kept[kind].close)
+                migrate(kept[kind])
+            return kept[kind]
+
+        yield store_of
+
+
+@pytest.fixture(params=DATABASES)
+def store(request: pytest.FixtureRequest, kept_stores: StoreOf) -> Database:
+    try:
+        database = kept_stores(request.param)
+    except ServerUnavailableError as error:
+        note_missing_server(request.node, request.param)
+        pytest.skip(f"NOT TESTED on {request.param}: {error}")
+    note_database(request.node, request.param)
+    database.run(_empty)
+    return database
+
+
+def _empty(connection: sa.Connection) -> None:
+    for table in metadata.tables.values():
+        connection.execute(sa.delete(table))
+
+
+@pytest.fixture
+def world(store: Database) -> World:
+    return World(store)

@@ -1,0 +1,200 @@
+"""Claims: who gets what, in which order, and what a claim writes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import NewTask
+from peerd.store import claim, enqueue, nodes, queues, rescue, sweeps
+from peerd.store.claim import Claimer
+from peerd.store.clock import seconds_from_now
+from tests.store.world import World, held
+
+
+def order(world: World, claimer: Claimer, limit: int = 50) -> list[int]:
+    return [task.id for task in world.take(claimer, limit)]
+
+
+def test_a_claim_goes_by_priority_then_attempts_then_due_time_then_id(world: World) -> None:
+    later = world.insert(created_at=seconds_from_now(-10))
+    earlier = world.insert(created_at=seconds_from_now(-20))
+    started = world.insert(created_at=seconds_from_now(-5), start_at=seconds_from_now(-30))
+    tried = world.insert(created_at=seconds_from_now(-99), attempts=1)
+    urgent = world.insert(priority=11)
+    lazy = world.insert(priority=-5)
+    same = world.store.run(enqueue.enqueue_many, [NewTask(queue="q", priority=3) for _ in range(3)])
+    expected = [urgent, started, earlier, later, tried, *(one.id for one in same), lazy]
+    assert order(world, world.claimer()) == expected
+
+
+def test_one_claimer_gets_the_exact_order_one_by_one(world: World) -> None:
+    ids = {world.add(priority=priority): priority for priority in (1, 9, 5, 7, 3, 9)}
+    claimer = world.claimer()
+    taken = [world.take(claimer, 1)[0].id for _ in ids]
+    assert taken == sorted(ids, key=lambda task_id: (-ids[task_id], task_id))
+
+
+def test_several_queues_are_served_as_one(world: World) -> None:
+    expected = [world.add(queue, priority=priority) for priority, queue in ((9, "b"), (7, "a"), (5, "b"), (3, "c"))]
+    world.add("other", priority=99)
+    assert order(world, world.claimer("a", "b", "c"), 3) == expected[:3]
+    assert order(world, world.claimer("a", "b", "c"), 3) == expected[3:]
+
+
+def test_a_node_takes_what_is_anybodys_and_its_own_but_not_what_is_pinned_elsewhere(world: World) -> None:
+    world.node("a")
+    world.node("b")
+    anybodys, mine, others = world.add(), world.add(node="a", priority=11), world.add(node="b", priority=12)
+    assert order(world, world.claimer(node="a")) == [mine, anybodys]
+    assert order(world, world.claimer(node="b")) == [others]
+
+
+def test_nothing_is_claimed_before_its_start_or_after_its_finish(world: World) -> None:
+    world.insert(start_at=seconds_from_now(60))
+    world.insert(finish_at=seconds_from_now(-60))
+    open_ = world.insert(start_at=seconds_from_now(-60), finish_at=seconds_from_now(60))
+    assert order(world, world.claimer()) == [open_]
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.PENDING])
+def test_only_pending_tasks_are_claimed(world: World, status: Status) -> None:
+    world.task_in(status)
+    assert order(world, world.claimer()) == []
+
+
+def test_a_paused_queue_is_left_alone_until_it_is_resumed(world: World) -> None:
+    world.add("q")
+    other = world.add("other")
+    world.store.run(queues.pause, "q")
+    assert order(world, world.claimer("q", "other")) == [other]
+    world.store.run(queues.resume, "q")
+    assert len(order(world, world.claimer("q", "other"))) == 1
+
+
+def test_a_pause_with_an_end_ends(world: World) -> None:
+    world.add()
+    world.store.run(queues.pause, "q", 3600.0)
+    assert order(world, world.claimer()) == []
+    world.store.run(queues.pause, "q", 0.0)
+    assert len(order(world, world.claimer())) == 1
+    [state] = world.store.read(queues.list_queues)
+    assert not state.paused
+
+
+def test_a_draining_node_takes_nothing(world: World) -> None:
+    world.add()
+    claimer = world.claimer()
+    world.store.run(nodes.set_draining, "a", draining=True)
+    assert order(world, claimer) == []
+    world.store.run(nodes.set_draining, "a", draining=False)
+    assert len(order(world, claimer)) == 1
+
+
+def test_a_replaced_incarnation_takes_nothing(world: World) -> None:
+    world.add()
+    claimer = world.claimer()
+    assert world.store.run(nodes.register, "a", "next", replaces=world.incarnation("a"))
+    assert order(world, claimer) == []
+
+
+def test_a_claim_writes_who_holds_the_task_and_raises_its_lease(world: World) -> None:
+    task_id = world.add()
+    world.set(task_id, progress=0.5, progress_note="of an earlier attempt", lease=7)
+    claimer = world.claimer(default_attempts=4)
+    token = claim.new_token()
+    [task] = world.store.run(claim.claim, claimer, token=token, limit=5).tasks
+    assert task == world.get(task_id)
+    assert (task.status, task.lease, task.max_attempts) == (Status.WORKING, 8, 4)
+    assert (task.worker_node_id, task.process_id) == (claimer.node_id, claimer.process_id)
+    assert task.worker_started_at is not None
+    assert task.checked_at is not None
+    assert abs(task.checked_at - task.worker_started_at) < timedelta(milliseconds=100)
+    assert abs(task.checked_at - datetime.now(UTC)) < timedelta(seconds=5)
+    assert (task.progress, task.progress_note) == (None, None)
+    assert world.column(task_id, "claim_token") == token
+
+
+def test_max_attempts_is_the_rows_then_the_handlers_then_the_workers(world: World) -> None:
+    rows = [world.add(name="n", max_attempts=9), world.add(name="n"), world.add(name="m")]
+    claimer = world.claimer(attempts_of={"n": 7, "x": 1}, default_attempts=2)
+    tasks = {task.id: task.max_attempts for task in world.take(claimer)}
+    assert [tasks[task_id] for task_id in rows] == [9, 7, 2]
+
+
+def test_a_claim_takes_no_more_than_its_limit(world: World) -> None:
+    for queue in ("q", "q", "r", "r"):
+        world.add(queue)
+    assert len(world.take(world.claimer("q", "r"), 3)) == 3
+    assert len(world.take(world.claimer("q", "r"), 3)) == 1
+
+
+def test_a_task_that_crashed_a_process_is_claimed_only_alone(world: World) -> None:
+    world.node("a")
+    crashed = [world.add(), world.add(node="a")]
+    claimer = world.claimer()
+    world.take(claimer)
+    world.store.run(rescue.release_process, claimer.process_id, "killed by signal 9", crashed=True)
+    world.arrive()
+    innocent = world.add()
+    another = world.claimer()
+    assert order(world, another) == [innocent]
+    assert [task.id for task in world.take(another, 1, alone=True)] == crashed[:1]
+    assert [task.id for task in world.take(another, 5, alone=True)] == crashed[1:]
+
+
+def test_a_lonely_task_is_noticed_when_it_has_waited(world: World) -> None:
+    claimer = world.claimer()
+    assert not world.store.read(claim.someone_waits_alone, claimer, 5.0)
+    task_id = world.insert(crashes=1, created_at=seconds_from_now(-10))
+    assert world.store.read(claim.someone_waits_alone, claimer, 5.0)
+    assert not world.store.read(claim.someone_waits_alone, claimer, 60.0)
+    world.set(task_id, queue="other")
+    assert not world.store.read(claim.someone_waits_alone, claimer, 5.0)
+
+
+def test_a_claim_whose_answer_was_lost_is_read_back_by_its_token(world: World) -> None:
+    for priority in (1, 3, 2):
+        world.add(priority=priority)
+    claimer = world.claimer()
+    token = claim.new_token()
+    won = world.store.run(claim.claim, claimer, token=token, limit=3).tasks
+    assert world.store.read(claim.claimed_by_token, claimer, token) == won
+    world.complete(won[0])
+    assert [task.id for task in world.store.read(claim.claimed_by_token, claimer, token)] == [t.id for t in won[1:]]
+    assert world.store.read(claim.claimed_by_token, claimer, claim.new_token()) == []
+    assert world.store.read(claim.claimed_by_token, world.claimer(), token) == []
+
+
+def test_a_bulk_enqueues_token_is_no_claim(world: World) -> None:
+    """Both use the column; only a working row of the process counts."""
+    [one] = world.store.run(enqueue.enqueue_many, [NewTask(queue="q")])
+    claimer = world.claimer()
+    assert world.store.read(claim.claimed_by_token, claimer, world.column(one.id, "claim_token")) == []
+
+
+def test_looking_further_takes_a_window_and_nothing_twice(world: World) -> None:
+    ids = {world.add() for _ in range(30)}
+    claimer = world.claimer()
+    taken = [task.id for _ in range(10) for task in world.take(claimer, 3, look_further=20)]
+    assert sorted(taken) == sorted(ids)
+
+
+def test_a_released_task_is_claimed_again_with_a_higher_lease(world: World) -> None:
+    world.add()
+    claimer = world.claimer()
+    first = world.take_one(claimer)
+    world.store.run(rescue.release_held, claimer.process_id, [held(first)], "lost")
+    second = world.take_one(claimer)
+    assert (second.id, second.lease, second.attempts) == (first.id, first.lease + 1, 0)
+
+
+def test_a_row_written_as_pending_too_early_waits_and_then_comes(world: World) -> None:
+    task_id = world.insert(start_at=seconds_from_now(3600))
+    assert world.store.run(sweeps.postpone) == 1
+    assert world.status(task_id) is Status.SCHEDULED
+    world.set(task_id, start_at=seconds_from_now(-1))
+    world.arrive()
+    assert order(world, world.claimer()) == [task_id]

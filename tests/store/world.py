@@ -1,0 +1,188 @@
+"""Short words for what the tests of the store do: nodes and processes, tasks in every state, rows as they are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Failed
+from peerd.domain.task import Attempt, NewTask, Task
+from peerd.store import claim, enqueue, finish, intervene, nodes, processes, read, sweeps
+from peerd.store.claim import Claimer
+from peerd.store.clock import seconds_from_now
+from peerd.store.database import Database
+from peerd.store.finish import Held
+from peerd.store.tables import attempts, tasks
+
+T = TypeVar("T")
+
+
+@dataclass
+class World:
+    """A database, and the people in it."""
+
+    store: Database
+    _nodes: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def node(self, name: str = "a") -> int:
+        """The id of a living node."""
+        if name not in self._nodes:
+            incarnation = nodes.new_incarnation()
+            node_id = self.store.run(nodes.register, name, incarnation, replaces=None)
+            assert node_id is not None
+            self._nodes[name] = node_id, incarnation
+        return self._nodes[name][0]
+
+    def incarnation(self, name: str = "a") -> str:
+        self.node(name)
+        return self._nodes[name][1]
+
+    def claimer(self, *queues: str, node: str = "a", **more: Any) -> Claimer:
+        """A new process of a node."""
+        node_id, incarnation = self.node(node), self.incarnation(node)
+        process_id = self.store.run(
+            processes.register_process,
+            node_id=node_id,
+            incarnation=incarnation,
+            kind="w",
+            slot="w-1",
+            role="worker",
+            pid=1,
+        )
+        return Claimer(
+            node_id=node_id, incarnation=incarnation, process_id=process_id, queues=queues or ("q",), **more
+        )
+
+    def add(self, queue: str = "q", **fields: Any) -> int:
+        return self.store.run(enqueue.enqueue, NewTask(queue=queue, **fields)).id
+
+    def insert(self, **values: Any) -> int:
+        """A row as somebody's own SQL writes it."""
+
+        def write(connection: sa.Connection) -> int:
+            result = connection.execute(sa.insert(tasks).values({"queue": "q", **values}))
+            assert result.inserted_primary_key is not None
+            return int(result.inserted_primary_key[0])
+
+        return self.store.run(write)
+
+    def set(self, task_id: int, **values: Any) -> int:
+        """An UPDATE as somebody's own SQL writes it."""
+        return self.store.run(
+            lambda connection: connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(**values)).rowcount
+        )
+
+    def take(self, claimer: Claimer, limit: int = 10, *, alone: bool = False, look_further: int = 0) -> list[Task]:
+        token = claim.new_token()
+        arguments: dict[str, Any] = {"token": token, "limit": limit, "alone": alone, "look_further": look_further}
+        return self.store.run(claim.claim, claimer, **arguments).tasks
+
+    def take_one(self, claimer: Claimer | None = None) -> Task:
+        [task] = self.take(claimer or self.claimer(), 1)
+        return task
+
+    def get(self, task_id: int) -> Task:
+        return self.store.read(read.get_task, task_id)
+
+    def find(self, task_id: int) -> Task | None:
+        return self.store.read(read.find_task, task_id)
+
+    def column(self, task_id: int, name: str) -> Any:
+        statement = sa.select(tasks.c[name]).where(tasks.c.id == task_id)
+        return self.store.read(lambda connection: connection.execute(statement).scalar_one())
+
+    def status(self, task_id: int) -> Status:
+        return self.get(task_id).status
+
+    def attempts(self, task_id: int) -> list[Attempt]:
+        return self.store.read(read.list_attempts, task_id)
+
+    def count(self, table: sa.Table = tasks) -> int:
+        statement = sa.select(sa.func.count()).select_from(table)
+        return self.store.read(lambda connection: connection.execute(statement).scalar_one())
+
+    def task_in(self, status: Status, **fields: Any) -> int:
+        """A task that came to this status by the store's own operations, or by hand where none leads there yet."""
+        match status:
+            case Status.SCHEDULED:
+                return self.add(start_in=3600.0, **fields)
+            case Status.PENDING:
+                return self.add(**fields)
+            case Status.WAITING | Status.BURIED:
+                task_id = self.add(**fields)
+                self.set(task_id, status=str(status))
+                return task_id
+        task_id = self.add(priority=2**40, **fields)
+        if status is Status.CANCELED:
+            self.store.run(intervene.cancel, task_id)
+            return task_id
+        claimer = self.claimer()
+        task = self.take_one(claimer)
+        assert task.id == task_id
+        match status:
+            case Status.DONE:
+                assert not self.store.run(finish.complete, claimer.process_id, {held(task): "1"})
+            case Status.FAILURE:
+                failed = Failed(error="boom", retry_in=3600.0)
+                assert self.store.run(finish.conclude, claimer.process_id, held(task), failed)
+            case Status.DEAD:
+                assert self.store.run(finish.conclude, claimer.process_id, held(task), Failed(error="boom"))
+            case _:
+                assert status is Status.WORKING
+        return task_id
+
+    def fail(self, task: Task, error: str = "boom", retry_in: float | None = 0.0, **more: Any) -> bool:
+        assert task.process_id is not None
+        failed = Failed(error=error, retry_in=retry_in, **more)
+        return self.store.run(finish.conclude, task.process_id, held(task), failed)
+
+    def complete(self, task: Task, result: str | None = None) -> bool:
+        """Whether it was accepted."""
+        assert task.process_id is not None
+        return not self.store.run(finish.complete, task.process_id, {held(task): result})
+
+    def silence(self, task_id: int, seconds: float) -> None:
+        """Let nobody have touched a task for so long."""
+        self.set(task_id, checked_at=seconds_from_now(-seconds))
+
+    def arrive(self) -> None:
+        for status in (Status.SCHEDULED, Status.FAILURE):
+            self.store.run(sweeps.let_arrive, status)
+
+    def outcomes(self, task_id: int) -> list[str]:
+        return [attempt.outcome for attempt in self.attempts(task_id)]
+
+    def attempt_rows(self) -> int:
+        return self.count(attempts)
+
+
+def held(task: Task) -> Held:
+    return Held(task.id, task.lease)
+
+
+def at_once(functions: Sequence[Callable[[], T]]) -> list[T]:
+    """Run each in a thread of its own, all let go at the same moment; their answers, or the first error."""
+    gate = threading.Barrier(len(functions))
+    answers: dict[int, T] = {}
+    errors: list[BaseException] = []
+
+    def live(place: int, function: Callable[[], T]) -> None:
+        gate.wait()
+        try:
+            answers[place] = function()
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=live, args=pair) for pair in enumerate(functions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return [answers[place] for place in range(len(functions))]
