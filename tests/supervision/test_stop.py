@@ -87,6 +87,19 @@ def test_a_signal_to_one_child_stops_it_gracefully(node: Nodes) -> None:
     assert [f["grace"] for f in toys.facts("stopped", "video-1")] == [30.0]
 
 
+@pytest.mark.parametrize("how", ["loop", "handler"])
+def test_user_code_may_handle_other_signals_itself(node: Nodes, how: str) -> None:
+    toys = node(AGENT, {**WORKER, "run": [f"own_signals {how}"]}).up()
+    eventually(lambda: toys.facts("own signal", "video-1"))
+    pid = toys.slot("video-1")["pid"]
+    os.kill(pid, signal.SIGUSR1)
+    eventually(lambda: len(toys.facts("own signal", "video-1")) == 2)
+    assert not toys.facts("stop")
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: toys.slot("video-1")["state"] == "EXITED")
+    assert [f["grace"] for f in toys.facts("stop", "video-1")] == [30.0]
+
+
 def test_a_killed_master_leaves_no_process_behind(node: Nodes) -> None:
     stubborn = {"grace": 0.5, "give_back": 0.5}
     toys = node(

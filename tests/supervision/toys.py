@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -135,6 +136,14 @@ class Toy:
 
     def do_recycle(self, _: str) -> None:
         self.link.recycle("had 1000 tasks")
+
+    def do_own_signals(self, when: str) -> None:
+        """Handle other signals oneself, as user code may."""
+        if when == "loop":
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.note, "own signal")
+        else:
+            signal.signal(signal.SIGUSR1, lambda *_: self.note("own signal"))
+        os.kill(os.getpid(), signal.SIGUSR1)
 
     def do_babble(self, _: str) -> None:
         self.link._watch._end.send(b"\xff" * 64)

@@ -25,7 +25,10 @@ class Service(Protocol):
         ...
 
     async def run(self) -> None:
-        """Do the work. Returning means that the process leaves for good, status 0; raising is a crash, status 70."""
+        """Do the work. Returning means that the process leaves for good, status 0; raising is a crash, status 70.
+
+        Nothing else is called after it has returned by itself. (An agent that leaves is replaced all the same.)
+        """
         ...
 
     async def receive(self, message: Mapping[str, object]) -> None:

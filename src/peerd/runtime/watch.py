@@ -21,9 +21,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import FrameType
+from typing import Final
 
 from peerd.runtime import descendants, exits
 from peerd.runtime.frames import Decoder, FrameError, encode
+
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +79,8 @@ class Watch:
         woken.setblocking(False)
         waker.setblocking(False)
         self._waker = waker
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
+        for number in _STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
         # The interpreter writes the signal's number there at once, even while the main thread is held up in C code.
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         atexit.register(self._bury_the_group)
@@ -163,9 +167,18 @@ class Watch:
         return {fd for fd, events in poll.poll(left) if events & ~select.POLLOUT}
 
     def _count_signals(self, numbers: bytes) -> None:
-        for _ in numbers.replace(b"\0", b""):  # a zero is our own waking
-            self._signals += 1
-            self.ask_to_stop(self.grace if self._signals == 1 else 0.0)
+        for number in numbers:
+            if number in _STOP_SIGNALS:  # else our own waking, or a signal that user code handles
+                self._signals += 1
+                self.ask_to_stop(self.grace if self._signals == 1 else 0.0)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        """Hear signals in the main thread too: an event loop's `add_signal_handler` takes the descriptor for itself."""
+        if self._waker:
+            taken_by = signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+            if taken_by != self._waker.fileno():
+                signal.set_wakeup_fd(taken_by)
+                self._waker.send(bytes([number]))
 
     def _read(self) -> None:
         try:
