@@ -1,0 +1,10 @@
+"""What people type. One file per command, or a folder where a group has many."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """The program ``peerd``."""
+    from peerd.cli.app import run  # noqa: PLC0415 - importing the package must cost nothing
+
+    run()

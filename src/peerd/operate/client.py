@@ -13,6 +13,7 @@ from peerd.config import load
 from peerd.domain.call import Call
 from peerd.domain.task import Task
 from peerd.operate.asking import Ask, Awaiting, Blocking, Colour, operation, reading
+from peerd.operate.checkup import Finding, examine
 from peerd.operate.enqueuing import Enqueuing, Look, enqueue_within
 from peerd.operate.job import Job, Patience, result_of
 from peerd.operate.nodes import Nodes
@@ -40,6 +41,15 @@ class _Door(Enqueuing[Colour]):
     def now(self) -> Ask[datetime]:
         """What time it is by the database's clock, the only one that decides anything."""
         return reading(database_now)
+
+    @operation
+    def examine(self, *, max_update: float = 30.0) -> Ask[list[Finding]]:
+        """What a doctor finds: in the database server's settings, and waiting in the cluster.
+
+        Args:
+            max_update: seconds without a touch after which a running task counts as frozen.
+        """
+        return reading(examine, max_update)
 
 
 class Client(_Door[Blocking]):

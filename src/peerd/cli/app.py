@@ -1,0 +1,92 @@
+"""All commands on one screen. A command's module is loaded when it is called: ``peerd --help`` loads none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+NODE, WORK, SETUP = "This node", "The cluster's work", "Setting up"
+
+COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    # name: module, panel, help (the first line of the module's docstring; a test holds them equal)
+    "init": ("peerd.cli.init", SETUP, "Begin a project: write peerd.toml and an example module."),
+    "check": ("peerd.cli.check", SETUP, "Say all that is wrong with the configuration, and how to mend it."),
+    "migrate": ("peerd.cli.migrate", SETUP, "Create the tables, or bring them to what this version needs."),
+    "doctor": ("peerd.cli.doctor", SETUP, "Examine the database and the cluster; say what needs a person."),
+    "demo": ("peerd.cli.demo", SETUP, "Show two nodes transcode real video, and one of their workers killed."),
+    "up": ("peerd.cli.up", NODE, "Start this node and stay in the foreground."),
+    "stop": ("peerd.cli.stop", NODE, "Stop this node and wait until it has ended."),
+    "status": ("peerd.cli.status", NODE, "Show the processes of this node, and the cluster."),
+    "enqueue": ("peerd.cli.enqueue", WORK, "Enqueue a task."),
+    "tasks": ("peerd.cli.tasks", WORK, "List, show, watch, retry, cancel, delete and move tasks."),
+    "queues": ("peerd.cli.queues", WORK, "List, pause and resume queues."),
+    "nodes": ("peerd.cli.nodes", WORK, "List, drain and undrain nodes."),
+}
+
+
+class Later(TyperCommand):
+    """A command that is loaded when it is called; until then its name and help are all there is."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Load it, and let it read its arguments."""
+        return load(str(self.name)).make_context(info_name, args, parent=parent, **extra)
+
+
+class Commands(TyperGroup):
+    """The group of the commands in `COMMANDS`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, (_, panel, text) in COMMANDS.items():
+            self.add_command(Later(name, help=text, rich_help_panel=panel))
+
+
+def load(name: str) -> Any:
+    """A command, loaded."""
+    module, _, _ = COMMANDS[name]
+    command = get_command(import_module(module).app)
+    command.name = name
+    return command
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="peerd",
+    no_args_is_help=True,
+    add_completion=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        version = import_module("peerd").__version__
+        sys.stdout.write(f"peerd {version}\n")
+        raise typer.Exit
+
+
+@app.callback(
+    help="Background work on a cluster of equal machines, with a SQL table for a queue.",
+    epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 3 the node could not start. "
+    "Every command takes --json, and --help says the rest.",
+)
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def run() -> None:
+    """Run the command line, and leave with its exit status."""
+    try:
+        app()
+    except BrokenPipeError:  # whoever read has had enough, as in `peerd tasks list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

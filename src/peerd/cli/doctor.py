@@ -1,0 +1,79 @@
+"""Examine the database and the cluster; say what needs a person."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from peerd.cli.command import command, new_app
+from peerd.cli.desk import Desk
+from peerd.cli.words import many, plain
+from peerd.config import Settings
+from peerd.operate.checkup import Finding, Level
+from peerd.store.migrate import current, newest
+from peerd.workers.video.binaries import find_tools
+from peerd.workers.video.errors import ToolsMissing
+
+app = new_app(__doc__)
+
+STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+
+
+@command(app)
+def doctor(desk: Desk) -> None:
+    """Examine the database and the cluster; say what needs a person.
+
+    Each finding comes with its remedy. Exit status 1 when there is a problem, 0 with warnings only.
+    """
+    findings = [*_of_the_tables(desk), *_of_the_tools(desk.settings)]
+    answer = {"ok": not any(finding.level is Level.PROBLEM for finding in findings), "findings": findings}
+    desk.answer(answer, lambda: _for_people(findings))
+    if not answer["ok"]:
+        raise typer.Exit(1)
+
+
+def _of_the_tables(desk: Desk) -> list[Finding]:
+    """The schema; where it is right, all that can be asked of it."""
+    database = desk.client.database
+    found = current(database)
+    if found is None and database.name == "sqlite":
+        return [Finding(Level.NOTE, "tables", "are not there yet; they are made at the first use")]
+    if found != newest():
+        state = "are not there" if found is None else f"are at revision {found}, this version needs {newest()}"
+        return [Finding(Level.PROBLEM, "tables", state, "peerd migrate")]
+    return [
+        Finding(Level.OK, "tables", f"at revision {found}"),
+        *desk.client.examine(max_update=desk.settings.manager.max_update),
+    ]
+
+
+def _of_the_tools(settings: Settings) -> list[Finding]:
+    """ffmpeg, where a worker of this node needs it."""
+    entries = [
+        entry
+        for worker in settings.workers.values()
+        if worker.enabled
+        for entry in (*(worker.tasks or ()), worker.worker or "")
+    ]
+    if not any(entry.startswith("peerd.workers.video") for entry in entries):
+        return []
+    try:
+        tools = find_tools()
+    except ToolsMissing as error:
+        return [Finding(Level.PROBLEM, "ffmpeg", str(error), "install ffmpeg, or: pip install 'peerd[video]'")]
+    return [Finding(Level.OK, "ffmpeg", f"{tools.version}, {tools.ffmpeg}")]
+
+
+def _for_people(findings: list[Finding]) -> RenderableType:
+    lines = []
+    for finding in sorted(findings, key=lambda finding: list(Level).index(finding.level)):
+        word = Text(f"{finding.level:>9}  ", STYLES[finding.level])
+        lines.append(Text.assemble(word, (finding.subject, "bold"), "  ", plain(finding.message)))
+        if finding.remedy:
+            lines.append(Text.assemble(" " * 11, ("try: ", "bright_black"), plain(finding.remedy)))
+    counted = Counter(finding.level for finding in findings)
+    bad = [many(counted[level], level) for level in (Level.PROBLEM, Level.WARNING) if counted[level]]
+    return Group(*lines, Text(", ".join(bad), "bold") if bad else Text("all is well", "green"))

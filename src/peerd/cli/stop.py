@@ -1,0 +1,44 @@
+"""Stop this node and wait until it has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from peerd.cli.command import command, new_app
+from peerd.cli.desk import Desk
+from peerd.domain.duration import parse_duration
+from peerd.supervision import control
+
+app = new_app(__doc__)
+
+RunDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--run-directory", metavar="PATH", show_default=False,
+        help="Where the node runs, when its configuration cannot be read any more.",
+    ),
+]  # fmt: skip
+
+
+@command(app)
+def stop(
+    desk: Desk,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Leave running tasks no grace: they are given back.", show_default=False)
+    ] = False,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Wait at most this long; the node goes on stopping.")
+    ] = None,
+    run_directory: RunDirectory = None,
+) -> None:
+    """Stop this node and wait until it has ended.
+
+    Running tasks are finished, for at most the node's grace; what is left is given back to the table.
+    """
+    folder = run_directory or desk.settings.node.run_directory
+    control.stop(folder, fast=fast, timeout=None if timeout is None else parse_duration(timeout))
+    desk.answer({"stopped": True}, Text("stopped", "green"))

@@ -1,0 +1,116 @@
+"""``peerd tasks list``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.padding import Padding
+from rich.text import Text
+
+from peerd.cli.desk import Desk
+from peerd.cli.tables import Column, table
+from peerd.cli.tasks.options import Before, Name, OnNode, Queue, WithStatus
+from peerd.cli.tasks.show import node_names, task_json
+from peerd.cli.words import STYLES, first_line, plain, short_span
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import Task
+
+
+def list_tasks(
+    desk: Desk,
+    queue: Queue = None,
+    name: Name = None,
+    status: WithStatus = None,
+    node: OnNode = None,
+    before: Before = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", help="Tasks at the most.")] = 50,
+) -> None:
+    """List tasks, newest first."""
+    found = desk.client.tasks.list(queue=queue, name=name, status=status, node=node, before=before, limit=limit)
+    names = node_names(desk)
+    if not found:
+        desk.answer([], Text("no such task" if queue or name or status or node or before else "there are no tasks"))
+        return
+    answer = [task_json(task, names) for task in found]
+    more = Text(f"older ones: --before {found[-1].id}", "bright_black") if len(found) == limit else None
+    desk.answer(
+        answer,
+        lambda: Group(tasks_table(found, names, desk.client.now()), *([Padding(more, (0, 0, 0, 2))] if more else [])),
+    )
+
+
+COLUMNS = (
+    Column("id", right=True),
+    Column("task", most=32),
+    Column("status"),
+    Column("", right=False),
+    Column("tries", right=True),
+    Column("node", most=16),
+    Column("note", wide=True),
+)
+
+
+def tasks_table(tasks: Sequence[Task], names: Mapping[int, str], now: datetime) -> Padding:
+    """Tasks for people. Status and time read together: working for 3 s, done 2 min ago, failure due in 5 min."""
+    return table(COLUMNS, [_row(task, names, now) for task in tasks])
+
+
+def title_of(task: Task) -> str:
+    """Queue and handler in one."""
+    return plain(f"{task.queue}/{task.name}" if task.name else task.queue)
+
+
+def _row(task: Task, names: Mapping[int, str], now: datetime) -> list[Text]:
+    return [
+        Text(str(task.id)),
+        Text(title_of(task)),
+        Text(task.status, STYLES[task.status]),
+        Text(since(task, now), "bright_black"),
+        Text(f"{task.attempts}/{task.max_attempts or '–'}"),
+        Text(where(task, names)),
+        Text(note(task)),
+    ]
+
+
+def since(task: Task, now: datetime) -> str:
+    """Since when it is as it is, or until when."""
+    match task.status:
+        case Status.WORKING:
+            return _for(task.worker_started_at, now)
+        case Status.DONE | Status.DEAD | Status.CANCELED:
+            return f"{_span(task.finished_at or task.updated_at, now)} ago"
+        case Status.SCHEDULED | Status.FAILURE if task.start_at is not None and task.start_at > now:
+            return f"for {_span(now, task.start_at)} more"
+        case Status.SCHEDULED | Status.FAILURE:
+            return "due"
+        case _:
+            return _for(task.start_at or task.created_at, now)
+
+
+def _for(moment: datetime | None, now: datetime) -> str:
+    return "" if moment is None else f"for {_span(moment, now)}"
+
+
+def _span(earlier: datetime, later: datetime) -> str:
+    return short_span((later - earlier).total_seconds())
+
+
+def where(task: Task, names: Mapping[int, str]) -> str:
+    """The node that holds it, or held it last; or the one that it is pinned to."""
+    if task.worker_node_id is not None and task.status is not Status.PENDING:
+        return plain(names.get(task.worker_node_id, f"node {task.worker_node_id}"))
+    if task.node_id is not None:
+        return plain(f"→ {names.get(task.node_id, f'node {task.node_id}')}")
+    return ""
+
+
+def note(task: Task) -> str:
+    """What is to be known of it: its progress, or its error."""
+    if task.status is Status.WORKING:
+        percent = "" if task.progress is None else f"{task.progress:.0%} "
+        return f"{percent}{first_line(task.progress_note)}".strip()
+    return "" if task.status in (Status.DONE, Status.PENDING) and task.attempts == 0 else first_line(task.error)

@@ -1,0 +1,131 @@
+"""``peerd tasks show``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from peerd.cli.desk import Desk
+from peerd.cli.tables import facts
+from peerd.cli.words import full, plain, span, status_text
+from peerd.domain.duration import format_duration
+from peerd.domain.task import Attempt, Task
+
+SHOWN = 4_000
+"""Characters of a body, a result or a traceback that are shown to people."""
+
+
+def show(
+    desk: Desk,
+    ids: Annotated[list[int], typer.Argument(metavar="ID...", help="Tasks.", show_default=False)],
+) -> None:
+    """Show tasks in full, with their attempts."""
+    names = node_names(desk)
+    found = [(desk.client.tasks.get(task_id), desk.client.tasks.attempts(task_id)) for task_id in ids]
+    answer = [task_json(task, names) | {"failed_attempts": attempts} for task, attempts in found]
+    desk.answer(
+        answer if len(answer) > 1 else answer[0],
+        *[task_page(task, attempts, names, desk.client.now()) for task, attempts in found if not desk.as_json],
+    )
+
+
+def node_names(desk: Desk) -> dict[int, str]:
+    """The nodes' names by their ids."""
+    return {node.id: node.name for node in desk.client.nodes.list()}
+
+
+def task_json(task: Task, names: Mapping[int, str]) -> dict[str, Any]:
+    """A task for programs: its columns, and the names of the nodes that they mean."""
+    row: dict[str, Any] = msgspec.to_builtins(task)
+    row["node"] = None if task.node_id is None else names.get(task.node_id)
+    row["worker_node"] = None if task.worker_node_id is None else names.get(task.worker_node_id)
+    return row
+
+
+def task_page(task: Task, attempts: Sequence[Attempt], names: Mapping[int, str], now: datetime) -> RenderableType:
+    """A task for people."""
+    title = Text.assemble(
+        (f"task {task.id} ", "bold"), plain(f"{task.queue}/{task.name}" if task.name else task.queue), " is ",
+        status_text(task.status),
+    )  # fmt: skip
+    parts: list[RenderableType] = [title, facts(_facts(task, names, now))]
+    for what, text in (("body", _body(task)), ("result", _pretty(task.result)), ("error", task.error)):
+        if text:
+            parts += _block(what, text)
+    if attempts:
+        parts.append(Text("attempts that did not succeed", "bold"))
+        parts += [_attempt(attempt, names, now) for attempt in attempts]
+        if attempts[-1].traceback:
+            parts += _block("the last one's traceback", attempts[-1].traceback)
+    return Group(*parts, Text())
+
+
+def _facts(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tuple[str, Text | str]]:
+    crashes = f", {task.crashes} took their process with them" if task.crashes else ""
+    yield "attempts", f"{task.attempts} of {task.max_attempts or 'what its worker allows'}{crashes}"
+    yield "priority", str(task.priority)
+    if task.progress is not None:
+        yield "progress", plain(f"{task.progress:.0%} {task.progress_note or ''}")
+    if task.node_id is not None:
+        yield "only on", plain(names.get(task.node_id, f"node {task.node_id}"))
+    if task.worker_node_id is not None:
+        node = names.get(task.worker_node_id, f"node {task.worker_node_id}")
+        yield "holder", plain(f"{node}, process {task.process_id}, lease {task.lease}")
+    if task.timeout is not None:
+        yield "timeout", format_duration(task.timeout)
+    if task.unique_key is not None:
+        yield "unique key", plain(task.unique_key)
+    for name, moment in (
+        ("created", task.created_at),
+        ("not before", task.start_at),
+        ("finish by", task.finish_at),
+        ("started", task.worker_started_at),
+        ("touched", task.checked_at),
+        ("ended", task.finished_at),
+    ):
+        if moment is not None:
+            yield name, full(moment, now)
+    if task.worker_started_at is not None and task.finished_at is not None:
+        yield "ran for", span((task.finished_at - task.worker_started_at).total_seconds())
+    if task.trace_context is not None:
+        yield "trace", plain(task.trace_context)
+
+
+def _body(task: Task) -> str | None:
+    if task.body_bytes is not None:
+        return f"{len(task.body_bytes):,} bytes"
+    return _pretty(task.body)
+
+
+def _pretty(text: str | None) -> str | None:
+    """JSON with its lines indented; other text as it is."""
+    try:
+        return json.dumps(json.loads(text or ""), ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _block(title: str, text: str) -> list[RenderableType]:
+    cut = f"\n… and {len(text) - SHOWN:,} characters more (--json has all)" if len(text) > SHOWN else ""
+    return [Text(title, "bold"), Padding(Text(plain(text[:SHOWN]) + cut), (0, 0, 0, 2))]
+
+
+def _attempt(attempt: Attempt, names: Mapping[int, str], now: datetime) -> RenderableType:
+    ran = ""
+    if attempt.started_at is not None:
+        ran = f" after {span((attempt.ended_at - attempt.started_at).total_seconds())}"
+    number = f"{attempt.number}" if attempt.number else "not counted"
+    node = "" if attempt.node_id is None else f" on {names.get(attempt.node_id, f'node {attempt.node_id}')}"
+    head = Text.assemble(
+        (number, "bold"), ": ", (attempt.outcome, "magenta"), plain(f"{ran}{node}, {full(attempt.ended_at, now)}")
+    )
+    why = attempt.cause or attempt.error or ""
+    return Padding(Group(head, *([Padding(Text(plain(why)), (0, 0, 0, 2))] if why else [])), (0, 0, 0, 2))

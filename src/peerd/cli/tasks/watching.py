@@ -1,0 +1,241 @@
+"""``peerd tasks watch``: a bar for each task that runs, a line for each that has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
+from types import TracebackType
+from typing import Annotated, Any, Protocol, Self
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from peerd.cli.desk import Desk
+from peerd.cli.tasks.listing import since, title_of, where
+from peerd.cli.tasks.options import Name, Queue
+from peerd.cli.tasks.show import node_names, task_json
+from peerd.cli.tasks.watch_state import Change, WatchState, What, look
+from peerd.cli.words import STYLES, ago, first_line, plain, span
+from peerd.domain.duration import parse_duration
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import Task
+
+UNFINISHED = (Status.PENDING, Status.WORKING, Status.FAILURE, Status.SCHEDULED, Status.WAITING)
+
+
+def watch(
+    desk: Desk,
+    ids: Annotated[
+        list[int] | None, typer.Argument(metavar="[ID]...", help="Only these tasks.", show_default=False)
+    ] = None,
+    queue: Queue = None,
+    name: Name = None,
+    until_done: Annotated[
+        bool,
+        typer.Option(
+            "--until-done", help="End when none of them is left; status 1 if one is dead.", show_default=False
+        ),
+    ] = False,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="Between two looks.")] = "500ms",
+) -> None:
+    """Watch tasks run: a bar for each, and a line for each that has ended.
+
+    Where stdout is no terminal, a line for each change. With --json, an object for each change. Ctrl-C ends it.
+    """
+    pause = max(parse_duration(every), 0.05)
+    watched = Watched(desk, ids or [], queue, name)
+    try:
+        with screen_for(desk) as screen:
+            for changes in watched.looks():
+                screen.show(changes, watched)
+                if until_done and watched.nothing_is_left():
+                    break
+                time.sleep(pause)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if until_done and watched.state.dead:
+        raise typer.Exit(1)
+
+
+class Watched:
+    """The tasks that are watched, look by look."""
+
+    def __init__(self, desk: Desk, ids: list[int], queue: str | None, name: str | None) -> None:
+        self.client = desk.client
+        self.ids = set(ids)
+        self.queue = queue
+        self.name = name
+        self.state = WatchState(ids)
+        self.names = node_names(desk)
+        self.now: datetime = desk.client.now()
+
+    def looks(self) -> Iterator[list[Change]]:
+        """What has changed, at each look."""
+        while True:
+            self.now = self.client.now()
+            working = self._working()
+            seen = {task.id for task in working}
+            others = {task_id: self.client.tasks.find(task_id) for task_id in self.state.followed - seen}
+            changes = look(self.state, working, others)
+            if any(change.task.worker_node_id not in self.names for change in changes):
+                self.names = {node.id: node.name for node in self.client.nodes.list()}
+            yield changes
+
+    def nothing_is_left(self) -> bool:
+        """Whether all that is watched has ended."""
+        if self.ids:
+            return not self.state.unfinished
+        return not any(
+            self.client.tasks.list(queue=self.queue, name=self.name, status=status, limit=1) for status in UNFINISHED
+        )
+
+    def _working(self) -> list[Task]:
+        if self.ids:
+            return []
+        return self.client.tasks.list(queue=self.queue, name=self.name, status=Status.WORKING, limit=200)
+
+
+class Screen(Protocol):
+    """Where changes are shown."""
+
+    def show(self, changes: list[Change], watched: Watched) -> None:
+        """Show what has changed, and what runs."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool | None: ...
+
+
+def screen_for(desk: Desk) -> Screen:
+    """Lines of JSON, plain lines, or bars."""
+    if desk.as_json:
+        return JsonLines(desk)
+    return Bars(desk.out) if desk.out.is_terminal else Lines(desk.out)
+
+
+class _Open(AbstractContextManager["Any"]):
+    """A screen that needs no closing."""
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class JsonLines(_Open):
+    """An object for each change."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def show(self, changes: list[Change], watched: Watched) -> None:
+        """Write them."""
+        for change in changes:
+            task = task_json(change.task, watched.names)
+            self._desk.line({"at": watched.now, "change": change.what, "task": task})
+
+
+class Lines(_Open):
+    """A plain line for each change."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def show(self, changes: list[Change], watched: Watched) -> None:
+        """Write them."""
+        for change in changes:
+            line = Text.assemble(f"{watched.now:%H:%M:%S}  ", line_of(change, watched.names, watched.now))
+            self._console.print(line, soft_wrap=True)
+
+
+class Bars:
+    """Bars for what runs, below lines for what has ended."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        """Take the terminal."""
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        self._live.stop()
+
+    def show(self, changes: list[Change], watched: Watched) -> None:
+        """Draw."""
+        for change in changes:
+            if change.what not in (What.STARTED, What.PROGRESSED):
+                self._console.print(line_of(change, watched.names, watched.now), no_wrap=True, overflow="ellipsis")
+        running = sorted(watched.state.running.values(), key=lambda task: task.id)
+        self._live.update(bars(running, watched, self._console), refresh=True)
+
+
+def bars(running: list[Task], watched: Watched, console: Console) -> Group:
+    """A row for each task that runs, as many as fit."""
+    fitting = running[: max(console.height - 4, 1)]
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    wide = console.width >= 100
+    for most in (None, 28 if wide else 18, None, None, 14, None):
+        grid.add_column(no_wrap=True, overflow="ellipsis", max_width=most)
+    for task in fitting:
+        grid.add_row(
+            Text(f"{task.id:>4}", "bold"),
+            Text(title_of(task)),
+            _bar(task, 30 if wide else 16),
+            Text("" if task.progress is None else f"{task.progress:4.0%}", "yellow"),
+            Text(where(task, watched.names)),
+            Text(f"{_attempt(task)}{first_line(task.progress_note) or since(task, watched.now)}", "bright_black"),
+        )
+    left = len(running) - len(fitting)
+    rest = [Text(f"… and {left} more", "bright_black")] if left else []
+    waiting = [] if running else [Text("nothing runs; waiting (Ctrl-C ends it)", "bright_black")]
+    return Group(grid, *rest, *waiting)
+
+
+def _bar(task: Task, width: int) -> ProgressBar:
+    if task.progress is None:
+        return ProgressBar(total=None, width=width, pulse=True)
+    return ProgressBar(total=1.0, completed=task.progress, width=width)
+
+
+def _attempt(task: Task) -> str:
+    return f"attempt {task.attempts + 1}: " if task.attempts else ""
+
+
+def line_of(change: Change, names: Mapping[int, str], now: datetime) -> Text:
+    """A change in a line."""
+    task = change.task
+    head = Text.assemble((f"{task.id:>4}", "bold"), "  ", title_of(task), "  ")
+    match change.what:
+        case What.GONE:
+            return head.append("is gone: deleted or purged", "bright_black")
+        case What.STARTED:
+            number = f", attempt {task.attempts + 1}" if task.attempts else ""
+            return head.append(f"started on {where(task, names)}{number}", STYLES[Status.WORKING])
+        case What.PROGRESSED:
+            percent = "" if task.progress is None else f"{task.progress:.0%}"
+            return head.append(f"{percent} {first_line(task.progress_note)}".strip())
+        case What.RETURNED:
+            again = f", again {ago(task.start_at, now)}" if task.start_at is not None and task.start_at > now else ""
+            head.append(f"{task.status}{again}", STYLES[task.status])
+            return head.append(f"  {first_line(task.error)}" if task.error else "")
+        case What.ENDED:
+            return _ended(head, task, names)
+
+
+def _ended(head: Text, task: Task, names: Mapping[int, str]) -> Text:
+    took = ""
+    if task.worker_started_at is not None and task.finished_at is not None:
+        took = f" in {span((task.finished_at - task.worker_started_at).total_seconds())}"
+    node = f" on {where(task, names)}" if where(task, names) else ""
+    head.append(f"{task.status}{took}{plain(node)}", STYLES[task.status])
+    return head.append(f"  {first_line(task.error)}" if task.error and task.status is not Status.DONE else "")

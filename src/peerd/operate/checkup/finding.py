@@ -1,0 +1,54 @@
+"""One thing that a doctor found."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Good to know."""
+    WARNING = "warning"
+    """It will hurt some day, or slows things down."""
+    PROBLEM = "problem"
+    """Work is not done, or may be lost."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was looked at, what was found, and what to do."""
+
+    level: Level
+    subject: str
+    message: str
+    remedy: str = ""
+
+
+def at_least(subject: str, found: tuple[int, ...], needed: tuple[int, ...], words: str) -> Finding:
+    """A version, held against the oldest that peerd is written for.
+
+    >>> at_least("SQLite", (3, 40, 1), (3, 35), "3.40.1").level
+    <Level.OK: 'ok'>
+    """
+    if found >= needed:
+        return Finding(Level.OK, subject, words)
+    oldest = ".".join(map(str, needed))
+    return Finding(Level.PROBLEM, subject, f"{words} is older than {oldest}", f"use {subject} {oldest} or later")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers at the beginning of a version.
+
+    >>> numbers("11.4.2-MariaDB-log")
+    (11, 4, 2)
+    """
+    found = []
+    for part in version.split("-", maxsplit=1)[0].split("."):
+        if not part.isdigit():
+            break
+        found.append(int(part))
+    return tuple(found)
