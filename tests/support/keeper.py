@@ -15,7 +15,8 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.support.server import SERVERS, Server, ServerUnavailableError
+from tests.support.server import Server, ServerUnavailableError
+from tests.support.server_kinds import SERVERS
 
 ALIVE = "alive"
 

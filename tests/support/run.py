@@ -20,7 +20,8 @@ from typing import IO
 
 from tests.support.eventually import eventually
 from tests.support.keeper import ALIVE
-from tests.support.server import SERVERS, START_TIMEOUT, Server, ServerUnavailableError
+from tests.support.server import START_TIMEOUT, Server, ServerUnavailableError
+from tests.support.server_kinds import SERVERS
 
 FOLDER_VARIABLE = "PEERD_TEST_RUN_FOLDER"
 _ROOT = Path(__file__).parents[2]

@@ -10,9 +10,7 @@ Servers are fast rather than safe by default: they do not wait for the disk. A k
 from __future__ import annotations
 
 import ctypes
-import getpass
 import os
-import pwd
 import random
 import shutil
 import signal
@@ -202,125 +200,6 @@ class Server(ABC):
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
 
 
-class MariaDB(Server):
-    """mariadbd with small buffers; the user is `root` without a password."""
-
-    kind = "mariadb"
-    death_signal = signal.SIGKILL
-
-    def url(self, database: str) -> str:
-        return f"mysql+pymysql://root@127.0.0.1:{self.port}/{database}?charset=utf8mb4"
-
-    def create_data(self) -> None:
-        self.run(
-            [
-                find_program("mariadb-install-db"),
-                "--no-defaults",
-                f"--datadir={self.data}",
-                "--auth-root-authentication-method=normal",
-                "--skip-test-db",
-                f"--user={getpass.getuser()}",
-                "--innodb-log-file-size=8M",
-                "--innodb-flush-method=nosync",
-                "--innodb-doublewrite=0",
-            ],
-        )
-
-    def command(self) -> list[str]:
-        return [
-            find_program("mariadbd"),
-            "--no-defaults",
-            f"--user={getpass.getuser()}",
-            f"--datadir={self.data}",
-            f"--socket={self.folder / 's'}",
-            f"--pid-file={self.folder / 'pid'}",
-            "--bind-address=127.0.0.1",
-            f"--port={self.port}",
-            "--skip-name-resolve",
-            "--skip-log-bin",
-            "--max-connections=400",
-            "--innodb-buffer-pool-size=64M",
-            "--innodb-log-file-size=32M",
-            "--key-buffer-size=1M",
-            "--aria-pagecache-buffer-size=1M",
-            "--performance-schema=OFF",
-            # 2: to the operating system at each commit, to the disk once a second
-            f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",
-            *([] if self.durable else ["--innodb-doublewrite=0", "--innodb-flush-method=nosync"]),
-        ]
-
-    def accepts_connections(self) -> bool:
-        import pymysql  # noqa: PLC0415 - only where a server is wanted
-
-        try:
-            pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=2).close()
-        except pymysql.err.MySQLError:
-            return False
-        return True
-
-
-class PostgreSQL(Server):
-    """postgres with trust authentication; the user is `peerd`. It refuses root, so it runs as another user then."""
-
-    kind = "postgresql"
-    death_signal = signal.SIGQUIT  # its 'immediate' shutdown: all backends leave, the shared memory is removed
-
-    def url(self, database: str) -> str:
-        return f"postgresql+psycopg://peerd@127.0.0.1:{self.port}/{database}"
-
-    def system_user(self) -> str | None:
-        if os.geteuid() != 0:
-            return None
-        return "postgres" if _user_exists("postgres") else "nobody"
-
-    def create_data(self) -> None:
-        if (user := self.system_user()) is not None:
-            shutil.chown(self.folder, user)
-        self.run(
-            [
-                find_program("initdb"),
-                f"--pgdata={self.data}",
-                "--username=peerd",
-                "--auth=trust",
-                "--encoding=UTF8",
-                "--locale=C.UTF-8",
-                "--no-instructions",
-                "--no-sync",
-            ],
-        )
-
-    def command(self) -> list[str]:
-        switch = "on" if self.durable else "off"
-        settings = {
-            "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": str(self.folder),
-            "max_connections": "400",
-            "shared_buffers": "64MB",
-            "fsync": switch,
-            "full_page_writes": switch,
-            "max_wal_size": "256MB",
-            "wal_level": "minimal",
-            "max_wal_senders": "0",
-            "jit": "off",
-            "logging_collector": "off",
-        }
-        options = [f"--{name}={value}" for name, value in settings.items()]
-        return [find_program("postgres"), "-D", str(self.data), f"--port={self.port}", *options]
-
-    def accepts_connections(self) -> bool:
-        import psycopg  # noqa: PLC0415 - only where a server is wanted
-
-        with suppress(psycopg.OperationalError):
-            psycopg.connect(
-                host="127.0.0.1", port=self.port, user="peerd", dbname="postgres", connect_timeout=2
-            ).close()
-            return True
-        return False
-
-
-SERVERS: dict[str, type[Server]] = {"mariadb": MariaDB, "postgresql": PostgreSQL}
-
-
 def find_program(name: str) -> str:
     """The program's path, looked for where Debian puts servers too; raises ServerUnavailableError."""
     folders = [*os.get_exec_path(), "/usr/sbin", "/usr/local/sbin"]
@@ -340,14 +219,6 @@ def _free_port() -> int:
         port = random.choice(PORTS)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
-
-
-def _user_exists(name: str) -> bool:
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True
 
 
 def _dies_with_its_parent(number: signal.Signals) -> Callable[[], None]:

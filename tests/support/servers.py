@@ -24,7 +24,8 @@ import pymysql
 import pytest
 
 from tests.support import run
-from tests.support.server import SERVERS, Server, ServerUnavailableError
+from tests.support.server import Server, ServerUnavailableError
+from tests.support.server_kinds import SERVERS
 from tests.support.summary import note_database, note_missing_server
 
 T = TypeVar("T")

@@ -1,0 +1,65 @@
+"""MariaDB for tests."""
+
+from __future__ import annotations
+
+import getpass
+import signal
+
+from tests.support.server import Server, find_program
+
+
+class MariaDB(Server):
+    """mariadbd with small buffers; the user is `root` without a password."""
+
+    kind = "mariadb"
+    death_signal = signal.SIGKILL
+
+    def url(self, database: str) -> str:
+        return f"mysql+pymysql://root@127.0.0.1:{self.port}/{database}?charset=utf8mb4"
+
+    def create_data(self) -> None:
+        self.run(
+            [
+                find_program("mariadb-install-db"),
+                "--no-defaults",
+                f"--datadir={self.data}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                f"--user={getpass.getuser()}",
+                "--innodb-log-file-size=8M",
+                "--innodb-flush-method=nosync",
+                "--innodb-doublewrite=0",
+            ],
+        )
+
+    def command(self) -> list[str]:
+        return [
+            find_program("mariadbd"),
+            "--no-defaults",
+            f"--user={getpass.getuser()}",
+            f"--datadir={self.data}",
+            f"--socket={self.folder / 's'}",
+            f"--pid-file={self.folder / 'pid'}",
+            "--bind-address=127.0.0.1",
+            f"--port={self.port}",
+            "--skip-name-resolve",
+            "--skip-log-bin",
+            "--max-connections=400",
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-log-file-size=32M",
+            "--key-buffer-size=1M",
+            "--aria-pagecache-buffer-size=1M",
+            "--performance-schema=OFF",
+            # 2: to the operating system at each commit, to the disk once a second
+            f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",
+            *([] if self.durable else ["--innodb-doublewrite=0", "--innodb-flush-method=nosync"]),
+        ]
+
+    def accepts_connections(self) -> bool:
+        import pymysql  # noqa: PLC0415 - only where a server is wanted
+
+        try:
+            pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=2).close()
+        except pymysql.err.MySQLError:
+            return False
+        return True

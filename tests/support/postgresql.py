@@ -1,0 +1,78 @@
+"""PostgreSQL for tests."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+from contextlib import suppress
+
+from tests.support.server import Server, find_program
+
+
+class PostgreSQL(Server):
+    """postgres with trust authentication; the user is `peerd`. It refuses root, so it runs as another user then."""
+
+    kind = "postgresql"
+    death_signal = signal.SIGQUIT  # its 'immediate' shutdown: all backends leave, the shared memory is removed
+
+    def url(self, database: str) -> str:
+        return f"postgresql+psycopg://peerd@127.0.0.1:{self.port}/{database}"
+
+    def system_user(self) -> str | None:
+        if os.geteuid() != 0:
+            return None
+        return "postgres" if _user_exists("postgres") else "nobody"
+
+    def create_data(self) -> None:
+        if (user := self.system_user()) is not None:
+            shutil.chown(self.folder, user)
+        self.run(
+            [
+                find_program("initdb"),
+                f"--pgdata={self.data}",
+                "--username=peerd",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C.UTF-8",
+                "--no-instructions",
+                "--no-sync",
+            ],
+        )
+
+    def command(self) -> list[str]:
+        switch = "on" if self.durable else "off"
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(self.folder),
+            "max_connections": "400",
+            "shared_buffers": "64MB",
+            "fsync": switch,
+            "full_page_writes": switch,
+            "max_wal_size": "256MB",
+            "wal_level": "minimal",
+            "max_wal_senders": "0",
+            "jit": "off",
+            "logging_collector": "off",
+        }
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        return [find_program("postgres"), "-D", str(self.data), f"--port={self.port}", *options]
+
+    def accepts_connections(self) -> bool:
+        import psycopg  # noqa: PLC0415 - only where a server is wanted
+
+        with suppress(psycopg.OperationalError):
+            psycopg.connect(
+                host="127.0.0.1", port=self.port, user="peerd", dbname="postgres", connect_timeout=2
+            ).close()
+            return True
+        return False
+
+
+def _user_exists(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
