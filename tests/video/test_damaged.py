@@ -12,8 +12,9 @@ from peerd.workers.video.errors import EncoderStalled, MediaDamaged, OutputWrong
 from peerd.workers.video.jobs import transcode
 from peerd.workers.video.media import Survey
 from peerd.workers.video.plan import TranscodeRequest, plan_transcode
-from peerd.workers.video.probing import probe, survey
+from peerd.workers.video.probing import probe
 from peerd.workers.video.settings import read_settings
+from peerd.workers.video.surveying import survey
 from peerd.workers.video.verify import verify_transcode
 from tests.support.eventually import eventually_async
 from tests.video.bench import (

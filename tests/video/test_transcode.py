@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from peerd.workers.video.answers import read_answer
 from peerd.workers.video.binaries import Tools
 from peerd.workers.video.errors import ToolLacks
 from peerd.workers.video.jobs import probe, transcode
 from peerd.workers.video.media import Media
-from peerd.workers.video.probing import read_answer
 from tests.video.bench import RecordingContext, make_clip, output_of, remuxed, run_ffmpeg, work_in_progress
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from peerd.workers.video.answers import read_answer
 from peerd.workers.video.binaries import read_version
 from peerd.workers.video.errors import (
     DiskFull,
@@ -27,10 +28,10 @@ from peerd.workers.video.errors import (
 from peerd.workers.video.failure import explain_failure, explain_unreadable
 from peerd.workers.video.ffmpeg import Finished
 from peerd.workers.video.media import Media, Survey, VideoStream
-from peerd.workers.video.probing import PacketTally, read_answer
 from peerd.workers.video.process import ErrorLines
 from peerd.workers.video.progress import ProgressReader, Report
 from peerd.workers.video.settings import read_settings
+from peerd.workers.video.surveying import PacketTally
 from peerd.workers.video.verify import find_damage, judge
 
 SETTINGS = read_settings({"directory": "/"})

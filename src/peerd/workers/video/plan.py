@@ -1,21 +1,17 @@
 """What to do with a video: values in, values out. No file, no process, no clock.
 
-``plan_transcode`` decides; ``transcode_arguments`` and ``poster_arguments`` say it in ffmpeg's words.
+``plan_transcode`` decides; ``transcode_arguments`` says it in ffmpeg's words.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import Literal
 
 import msgspec
 
 from peerd.workers.video.errors import RequestRefused
 from peerd.workers.video.media import AudioStream, Media, Survey, VideoStream
-
-Quality = Literal["draft", "standard", "high"]
 
 # x264's preset and constant rate factor. CRF 23 is x264's own default; each 6 halve or double the size.
 _QUALITIES: dict[str, tuple[str, int]] = {
@@ -29,7 +25,7 @@ _PEAKS = ((240, 500), (360, 800), (480, 2000), (720, 6000), (1080, 10000), (2160
 _KEY_FRAME_SECONDS = 2  # Apple's authoring rules; also how finely players seek
 _AUDIO_RATE = 48000
 _TIME_BASE = "1/90000"
-_TONE_MAP = (
+TONE_MAP = (
     "zscale=transfer=linear:npl=100,format=gbrpf32le,zscale=primaries=bt709,tonemap=hable:desat=0,"
     "zscale=transfer=bt709:matrix=bt709:range=limited"
 )
@@ -74,7 +70,7 @@ def plan_transcode(media: Media, seen: Survey, request: TranscodeRequest) -> Tra
 
     Raises RequestRefused when an argument makes no sense.
     """
-    _check(request)
+    check_request(request)
     assert media.video is not None
     video = media.video
     audio = media.audio if request.audio and seen.audio_end is not None else None
@@ -111,7 +107,8 @@ def _even(wanted: float, *, most: int) -> int:
     return max(2, min(2 * round(wanted / 2), most - most % 2))
 
 
-def _check(request: TranscodeRequest) -> None:
+def check_request(request: TranscodeRequest) -> None:
+    """Raises RequestRefused for what is out of range or not known."""
     if not 16 <= request.height <= 4320:
         raise RequestRefused(
             argument="height", value=request.height, reason="it is out of range", expected="16 to 4320 pixels"
@@ -190,7 +187,7 @@ def _picture_filters(plan: TranscodePlan) -> list[str]:
         *([f"fps={plan.rate_cap}"] if plan.rate_cap is not None else []),
         # Some phones record the full range of values, which few players expect in H.264.
         f"scale={plan.width}:{plan.height}:out_range=tv",
-        *([_TONE_MAP] if plan.tone_map else []),
+        *([TONE_MAP] if plan.tone_map else []),
         "setsar=1",
         "format=yuv420p",
     ]
@@ -203,56 +200,3 @@ def _sound(audio: AudioStream) -> Sequence[str]:
         *("-af", "aresample=async=1:first_pts=0"),
         *("-c:a", "aac", "-ac", str(channels), "-ar", str(_AUDIO_RATE), "-b:a", f"{64 * channels}k"),
     )
-
-
-class PosterPlan(msgspec.Struct, frozen=True):
-    """One picture of a video: its size, and the second it is taken from."""
-
-    width: int
-    height: int
-    video: VideoStream
-    at: float
-    choose: bool
-    tone_map: bool
-
-
-def plan_poster(media: Media, height: int, at: float | None) -> PosterPlan:
-    """Decide on the picture: ``at`` seconds, or else the most typical one from a tenth of the way in.
-
-    Raises RequestRefused.
-    """
-    _check(TranscodeRequest(height=height))
-    assert media.video is not None
-    length = media.duration
-    if at is not None and (not math.isfinite(at) or at < 0 or (length is not None and at >= length)):
-        end = "seconds from 0 up" if length is None else f"a time from 0 to below {length:.2f} s"
-        raise RequestRefused(argument="at", value=at, reason="the video is not that long", expected=end)
-    width, fitted = fit(media.video.displayed, height)
-    start = at if at is not None else (length or 0.0) / 10
-    return PosterPlan(width, fitted, media.video, start, at is None, media.video.is_hdr)
-
-
-def poster_arguments(plan: PosterPlan) -> list[str]:
-    """Say the plan in ffmpeg's words: what stands between the input and the output."""
-    filters = [
-        # Looks at 50 frames at most: each is held in memory.
-        *(["thumbnail=n=50"] if plan.choose else []),
-        f"scale={plan.width}:{plan.height}",
-        *([_TONE_MAP] if plan.tone_map else []),
-        *("setsar=1", "format=yuvj420p"),
-    ]
-    return [
-        *("-map", f"0:{plan.video.index}", "-an", "-sn", "-dn", "-map_metadata", "-1"),
-        *("-vf", ",".join(filters), "-frames:v", "1"),
-        *("-c:v", "mjpeg", "-q:v", "3", "-threads", "1", "-f", "mjpeg"),
-    ]
-
-
-def frame_rate_of(video: VideoStream) -> float | None:
-    """The frames per second that the file claims, rounded for people."""
-    return round(float(video.frame_rate), 3) if video.frame_rate is not None else None
-
-
-def as_ratio(aspect: Fraction) -> str:
-    """'1:1', '64:45'."""
-    return f"{aspect.numerator}:{aspect.denominator}"

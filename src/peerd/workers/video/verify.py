@@ -13,7 +13,8 @@ from peerd.workers.video.binaries import Tools
 from peerd.workers.video.errors import EncoderFailed, MediaDamaged, MediaTooLarge, MediaUnreadable, OutputWrong
 from peerd.workers.video.ffmpeg import Finished, Job, OnReport, run_ffmpeg
 from peerd.workers.video.media import Media, Survey
-from peerd.workers.video.plan import PosterPlan, TranscodePlan
+from peerd.workers.video.plan import TranscodePlan
+from peerd.workers.video.poster_plan import PosterPlan
 from peerd.workers.video.probing import probe
 from peerd.workers.video.settings import VideoSettings
 

@@ -1,0 +1,150 @@
+"""ffprobe's JSON → a Media. It is text written by a stranger's file: decoded leniently, checked by type."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import msgspec
+
+from peerd.workers.video.errors import MediaUnreadable
+from peerd.workers.video.media import AudioStream, Media, VideoStream
+
+ENTRIES = (
+    "format=format_name,duration,start_time,size:"
+    "stream=index,codec_type,codec_name,width,height,sample_aspect_ratio,avg_frame_rate,r_frame_rate,nb_frames,"
+    "duration,pix_fmt,field_order,color_transfer,channels,sample_rate:"
+    "stream_disposition=default,attached_pic:stream_tags=DURATION,rotate:stream_side_data=rotation"
+)
+"""What ffprobe is asked for: all that is read here, and no more."""
+
+
+class _SideData(msgspec.Struct):
+    rotation: float = 0.0
+
+
+class _Disposition(msgspec.Struct):
+    default: int = 0
+    attached_pic: int = 0
+
+
+class _Tags(msgspec.Struct):
+    DURATION: str = ""
+    rotate: str = ""
+
+
+class _Stream(msgspec.Struct):
+    index: int
+    codec_type: str = ""
+    codec_name: str = "unknown"
+    width: int = 0
+    height: int = 0
+    sample_aspect_ratio: str = ""
+    avg_frame_rate: str = ""
+    r_frame_rate: str = ""
+    nb_frames: str = ""
+    duration: str = ""
+    pix_fmt: str = ""
+    field_order: str = ""
+    color_transfer: str = ""
+    channels: int = 0
+    sample_rate: str = ""
+    disposition: _Disposition = msgspec.field(default_factory=_Disposition)
+    tags: _Tags = msgspec.field(default_factory=_Tags)
+    side_data_list: list[_SideData] = msgspec.field(default_factory=list)
+
+
+class _Format(msgspec.Struct):
+    format_name: str = ""
+    duration: str = ""
+    start_time: str = ""
+    size: str = ""
+
+
+class _Answer(msgspec.Struct):
+    format: _Format = msgspec.field(default_factory=_Format)
+    streams: list[_Stream] = msgspec.field(default_factory=list)
+
+
+def read_answer(answer: bytes, source: str = "the file") -> Media:
+    """Turn ffprobe's JSON into a Media: the first real picture, the default (else first) sound.
+
+    Raises MediaUnreadable when it is not such an answer.
+    """
+    try:
+        raw = msgspec.json.decode(answer.decode(errors="replace"), type=_Answer)
+    except msgspec.DecodeError as error:
+        raise MediaUnreadable(source=source, reason=f"ffprobe's answer makes no sense ({error})") from error
+    pictures = [s for s in raw.streams if s.codec_type == "video" and not s.disposition.attached_pic]
+    sounds = sorted((s for s in raw.streams if s.codec_type == "audio"), key=lambda s: not s.disposition.default)
+    return Media(
+        format=raw.format.format_name,
+        size=int(number(raw.format.size) or 0),
+        duration=_positive(raw.format.duration),
+        start=number(raw.format.start_time) or 0.0,
+        video=_video(pictures[0]) if pictures else None,
+        audio=_audio(sounds[0]) if sounds else None,
+    )
+
+
+def _video(raw: _Stream) -> VideoStream:
+    rotations = [each.rotation for each in raw.side_data_list if each.rotation]
+    return VideoStream(
+        index=raw.index,
+        codec=raw.codec_name,
+        width=raw.width,
+        height=raw.height,
+        sample_aspect=_sample_aspect(raw.sample_aspect_ratio),
+        rotation=rotations[0] if rotations else (number(raw.tags.rotate) or 0.0),
+        frame_rate=_rate(raw.avg_frame_rate) or _rate(raw.r_frame_rate),
+        frames=int(number(raw.nb_frames) or 0) or None,
+        duration=_positive(raw.duration) or _clock(raw.tags.DURATION),
+        pixel_format=raw.pix_fmt,
+        interlaced=raw.field_order in {"tt", "bb", "tb", "bt"},
+        transfer=raw.color_transfer,
+    )
+
+
+def _audio(raw: _Stream) -> AudioStream:
+    return AudioStream(
+        index=raw.index,
+        codec=raw.codec_name,
+        channels=raw.channels,
+        sample_rate=int(number(raw.sample_rate) or 0),
+        duration=_positive(raw.duration) or _clock(raw.tags.DURATION),
+    )
+
+
+def number(text: str) -> float | None:
+    """Read a number of ffprobe's; N/A, and what is absurd, is None."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if abs(value) < 1e15 else None  # not NaN, not infinite, not absurd
+
+
+def _positive(text: str) -> float | None:
+    value = number(text)
+    return value if value is not None and value > 0 else None
+
+
+def _clock(text: str) -> float | None:
+    """Read Matroska's '00:00:55.125000000' as seconds."""
+    parts = [number(part) for part in text.split(":")]
+    if len(parts) != 3 or any(part is None for part in parts):
+        return None
+    hours, minutes, rest = (part or 0.0 for part in parts)
+    return (hours * 60 + minutes) * 60 + rest or None
+
+
+def _rate(text: str) -> Fraction | None:
+    above, _, below = text.partition("/")
+    if not (above.isdigit() and below.isdigit() and int(above) and int(below)):
+        return None
+    return Fraction(int(above), int(below))
+
+
+def _sample_aspect(text: str) -> Fraction:
+    """Read '64:45'; what no camera writes (0:1, 1:1000) is taken as square."""
+    aspect = _rate(text.replace(":", "/"))
+    return aspect if aspect is not None and Fraction(1, 4) <= aspect <= 4 else Fraction(1)

@@ -1,0 +1,54 @@
+"""Which picture of a video, and how large: values in, values out."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from peerd.workers.video.errors import RequestRefused
+from peerd.workers.video.media import Media, VideoStream
+from peerd.workers.video.plan import TONE_MAP, TranscodeRequest, check_request, fit
+
+
+class PosterPlan(msgspec.Struct, frozen=True):
+    """One picture of a video: its size, and the second it is taken from."""
+
+    width: int
+    height: int
+    video: VideoStream
+    at: float
+    choose: bool
+    tone_map: bool
+
+
+def plan_poster(media: Media, height: int, at: float | None) -> PosterPlan:
+    """Decide on the picture: ``at`` seconds, or else the most typical one from a tenth of the way in.
+
+    Raises RequestRefused.
+    """
+    check_request(TranscodeRequest(height=height))
+    assert media.video is not None
+    length = media.duration
+    if at is not None and (not math.isfinite(at) or at < 0 or (length is not None and at >= length)):
+        end = "seconds from 0 up" if length is None else f"a time from 0 to below {length:.2f} s"
+        raise RequestRefused(argument="at", value=at, reason="the video is not that long", expected=end)
+    width, fitted = fit(media.video.displayed, height)
+    start = at if at is not None else (length or 0.0) / 10
+    return PosterPlan(width, fitted, media.video, start, at is None, media.video.is_hdr)
+
+
+def poster_arguments(plan: PosterPlan) -> list[str]:
+    """Say the plan in ffmpeg's words: what stands between the input and the output."""
+    filters = [
+        # Looks at 50 frames at most: each is held in memory.
+        *(["thumbnail=n=50"] if plan.choose else []),
+        f"scale={plan.width}:{plan.height}",
+        *([TONE_MAP] if plan.tone_map else []),
+        *("setsar=1", "format=yuvj420p"),
+    ]
+    return [
+        *("-map", f"0:{plan.video.index}", "-an", "-sn", "-dn", "-map_metadata", "-1"),
+        *("-vf", ",".join(filters), "-frames:v", "1"),
+        *("-c:v", "mjpeg", "-q:v", "3", "-threads", "1", "-f", "mjpeg"),
+    ]
