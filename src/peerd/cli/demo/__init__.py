@@ -1,0 +1,43 @@
+"""Show two nodes transcode real video, and one of their workers killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from peerd.cli.command import command, new_app
+from peerd.cli.demo.stage import Stage
+from peerd.cli.demo.story import Story
+from peerd.cli.desk import Desk
+from peerd.cli.failures import Failure
+
+app = new_app(__doc__)
+
+
+@command(app)
+def demo(
+    desk: Desk,
+    clip: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="A video of your own.", show_default=False, dir_okay=False),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Work and leave the files there, not in a new temporary folder.",
+                     show_default=False),
+    ] = None,
+    tasks: Annotated[int, typer.Option(metavar="N", min=2, max=50, help="Transcodes.")] = 6,
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Give up after this long.")] = "10m",
+) -> None:  # fmt: skip
+    """Show two nodes transcode real video, and one of their workers killed.
+
+    In a temporary folder, on SQLite or on --database: starts two nodes, enqueues transcodes of a real clip, kills a
+    worker process with -9 in the middle, and shows that another process finishes its task.
+    Exit status: 0 all is well, 1 it is not.
+    """
+    with Stage.set_up(folder, desk.environment.get("PEERD_DATABASE_URL")) as stage:
+        told = Story(desk, stage, clip=clip, count=tasks, timeout=timeout).tell()
+    if not told:
+        raise Failure("the demo did not end as it should", f"read the nodes' logs in {stage.folder}")
