@@ -79,9 +79,7 @@ def test_a_holder_that_lost_its_claim_can_change_nothing(world: World, lose: Cal
 
 
 @pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
-def test_so_it_is_when_the_same_process_has_claimed_it_again(
-    world: World, lose: Callable[[World, Task], None]
-) -> None:
+def test_so_it_is_when_the_same_process_has_claimed_it_again(world: World, lose: Callable[[World, Task], None]) -> None:
     world.add(max_attempts=9)
     claimer = world.claimer()
     first = world.take_one(claimer)
@@ -265,7 +263,11 @@ def test_progress_is_written_for_many_at_once_and_touches_them(world: World) -> 
     taken = world.take(world.claimer())
     for task in taken:
         world.silence(task.id, 60)
-    reports = {held(taken[0]): Progress(0.25, "a quarter"), held(taken[1]): Progress(2.0), Held(10**9, 1): Progress(0.1)}
+    reports = {
+        held(taken[0]): Progress(0.25, "a quarter"),
+        held(taken[1]): Progress(2.0),
+        Held(10**9, 1): Progress(0.1),
+    }
     assert world.store.run(touch.report_progress, reports) == {Held(10**9, 1)}
     rows = [world.get(task.id) for task in taken]
     assert [(row.progress, row.progress_note) for row in rows] == [(0.25, "a quarter"), (1.0, None), (None, None)]

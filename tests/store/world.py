@@ -54,9 +54,7 @@ class World:
             role="worker",
             pid=1,
         )
-        return Claimer(
-            node_id=node_id, incarnation=incarnation, process_id=process_id, queues=queues or ("q",), **more
-        )
+        return Claimer(node_id=node_id, incarnation=incarnation, process_id=process_id, queues=queues or ("q",), **more)
 
     def add(self, queue: str = "q", **fields: Any) -> int:
         return self.store.run(enqueue.enqueue, NewTask(queue=queue, **fields)).id
@@ -74,7 +72,9 @@ class World:
     def set(self, task_id: int, **values: Any) -> int:
         """An UPDATE as somebody's own SQL writes it."""
         return self.store.run(
-            lambda connection: connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(**values)).rowcount
+            lambda connection: (
+                connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(**values)).rowcount
+            )
         )
 
     def take(self, claimer: Claimer, limit: int = 10, *, alone: bool = False, look_further: int = 0) -> list[Task]:

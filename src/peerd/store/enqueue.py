@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Dialect
 
 from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.lifecycle import Status
@@ -18,12 +20,13 @@ from peerd.store.claim import new_token
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.rows import batches_by_size, becomes, select_by_id
 from peerd.store.tables import nodes, tasks
-from peerd.store.types import MYSQL
+from peerd.store.types import MYSQL, Instant
 
 ROWS_IN_AN_INSERT: Final = 1000
 ALWAYS_TAKEN: Final = 500 * 1024
 """Bytes of a body that no server refuses: max_allowed_packet is at least 1 MiB where it was not made smaller."""
-INSTANT: Final = tasks.c.start_at.type
+INSTANT: Final = Instant()
+NAMED_PLACE: Final = re.compile(r"%\((\w+)\)s")
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -141,7 +144,7 @@ def _insert_returning(
     connection: Connection, alike: Sequence[NewTask], node_ids: Mapping[str, int], token: int
 ) -> Sequence[int]:
     """PostgreSQL and SQLite: one statement with a place for each value, for all rows."""
-    insert = sa.insert(tasks).values(_times(alike[0], lambda name, _, kind: sa.bindparam(name, type_=kind)))
+    insert = sa.insert(tasks).values(_times(alike[0]))
     rows = [_plain(task, node_ids, token) | _moments(task) for task in alike]
     if connection.dialect.name == "sqlite":  # one writer, rows in their order, ids that only grow
         return sorted(connection.execute(insert.returning(tasks.c.id), rows).scalars())
@@ -156,8 +159,8 @@ def _insert_and_look(
 
     That ids of one statement follow each other without gaps is true of one server in one mode; nothing here needs it.
     """
-    rows = [_plain(task, node_ids, token) | _times(task, _literal) for task in alike]
-    first: int = connection.execute(sa.insert(tasks).values(rows)).lastrowid
+    rows = [_plain(task, node_ids, token) | _moments(task) for task in alike]
+    first: int = connection.exec_driver_sql(*_one_statement(connection.dialect, alike[0], rows)).lastrowid
     if len(rows) == 1:
         return [first]
     mine = (
@@ -167,6 +170,26 @@ def _insert_and_look(
         .limit(len(rows))
     )
     return connection.execute(select_by_id(mine)).scalars().all()
+
+
+def _one_statement(dialect: Dialect, like: NewTask, rows: Sequence[Mapping[str, Any]]) -> tuple[str, tuple[Any, ...]]:
+    """One INSERT of many rows, and its values: the text of one row, repeated.
+
+    SQLAlchemy would compile each of the rows (half a second for a thousand), PyMySQL would send them one by one.
+    """
+    insert = sa.insert(tasks).inline().values(_times(like))
+    compiled = insert.compile(dialect=dialect, column_keys=list(rows[0]))
+    head, values, row = str(compiled).partition(" VALUES ")
+    names = compiled.positiontup
+    if names is None:  # a driver that names its places
+        names = NAMED_PLACE.findall(row)
+        row = NAMED_PLACE.sub("%s", row)
+    given = (rows[place][name] for place in range(len(rows)) for name in names)
+    return head + values + ", ".join([row] * len(rows)), tuple(_for_driver(value, dialect) for value in given)
+
+
+def _for_driver(value: Any, dialect: Dialect) -> Any:
+    return INSTANT.process_bind_param(value, dialect) if isinstance(value, datetime) else value
 
 
 def _plain(task: NewTask, node_ids: Mapping[str, int], token: int) -> dict[str, Any]:
@@ -186,33 +209,27 @@ def _plain(task: NewTask, node_ids: Mapping[str, int], token: int) -> dict[str, 
     }
 
 
-Place = Callable[[str, Any, sa.types.TypeEngine[Any]], sa.ColumnElement[Any]]
-"""Makes the place of a value in a statement, of its name, value and type."""
-
-
-def _literal(_: str, value: Any, kind: sa.types.TypeEngine[Any]) -> sa.ColumnElement[Any]:
-    return sa.literal(value, kind)
-
-
-def _times(task: NewTask, place: Place) -> dict[str, Any]:
-    """The columns that depend on the database's clock.
+def _times(like: NewTask) -> dict[str, Any]:
+    """The columns that depend on the database's clock, with places for the values of tasks that are like this one.
 
     Start times ahead make a scheduled task. Whether a moment is ahead is for the database's clock to say.
     """
     values: dict[str, Any] = {}
-    if task.start_in is not None:
-        values["start_at"] = seconds_from_now(place("starts_in", task.start_in, sa.Double()))
-        in_future = place("starts_in", task.start_in, sa.Double()) > 0
-        values["status"] = sa.case((in_future, becomes(Status.SCHEDULED)), else_=becomes(Status.PENDING))
-    if task.start_at is not None:
-        moment = place("starts_at", task.start_at, INSTANT)
-        values["start_at"] = moment
-        ahead = sa.cast(moment, INSTANT) > now()
+    if like.start_in is not None:
+        starts_in: sa.BindParameter[float] = sa.bindparam("starts_in", type_=sa.Double())
+        values["start_at"] = seconds_from_now(starts_in)
+        values["status"] = sa.case(
+            (starts_in > sa.literal_column("0"), becomes(Status.SCHEDULED)), else_=becomes(Status.PENDING)
+        )
+    if like.start_at is not None:
+        starts_at = sa.bindparam("starts_at", type_=INSTANT)
+        values["start_at"] = starts_at
+        ahead = sa.cast(starts_at, INSTANT) > now()
         values["status"] = sa.case((ahead, becomes(Status.SCHEDULED)), else_=becomes(Status.PENDING))
-    if task.finish_in is not None:
-        values["finish_at"] = seconds_from_now(place("finishes_in", task.finish_in, sa.Double()))
-    if task.finish_at is not None:
-        values["finish_at"] = place("finishes_at", task.finish_at, INSTANT)
+    if like.finish_in is not None:
+        values["finish_at"] = seconds_from_now(sa.bindparam("finishes_in", type_=sa.Double()))
+    if like.finish_at is not None:
+        values["finish_at"] = sa.bindparam("finishes_at", type_=INSTANT)
     return values
 
 

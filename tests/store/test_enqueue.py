@@ -1,0 +1,143 @@
+"""Enqueuing one and many."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from peerd.domain.errors import InvalidTask, NodeNotFound
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import LATEST, NewTask
+from peerd.store import enqueue
+from tests.store.world import World
+
+
+def test_a_task_is_stored_with_all_that_was_said_about_it(world: World) -> None:
+    node_id = world.node("a")
+    soon, late = datetime.now(UTC) + timedelta(hours=1), datetime.now(UTC) + timedelta(hours=2)
+    task_id = world.add(
+        name="transcode ä",
+        body='{"emoji": "🎬", "quote": "\'\\" %s %% :x"}',
+        body_bytes=bytes(range(256)),
+        priority=-(2**63) + 1,
+        max_attempts=5,
+        node="a",
+        start_at=soon,
+        finish_at=late,
+        timeout=1.5,
+        unique_key="ключ",
+        trace_context="00-1-2-01",
+    )
+    task = world.get(task_id)
+    assert (task.name, task.body) == ("transcode ä", '{"emoji": "🎬", "quote": "\'\\" %s %% :x"}')
+    assert task.body_bytes == bytes(range(256))
+    assert (task.priority, task.max_attempts, task.node_id, task.timeout) == (-(2**63) + 1, 5, node_id, 1.5)
+    assert (task.unique_key, task.trace_context, task.status) == ("ключ", "00-1-2-01", Status.SCHEDULED)
+    assert task.start_at is not None
+    assert task.finish_at is not None
+    assert abs(task.start_at - soon) < timedelta(milliseconds=1)
+    assert abs(task.finish_at - late) < timedelta(milliseconds=1)
+    assert world.column(task_id, "claim_rank") == 2**63 - 1
+
+
+def test_a_plain_task_has_the_defaults(world: World) -> None:
+    task = world.get(world.add())
+    assert (task.name, task.body, task.status, task.priority, task.attempts) == ("", None, Status.PENDING, 10, 0)
+    assert (task.lease, task.crashes, task.node_id, task.start_at, task.max_attempts) == (0, 0, None, None, None)
+    assert abs(task.created_at - datetime.now(UTC)) < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(
+    "when, status",
+    [
+        ({"start_in": 60.0}, Status.SCHEDULED),
+        ({"start_in": 0.00001}, Status.SCHEDULED),
+        ({"start_in": 0.0}, Status.PENDING),
+        ({"start_at": datetime(2020, 1, 1, tzinfo=UTC)}, Status.PENDING),
+        ({"start_at": datetime(2037, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)}, Status.SCHEDULED),
+        ({"finish_in": 60.0}, Status.PENDING),
+    ],
+    ids=repr,
+)
+def test_a_start_ahead_is_scheduled(world: World, when: dict[str, Any], status: Status) -> None:
+    task = world.get(world.add(**when))
+    assert task.status is status
+    if "start_in" in when:
+        assert task.start_at is not None
+        offset = (task.start_at - task.created_at).total_seconds()
+        assert offset == pytest.approx(when["start_in"], abs=0.1)
+
+
+def test_a_span_beyond_the_last_moment_ends_there_or_later(world: World) -> None:
+    """MySQL's TIMESTAMP ends in 2038; a span that leads beyond is not an error of the driver's."""
+    task = world.get(world.add(start_in=10 * 365 * 86400.0 - 1))
+    assert task.start_at is not None
+    assert task.start_at > LATEST - timedelta(days=2 * 365)
+
+
+def test_many_of_all_kinds_keep_their_order(world: World) -> None:
+    world.node("a")
+    kinds: list[dict[str, object]] = [
+        {},
+        {"start_in": 60.0},
+        {"unique_key": "k"},
+        {"start_at": datetime(2020, 1, 1, tzinfo=UTC), "finish_in": 60.0},
+        {"node": "a"},
+        {"finish_at": datetime(2037, 1, 1, tzinfo=UTC)},
+        {"body_bytes": b"\x00\xff"},
+    ]
+    new = [NewTask(queue="q", body=str(n), priority=n, **kinds[n % 7]) for n in range(70)]  # type: ignore[arg-type]
+    answers = world.store.run(enqueue.enqueue_many, new)
+    rows = [world.get(answer.id) for answer in answers]
+    keyed = [place for place in range(70) if place % 7 == 2]
+    assert [answers[place].created for place in keyed] == [True] + [False] * 9
+    assert [row.body for place, row in enumerate(rows) if place not in keyed] == [
+        str(place) for place in range(70) if place not in keyed
+    ]
+    assert world.count() == 61
+
+
+def test_three_thousand_are_written_in_their_order(world: World) -> None:
+    new = [NewTask(queue="q", body=str(number)) for number in range(3000)]
+    answers = world.store.run(enqueue.enqueue_many, new)
+    ids = [answer.id for answer in answers]
+    assert ids == sorted(set(ids))
+    assert [world.get(ids[place]).body for place in (0, 1, 999, 1000, 1001, 2999)] == [
+        "0",
+        "1",
+        "999",
+        "1000",
+        "1001",
+        "2999",
+    ]
+    assert world.count() == 3000
+
+
+def test_large_bodies_are_written_in_statements_that_a_server_takes(world: World) -> None:
+    new = [NewTask(queue="q", body="x" * 1_500_000) for _ in range(16)]
+    answers = world.store.run(enqueue.enqueue_many, new)
+    assert [len(world.get(answer.id).body or "") for answer in answers] == [1_500_000] * 16
+
+
+def test_a_body_larger_than_the_server_takes_is_refused_and_the_limit_named(world: World) -> None:
+    new = NewTask(queue="q", body='"' * 9_000_000)  # each is sent as two bytes to MySQL
+    if world.store.name == "mysql":
+        with pytest.raises(InvalidTask, match=r"body: 18000000 bytes .* max_allowed_packet is 16777216"):
+            world.store.run(enqueue.enqueue, new)
+        assert world.count() == 0
+    else:
+        assert world.get(world.store.run(enqueue.enqueue, new).id).body == new.body
+
+
+def test_a_node_that_never_was_refuses_the_whole_bulk(world: World) -> None:
+    world.node("a")
+    new = [NewTask(queue="q"), NewTask(queue="q", node="nowhere"), NewTask(queue="q", node="a")]
+    with pytest.raises(NodeNotFound, match=r"no node 'nowhere'; known are: a"):
+        world.store.run(enqueue.enqueue_many, new)
+    assert world.count() == 0
+
+
+def test_nothing_given_is_nothing_written(world: World) -> None:
+    assert world.store.run(enqueue.enqueue_many, []) == []

@@ -1,0 +1,145 @@
+"""Taking tasks back from the dead, and what is written about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from peerd.domain.lifecycle import Status
+from peerd.store import nodes, rescue, sweeps
+from peerd.store.clock import seconds_from_now
+from tests.store.world import World, at_once
+
+
+def test_a_frozen_task_is_rescued_and_due_at_once(world: World) -> None:
+    task_id = world.add()
+    task = world.take_one()
+    assert world.store.run(rescue.rescue_frozen, 30.0) == []
+    world.silence(task_id, 31)
+    [rescued] = world.store.run(rescue.rescue_frozen, 30.0)
+    assert (rescued.task_id, rescued.label) == (task_id, "rescued")
+    row = world.get(task_id)
+    assert (row.status, row.attempts, row.crashes) == (Status.FAILURE, 1, 0)
+    assert "nobody has touched the task for 30 s" in (row.error or "")
+    [attempt] = world.attempts(task_id)
+    assert (attempt.outcome, attempt.number, attempt.process_id) == ("rescued", 1, task.process_id)
+    assert world.store.run(sweeps.let_arrive, Status.FAILURE) == 1
+    assert world.take_one().lease == task.lease + 1
+
+
+def test_a_dead_processs_tasks_are_released_at_once_and_count_a_crash(world: World) -> None:
+    for _ in range(3):
+        world.add()
+    claimer, other = world.claimer(), world.claimer()
+    mine = world.take(claimer, 2)
+    theirs = world.take(other, 1)
+    rescued = world.store.run(rescue.release_process, claimer.process_id, "killed by signal 9", crashed=True)
+    assert {one.task_id for one in rescued} == {task.id for task in mine}
+    for task in mine:
+        row = world.get(task.id)
+        assert (row.status, row.attempts, row.crashes) == (Status.FAILURE, 1, 1)
+        [attempt] = world.attempts(task.id)
+        assert (attempt.outcome, attempt.cause) == ("crash", "killed by signal 9")
+    assert world.status(theirs[0].id) is Status.WORKING
+    assert world.store.run(rescue.release_process, claimer.process_id, "again", crashed=True) == []
+
+
+def test_a_process_that_was_told_to_end_costs_its_tasks_nothing(world: World) -> None:
+    task_id = world.add()
+    task = world.take_one()
+    assert task.process_id is not None
+    world.store.run(rescue.release_process, task.process_id, "stopped", crashed=False)
+    row = world.get(task_id)
+    assert (row.status, row.attempts, row.crashes) == (Status.PENDING, 0, 0)
+
+
+def test_the_last_attempt_dies_with_its_cause(world: World) -> None:
+    task_id = world.add(max_attempts=3)
+    for number in range(1, 4):
+        claimer = world.claimer()
+        [task] = world.take(claimer, 1, alone=number > 1)
+        assert task.crashes == number - 1
+        world.store.run(rescue.release_process, claimer.process_id, f"out of memory {number}", crashed=True)
+        world.arrive()
+    row = world.get(task_id)
+    assert (row.status, row.attempts, row.crashes) == (Status.DEAD, 3, 3)
+    assert "out of memory 3; that was the last attempt" in (row.error or "")
+    attempts = world.attempts(task_id)
+    assert [(one.number, one.cause) for one in attempts] == [(n, f"out of memory {n}") for n in (1, 2, 3)]
+    assert [one.lease for one in attempts] == [1, 2, 3]
+
+
+def test_every_extra_run_is_explained_by_an_attempt(world: World) -> None:
+    task_id = world.add(max_attempts=9)
+    for event in range(5):
+        world.set(task_id, crashes=0)
+        claimer = world.claimer()
+        task = world.take_one(claimer)
+        if event % 2:
+            world.silence(task_id, 60)
+            world.store.run(rescue.rescue_frozen, 30.0)
+        else:
+            world.store.run(rescue.release_process, claimer.process_id, "SIGKILL", crashed=True)
+        world.arrive()
+    world.set(task_id, crashes=0)
+    task = world.take_one()
+    world.complete(task)
+    assert [one.lease for one in world.attempts(task_id)] == list(range(1, task.lease))
+
+
+def test_a_node_that_starts_anew_takes_back_what_its_earlier_lives_held(world: World) -> None:
+    for _ in range(3):
+        world.add()
+    old = world.take(world.claimer(), 1)[0]
+    handmade = world.insert(status="working", worker_node_id=world.node("a"), checked_at=seconds_from_now(0))
+    other = world.take(world.claimer(node="b"), 1)[0]
+    assert world.store.run(nodes.register, "a", "second", replaces=world.incarnation("a"))
+    world._nodes["a"] = world.node("a"), "second"
+    mine = world.take(world.claimer(), 1)[0]
+    rescued = world.store.run(rescue.release_earlier_incarnations, world.node("a"), "second")
+    assert {one.task_id for one in rescued} == {old.id, handmade}
+    assert world.attempts(old.id)[0].cause == "its node was started anew"
+    assert world.status(mine.id) is world.status(other.id) is Status.WORKING
+
+
+def test_rescuers_everywhere_at_once_rescue_each_task_once(world: World) -> None:
+    for _ in range(40):
+        world.add()
+    for task in world.take(world.claimer(), 40):
+        world.silence(task.id, 60)
+    answers = at_once([lambda: world.store.run(rescue.rescue_frozen, 30.0, 15) for _ in range(4)])
+    rest = world.store.run(rescue.rescue_frozen, 30.0)
+    ids = [one.task_id for answer in [*answers, rest] for one in answer]
+    assert len(ids) == len(set(ids)) == 40
+    assert world.attempt_rows() == 40
+
+
+def test_a_row_that_somebody_made_working_by_hand_does_not_stop_the_rescue(world: World) -> None:
+    """It may carry a lease at which an attempt is on record already."""
+    task_id = world.task_in(Status.FAILURE)
+    handmade = world.insert(status="working", updated_at=seconds_from_now(-60))
+    assert world.set(task_id, status="working")
+    world.silence(task_id, 60)
+    assert {one.task_id for one in world.store.run(rescue.rescue_frozen, 30.0)} == {task_id, handmade}
+    assert world.outcomes(task_id) == ["failure"]
+    assert world.get(task_id).attempts == 2
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+def test_a_release_waits_for_the_last_write_of_the_dead(world: World, crashed: bool) -> None:  # noqa: FBT001
+    """The server may not have undone the dead process's transaction yet."""
+    world.add()
+    task = world.take_one()
+    with world.store.engine.connect() as dying:
+        transaction = dying.begin()
+        if world.store.name != "sqlite":  # there every writer waits for every other
+            dying.exec_driver_sql(f"UPDATE tasks SET progress = 0.5 WHERE id = {task.id}")
+
+        def release() -> int:
+            assert task.process_id is not None
+            return len(world.store.run(rescue.release_process, task.process_id, "SIGKILL", crashed=crashed))
+
+        def die() -> int:
+            transaction.rollback()
+            return 0
+
+        assert at_once([release, die]) == [1, 0]
