@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -41,8 +41,8 @@ class TaskWorker(BaseWorker):
         super().__init__()
         self.contexts: dict[int, Context] = {}
 
-    async def handle_task(self, task: Task) -> object:
-        """Do the work of one task."""
+    def handle_task(self, task: Task) -> object:
+        """Do the work of one task; ``async def``, or a plain method, which runs in a thread."""
         raise NotImplementedError(f"{type(self).__name__} needs a method handle_task(task)")
 
     def delay(self, task: Task) -> float:
@@ -88,7 +88,7 @@ class WholeRow:
         worker.contexts[ctx.task.id] = ctx
         try:
             if self.cancels:
-                return await worker.handle_task(ctx.task)
+                return await cast("Awaitable[object]", worker.handle_task(ctx.task))
             return await in_thread(worker.handle_task, ctx.task, name=f"task-{ctx.task.id}")
         finally:
             worker.contexts.pop(ctx.task.id, None)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from enum import StrEnum
-from typing import cast
 
 from peerd.runtime.events import Events, LoopEnded
 from peerd.runtime.faults import words
@@ -64,8 +63,8 @@ class Worker(BaseWorker):
         self._stopping = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
 
-    async def loop(self) -> None:
-        """One round of the work."""
+    def loop(self) -> Awaitable[None] | None:
+        """One round of the work; ``async def``, or a plain method, which runs in a thread."""
         raise NotImplementedError(f"{type(self).__name__} needs a method loop()")
 
     async def start(self) -> None:
@@ -113,7 +112,7 @@ class Worker(BaseWorker):
             if inspect.iscoroutinefunction(self.loop):
                 await self.loop()
             else:
-                await in_thread(cast("Callable[[], None]", self.loop), name=type(self).__name__)
+                await in_thread(self.loop, name=type(self).__name__)
         except Exception as failure:  # noqa: BLE001 - whatever the user's code raises, the next round comes
             error = words(failure)
         self.state = State.IDLE
