@@ -60,7 +60,7 @@ def _ask(request: str) -> Iterator[dict[Any, Any]]:
 
 def main(fd: int) -> None:
     """Import, in the process of its own."""
-    from peerd.assembly import BadWorker  # noqa: PLC0415 - only this process needs it
+    from peerd.assembly.worker import BadWorker  # noqa: PLC0415 - only this process needs it
 
     request = json.load(sys.stdin)
     sys.path.insert(0, request["project_directory"])
@@ -77,7 +77,7 @@ def main(fd: int) -> None:
 
 
 def _describe(name: str, given: WorkerSettings) -> Mapping[str, Any]:
-    from peerd.assembly import load, load_worker  # noqa: PLC0415 - as above
+    from peerd.assembly.worker import load, load_worker  # noqa: PLC0415 - as above
 
     worker = load_worker(name, given)
     queues = [load(name, entry) for entry in given.tasks or ()]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from peerd.assembly import plan
+from peerd.assembly.plan import plan
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
 from peerd.store.migrate import migrate, require_newest

@@ -1,4 +1,4 @@
-"""Where the concrete pieces meet: settings → a plan for the master, and a plan's payload → a service in a child."""
+"""A worker's process: the user's code, found by what the config names, in the service that fits it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from peerd.config.settings import Settings, WorkerSettings
+from peerd.assembly.payload import events_of, settings_of
+from peerd.config.settings import WorkerSettings
 from peerd.domain.errors import PeerdError
-from peerd.manager.service import ManagerService
 from peerd.operate.client import Client
-from peerd.runtime.events import Events
 from peerd.runtime.service import Service
-from peerd.runtime.wording import LogReader, start_logging
 from peerd.store.database import Database
-from peerd.store.nodes import new_incarnation
-from peerd.supervision.agent import AgentService
 from peerd.work.handlers import Queue
 from peerd.work.services import PeriodicService, TaskService
 from peerd.work.settings import Settings as WorkSettings
@@ -31,65 +27,11 @@ class BadWorker(PeerdError):
         super().__init__(f"[workers.{kind}] {entry}: {problem}")
 
 
-def plan(settings: Settings) -> dict[str, Any]:
-    """The master's plan of a node: agent, manager, and the processes of each enabled worker.
-
-    Args:
-        settings: from `peerd.config.load`.
-    """
-    given = settings.model_dump(mode="json", exclude_unset=True)
-    given["database"] = settings.database.model_dump(mode="json")
-    shared = {"settings": given, "incarnation": new_incarnation()}
-    slots = [_slot("agent", "agent", "agent", settings.node.grace, shared)]
-    slots.append(_slot("manager", "manager", "manager", settings.node.grace, shared))
-    for kind, worker in settings.workers.items():
-        grace = settings.node.grace if worker.grace is None else worker.grace
-        numbers = range(1, worker.processes + 1) if worker.enabled else ()
-        slots += [_slot(f"{kind}-{number}", kind, "worker", grace, shared) for number in numbers]
-    return {
-        "node": settings.node.name,
-        "run_directory": str(settings.node.run_directory),
-        "project_directory": str(settings.project_directory),
-        "shutdown_interval": settings.node.shutdown_interval,
-        "grace": settings.node.grace,
-        "slots": slots,
-    }
-
-
-def _slot(name: str, kind: str, role: str, grace: float, shared: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "kind": kind,
-        "role": role,
-        "grace": grace,
-        "entry": f"peerd.assembly:{role}",
-        "payload": {**shared, "kind": kind, "slot": name},
-    }
-
-
-def agent(payload: Mapping[str, Any]) -> Service:
-    """The service of a node's agent."""
-    settings = _settings(payload)
-    return AgentService(
-        settings.node,
-        str(payload["incarnation"]),
-        settings.manager.inactive_after,
-        Database(settings.database.url, pool_size=2),
-        _events(settings, payload),
-    )
-
-
-def manager(payload: Mapping[str, Any]) -> Service:
-    """The service of a node's manager."""
-    settings = _settings(payload)
-    return ManagerService(settings.manager, Database(settings.database.url, pool_size=1), _events(settings, payload))
-
-
 def worker(payload: Mapping[str, Any]) -> Service:
     """The service of a process that runs a user's code."""
-    settings = _settings(payload)
+    settings = settings_of(payload)
     kind = str(payload["kind"])
-    events = _events(settings, payload)
+    events = events_of(payload, settings)
     user = load_worker(kind, settings.workers[kind])
     user.events = events
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
@@ -152,14 +94,3 @@ def load(kind: str, entry: str) -> object:
             raise BadWorker(kind, entry, f"{module_name} has no {attribute}")
         found = getattr(found, part)
     return found
-
-
-def _settings(payload: Mapping[str, Any]) -> Settings:
-    return Settings.model_validate(payload["settings"])
-
-
-def _events(settings: Settings, payload: Mapping[str, Any]) -> Events:
-    log = start_logging(
-        settings.logging.level, settings.logging.format, node=settings.node.name, slot=str(payload["slot"])
-    )
-    return Events(LogReader(log))

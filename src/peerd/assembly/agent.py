@@ -1,0 +1,23 @@
+"""The agent's process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from peerd.assembly.payload import events_of, settings_of
+from peerd.runtime.service import Service
+from peerd.store.database import Database
+from peerd.supervision.agent import AgentService
+
+
+def agent(payload: Mapping[str, Any]) -> Service:
+    """The service of a node's agent."""
+    settings = settings_of(payload)
+    return AgentService(
+        settings.node,
+        str(payload["incarnation"]),
+        settings.manager.inactive_after,
+        Database(settings.database.url, pool_size=2),
+        events_of(payload, settings),
+    )

@@ -1,0 +1,23 @@
+"""What a child reads from its payload: the node's settings, and where its events go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from peerd.config.settings import Settings
+from peerd.runtime.events import Events
+from peerd.runtime.wording import LogReader, start_logging
+
+
+def settings_of(payload: Mapping[str, Any]) -> Settings:
+    """The node's settings, as `peerd up` read them."""
+    return Settings.model_validate(payload["settings"])
+
+
+def events_of(payload: Mapping[str, Any], settings: Settings) -> Events:
+    """Where the process's events go: its log."""
+    log = start_logging(
+        settings.logging.level, settings.logging.format, node=settings.node.name, slot=str(payload["slot"])
+    )
+    return Events(LogReader(log))
