@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.text import Text
 
@@ -31,7 +32,7 @@ def enqueue(
     name: Annotated[str, typer.Argument(help="The handler's name.", show_default=False)] = "",
     body: Annotated[
         str | None,
-        typer.Argument(metavar="[JSON]", help="The body: the handler's arguments; - reads stdin.", show_default=False),
+        typer.Argument(metavar="JSON", help="The body: the handler's arguments; - reads stdin.", show_default=False),
     ] = None,
     text: Annotated[
         str | None, typer.Option(metavar="TEXT", help="A body that is text.", rich_help_panel=_BODY)
@@ -86,7 +87,7 @@ def enqueue(
         "node": node,
     }
     if body is not None and text is not None:
-        raise typer.BadParameter("give JSON or --text, not both")
+        raise Failure("two bodies: give JSON or --text, not both")
     job = desk.client.enqueue(queue, **options)
     if wait:
         answer_result(desk, job, wait_for)
@@ -116,7 +117,7 @@ def json_text(body: str) -> str:
     """The JSON that was typed, or comes from stdin; refused before anything is written."""
     written = sys.stdin.read() if body == "-" else body
     try:
-        json.loads(written)
+        msgspec.json.decode(written)
     except ValueError as error:
         raise Failure(
             f"the body is not JSON: {error}",

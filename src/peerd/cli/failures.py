@@ -58,6 +58,7 @@ REFUSED_BY_MYSQL = {
 }
 AWAY = (
     ("password authentication failed", "check the user and the password in [database], or in PEERD_DATABASE_URL"),
+    ('role "', "create the user (docs/operations.md), or mend it in [database]"),
     ("does not exist", "create it (docs/operations.md), or mend the address in [database]"),
     ("unable to open database file", "see that the folder is there, and that you may write in it"),
     ("", "see that it runs and that this machine reaches it; peerd doctor says more"),

@@ -20,7 +20,7 @@ from peerd.store.nodes import Node
 
 app = new_app(__doc__, no_args_is_help=True)
 
-Names = Annotated[list[str], typer.Argument(metavar="NODE...", help="Names of nodes.", show_default=False)]
+Names = Annotated[list[str], typer.Argument(metavar="NODE", help="Names of nodes.", show_default=False)]
 
 
 @command(app, "list")

@@ -19,7 +19,7 @@ from peerd.store.queues import QueueState
 
 app = new_app(__doc__, no_args_is_help=True)
 
-Names = Annotated[list[str], typer.Argument(metavar="QUEUE...", help="Names of queues.", show_default=False)]
+Names = Annotated[list[str], typer.Argument(metavar="QUEUE", help="Names of queues.", show_default=False)]
 
 
 @command(app, "list")

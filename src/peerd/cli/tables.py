@@ -35,7 +35,7 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Text]]) -> Padding:
         )
     for row in rows:
         made.add_row(*row)
-    return Padding(made, (0, 0, 0, 2))
+    return Padding(made, (0, 0, 0, 2), expand=False)
 
 
 def facts(pairs: Iterable[tuple[str, Text | str]]) -> Padding:
@@ -45,4 +45,4 @@ def facts(pairs: Iterable[tuple[str, Text | str]]) -> Padding:
     made.add_column(overflow="fold")
     for name, value in pairs:
         made.add_row(name, value)
-    return Padding(made, (0, 0, 0, 2))
+    return Padding(made, (0, 0, 0, 2), expand=False)

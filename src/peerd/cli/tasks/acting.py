@@ -18,7 +18,7 @@ from peerd.domain.errors import DatabaseAway, PeerdError, TaskNotFound
 PAGE = 500
 
 Ids = Annotated[
-    list[int] | None, typer.Argument(metavar="[ID]...", help="Tasks; or find them by the filters.", show_default=False)
+    list[int] | None, typer.Argument(metavar="ID", help="Tasks; or find them by the filters.", show_default=False)
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before acting on what a filter finds.")]
 Limit = Annotated[

@@ -14,7 +14,7 @@ from rich.text import Text
 from peerd.cli.desk import Desk
 from peerd.cli.tables import Column, table
 from peerd.cli.tasks.options import Before, Name, OnNode, Queue, WithStatus
-from peerd.cli.tasks.show import node_names, task_json
+from peerd.cli.tasks.show import node_names, task_json, tries
 from peerd.cli.words import STYLES, first_line, plain, short_span
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
@@ -47,7 +47,7 @@ COLUMNS = (
     Column("id", right=True),
     Column("task", most=32),
     Column("status"),
-    Column("", right=False),
+    Column(""),
     Column("tries", right=True),
     Column("node", most=16),
     Column("note", wide=True),
@@ -70,7 +70,7 @@ def _row(task: Task, names: Mapping[int, str], now: datetime) -> list[Text]:
         Text(title_of(task)),
         Text(task.status, STYLES[task.status]),
         Text(since(task, now), "bright_black"),
-        Text(f"{task.attempts}/{task.max_attempts or '–'}"),
+        Text(f"{tries(task)}/{task.max_attempts or '–'}"),
         Text(where(task, names)),
         Text(note(task)),
     ]

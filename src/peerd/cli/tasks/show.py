@@ -17,6 +17,7 @@ from peerd.cli.desk import Desk
 from peerd.cli.tables import facts
 from peerd.cli.words import full, plain, span, status_text
 from peerd.domain.duration import format_duration
+from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
 
 SHOWN = 4_000
@@ -25,7 +26,7 @@ SHOWN = 4_000
 
 def show(
     desk: Desk,
-    ids: Annotated[list[int], typer.Argument(metavar="ID...", help="Tasks.", show_default=False)],
+    ids: Annotated[list[int], typer.Argument(metavar="ID", help="Tasks.", show_default=False)],
 ) -> None:
     """Show tasks in full, with their attempts."""
     names = node_names(desk)
@@ -40,6 +41,11 @@ def show(
 def node_names(desk: Desk) -> dict[int, str]:
     """The nodes' names by their ids."""
     return {node.id: node.name for node in desk.client.nodes.list()}
+
+
+def tries(task: Task) -> int:
+    """Attempts that were made: the column leaves out the one that runs, and the one that succeeded."""
+    return task.attempts + (task.status in (Status.WORKING, Status.DONE))
 
 
 def task_json(task: Task, names: Mapping[int, str]) -> dict[str, Any]:
@@ -70,7 +76,7 @@ def task_page(task: Task, attempts: Sequence[Attempt], names: Mapping[int, str],
 
 def _facts(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tuple[str, Text | str]]:
     crashes = f", {task.crashes} took their process with them" if task.crashes else ""
-    yield "attempts", f"{task.attempts} of {task.max_attempts or 'what its worker allows'}{crashes}"
+    yield "attempts", f"{tries(task)} of {task.max_attempts or 'what its worker allows'}{crashes}"
     yield "priority", str(task.priority)
     if task.progress is not None:
         yield "progress", plain(f"{task.progress:.0%} {task.progress_note or ''}")
@@ -115,7 +121,7 @@ def _pretty(text: str | None) -> str | None:
 
 def _block(title: str, text: str) -> list[RenderableType]:
     cut = f"\n… and {len(text) - SHOWN:,} characters more (--json has all)" if len(text) > SHOWN else ""
-    return [Text(title, "bold"), Padding(Text(plain(text[:SHOWN]) + cut), (0, 0, 0, 2))]
+    return [Text(title, "bold"), _indented(Text(plain(text[:SHOWN]) + cut))]
 
 
 def _attempt(attempt: Attempt, names: Mapping[int, str], now: datetime) -> RenderableType:
@@ -128,4 +134,8 @@ def _attempt(attempt: Attempt, names: Mapping[int, str], now: datetime) -> Rende
         (number, "bold"), ": ", (attempt.outcome, "magenta"), plain(f"{ran}{node}, {full(attempt.ended_at, now)}")
     )
     why = attempt.cause or attempt.error or ""
-    return Padding(Group(head, *([Padding(Text(plain(why)), (0, 0, 0, 2))] if why else [])), (0, 0, 0, 2))
+    return _indented(Group(head, *([_indented(Text(plain(why)))] if why else [])))
+
+
+def _indented(what: RenderableType) -> Padding:
+    return Padding(what, (0, 0, 0, 2), expand=False)

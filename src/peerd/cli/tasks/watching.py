@@ -31,9 +31,7 @@ UNFINISHED = (Status.PENDING, Status.WORKING, Status.FAILURE, Status.SCHEDULED, 
 
 def watch(
     desk: Desk,
-    ids: Annotated[
-        list[int] | None, typer.Argument(metavar="[ID]...", help="Only these tasks.", show_default=False)
-    ] = None,
+    ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Only these tasks.", show_default=False)] = None,
     queue: Queue = None,
     name: Name = None,
     until_done: Annotated[

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from typer.testing import CliRunner
+
+from peerd.cli.app import app
+from peerd.config.environment import CONFIG_VARIABLE, variables
+from peerd.operate.client import Client
+from peerd.store.migrate import migrate
+from tests.support.summary import note_database
+from tests.unit.operate.holder import Holder
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call of the command line wrote, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> Any:
+        return json.loads(self.err)["error"]
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.strip() for line in self.out.splitlines()]
+
+
+class Peerd(Protocol):
+    def __call__(self, *words: str, stdin: str | None = None, status: int = 0) -> Answer: ...
+
+
+@pytest.fixture
+def peerd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Peerd:
+    """`peerd …` in a folder of its own; the call fails the test when it leaves with another status."""
+    for name in {*variables(), CONFIG_VARIABLE} & set(os.environ):
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*words: str, stdin: str | None = None, status: int = 0) -> Answer:
+        result = CliRunner().invoke(app, list(words), input=stdin, prog_name="peerd")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        answer = Answer(result.exit_code, result.stdout, result.stderr)
+        assert answer.status == status, (words, answer)
+        return answer
+
+    return call
+
+
+@pytest.fixture
+def project(peerd: Peerd, tmp_path: Path) -> Path:
+    """A folder with a peerd.toml and nothing to run; its database is the embedded one."""
+    (tmp_path / "peerd.toml").write_text('[node]\nname = "here"\n')
+    return tmp_path
+
+
+@pytest.fixture
+def client(project: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
+    note_database(request.node, "sqlite")
+    with Client(f"sqlite:///{project / 'peerd.sqlite'}") as client:
+        migrate(client.database)
+        yield client
+
+
+@pytest.fixture
+def holder(client: Client) -> Holder:
+    return Holder(client.database)

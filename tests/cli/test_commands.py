@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from peerd.cli.app import COMMANDS, load
+from tests.cli.conftest import Peerd
+
+
+def walk(command: Any, path: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The command and all below it."""
+    below = getattr(command, "commands", {})
+    return [path, *[one for name, sub in below.items() for one in walk(sub, (*path, name))]]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_of_commands_says_what_each_command_says(name: str) -> None:
+    help_text = load(name).help
+    assert help_text.strip().splitlines()[0] == COMMANDS[name][2]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_and_answers_in_json(peerd: Peerd, name: str) -> None:
+    for path in walk(load(name), (name,)):
+        page = peerd(*path, "--help").out
+        if not hasattr(load(name), "commands") or len(path) > 1:
+            for option in ("--json", "--config", "--database", "--debug"):
+                assert option in page, path
+
+
+def test_help_loads_neither_database_nor_config() -> None:
+    code = (
+        "import sys; from peerd.cli.app import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('sqlalchemy', 'pydantic', 'alembic', 'msgspec', 'peerd.cli.up') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_has_had_enough_is_no_error(peerd: Peerd) -> None:
+    line = f"{sys.executable} -m peerd.cli --help | head -1; echo ${{PIPESTATUS[1]}}"
+    ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout.splitlines()[-1] == "0"
+
+
+def test_the_version_is_printed(peerd: Peerd) -> None:
+    assert peerd("--version").out.startswith("peerd 0.")

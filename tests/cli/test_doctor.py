@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.outcome import Failed
+from peerd.operate.checkup import Finding, Level, cluster, mysql, postgresql
+from peerd.operate.client import Client
+from peerd.store.migrate import migrate
+from peerd.store.nodes import leave
+from tests.cli.conftest import Peerd
+from tests.unit.operate.holder import Holder
+
+
+@pytest.fixture
+def client(database: str) -> Iterator[Client]:
+    """On each database, unlike the other tests of the command line."""
+    with Client(database) as client:
+        migrate(client.database)
+        yield client
+
+
+def found(client: Client, subject: str) -> Finding:
+    """What is wrong with the subject, or that nothing is."""
+    findings = [finding for finding in client.examine() if finding.subject == subject]
+    return max(findings, key=lambda finding: list(Level).index(finding.level))
+
+
+def test_a_healthy_cluster_has_no_problem(client: Client, holder: Holder) -> None:
+    client.enqueue("video")
+    bad = [finding for finding in client.examine() if finding.level is Level.PROBLEM and finding.subject != "fsync"]
+    assert bad == []
+    assert "could not be examined" not in str(client.examine())
+    assert found(client, "nodes").message == "1 active, none silent"
+
+
+def test_a_silent_node_is_a_problem_and_one_that_left_is_none(client: Client, holder: Holder) -> None:
+    client.database.run(lambda connection: connection.execute(sa.text("UPDATE nodes SET active = false")))
+    assert found(client, "nodes").level is Level.PROBLEM
+    assert "video-1 is silent" in found(client, "nodes").message
+    client.database.run(leave, "video-1", holder.incarnation)
+    assert found(client, "nodes").level is Level.OK
+
+
+def test_a_task_that_nobody_touches_is_a_problem(client: Client, holder: Holder) -> None:
+    client.enqueue("video")
+    holder.claim()
+    assert found(client, "running tasks").level is Level.OK
+    assert "1 task is not touched for 0s" in next(
+        finding.message for finding in client.examine(max_update=0.0) if finding.subject == "running tasks"
+    )
+
+
+def test_tasks_pinned_to_a_node_that_is_not_there_are_a_problem(client: Client, holder: Holder) -> None:
+    client.enqueue_many(["video", "video"], node="video-1")
+    assert not [finding for finding in client.examine() if finding.subject == "pinned tasks"]
+    client.database.run(leave, "video-1", holder.incarnation)
+    assert found(client, "pinned tasks").message == "2 tasks are waiting for video-1, which is not there"
+
+
+def test_dead_tasks_and_paused_queues_are_told(client: Client, holder: Holder) -> None:
+    client.enqueue("video")
+    holder.run(Failed(error="no"))
+    client.queues.pause("mail")
+    assert found(client, "dead tasks").message == "1 task is kept for you to look at"
+    assert found(client, "queues").message == "mail is paused"
+
+
+def test_counting_ends_where_it_would_cost(client: Client, monkeypatch: pytest.MonkeyPatch, holder: Holder) -> None:
+    monkeypatch.setattr(cluster, "MANY", 2)
+    for _ in range(3):
+        client.enqueue("video")
+        holder.run(Failed(error="no"))
+    assert found(client, "dead tasks").message == "2 or more tasks are kept for you to look at"
+
+
+def test_a_long_open_transaction_is_told_with_its_session(
+    server_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mysql, "OLD_TRANSACTION", -1.0)
+    monkeypatch.setattr(postgresql, "OLD_TRANSACTION", -1.0)
+    forgotten = sa.create_engine(server_database, isolation_level="REPEATABLE READ")
+    with Client(server_database) as client, forgotten.connect() as connection:
+        migrate(client.database)
+        connection.execute(sa.text("SELECT count(*) FROM tasks"))
+        finding = found(client, "transactions")
+        own = {"mysql": "connection_id()", "postgresql": "pg_backend_pid()"}[client.database.name]
+        session = connection.execute(sa.text(f"SELECT {own}")).scalar()
+    forgotten.dispose()
+    assert finding.level is Level.WARNING
+    assert str(session) in finding.remedy
+
+
+def test_a_user_who_may_not_look_is_told_so(database_factory: object, server_database: str) -> None:
+    if "mysql" not in server_database:
+        pytest.skip("on PostgreSQL every user may look at what is examined")
+    with Client(server_database) as owner:
+        migrate(owner.database)
+        name = owner.database.url.database
+        user = f"u{name}"[:32]
+        with owner.database.engine.begin() as connection:
+            connection.execute(sa.text(f"CREATE USER '{user}'@'%'"))
+            connection.execute(sa.text(f"GRANT ALL ON {name}.* TO '{user}'@'%'"))
+        try:
+            with Client(owner.database.url.set(username=user)) as client:
+                client.enqueue("video")
+                told = [finding for finding in client.examine() if "could not be examined" in finding.message]
+                assert {finding.level for finding in told} == {Level.NOTE}
+                assert found(client, "dead tasks").level is Level.OK
+        finally:
+            with owner.database.engine.begin() as connection:
+                connection.execute(sa.text(f"DROP USER '{user}'@'%'"))
+
+
+def test_the_doctor_words_its_findings_and_fails_on_a_problem(peerd: Peerd, project: Path) -> None:
+    assert "are not there yet" in peerd("doctor").out
+    peerd("migrate")
+    assert "all is well" in peerd("doctor").out
+    (project / "peerd.toml").write_text('[workers.video]\ntasks = "peerd.workers.video.jobs:video"\n')
+    assert any(finding["subject"] == "ffmpeg" for finding in peerd("doctor", "--json").json["findings"])
+    with Client(f"sqlite:///{project / 'peerd.sqlite'}") as client:
+        Holder(client.database)
+        client.database.run(lambda connection: connection.execute(sa.text("UPDATE nodes SET active = false")))
+    answer = peerd("doctor", status=1)
+    assert answer.lines[:2] == [
+        "problem  nodes  video-1 is silent; their tasks go to others",
+        "try: look at the machine and its log; start it again with peerd up",
+    ]
+    assert answer.lines[-1] == "1 problem"
+
+
+def test_a_server_without_tables_is_a_problem(peerd: Peerd, project: Path, server_database: str) -> None:
+    answer = peerd("doctor", "--database", server_database, "--json", status=1).json
+    assert [finding["remedy"] for finding in answer["findings"]] == ["peerd migrate"]

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Done, Failed
+from peerd.operate.client import Client
+from tests.cli.conftest import Peerd
+from tests.support.eventually import eventually
+from tests.unit.operate.holder import Holder
+
+
+def test_a_task_is_enqueued_with_all_its_options(peerd: Peerd, client: Client, holder: Holder) -> None:
+    answer = peerd(
+        "enqueue", "video", "transcode", '{"source": "a.mp4"}', "--priority", "20", "--max-attempts", "5",
+        "--timeout", "2h", "--unique", "a.mp4", "--unique-for", "1d", "--node", "video-1",
+        "--start-at", "2037-01-01T10:00:00+01:00", "--finish-at", "2037-01-02T00:00:00Z",
+        "--trace-context", "00-1-2-01",
+        "--json",
+    ).json  # fmt: skip
+    task = client.tasks.get(answer["id"])
+    assert answer == {"id": task.id, "created": True, "status": "scheduled"}
+    assert (task.queue, task.name, task.json, task.priority) == ("video", "transcode", {"source": "a.mp4"}, 20)
+    assert (task.max_attempts, task.timeout, task.unique_key, task.node_id) == (5, 7200.0, "a.mp4", holder.node_id)
+    assert f"{task.start_at} {task.finish_at}" == "2037-01-01 09:00:00+00:00 2037-01-02 00:00:00+00:00"
+    assert task.trace_context == "00-1-2-01"
+
+
+def test_the_body_is_kept_as_it_was_typed(peerd: Peerd, client: Client) -> None:
+    task_id = peerd("enqueue", "legacy", "", '{"b": 1,  "a": 2}', "--json").json["id"]
+    assert client.tasks.get(task_id).body == '{"b": 1,  "a": 2}'
+
+
+def test_the_body_comes_from_stdin_or_a_file_or_is_text(peerd: Peerd, client: Client, tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(b"\xff\x00")
+    bodies = []
+    for words, stdin in ((("x", "-"), "[1]\n"), (("--text", "no: json"), None), (("--file", "body"), None)):
+        task = client.tasks.get(peerd("enqueue", "legacy", *words, "--json", stdin=stdin).json["id"])
+        bodies.append(task.body_bytes or task.body)
+    assert bodies == ["[1]", "no: json", b"\xff\x00"]
+
+
+def test_the_holder_of_a_key_is_named(peerd: Peerd, client: Client) -> None:
+    first = peerd("enqueue", "video", "--unique", "a")
+    again = peerd("enqueue", "video", "--unique", "a")
+    assert "task 1 is pending in video" in first.out
+    assert "task 1 has this key already; it is pending" in again.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("video", "x", "{bad"), "the body is not JSON"),
+        (("video", "x", "NaN"), "the body is not JSON"),
+        (("no spaces",), "queue: 'no spaces' is not"),
+        (("video", "--start-at", "tomorrow"), "--start-at: 'tomorrow' is not a time"),
+        (("video", "--start-at", "2030-01-01T00:00:00"), "has no time zone"),
+        (("video", "--start-in", "soon"), "start_in: 'soon' is not a duration"),
+        (("video", "--node", "nowhere"), "no node 'nowhere'"),
+        (("video", "--file", "missing"), "missing: no such file"),
+        (("video", "--unique-for", "1h"), "unique_for"),
+        (("video", "x", "1", "--text", "1"), "not both"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_nothing_is_written(
+    peerd: Peerd, client: Client, words: tuple[str, ...], said: str
+) -> None:
+    error = peerd("enqueue", *words, "--json", status=1).error
+    assert said in error["message"]
+    assert client.tasks.list() == []
+
+
+def test_a_result_is_waited_for_and_printed(peerd: Peerd, client: Client, holder: Holder) -> None:
+    def work() -> None:
+        eventually(lambda: client.tasks.counts()[Status.PENDING])
+        holder.run(Done('{"height":720}'))
+
+    working = Thread(target=work)
+    working.start()
+    answer = peerd("enqueue", "video", "--wait", "--wait-for", "20s")
+    working.join()
+    assert answer.out == '{\n  "height": 720\n}\n'
+
+
+def test_waiting_for_a_task_that_dies_fails(peerd: Peerd, client: Client, holder: Holder) -> None:
+    client.enqueue("video", unique="a", unique_for="forever")
+    holder.run(Failed(error="OSError: the disk is full"))
+    answer = peerd("enqueue", "video", "--unique", "a", "--wait", status=1)
+    assert "error: task 1 is dead after 1 attempts: OSError: the disk is full" in answer.err
+
+
+def test_waiting_ends_when_the_time_is_over(peerd: Peerd, client: Client) -> None:
+    assert "still pending" in peerd("enqueue", "video", "--wait", "--wait-for", "50ms", status=1).err

@@ -1,0 +1,98 @@
+"""The entry point as people use it: a real node, from its start to its stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.eventually import eventually
+
+PEERD = [sys.executable, "-m", "peerd.cli"]
+START_TIMEOUT = 60
+
+
+def call(*words: str, folder: Path, status: int = 0) -> str:
+    ran = subprocess.run([*PEERD, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == status, (words, ran)
+    return ran.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    call("init", str(tmp_path), folder=tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def node(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A node, ready."""
+    with (folder / "log").open("w") as log:
+        started = subprocess.Popen([*PEERD, "up"], cwd=folder, stderr=log, stdout=log, text=True)
+    try:
+        eventually(
+            lambda: started.poll() is not None or "ready" in (folder / "log").read_text(),
+            timeout=START_TIMEOUT,
+            message=lambda: (folder / "log").read_text(),
+        )
+        assert started.poll() is None, (folder / "log").read_text()
+        yield started
+    finally:
+        if started.poll() is None:
+            started.send_signal(signal.SIGTERM)
+            started.wait(60)
+
+
+def test_a_first_task_runs_from_start_to_stop(node: subprocess.Popen[str], folder: Path) -> None:
+    processes = [process.pid for process in psutil.Process(node.pid).children(recursive=True)]
+    state = json.loads(call("status", "--json", folder=folder))
+    assert state["here"]["pid"] == node.pid
+    assert {slot["state"] for slot in state["here"]["slots"]} == {"RUNNING"}
+    assert len(state["cluster"]["processes"]) == 3
+    assert "hello-1" in call("status", folder=folder)
+
+    result = call("enqueue", "hello", "greet", '{"name": "you", "seconds": 0}', "--wait", folder=folder)
+    assert json.loads(result) == {"greeting": "Hello, you!"}
+    assert "done" in call("tasks", "list", folder=folder)
+
+    assert "stopped" in call("stop", folder=folder)
+    assert node.wait(30) == 0
+    assert not [pid for pid in processes if psutil.pid_exists(pid)]
+    assert "no node is running here" in call("status", folder=folder)
+    call("stop", folder=folder, status=1)
+
+
+def test_a_second_node_of_the_same_folder_is_refused(node: subprocess.Popen[str], folder: Path) -> None:
+    call("up", folder=folder, status=4)
+
+
+def test_a_node_is_stopped_although_its_configuration_cannot_be_read(node: subprocess.Popen[str], folder: Path) -> None:
+    run_directory = next((folder / ".peerd").iterdir())
+    (folder / "peerd.toml").write_text("no [toml")
+    call("stop", folder=folder, status=1)
+    call("stop", "--run-directory", str(run_directory), folder=folder)
+    assert node.wait(30) == 0
+
+
+def test_a_node_whose_code_cannot_be_imported_does_not_start(folder: Path) -> None:
+    (folder / "jobs.py").write_text("import missing_module")
+    ran = subprocess.run([*PEERD, "up"], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 3
+    assert "missing_module" in ran.stderr
+    assert "Traceback" not in ran.stderr.split("missing_module")[-1]
+
+
+def test_a_node_does_not_start_on_a_server_without_tables(folder: Path, server_database: str) -> None:
+    ran = subprocess.run(
+        [*PEERD, "up"], cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PEERD_DATABASE_URL": server_database},
+    )  # fmt: skip
+    assert ran.returncode == 1
+    assert "run `peerd migrate`" in ran.stderr

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import pytest
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Done, Failed
+from peerd.operate.client import Client
+from tests.cli.conftest import Peerd
+from tests.unit.operate.holder import Holder
+
+
+@pytest.fixture
+def three(client: Client, holder: Holder) -> list[int]:
+    """A dead task, a running one, and one that is scheduled."""
+    ids = [client.enqueue("video", name="transcode", body={"source": "a.mp4"}).id]
+    holder.run(Failed(error="OSError: the disk is full\nsecond line", traceback="Traceback (most recent call last)"))
+    ids.append(client.enqueue("video", name="poster").id)
+    holder.report(holder.claim(), 0.43, "drawing")
+    ids.append(client.enqueue("mail", start_in="1h").id)
+    return ids
+
+
+def test_tasks_are_listed_newest_first_in_words(peerd: Peerd, three: list[int]) -> None:
+    head, scheduled, working, dead = peerd("tasks", "list").lines
+    assert head.split() == ["id", "task", "status", "tries", "node", "note"]
+    assert scheduled.startswith("3  mail             scheduled  for ")
+    assert working.split()[:4] == ["2", "video/poster", "working", "for"]
+    assert working.endswith("1/3  video-1  43% drawing")
+    assert dead.startswith("1  video/transcode  dead       ")
+    assert dead.endswith("1/3  video-1  OSError: the disk is full")
+
+
+def test_tasks_are_listed_for_programs(peerd: Peerd, three: list[int]) -> None:
+    rows = peerd("tasks", "list", "--json").json
+    assert [row["id"] for row in rows] == three[::-1]
+    assert (rows[1]["worker_node"], rows[1]["progress"], rows[1]["status"]) == ("video-1", 0.43, "working")
+    assert rows[0]["start_at"].endswith("Z")
+    for words, expected in (
+        (("--status", "dead"), three[:1]),
+        (("--queue", "mail"), three[2:]),
+        (("--name", "poster"), three[1:2]),
+        (("--node", "video-1"), three[1::-1]),
+        (("--limit", "1"), three[2:]),
+        (("--before", str(three[1])), three[:1]),
+    ):
+        assert [row["id"] for row in peerd("tasks", "list", *words, "--json").json] == expected, words
+
+
+def test_a_page_that_is_full_says_how_to_go_on(peerd: Peerd, three: list[int]) -> None:
+    assert peerd("tasks", "list", "--limit", "2").lines[-1] == f"older ones: --before {three[1]}"
+    assert peerd("tasks", "list", "--before", "1").lines == ["no such task"]
+    assert peerd("tasks", "list", "--before", "1", "--json").json == []
+
+
+def test_a_status_that_does_not_exist_is_refused_with_those_that_do(peerd: Peerd, client: Client) -> None:
+    error = peerd("tasks", "list", "--status", "finished", "--json", status=1).error
+    assert error["type"] == "InvalidFilter"
+    assert "scheduled, pending, working" in error["message"]
+
+
+def test_a_task_is_shown_with_its_attempts(peerd: Peerd, three: list[int]) -> None:
+    page = peerd("tasks", "show", "1").out
+    for words in ("task 1 video/transcode is dead", '"source": "a.mp4"', "the disk is full", "Traceback", "1 of 3"):
+        assert words in page
+    row = peerd("tasks", "show", "1", "--json").json
+    assert (row["failed_attempts"][0]["outcome"], row["body"]) == ("dead", '{"source":"a.mp4"}')
+
+
+def test_text_of_a_task_cannot_steer_the_terminal(peerd: Peerd, client: Client, holder: Holder) -> None:
+    client.enqueue("video", name="\x1b[2J")
+    holder.run(Failed(error="\x1b]0;owned\x07"))
+    for words in (("tasks", "list"), ("tasks", "show", "1")):
+        assert "\x1b" not in peerd(*words).out
+
+
+def test_a_task_that_is_not_there_is_said_so(peerd: Peerd, client: Client) -> None:
+    assert peerd("tasks", "show", "7", "--json", status=1).error["type"] == "TaskNotFound"
+    assert "error: there is no task 7" in peerd("tasks", "show", "7", status=1).err
+
+
+def test_several_tasks_are_acted_on_and_refusals_are_named(peerd: Peerd, client: Client, three: list[int]) -> None:
+    answer = peerd("tasks", "cancel", "1", "2", "3", "99", "--reason", "not today", "--json", status=1).json
+    assert answer["tasks"] == [2, 3]
+    assert [refusal["id"] for refusal in answer["refused"]] == [1, 99]
+    assert client.tasks.get(2).error == "not today"
+
+
+def test_tasks_are_retried_moved_and_deleted(peerd: Peerd, client: Client, three: list[int]) -> None:
+    assert peerd("tasks", "retry", "1").lines == ["retried 1 task"]
+    peerd("tasks", "move", "2", "--to", "video-1")
+    moved = client.tasks.get(2)
+    assert (moved.status, moved.node_id) == (Status.PENDING, moved.worker_node_id)
+    peerd("tasks", "move", "2", "--to-any")
+    assert client.tasks.get(2).node_id is None
+    peerd("tasks", "delete", "1", "3")
+    assert [task.id for task in client.tasks.list()] == [2]
+
+
+def test_what_a_filter_finds_is_acted_on_after_a_yes(peerd: Peerd, client: Client, holder: Holder) -> None:
+    for _ in range(3):
+        client.enqueue("video")
+        holder.run(Failed(error="no"))
+    client.enqueue("video")
+    holder.run(Done())
+    peerd("tasks", "retry", "--status", "dead", stdin="n\n", status=1)
+    assert client.tasks.counts()[Status.DEAD] == 3
+    peerd("tasks", "retry", "--status", "dead", "--limit", "1", stdin="y\n")
+    assert client.tasks.counts()[Status.DEAD] == 2
+    peerd("tasks", "retry", "--status", "dead", "--yes")
+    assert client.tasks.counts()[Status.DEAD] == 0
+    assert client.tasks.counts()[Status.DONE] == 1
+
+
+def test_an_action_wants_ids_or_a_filter(peerd: Peerd, client: Client) -> None:
+    for words in (("tasks", "delete"), ("tasks", "delete", "1", "--status", "dead")):
+        assert "which tasks?" in peerd(*words, status=1).err
+    assert "where to?" in peerd("tasks", "move", "1", status=1).err
+    client.enqueue("video")
+    assert "--yes" in peerd("tasks", "delete", "--queue", "video", "--json", status=1).error["remedy"]

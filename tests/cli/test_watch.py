@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from threading import Thread
+
+import pytest
+
+from peerd.cli.tasks.watch_state import WatchState, What, look
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Done, Failed, Released
+from peerd.domain.task import Task
+from peerd.operate.client import Client
+from tests.cli.conftest import Peerd
+from tests.unit.operate.holder import Holder
+
+
+def seen(state: WatchState, client: Client) -> list[tuple[What, int]]:
+    """One look at all that runs, and at what is followed."""
+    working = client.tasks.list(status=Status.WORKING)
+    others: dict[int, Task | None] = {
+        task_id: client.tasks.find(task_id) for task_id in state.followed - {task.id for task in working}
+    }
+    return [(change.what, change.task.id) for change in look(state, working, others)]
+
+
+def test_each_change_is_told_once(client: Client, holder: Holder) -> None:
+    state = WatchState()
+    first, second = client.enqueue_many(["video", "video"])
+    assert seen(state, client) == []
+    running = holder.claim()
+    assert seen(state, client) == [(What.STARTED, first.id)]
+    assert seen(state, client) == []
+    holder.report(running, 0.5, "half")
+    assert seen(state, client) == [(What.PROGRESSED, first.id)]
+    holder.end(running, Done())
+    holder.claim()
+    assert seen(state, client) == [(What.STARTED, second.id), (What.ENDED, first.id)]
+    client.tasks.delete(second.id)
+    assert seen(state, client) == [(What.GONE, second.id)]
+    assert not state.running
+
+
+def test_a_task_that_was_given_back_and_taken_again_is_started_anew(client: Client, holder: Holder) -> None:
+    state = WatchState()
+    client.enqueue("video")
+    running = holder.claim()
+    assert seen(state, client) == [(What.STARTED, running.id)]
+    holder.end(running, Released("its process must end"))
+    assert seen(state, client) == [(What.RETURNED, running.id)]
+    again = holder.claim()
+    holder.end(again, Released("its process must end"))
+    holder.claim()
+    assert seen(state, client) == [(What.STARTED, running.id)]
+
+
+def test_a_named_task_is_followed_until_it_has_ended(client: Client, holder: Holder) -> None:
+    job = client.enqueue("video")
+    state = WatchState([job.id])
+    assert seen(state, client) == []
+    holder.run(Failed(error="no"))
+    assert seen(state, client) == [(What.ENDED, job.id)]
+    assert (state.unfinished, state.dead) == (set(), {job.id})
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_watching_ends_when_nothing_is_left(peerd: Peerd, client: Client, holder: Holder, as_json: bool) -> None:  # noqa: FBT001
+    client.enqueue_many(["video", "video"])
+    holder.report(holder.claim(), 0.5, "half")
+
+    def finish() -> None:
+        for task in client.tasks.list(status="working"):
+            holder.end(task, Done())
+        holder.run(Done())
+
+    finishing = Thread(target=finish)
+    finishing.start()
+    answer = peerd("tasks", "watch", "--until-done", "--every", "50ms", *(["--json"] if as_json else []))
+    finishing.join()
+    if as_json:
+        assert {json.loads(line)["change"] for line in answer.lines} <= set(What)
+    else:
+        assert all(line[2] == ":" for line in answer.lines)
+
+
+def test_watching_named_tasks_fails_when_one_is_dead(peerd: Peerd, client: Client, holder: Holder) -> None:
+    client.enqueue_many(["video", "video"])
+    holder.run(Failed(error="OSError: the disk is full"))
+    holder.run(Done())
+    answer = peerd("tasks", "watch", "1", "2", "--until-done", status=1)
+    dead, done = answer.lines
+    assert dead[10:].startswith("1  video  dead in 0 s on video-1  OSError: the disk is full")
+    assert done[10:].startswith("2  video  done in ")
