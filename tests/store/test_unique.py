@@ -134,7 +134,8 @@ def test_a_retry_and_enqueues_of_its_key_leave_one_unfinished_task(world: World)
         def enqueue_anew(key: str = key) -> bool:
             return enqueue_key(world.store, key).created
 
-        assert at_once([retry, enqueue_anew, enqueue_anew, enqueue_anew]).count(True) == 1
+        competitors: list[Callable[[], bool]] = [retry, enqueue_anew, enqueue_anew, enqueue_anew]
+        assert at_once(competitors).count(True) == 1
 
 
 def test_a_purge_and_enqueues_of_the_same_keys_do_not_fail_each_other(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -20,6 +21,7 @@ from peerd.store.finish import Held
 from peerd.store.tables import attempts, tasks
 
 T = TypeVar("T")
+_urgent = count(2**40)
 
 
 @dataclass
@@ -117,7 +119,7 @@ class World:
                 task_id = self.add(**fields)
                 self.set(task_id, status=str(status))
                 return task_id
-        task_id = self.add(priority=2**40, **fields)
+        task_id = self.add(priority=next(_urgent), **fields)  # so that it is the next to be claimed
         if status is Status.CANCELED:
             self.store.run(intervene.cancel, task_id)
             return task_id

@@ -90,11 +90,11 @@ REFUSED_IN_WORDS: Final = (
 def code_of(error: DBAPIError) -> int | str | None:
     """The driver's own number or SQLSTATE, where it has one."""
     original = error.orig
-    state = getattr(original, "sqlstate", None)
-    if isinstance(state, str):
-        return state
     first = original.args[0] if original is not None and original.args else None
-    return first if isinstance(first, int) else None
+    if isinstance(first, int):  # before the SQLSTATE: MySQL's says less, and PyMySQL tells both since 1.2
+        return first
+    state = getattr(original, "sqlstate", None)
+    return state if isinstance(state, str) else None
 
 
 def was_rolled_back(error: Exception) -> bool:

@@ -106,7 +106,7 @@ def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int
     }
     if raised:
         record_attempts(connection, raised, Verdict(event=Event.ABANDON, counted=False, label="dead", error=error))
-    return update_tasks(connection, [task.id for task in doomed], lease=tasks.c.lease + 1, **values)
+    return update_tasks(connection, [task.id for task in doomed], **values)
 
 
 def count_pinned(connection: Connection, after: float) -> int:

@@ -1,0 +1,167 @@
+"""The chores: each moves what is ready and nothing else, in bounded batches, on every node at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import NewTask
+from peerd.store import enqueue, processes, sweeps
+from peerd.store.clock import seconds_from_now
+from peerd.store.tables import attempts, tasks
+from peerd.store.tables import nodes as node_table
+from peerd.store.tables import processes as process_table
+from tests.store.world import World, at_once
+
+
+def fill(world: World, number: int, **values: object) -> None:
+    world.store.run(lambda c: c.execute(sa.insert(tasks).values([{"queue": "q", **values}] * number)))
+
+
+@pytest.mark.parametrize("status", [Status.SCHEDULED, Status.FAILURE])
+def test_what_is_due_arrives_and_what_is_ahead_stays(world: World, status: Status) -> None:
+    due = world.insert(status=str(status), start_at=seconds_from_now(-1))
+    ahead = world.insert(status=str(status), start_at=seconds_from_now(60))
+    startless = world.insert(status=str(status))
+    other = Status.FAILURE if status is Status.SCHEDULED else Status.SCHEDULED
+    assert world.store.run(sweeps.let_arrive, other) == 0
+    assert world.store.run(sweeps.let_arrive, status) == 2
+    assert [world.status(task_id) for task_id in (due, ahead, startless)] == [
+        Status.PENDING,
+        status,
+        Status.PENDING,
+    ]
+
+
+def test_pending_rows_with_a_start_ahead_are_postponed(world: World) -> None:
+    ahead, plain, started = (
+        world.insert(start_at=seconds_from_now(60)),
+        world.insert(),
+        world.insert(start_at=seconds_from_now(-60)),
+    )
+    assert world.store.run(sweeps.postpone) == 1
+    assert [world.status(one) for one in (ahead, plain, started)] == [
+        Status.SCHEDULED,
+        Status.PENDING,
+        Status.PENDING,
+    ]
+
+
+def test_pending_tasks_past_their_end_are_deleted_with_their_keys_and_attempts(world: World) -> None:
+    late = world.add(unique_key="k", max_attempts=5)
+    world.fail(world.take_one())
+    world.arrive()
+    world.set(late, finish_at=seconds_from_now(-1))
+    kept = [world.add(finish_in=60.0), world.add()]
+    working = world.task_in(Status.WORKING)
+    world.set(working, finish_at=seconds_from_now(-1))
+    assert world.store.run(sweeps.expire) == 1
+    assert world.find(late) is None
+    assert all(world.find(task_id) for task_id in [*kept, working])
+    assert world.count(attempts) == 0
+    assert world.store.run(enqueue.enqueue, NewTask(queue="q", unique_key="k")).created
+
+
+@pytest.mark.parametrize("status", [Status.DONE, Status.DEAD, Status.CANCELED])
+def test_what_ended_long_ago_is_purged(world: World, status: Status) -> None:
+    ids = {one: world.task_in(one) for one in Status}
+    assert world.store.run(sweeps.purge, status, 3600.0) == 0
+    world.set(ids[status], finished_at=seconds_from_now(-3601))
+    assert world.store.run(sweeps.purge, status, 3600.0) == 1
+    assert {one for one, task_id in ids.items() if world.find(task_id) is None} == {status}
+
+
+def test_a_batch_is_bounded(world: World) -> None:
+    fill(world, 12, status="scheduled", start_at=seconds_from_now(-1))
+    assert [world.store.run(sweeps.let_arrive, Status.SCHEDULED, 5) for _ in range(4)] == [5, 5, 2, 0]
+    world.store.run(lambda c: c.execute(sa.update(tasks).values(finish_at=seconds_from_now(-1))))
+    assert [world.store.run(sweeps.expire, 5) for _ in range(4)] == [5, 5, 2, 0]
+
+
+def test_chores_everywhere_at_once_lose_and_double_nothing(world: World) -> None:
+    fill(world, 60, status="scheduled", start_at=seconds_from_now(-1))
+    fill(world, 60, status="failure", start_at=seconds_from_now(-1))
+    fill(world, 60, start_at=seconds_from_now(3600))
+    fill(world, 60, finish_at=seconds_from_now(-1))
+    fill(world, 60, status="done", finished_at=seconds_from_now(-7200))
+    chores: list[Callable[[], int]] = [
+        partial(world.store.run, sweeps.let_arrive, Status.SCHEDULED, 25),
+        partial(world.store.run, sweeps.let_arrive, Status.FAILURE, 25),
+        partial(world.store.run, sweeps.postpone, 25),
+        partial(world.store.run, sweeps.expire, 25),
+        partial(world.store.run, sweeps.purge, Status.DONE, 3600.0, 25),
+    ]
+
+    def manage() -> list[int]:
+        done = [0] * len(chores)
+        while any(turn := [chore() for chore in chores]):
+            done = [before + now for before, now in zip(done, turn, strict=True)]
+        return done
+
+    totals = [sum(column) for column in zip(*at_once([manage] * 4), *[manage()], strict=True)]
+    assert totals == [60, 60, 60, 60, 60]
+    counts = world.store.read(
+        lambda c: {
+            row[0]: row[1] for row in c.execute(sa.select(tasks.c.status, sa.func.count()).group_by(tasks.c.status))
+        }
+    )
+    assert counts == {"pending": 120, "scheduled": 60}
+
+
+def silence_node(world: World, name: str) -> None:
+    world.node(name)
+    world.store.run(
+        lambda c: c.execute(
+            sa.update(node_table)
+            .where(node_table.c.name == name)
+            .values(checked_at=seconds_from_now(-100), active=False)
+        )
+    )
+
+
+def test_tasks_of_a_silent_node_are_counted_freed_or_failed_by_policy(world: World) -> None:
+    world.node("alive")
+    silence_node(world, "gone")
+    pinned = [world.add(node="gone") for _ in range(3)]
+    others = [world.add(node="alive"), world.add(), world.add(node="gone", start_in=60.0)]
+    assert world.store.read(sweeps.count_pinned, 60.0) == 3
+    assert world.store.read(sweeps.count_pinned, 1000.0) == 0
+    assert world.store.run(sweeps.free_pinned, 1000.0) == world.store.run(sweeps.fail_pinned, 1000.0) == 0
+    assert world.store.run(sweeps.free_pinned, 60.0, 2) == 2
+    assert [world.get(task_id).node_id for task_id in pinned[:2]] == [None, None]
+    assert world.store.run(sweeps.fail_pinned, 60.0) == 1
+    dead = world.get(pinned[2])
+    assert dead.status is Status.DEAD
+    assert "silent for more than 60 s" in (dead.error or "")
+    assert world.outcomes(dead.id) == ["dead"]
+    assert [world.status(one) for one in others] == [Status.PENDING, Status.PENDING, Status.SCHEDULED]
+
+
+def test_a_pinned_task_that_has_failed_before_can_be_abandoned_too(world: World) -> None:
+    """The row about its end must not meet the one about the attempt at the same lease."""
+    world.node("a")
+    task_id = world.add(node="a")
+    world.fail(world.take_one())
+    world.arrive()
+    silence_node(world, "a")
+    assert world.store.run(sweeps.fail_pinned, 60.0) == 1
+    assert world.status(task_id) is Status.DEAD
+    assert [(one.outcome, one.number) for one in world.attempts(task_id)] == [("failure", 1), ("dead", 0)]
+
+
+def test_records_of_ended_processes_are_purged(world: World) -> None:
+    old, fresh, living = (world.claimer().process_id for _ in range(3))
+    for process_id in (old, fresh):
+        world.store.run(processes.end_process, process_id, "exit status 1")
+    world.store.run(
+        lambda c: c.execute(
+            sa.update(process_table).where(process_table.c.id == old).values(ended_at=seconds_from_now(-100))
+        )
+    )
+    assert world.store.run(sweeps.purge_processes, 50.0) == 1
+    left = world.store.read(partial(processes.list_processes, ended=True))
+    assert {process.id for process in left} == {fresh, living}
