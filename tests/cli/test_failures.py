@@ -42,7 +42,7 @@ def test_a_server_that_is_frozen_is_away_too(peerd: Peerd, project: Path, privat
 
 def test_a_file_that_cannot_be_opened_is_said_so(peerd: Peerd, project: Path) -> None:
     answer = peerd("tasks", "list", "--database", "sqlite:///no/such/folder/x.sqlite", status=1)
-    assert "see that the folder is there" in answer.err
+    assert "its folder must be there" in answer.err
 
 
 def test_an_address_that_cannot_be_read_is_refused(peerd: Peerd, project: Path) -> None:

@@ -40,7 +40,7 @@ def node(folder: Path) -> Iterator[subprocess.Popen[str]]:
         eventually(
             lambda: started.poll() is not None or "ready" in (folder / "log").read_text(),
             timeout=START_TIMEOUT,
-            message=lambda: (folder / "log").read_text(),
+            message=(folder / "log").read_text,
         )
         assert started.poll() is None, (folder / "log").read_text()
         yield started

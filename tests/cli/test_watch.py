@@ -88,5 +88,5 @@ def test_watching_named_tasks_fails_when_one_is_dead(peerd: Peerd, client: Clien
     holder.run(Done())
     answer = peerd("tasks", "watch", "1", "2", "--until-done", status=1)
     dead, done = answer.lines
-    assert dead[10:].startswith("1  video  dead in 0 s on video-1  OSError: the disk is full")
-    assert done[10:].startswith("2  video  done in ")
+    assert dead[10:].strip().startswith("1  video  dead in 0 s on video-1  OSError: the disk is full")
+    assert done[10:].strip().startswith("2  video  done in ")

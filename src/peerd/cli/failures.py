@@ -6,12 +6,10 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
-from sqlalchemy.exc import DBAPIError
 
 from peerd.cli.words import plain
 from peerd.config import ConfigError
-from peerd.domain.errors import DatabaseAway, PeerdError
-from peerd.store.faults import code_of
+from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, PeerdError
 from peerd.supervision.control import NotRunning, Refused
 
 
@@ -50,19 +48,7 @@ class Failure(PeerdError):
         return Group(*lines)
 
 
-REFUSED_BY_MYSQL = {
-    1044: "grant it: GRANT ALL ON peerd.* TO the user (docs/operations.md)",
-    1045: "check the user and the password in [database], or in PEERD_DATABASE_URL",
-    1049: "create it: CREATE DATABASE … (docs/operations.md), or mend the address in [database]",
-    1142: "grant it: GRANT ALL ON peerd.* TO the user (docs/operations.md)",
-}
-AWAY = (
-    ("password authentication failed", "check the user and the password in [database], or in PEERD_DATABASE_URL"),
-    ('role "', "create the user (docs/operations.md), or mend it in [database]"),
-    ("does not exist", "create it (docs/operations.md), or mend the address in [database]"),
-    ("unable to open database file", "see that the folder is there, and that you may write in it"),
-    ("", "see that it runs and that this machine reaches it; peerd doctor says more"),
-)
+REACH_IT = "see that it runs, and that this machine reaches it at the address in [database] url"
 
 
 def failure_of(error: Exception) -> Failure | None:
@@ -77,25 +63,11 @@ def failure_of(error: Exception) -> Failure | None:
                 for problem in problems
             ]
             return Failure(str(error), kind=kind, details=details)
-        case DatabaseAway(reason=reason):
-            return Failure(str(error), next(remedy for words, remedy in AWAY if words in reason), kind=kind)
+        case DatabaseRefused():
+            return Failure(f"the database refuses us: {error.reason}", error.remedy, kind=kind)
+        case DatabaseAway():
+            return Failure(str(error), "" if isinstance(error, DatabaseBusy) else REACH_IT, kind=kind)
         case PeerdError() | NotRunning() | Refused() | TimeoutError():
             return Failure(str(error), kind=kind)
-        case DBAPIError():
-            return _refusal(error)
         case _:
             return None
-
-
-def _refusal(error: DBAPIError) -> Failure | None:
-    code = code_of(error)
-    if isinstance(code, int) and code in REFUSED_BY_MYSQL:
-        words = str(error.orig.args[1]) if error.orig is not None and len(error.orig.args) > 1 else str(error.orig)
-        return Failure(f"the database refuses: {words}", REFUSED_BY_MYSQL[code], kind="DatabaseRefused")
-    if code == "42501":
-        return Failure(
-            f"the database refuses: {str(error.orig).splitlines()[0]}",
-            "grant it: the user must own peerd's tables (docs/operations.md)",
-            kind="DatabaseRefused",
-        )
-    return None
