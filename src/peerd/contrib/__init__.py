@@ -1,0 +1,1 @@
+"""Bridges to other frameworks; each needs what its name says, and nothing of peerd needs them."""

@@ -1,0 +1,122 @@
+"""Enqueuing from Django, with the real one, on the three databases."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pymysql
+import pytest
+
+pymysql.install_as_MySQLdb()  # Django's own driver for MySQL needs a compiler; this one answers to its name
+sys.modules["MySQLdb"].version_info = (2, 2, 7, "final", 0)  # type: ignore[attr-defined]
+
+import django  # type: ignore[import-untyped]  # noqa: E402
+from django.conf import settings  # type: ignore[import-untyped]  # noqa: E402
+from django.db import DatabaseError, connections, transaction  # type: ignore[import-untyped]  # noqa: E402
+
+from peerd.contrib.django import enqueue, enqueue_many  # noqa: E402
+from peerd.domain.call import Call  # noqa: E402
+from peerd.domain.errors import InvalidTask, NodeNotFound  # noqa: E402
+from peerd.domain.lifecycle import Status  # noqa: E402
+from peerd.domain.task import NewTask  # noqa: E402
+from tests.store.world import World  # noqa: E402
+
+ENGINES = {"mysql": "mysql", "postgresql": "postgresql", "sqlite": "sqlite3"}
+CALL = Call("q", "transcode", '{"percent":"100 %s"}')
+
+
+@pytest.fixture
+def using(world: World) -> Iterator[str]:
+    """Django's name of a database in which peerd's tables are."""
+    if not settings.configured:
+        settings.configure(USE_TZ=True, TIME_ZONE="Asia/Kolkata", DATABASES={})
+        django.setup()
+    url = world.store.url
+    alias = f"on_{world.store.name}"
+    database: dict[str, Any] = {
+        "ENGINE": f"django.db.backends.{ENGINES[world.store.name]}",
+        "NAME": url.database,
+        "USER": url.username or "",
+        "HOST": url.host or "",
+        "PORT": url.port or "",
+    }
+    connections.settings[alias] = connections.configure_settings({"default": database})["default"]
+    with connections[alias].cursor() as cursor:
+        cursor.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY)")
+        cursor.execute("DELETE FROM orders")
+    yield alias
+    connections[alias].close()
+    del connections[alias]
+
+
+def order(using: str, number: int = 7) -> None:
+    with connections[using].cursor() as cursor:
+        cursor.execute("INSERT INTO orders VALUES (%s)", [number])
+
+
+def orders(using: str) -> int:
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM orders")
+        return int(cursor.fetchone()[0])
+
+
+def test_a_task_commits_with_the_transaction_around_it(world: World, using: str) -> None:
+    moment = datetime.now(UTC) + timedelta(hours=1)
+    with transaction.atomic(using=using):
+        order(using)
+        answer = enqueue(CALL, using=using, priority=20, start_at=moment, finish_in="2h", unique="k")
+        assert answer.created
+        assert world.find(answer.id) is None
+    task = world.get(answer.id)
+    assert (task.queue, task.name, task.body, task.priority) == (*("q", "transcode", '{"percent":"100 %s"}'), 20)
+    assert task.status is Status.SCHEDULED
+    assert task.start_at is not None
+    assert abs(task.start_at - moment) < timedelta(milliseconds=1)
+    assert abs(task.created_at - datetime.now(UTC)) < timedelta(seconds=10)
+    assert orders(using) == 1
+    assert enqueue(CALL, using=using, unique="k").id == answer.id
+
+
+def test_a_task_is_undone_with_the_transaction_around_it(world: World, using: str) -> None:
+    def broken() -> None:
+        with transaction.atomic(using=using):
+            order(using)
+            enqueue(CALL, using=using, unique="k")
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        broken()
+    assert (world.count(), orders(using)) == (0, 0)
+    assert enqueue(CALL, using=using, unique="k").created
+
+
+def test_without_a_transaction_around_it_it_commits_by_itself(world: World, using: str) -> None:
+    answers = enqueue_many([CALL, "q", NewTask(queue="q", body_bytes=b"\x00\xff")] * 20, using=using)
+    assert [answer.id for answer in answers] == sorted({answer.id for answer in answers})
+    assert world.get(answers[2].id).body_bytes == b"\x00\xff"
+    assert world.count() == 60
+
+
+def test_a_task_that_is_refused_leaves_the_transaction_usable(world: World, using: str) -> None:
+    with transaction.atomic(using=using):
+        with pytest.raises(NodeNotFound):
+            enqueue(CALL, using=using, node="nowhere")
+        with pytest.raises(InvalidTask):
+            enqueue("no spaces", using=using)
+        order(using)
+    assert (orders(using), world.count()) == (1, 0)
+
+
+def test_what_the_database_says_is_djangos_error(world: World, using: str) -> None:
+    with connections[using].cursor() as cursor:
+        cursor.execute("ALTER TABLE tasks RENAME TO hidden")
+    try:
+        with pytest.raises(DatabaseError):
+            enqueue(CALL, using=using)
+    finally:
+        with connections[using].cursor() as cursor:
+            cursor.execute("ALTER TABLE hidden RENAME TO tasks")
+    assert enqueue(CALL, using=using).created

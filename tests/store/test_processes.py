@@ -1,0 +1,53 @@
+"""Claimers in processes of their own never share a task, on any database."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import NewTask
+from peerd.store import enqueue, read
+from tests.store.world import World
+
+PROCESSES = 4
+TASKS = 2000
+
+
+def start(world: World, node: str) -> subprocess.Popen[str]:
+    claimer = world.claimer(node=node)
+    url = world.store.url.render_as_string(hide_password=False)
+    identity = [str(claimer.node_id), claimer.incarnation, str(claimer.process_id)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.store.claimer", url, *identity, "7"],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_claimers_in_separate_processes_never_share_a_task(world: World) -> None:
+    new = [NewTask(queue="qr"[n % 2], priority=n % 3) for n in range(TASKS)]
+    ids = {one.id for one in world.store.run(enqueue.enqueue_many, new)}
+    processes = [start(world, f"node-{number % 2}") for number in range(PROCESSES)]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        said = [process.communicate(timeout=90)[0].split() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    taken = [int(word) for words in said for word in words[::2]]
+    assert len(taken) == len(set(taken)) == TASKS
+    assert set(taken) == ids
+    assert {word for words in said for word in words[1::2]} == {"1"}
+    assert world.store.read(read.count_tasks)[Status.DONE] == TASKS
+    assert world.attempt_rows() == 0
