@@ -17,6 +17,10 @@ import django  # type: ignore[import-untyped]  # noqa: E402
 from django.conf import settings  # type: ignore[import-untyped]  # noqa: E402
 from django.db import DatabaseError, connections, transaction  # type: ignore[import-untyped]  # noqa: E402
 
+if not settings.configured:
+    settings.configure(USE_TZ=True, TIME_ZONE="Asia/Kolkata", DATABASES={})
+    django.setup()
+
 from peerd.contrib.django import enqueue, enqueue_many  # noqa: E402
 from peerd.domain.call import Call  # noqa: E402
 from peerd.domain.errors import InvalidTask, NodeNotFound  # noqa: E402
@@ -31,9 +35,6 @@ CALL = Call("q", "transcode", '{"percent":"100 %s"}')
 @pytest.fixture
 def using(world: World) -> Iterator[str]:
     """Django's name of a database in which peerd's tables are."""
-    if not settings.configured:
-        settings.configure(USE_TZ=True, TIME_ZONE="Asia/Kolkata", DATABASES={})
-        django.setup()
     url = world.store.url
     alias = f"on_{world.store.name}"
     database: dict[str, Any] = {

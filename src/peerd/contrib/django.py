@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Unpack
 
 from django.db import connections, transaction  # type: ignore[import-untyped]
@@ -64,9 +65,10 @@ def enqueue_many(
 
 @contextmanager
 def borrowed(using: str) -> Iterator[Connection]:
-    """SQLAlchemy's view of Django's connection: what it executes runs on Django's cursor; it begins and ends nothing."""
+    """SQLAlchemy's view of Django's connection: it executes on Django's cursor, and begins and ends nothing."""
     lender = connections[using]
-    engine = Engine(NullPool(lambda: Borrowed(lender), reset_on_return=None), _dialect(lender), URL.create("django"))
+    lend: Any = partial(Borrowed, lender)
+    engine = Engine(NullPool(lend, reset_on_return=None), _dialect(lender), URL.create("django"))
     with engine.connect() as connection:
         yield connection
 
@@ -106,4 +108,5 @@ def _dialect(lender: Any) -> Any:
     if name is None:
         raise UnsupportedDatabase(f"Django's {lender.vendor}: peerd knows MySQL, MariaDB, PostgreSQL and SQLite")
     how = {} if lender.vendor == "postgresql" else {"paramstyle": "format"}
-    return URL.create(name).get_dialect()(dbapi=lender.Database, **how)
+    dialect: Any = URL.create(name).get_dialect()
+    return dialect(dbapi=lender.Database, **how)
