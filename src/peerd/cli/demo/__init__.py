@@ -21,7 +21,9 @@ def demo(
     desk: Desk,
     clip: Annotated[
         Path | None,
-        typer.Option("--input", metavar="FILE", help="A video of your own.", show_default=False, dir_okay=False),
+        typer.Option(
+            "--input", metavar="FILE", help="A video of your own.", show_default=False, exists=True, dir_okay=False
+        ),
     ] = None,
     folder: Annotated[
         Path | None,

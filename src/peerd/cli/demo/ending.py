@@ -12,7 +12,7 @@ from rich.text import Text
 
 from peerd.cli.demo.scene import Murder, Scene
 from peerd.cli.demo.stage import Stage
-from peerd.cli.tables import Column, table
+from peerd.cli.tables import Column, Rows
 from peerd.cli.words import STYLES, first_line, span
 from peerd.domain.lifecycle import Status
 from peerd.domain.size import format_size
@@ -26,7 +26,7 @@ COLUMNS = (
     Column("ran", right=True),
     Column("file", wide=True),
     Column("size", right=True),
-    Column("failed attempts", wide=True),
+    Column("failed attempts", most=40),
 )
 
 
@@ -65,7 +65,7 @@ class Ending:
 
     def for_people(self) -> RenderableType:
         """The summary table, and what it shows."""
-        return Group(Text(), table(COLUMNS, [self._row(task) for task in self.scene.tasks]), Text(), *self._verdict())
+        return Group(Text(), Rows(COLUMNS, [self._row(task) for task in self.scene.tasks]), Text(), *self._verdict())
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs."""

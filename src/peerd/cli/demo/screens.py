@@ -148,4 +148,7 @@ def note_of(task: Task, murder: Murder | None) -> Text:
         return Text(f"attempt {task.attempts + 1}: {first_line(task.error)}", style="magenta")
     if murder is not None and murder.task_id == task.id and task.status is Status.WORKING:
         return Text("its worker was just killed", style="bold red")
-    return Text(first_line(task.progress_note), style="bright_black")
+    if task.status is Status.DONE:
+        return Text()
+    note = task.error if task.status is Status.DEAD else task.progress_note
+    return Text(first_line(note), style="red" if task.status is Status.DEAD else "bright_black")

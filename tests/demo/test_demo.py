@@ -1,0 +1,81 @@
+"""The demo, as a newcomer runs it; and what is left when it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.eventually import eventually
+
+
+def run_demo(folder: Path, *options: str) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PEERD_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "peerd", "demo", "--folder", str(folder), *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+
+
+def of_the_demo(folder: Path) -> list[int]:
+    """The processes that work in a demo's folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_the_demo_shows_a_killed_workers_task_finished_by_another_process(tmp_path: Path) -> None:
+    demo = run_demo(tmp_path, "--json", "--tasks", "2")
+    out, err = demo.communicate(timeout=300)
+    assert demo.returncode == 0, err.decode()
+    ending = json.loads(out)
+    assert ending["well"]
+    killed = ending["killed"]
+    [heir] = [row for row in ending["tasks"] if row["task"]["id"] == killed["task"]]
+    assert heir["task"]["status"] == "done"
+    assert heir["task"]["process_id"] != killed["process"]["id"]
+    assert [attempt["cause"] for attempt in heir["attempts"]] == ["killed by SIGKILL"]
+    for row in ending["tasks"]:
+        file = tmp_path / "media" / json.loads(row["task"]["result"])["output"]
+        assert file.stat().st_size == json.loads(row["task"]["result"])["size"]
+    assert of_the_demo(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, how: signal.Signals) -> None:
+    demo = run_demo(tmp_path, "--tasks", "2")
+    try:
+        eventually(lambda: len(of_the_demo(tmp_path)) >= 5 or demo.poll() is not None, timeout=120)
+        assert demo.poll() is None
+        demo.send_signal(how)
+        demo.wait(60)
+        eventually(lambda: of_the_demo(tmp_path) == [], timeout=60)
+    finally:
+        demo.kill()
+        demo.communicate()
+
+
+def test_a_demo_whose_input_is_no_video_says_so(tmp_path: Path) -> None:
+    text = tmp_path / "letter.txt"
+    text.write_text("Dear reader,\n" * 100)
+    demo = run_demo(tmp_path / "demo", "--input", str(text), "--tasks", "2")
+    _, err = demo.communicate(timeout=120)
+    assert demo.returncode == 1
+    assert b"is not a video" in err or b"letter.txt" in err, err
+    assert b"Traceback" not in err
