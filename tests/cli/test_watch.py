@@ -82,6 +82,17 @@ def test_watching_ends_when_nothing_is_left(peerd: Peerd, client: Client, holder
         assert all(line[2] == ":" for line in answer.lines)
 
 
+def test_a_task_that_started_and_ended_between_two_looks_is_told_once(client: Client, holder: Holder) -> None:
+    state = WatchState()
+    client.enqueue("video")
+    task = client.tasks.get(holder.run(Done()).id)
+    assert [change.what for change in look(state, [], {}, [task])] == [What.ENDED]
+    assert look(state, [], {}, [task]) == []
+    client.tasks.retry(task.id)
+    again = client.tasks.get(holder.run(Done()).id)
+    assert [change.what for change in look(state, [], {}, [again])] == [What.ENDED]
+
+
 def test_watching_named_tasks_fails_when_one_is_dead(peerd: Peerd, client: Client, holder: Holder) -> None:
     client.enqueue_many(["video", "video"])
     holder.run(Failed(error="OSError: the disk is full"))

@@ -9,12 +9,11 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.padding import Padding
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
-from peerd.cli.tables import Column, table
+from peerd.cli.tables import Column, Rows, table
 from peerd.cli.words import ago, plain
 from peerd.store.nodes import Node
 
@@ -77,7 +76,7 @@ def state_of(node: Node) -> str:
     return "draining" if node.draining else "active"
 
 
-def nodes_table(nodes: Sequence[Node], running: Mapping[int, int], now: datetime) -> Padding:
+def nodes_table(nodes: Sequence[Node], running: Mapping[int, int], now: datetime) -> Rows:
     """Nodes for people."""
     return table(COLUMNS, [_row(node, running.get(node.id, 0), now) for node in nodes])
 

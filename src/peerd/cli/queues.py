@@ -7,12 +7,11 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
-from rich.padding import Padding
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
-from peerd.cli.tables import Column, table
+from peerd.cli.tables import Column, Rows, table
 from peerd.cli.words import STYLES, ago, plain
 from peerd.domain.lifecycle import Status
 from peerd.store.queues import QueueState
@@ -55,7 +54,7 @@ def resume(desk: Desk, queues: Names) -> None:
     desk.answer({"resumed": queues}, *[Text(f"{plain(name)} is open") for name in queues])
 
 
-def queues_table(queues: Sequence[QueueState], now: datetime) -> Padding:
+def queues_table(queues: Sequence[QueueState], now: datetime) -> Rows:
     """Queues for people: a column for each status that occurs."""
     statuses = [status for status in Status if any(queue.counts.get(status) for queue in queues)]
     columns = [Column("queue"), Column("state"), *[Column(status, right=True) for status in statuses]]

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from peerd.cli.desk import Desk
-from peerd.cli.tables import Column, table
+from peerd.cli.tables import Column, Rows, table
 from peerd.cli.tasks.options import Before, Name, OnNode, Queue, WithStatus
 from peerd.cli.tasks.show import node_names, task_json, tries
 from peerd.cli.words import STYLES, first_line, plain, short_span
@@ -54,7 +54,7 @@ COLUMNS = (
 )
 
 
-def tasks_table(tasks: Sequence[Task], names: Mapping[int, str], now: datetime) -> Padding:
+def tasks_table(tasks: Sequence[Task], names: Mapping[int, str], now: datetime) -> Rows:
     """Tasks for people. Status and time read together: working for 3 s, done 2 min ago, failure due in 5 min."""
     return table(COLUMNS, [_row(task, names, now) for task in tasks])
 

@@ -45,6 +45,8 @@ class WatchState:
         """Tasks that were seen to end dead."""
         self.running: dict[int, Task] = {}
         """Tasks that run, as they were last seen."""
+        self._told: set[tuple[int, int]] = set()
+        """Ends that were told: tasks, and the leases that ended."""
 
     @property
     def followed(self) -> set[int]:
@@ -64,23 +66,34 @@ class WatchState:
         self.running.pop(task_id, None)
         if task.finished:
             self._forget(task_id)
-            if task.status is Status.DEAD:
-                self.dead.add(task_id)
-            return [Change(What.ENDED, task)] if was_followed else []
+            return self.end(task) if was_followed else []
         return [Change(What.RETURNED, task)] if before is not None else []
+
+    def end(self, task: Task) -> list[Change]:
+        """Take note of a task that has ended; it is told once."""
+        if (task.id, task.lease) in self._told:
+            return []
+        self._told.add((task.id, task.lease))
+        if task.status is Status.DEAD:
+            self.dead.add(task.id)
+        return [Change(What.ENDED, task)]
 
     def _forget(self, task_id: int) -> None:
         self.running.pop(task_id, None)
         self.unfinished.discard(task_id)
 
 
-def look(state: WatchState, working: Iterable[Task], others: Mapping[int, Task | None]) -> list[Change]:
-    """Take note of the tasks that run, and of the followed ones that do not."""
+def look(
+    state: WatchState, working: Iterable[Task], others: Mapping[int, Task | None], ended: Iterable[Task] = ()
+) -> list[Change]:
+    """Take note of the tasks that run, of the followed ones that do not, and of those that ended unseen."""
     changes: list[Change] = []
     for task in sorted(working, key=lambda task: task.id):
         changes += state.see(task.id, task)
     for task_id in sorted(others):
         changes += state.see(task_id, others[task_id])
+    for task in sorted(ended, key=lambda task: task.id):
+        changes += state.end(task)
     return changes
 
 

@@ -12,11 +12,10 @@ from typing import Annotated, Any, Protocol, Self
 import typer
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from peerd.cli.desk import Desk
+from peerd.cli.tables import Column, table
 from peerd.cli.tasks.listing import since, title_of, where
 from peerd.cli.tasks.options import Name, Queue
 from peerd.cli.tasks.show import node_names, task_json
@@ -26,6 +25,8 @@ from peerd.domain.duration import parse_duration
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 
+NEWEST = 100
+"""The newest tasks, which are read at each look; by primary key, so that it costs the same in a large table."""
 UNFINISHED = (Status.PENDING, Status.WORKING, Status.FAILURE, Status.SCHEDULED, Status.WAITING)
 
 
@@ -71,7 +72,7 @@ class Watched:
         self.name = name
         self.state = WatchState(ids)
         self.names = node_names(desk)
-        self.now: datetime = desk.client.now()
+        self.begun = self.now = desk.client.now()
 
     def looks(self) -> Iterator[list[Change]]:
         """What has changed, at each look."""
@@ -80,7 +81,7 @@ class Watched:
             working = self._working()
             seen = {task.id for task in working}
             others = {task_id: self.client.tasks.find(task_id) for task_id in self.state.followed - seen}
-            changes = look(self.state, working, others)
+            changes = look(self.state, working, others, self._ended())
             if any(change.task.worker_node_id not in self.names for change in changes):
                 self.names = {node.id: node.name for node in self.client.nodes.list()}
             yield changes
@@ -92,6 +93,20 @@ class Watched:
         return not any(
             self.client.tasks.list(queue=self.queue, name=self.name, status=status, limit=1) for status in UNFINISHED
         )
+
+    def _ended(self) -> list[Task]:
+        """New tasks that have ended since the watch began: they may have started and ended between two looks."""
+        if self.ids:
+            return []
+        return [
+            task
+            for task in self.client.tasks.list(limit=NEWEST)
+            if task.finished_at is not None
+            and task.finished
+            and task.finished_at >= self.begun
+            and self.queue in (None, task.queue)
+            and self.name in (None, task.name)
+        ]
 
     def _working(self) -> list[Task]:
         if self.ids:
@@ -180,29 +195,38 @@ class Bars:
 def bars(running: list[Task], watched: Watched, console: Console) -> Group:
     """A row for each task that runs, as many as fit."""
     fitting = running[: max(console.height - 4, 1)]
-    grid = Table.grid(padding=(0, 2, 0, 0))
     wide = console.width >= 100
-    for most in (None, 28 if wide else 18, None, None, 14, None):
-        grid.add_column(no_wrap=True, overflow="ellipsis", max_width=most)
-    for task in fitting:
-        grid.add_row(
-            Text(f"{task.id:>4}", "bold"),
+    columns = (
+        Column(right=True),
+        Column(most=28 if wide else 16),
+        Column(),
+        Column(most=14),
+        Column(wide=True),
+    )
+    rows = [
+        [
+            Text(str(task.id), "bold"),
             Text(title_of(task)),
             _bar(task, 30 if wide else 16),
-            Text("" if task.progress is None else f"{task.progress:4.0%}", "yellow"),
             Text(where(task, watched.names)),
             Text(f"{_attempt(task)}{first_line(task.progress_note) or since(task, watched.now)}", "bright_black"),
-        )
+        ]
+        for task in fitting
+    ]
     left = len(running) - len(fitting)
     rest = [Text(f"… and {left} more", "bright_black")] if left else []
     waiting = [] if running else [Text("nothing runs; waiting (Ctrl-C ends it)", "bright_black")]
-    return Group(grid, *rest, *waiting)
+    return Group(table(columns, rows), *rest, *waiting)
 
 
-def _bar(task: Task, width: int) -> ProgressBar:
+def _bar(task: Task, width: int) -> Text:
+    """A bar and its percentage; a task that reports no progress has none."""
     if task.progress is None:
-        return ProgressBar(total=None, width=width, pulse=True)
-    return ProgressBar(total=1.0, completed=task.progress, width=width)
+        return Text("·" * width + "    –", "bright_black")
+    filled = round(min(max(task.progress, 0.0), 1.0) * width)
+    return Text.assemble(
+        ("━" * filled, "green"), ("━" * (width - filled), "bright_black"), (f" {task.progress:4.0%}", "yellow")
+    )
 
 
 def _attempt(task: Task) -> str:
