@@ -28,7 +28,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import Event, sources, target
 from peerd.domain.task import Task
 from peerd.store.clock import now, seconds_from_now
-from peerd.store.rows import TASK_COLUMNS, becomes, select_by_id, status_is, to_task, update_by_id
+from peerd.store.rows import TASK_COLUMNS, becomes, by_index, select_by_id, status_is, to_task, update_by_id
 from peerd.store.tables import ORDER, nodes, queues, tasks
 from peerd.store.types import MYSQL
 
@@ -100,7 +100,7 @@ def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> li
     statement = sa.select(*TASK_COLUMNS).where(
         status_is(target(Event.CLAIM)), tasks.c.process_id == claimer.process_id, tasks.c.claim_token == token
     )
-    return _in_order([to_task(row) for row in connection.execute(statement).mappings()])
+    return _in_order([to_task(row) for row in connection.execute(by_index(statement, "tasks_claim")).mappings()])
 
 
 def someone_waits_alone(connection: Connection, claimer: Claimer, patience: float) -> bool:

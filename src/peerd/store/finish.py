@@ -22,6 +22,7 @@ from peerd.store.clock import now
 from peerd.store.rows import (
     batches_by_size,
     becomes,
+    by_id_alone,
     insert_if_absent,
     lock_task,
     select_by_id,
@@ -171,10 +172,11 @@ def _not_done_by(connection: Connection, process_id: int, lease: int, ids: Seque
     """Those among these that this claim did not complete, neither now nor in an earlier try."""
     done = select_by_id(
         sa.select(tasks.c.id).where(
-            tasks.c.id.in_(sorted(ids)),
-            tasks.c.lease == lease,
-            tasks.c.process_id == process_id,
-            status_is(target(Event.COMPLETE)),
+            *by_id_alone(
+                connection,
+                ids,
+                (tasks.c.lease == lease, tasks.c.process_id == process_id, status_is(target(Event.COMPLETE))),
+            )
         )
     )
     return sorted(set(ids) - set(connection.execute(done).scalars()))

@@ -13,7 +13,7 @@ from peerd.domain.lifecycle import Event, sources
 from peerd.domain.outcome import cut
 from peerd.store.clock import now
 from peerd.store.finish import Held, by_lease
-from peerd.store.rows import batches, select_by_id, status_is, update_tasks
+from peerd.store.rows import batches, by_id_alone, by_index, select_by_id, status_is, update_tasks
 from peerd.store.tables import tasks
 
 NOTE_LIMIT: Final = 255
@@ -58,7 +58,8 @@ def held_by(connection: Connection, process_id: int) -> dict[Held, int | None]:
     statement = sa.select(tasks.c.id, tasks.c.lease, tasks.c.claim_token).where(
         status_is(*sources(Event.COMPLETE)), tasks.c.process_id == process_id
     )
-    return {Held(row.id, row.lease): row.claim_token for row in connection.execute(statement)}
+    rows = connection.execute(by_index(statement, "tasks_claim"))
+    return {Held(row.id, row.lease): row.claim_token for row in rows}
 
 
 def _report(connection: Connection, lease: int, reports: Mapping[int, Progress]) -> set[Held]:
@@ -73,7 +74,7 @@ def _touch(connection: Connection, lease: int, ids: Sequence[int], **values: Any
     guard = (tasks.c.lease == lease, status_is(*sources(Event.COMPLETE)))
     if update_tasks(connection, ids, *guard, checked_at=now(), **values) == len(ids):
         return set()
-    still = select_by_id(sa.select(tasks.c.id).where(tasks.c.id.in_(ids), *guard))
+    still = select_by_id(sa.select(tasks.c.id).where(*by_id_alone(connection, ids, guard)))
     return {Held(task_id, lease) for task_id in set(ids) - set(connection.execute(still).scalars())}
 
 

@@ -1,0 +1,165 @@
+"""On a filled table, every hot statement goes by the index that was made for it, and sorts no more than its batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Failed
+from peerd.domain.task import Task
+from peerd.store import claim, finish, rescue, sweeps, touch
+from peerd.store.claim import Claimer
+from peerd.store.database import Database
+from peerd.store.migrate import migrate
+from peerd.store.tables import tasks
+from peerd.store.touch import Progress
+from tests.store.world import World, held
+
+ANALYZE = {"mysql": "ANALYZE TABLE tasks", "postgresql": "ANALYZE", "sqlite": "ANALYZE"}
+KINDS: list[tuple[int, dict[str, Any]]] = [
+    (9000, {"status": "done", "queue": "q"}),
+    (4000, {"status": "scheduled", "queue": "q", "start_at": 3600}),
+    (3000, {"status": "pending", "queue": "q", "node_id": 99}),
+    (3000, {"status": "pending", "queue": "other"}),
+    (1000, {"status": "failure", "queue": "q", "start_at": 3600}),
+    (500, {"status": "dead", "queue": "q"}),
+    (1500, {"status": "pending", "queue": "q", "finish_at": 7200}),
+    (100, {"status": "working", "queue": "q", "process_id": 77, "worker_node_id": 99, "lease": 1}),
+]
+Said = list[tuple[str, Any]]
+
+
+def fill(connection: sa.Connection) -> None:
+    moment = datetime.now(UTC)
+    for number, kind in KINDS:
+        values = {
+            name: moment + timedelta(seconds=value) if name.endswith("_at") else value for name, value in kind.items()
+        }
+        times = {"created_at": moment, "updated_at": moment, "finished_at": moment, "checked_at": moment}
+        rows = [{**values, **times, "priority": number % 7, "name": "n" * 50} for number in range(number)]
+        connection.execute(sa.insert(tasks), rows)
+
+
+@contextmanager
+def listening(database: Database) -> Iterator[Said]:
+    """The statements that are sent meanwhile."""
+    said: Said = []
+
+    def hear(_: object, __: object, statement: str, parameters: Any, ___: object, ____: object) -> None:
+        said.append((statement, parameters))
+
+    sa.event.listen(database.engine, "before_cursor_execute", hear)
+    try:
+        yield said
+    finally:
+        sa.event.remove(database.engine, "before_cursor_execute", hear)
+
+
+def plan_of(database: Database, statement: str, parameters: Any) -> tuple[set[str], list[str]]:
+    """The indexes by which a statement reaches `tasks`, and the plan in the database's words."""
+    word = "EXPLAIN QUERY PLAN" if database.name == "sqlite" else "EXPLAIN"
+    with database.engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()
+        connection.rollback()
+    words = [" ".join(str(value) for value in row.values()) for row in rows]
+    match database.name:
+        case "mysql":
+            reached = {
+                str(row["key"]) if row["type"] not in ("ALL", "index") else f"{row['type']}: the whole table"
+                for row in rows
+                if row["table"] == "tasks"
+            }
+            if any("const table" in str(row["Extra"]) for row in rows):
+                reached.add("PRIMARY")  # one row was looked up, and is not as the condition says any more
+            if any("filesort" in str(row["Extra"]) for row in rows if row["table"] == "tasks"):
+                reached.add("a sort of all")
+        case "postgresql":
+            text = "\n".join(words)
+            reached = set(re.findall(r"Index (?:Only )?Scan using (\w+) on tasks", text))
+            reached |= set(re.findall(r"Bitmap Index Scan on (tasks_\w+)", text))
+            reached |= {"Seq Scan" for _ in re.findall(r"Seq Scan on tasks", text)}
+        case _:
+            reached = set()
+            for line in words:
+                if found := re.search(
+                    r"(SCAN|SEARCH) tasks(?: USING (?:COVERING )?INDEX (\w+)| USING (INTEGER PRIMARY KEY))?", line
+                ):
+                    reached.add(found[2] or found[3] or "SCAN")
+    return {"PRIMARY" if name in ("tasks_pkey", "INTEGER PRIMARY KEY") else name for name in reached}, words
+
+
+def check(database: Database, operation: Callable[[], object], expected: set[str]) -> None:
+    with listening(database) as said:
+        operation()
+    looked_at = 0
+    for statement, parameters in said:
+        if not re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", statement) or not re.search(r"\btasks\b", statement):
+            continue
+        looked_at += 1
+        reached, plan = plan_of(database, statement, parameters)
+        shown = f"{statement}\n" + "\n".join(plan)
+        assert reached, f"no table is reached:\n{shown}"
+        assert reached <= expected, f"by {reached}, not by {expected}:\n{shown}"
+        if database.name == "sqlite":
+            assert sum("TEMP B-TREE" in line for line in plan) <= 1, shown
+    assert looked_at, said
+
+
+@pytest.mark.slow
+def test_hot_statements_go_by_their_indexes(database: str) -> None:
+    store = Database(database)
+    try:
+        migrate(store)
+        store.run(fill)
+        world = World(store)
+        claimer = world.claimer("q", "empty")
+        with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(ANALYZE[store.name])
+        for operation, expected in hot_operations(world, claimer):
+            check(store, operation, expected)
+    finally:
+        store.close()
+
+
+def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[], object], set[str]]]:
+    run, mysql = world.store.run, world.store.name == "mysql"
+    working = {"tasks_claim"} if mysql else {"tasks_working"}
+    by_id = {"PRIMARY"}
+    held_now: list[Task] = []
+    token = claim.new_token()
+
+    def take() -> None:
+        held_now.extend(run(claim.claim, claimer, token=token, limit=10).tasks)
+
+    yield take, {"tasks_claim"} | by_id
+    assert len(held_now) == 10
+    yield partial(run, claim.claim, claimer, token=claim.new_token(), limit=1, alone=True), {"tasks_claim"} | by_id
+    yield partial(run, claim.someone_waits_alone, claimer, 1.0), {"tasks_claim"} | by_id
+    yield partial(run, claim.claimed_by_token, claimer, token), working
+    yield partial(run, touch.held_by, claimer.process_id), working
+    yield partial(run, touch.touch, {held(task) for task in held_now}), by_id
+    yield partial(run, touch.report_progress, {held(task): Progress(0.5) for task in held_now}), by_id
+    done: dict[Any, str | None] = {held(task): "1" for task in held_now[:5]}
+    yield partial(run, finish.complete, claimer.process_id, done), by_id
+    yield partial(run, finish.complete, claimer.process_id, done), by_id  # and what a repeated one asks
+    failed = Failed(error="boom", retry_in=0.0)
+    yield partial(run, finish.conclude, claimer.process_id, held(held_now[6]), failed), by_id
+    yield partial(run, sweeps.let_arrive, Status.FAILURE, 20), {"tasks_due"} | by_id
+    yield partial(run, sweeps.let_arrive, Status.SCHEDULED, 20), {"tasks_due"} | by_id
+    yield partial(run, sweeps.postpone, 20), {"tasks_due" if mysql else "tasks_ahead"} | by_id
+    yield partial(run, sweeps.expire, 20), {"tasks_closing"} | by_id
+    yield partial(run, sweeps.purge, Status.DONE, -60.0, 20), {"tasks_closing"} | by_id
+    yield partial(run, sweeps.purge, Status.DEAD, 3600.0, 20), {"tasks_closing"} | by_id
+    yield partial(run, rescue.release_process, claimer.process_id, "SIGKILL", crashed=True, limit=20), working | by_id
+    yield partial(run, rescue.rescue_frozen, 3600.0, 20), working | by_id
+    earlier = rescue.release_earlier_incarnations
+    yield partial(run, earlier, claimer.node_id, claimer.incarnation, 20), working | by_id
+    yield partial(run, rescue.rescue_frozen, -60.0, 20), working | by_id
