@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from peerd.domain.lifecycle import (
+    FINISHED,
+    GONE,
+    TRANSITIONS,
+    Event,
+    IllegalTransition,
+    Status,
+    after,
+    sources,
+    target,
+    targets,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+def diagram_script() -> ModuleType:
+    loader = importlib.machinery.SourceFileLoader("lifecycle_diagram", str(ROOT / "scripts" / "lifecycle-diagram"))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_the_documented_diagram_is_what_the_table_says() -> None:
+    script = diagram_script()
+    page = (ROOT / "docs" / "lifecycle.md").read_text()
+    assert page.count("-->") > len(Status)
+    assert script.with_diagram(page) == page, "run scripts/lifecycle-diagram"
+
+
+def test_the_page_names_every_status() -> None:
+    page = (ROOT / "docs" / "lifecycle.md").read_text()
+    assert [status for status in Status if f"| `{status}` |" not in page] == []
+
+
+def test_every_status_can_be_reached_and_every_event_can_happen() -> None:
+    reached = {end for end in TRANSITIONS.values() if end is not GONE}
+    born = {Status.PENDING, Status.SCHEDULED, Status.WAITING}
+    assert reached | born == set(Status)
+    assert {event for _, event in TRANSITIONS} == set(Event)
+
+
+def test_only_a_person_leads_out_of_an_end() -> None:
+    for status in FINISHED:
+        events = {event for source, event in TRANSITIONS if source is status}
+        assert events == {Event.RETRY, Event.PURGE, Event.DELETE}
+
+
+def test_only_working_tasks_have_outcomes() -> None:
+    for event in (Event.COMPLETE, Event.FAIL, Event.DIE, Event.SNOOZE, Event.RELEASE, Event.RESCUE):
+        assert sources(event) == (Status.WORKING,)
+
+
+@pytest.mark.parametrize("event", list(Event))
+@pytest.mark.parametrize("status", list(Status))
+def test_what_the_table_does_not_allow_is_refused_and_says_what_it_allows(status: Status, event: Event) -> None:
+    if (status, event) in TRANSITIONS:
+        assert after(status, event) is targets(event)[status]
+        return
+    with pytest.raises(IllegalTransition) as caught:
+        after(status, event)
+    assert str(caught.value).startswith(f"a task that is {status} cannot {event}; only one that is ")
+    assert all(source in str(caught.value) for source in sources(event))
+
+
+def test_an_event_with_several_ends_has_no_single_target() -> None:
+    assert target(Event.CLAIM) is Status.WORKING
+    for event in (Event.MOVE, Event.DELETE):
+        with pytest.raises(ValueError, match="not to one status"):
+            target(event)
