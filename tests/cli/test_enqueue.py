@@ -59,6 +59,7 @@ def test_the_holder_of_a_key_is_named(peerd: Peerd, client: Client) -> None:
         (("video", "--start-at", "tomorrow"), "--start-at: 'tomorrow' is not a time"),
         (("video", "--start-at", "2030-01-01T00:00:00"), "has no time zone"),
         (("video", "--start-in", "soon"), "start_in: 'soon' is not a duration"),
+        (("video", "--wait", "--wait-for", "a while"), "--wait-for: 'a while' is not a duration"),
         (("video", "--node", "nowhere"), "no node 'nowhere'"),
         (("video", "--file", "missing"), "missing: no such file"),
         (("video", "--unique-for", "1h"), "unique_for"),

@@ -49,6 +49,11 @@ def test_an_address_that_cannot_be_read_is_refused(peerd: Peerd, project: Path) 
     assert "oracle" in peerd("tasks", "list", "--database", "oracle://db/peerd", status=1).err
 
 
+def test_a_duration_that_is_none_is_named_by_its_option(peerd: Peerd, project: Path) -> None:
+    assert "--every: 'often' is not a duration" in peerd("tasks", "watch", "--every", "often", status=1).err
+    assert "--timeout: 'soon' is not a duration" in peerd("stop", "--timeout", "soon", status=1).err
+
+
 def test_debug_shows_the_traceback(peerd: Peerd, project: Path) -> None:
     with pytest.raises((DatabaseAway, DBAPIError)):
         peerd("tasks", "list", "--database", "mysql://peerd@127.0.0.1:1/peerd", "--debug")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
-from peerd.cli.failures import Failure
+from peerd.cli.failures import Failure, seconds_of
 from peerd.cli.tasks.show import task_json
 from peerd.cli.words import plain
 from peerd.operate.job import Job, result_of
@@ -86,11 +86,12 @@ def enqueue(
         "finish_in": finish_in,
         "node": node,
     }
+    patience = None if wait_for is None else seconds_of("--wait-for", wait_for)
     if body is not None and text is not None:
         raise Failure("two bodies: give JSON or --text, not both")
     job = desk.client.enqueue(queue, **options)
     if wait:
-        answer_result(desk, job, wait_for)
+        answer_result(desk, job, patience)
     else:
         answer_job(desk, job, queue)
 
@@ -106,7 +107,7 @@ def answer_job(desk: Desk, job: Job, queue: str) -> None:
     desk.answer({"id": job.id, "created": job.created, "status": task.status}, words)
 
 
-def answer_result(desk: Desk, job: Job, timeout: str | None) -> None:
+def answer_result(desk: Desk, job: Job, timeout: float | None) -> None:
     """Wait, and print what the handler returned: JSON, for people too."""
     task = job.wait(timeout)
     result = result_of(task)

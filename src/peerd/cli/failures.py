@@ -9,6 +9,7 @@ from rich.text import Text
 
 from peerd.cli.words import plain
 from peerd.config import ConfigError
+from peerd.domain.duration import parse_duration
 from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, PeerdError
 from peerd.supervision.control import NotRunning, Refused
 
@@ -67,7 +68,28 @@ def failure_of(error: Exception) -> Failure | None:
             return Failure(f"the database refuses us: {error.reason}", error.remedy, kind=kind)
         case DatabaseAway():
             return Failure(str(error), "" if isinstance(error, DatabaseBusy) else REACH_IT, kind=kind)
-        case PeerdError() | NotRunning() | Refused() | TimeoutError():
-            return Failure(str(error), kind=kind)
+        case PeerdError() | NotRunning() | Refused() | OSError():
+            return Failure(_sentence(error), kind=kind)
         case _:
             return None
+
+
+def _sentence(error: Exception) -> str:
+    """An error's own words; the system's without its number."""
+    match error:
+        case OSError(strerror=str(words), filename=str(path)):
+            return f"{path}: {words.lower()}"
+        case _:
+            return str(error)
+
+
+def seconds_of(option: str, duration: str) -> float:
+    """The seconds of a duration that was typed.
+
+    Raises:
+        Failure: it is none.
+    """
+    try:
+        return parse_duration(duration)
+    except ValueError as error:
+        raise Failure(f"{option}: {error}") from None

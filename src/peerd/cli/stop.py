@@ -10,7 +10,7 @@ from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
-from peerd.domain.duration import parse_duration
+from peerd.cli.failures import Failure, seconds_of
 from peerd.supervision import control
 
 app = new_app(__doc__)
@@ -40,5 +40,9 @@ def stop(
     Running tasks are finished, for at most the node's grace; what is left is given back to the table.
     """
     folder = run_directory or desk.settings.node.run_directory
-    control.stop(folder, fast=fast, timeout=None if timeout is None else parse_duration(timeout))
+    patience = None if timeout is None else seconds_of("--timeout", timeout)
+    try:
+        control.stop(folder, fast=fast, timeout=patience)
+    except TimeoutError:
+        raise Failure(f"it has not ended within {timeout}; it goes on stopping", "peerd stop --fast") from None
     desk.answer({"stopped": True}, Text("stopped", "green"))

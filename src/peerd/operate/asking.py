@@ -51,20 +51,21 @@ class Blocking:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self._schema_is_newest = False
+        self.schema_is_newest = False
         self._lock = Lock()
 
     def carry_out(self, ask: Ask[T]) -> T:
         """Do it, and return its answer."""
-        self.require_schema()
+        if not self.schema_is_newest:
+            self.require_schema()
         return self.database.read(ask.on) if ask.reads else self.database.run(ask.on)
 
     def require_schema(self) -> None:
         """See, once, that the tables are there."""
         with self._lock:
-            if not self._schema_is_newest:
+            if not self.schema_is_newest:
                 require_newest(self.database)
-                self._schema_is_newest = True
+                self.schema_is_newest = True
 
 
 class Awaiting:
@@ -76,7 +77,8 @@ class Awaiting:
 
     async def carry_out(self, ask: Ask[T]) -> T:
         """Do it, and return its answer."""
-        await asyncio.to_thread(self._blocking.require_schema)
+        if not self._blocking.schema_is_newest:
+            await asyncio.to_thread(self._blocking.require_schema)
         return await (self._threads.read(ask.on) if ask.reads else self._threads.run(ask.on))
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from sqlalchemy.engine import Connection
@@ -65,8 +66,13 @@ class Enqueuing(Group[Colour], Generic[Colour]):
 def enqueue_within(connection: Connection | Session, new: NewTask, look: Look) -> Job:
     """Write a task in the caller's transaction. It is never repeated: what is undone there, the caller knows."""
     own = connection if isinstance(connection, Connection) else _connection_of(connection)
-    with times_in_utc(own):
+    with times_in_utc(own) if _names_a_time(new) else nullcontext():
         return _enqueue_one(own, new, look)
+
+
+def _names_a_time(new: NewTask) -> bool:
+    """Whether a time will be written that is no column's default; a key has a time of its own."""
+    return any(one is not None for one in (new.start_at, new.start_in, new.finish_at, new.finish_in, new.unique_key))
 
 
 def _connection_of(session: Any) -> Connection:

@@ -115,6 +115,14 @@ def test_what_is_no_transaction_is_refused(client: Client) -> None:
         client.enqueue_in(client.database.engine, CALL)  # type: ignore[arg-type]
 
 
+def test_a_plain_task_costs_the_callers_session_one_statement(client: Client) -> None:
+    told: list[str] = []
+    with client.database.engine.begin() as connection:
+        sa.event.listen(connection, "before_cursor_execute", lambda _c, _u, statement, *_: told.append(statement))
+        client.enqueue_in(connection, CALL)
+    assert len(told) == 1, told
+
+
 ZONES = {"mysql": "SET time_zone = '-08:00'", "postgresql": "SET TIME ZONE 'America/Los_Angeles'"}
 
 
@@ -148,9 +156,6 @@ def test_a_key_taken_since_the_callers_transaction_began_is_seen(
             second = client.enqueue_in(connection, CALL, unique="a.mp4")
             assert (second.id, second.created) == (first.id, False)
     engine.dispose()
-
-
-# ---------------------------------------------------------------- a failed one is not for ever
 
 
 def test_a_finished_key_of_an_hour_still_holds(client: Client, holder: Holder) -> None:

@@ -15,13 +15,13 @@ from rich.live import Live
 from rich.text import Text
 
 from peerd.cli.desk import Desk
+from peerd.cli.failures import seconds_of
 from peerd.cli.tables import Column, table
 from peerd.cli.tasks.listing import since, title_of, where
 from peerd.cli.tasks.options import Name, Queue
 from peerd.cli.tasks.show import node_names, task_json
 from peerd.cli.tasks.watch_state import Change, WatchState, What, look
 from peerd.cli.words import STYLES, ago, first_line, plain, span
-from peerd.domain.duration import parse_duration
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 
@@ -47,7 +47,7 @@ def watch(
 
     Where stdout is no terminal, a line for each change. With --json, an object for each change. Ctrl-C ends it.
     """
-    pause = max(parse_duration(every), 0.05)
+    pause = max(seconds_of("--every", every), 0.05)
     watched = Watched(desk, ids or [], queue, name)
     try:
         with screen_for(desk) as screen:
