@@ -86,11 +86,13 @@ class Server(ABC):
     def freeze(self) -> None:
         """Stop the server's processes (SIGSTOP): connections stay open and nothing answers, until `thaw`."""
         for process in self._family():
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):  # a session's process that was just leaving
+                process.suspend()
 
     def thaw(self) -> None:
         for process in self._family():
-            process.resume()
+            with suppress(psutil.NoSuchProcess):  # a session's process that was just leaving
+                process.resume()
 
     @abstractmethod
     def create_data(self) -> None: ...
