@@ -10,7 +10,7 @@ USER_EXTRAS := mysql,postgresql,video
 DEV_EXTRAS  := $(USER_EXTRAS),dev
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format constraints clean
+.PHONY: help venv demo test bench check format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ demo: $(VENV)/.user ## Show peerd at work: two nodes transcode real video, and o
 test: $(VENV)/.dev ## Run all tests on SQLite, MariaDB and PostgreSQL (as root, apt installs the servers that are missing)
 	@scripts/debian-packages
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGUMENTS)
+
+bench: $(VENV)/.dev ## Measure speed beside the bare drivers, on each database (QUICK=1: two minutes)
+	@scripts/debian-packages
+	$(BIN)/python -m bench $(if $(QUICK),--size quick) $(ARGUMENTS)
 
 check: $(VENV)/.dev ## Check style, types, layers and the examples in the documentation: what CI checks
 	$(BIN)/ruff check

@@ -1,0 +1,41 @@
+"""Enqueuing: one task in a transaction of its own, and a thousand in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bench.databases import Stage
+from bench.jobs import noop
+from bench.samples import By, Timing
+from bench.sizes import Sizes
+
+WARM = 6
+"""Inserts before the clock runs: statements are compiled, and psycopg prepares them after five."""
+WARM_ROWS = 100
+
+
+def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
+    """Insert by the bare driver, and by the Client that applications use."""
+    for batch, number in sizes.enqueue.items():
+        ways: list[tuple[By, Callable[[int], object]]] = [
+            ("bare", stage.floors["bare"].insert),
+            ("same", stage.floors["same"].insert),
+            ("peerd", lambda rows: enqueue(stage, rows)),
+        ]
+        for by, insert in ways:
+            stage.empty()
+            for _ in range(WARM):
+                insert(min(batch, WARM_ROWS))
+            timing = Timing(database=stage.kind, measurement="enqueue", batch=batch, by=by, tasks=number)
+            with timing.running():
+                for done in range(0, number, batch):
+                    insert(min(batch, number - done))
+            yield timing
+
+
+def enqueue(stage: Stage, number: int) -> None:
+    """As an application does it: the arguments checked, the ids known afterwards."""
+    if number == 1:
+        stage.client.enqueue(noop.with_args(1))
+    else:
+        stage.client.enqueue_many(noop.with_args(one) for one in range(number))
