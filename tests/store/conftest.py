@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-import sqlalchemy as sa
 
 from peerd.store.database import Database
 from peerd.store.migrate import migrate
-from peerd.store.tables import metadata
-from tests.store.world import World
+from tests.store.world import World, empty
 from tests.support import run
 from tests.support.server import ServerUnavailableError
 from tests.support.servers import DATABASES, create_database
@@ -54,13 +52,8 @@ def store(request: pytest.FixtureRequest, kept_stores: StoreOf) -> Database:
         note_missing_server(request.node, request.param)
         pytest.skip(f"NOT TESTED on {request.param}: {error}")
     note_database(request.node, request.param)
-    database.run(_empty)
+    database.run(empty)
     return database
-
-
-def _empty(connection: sa.Connection) -> None:
-    for table in metadata.tables.values():
-        connection.execute(sa.delete(table))
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from peerd.store.claim import Claimer
 from peerd.store.clock import seconds_from_now
 from peerd.store.database import Database
 from peerd.store.finish import Held
-from peerd.store.tables import attempts, tasks
+from peerd.store.tables import attempts, metadata, tasks
 
 T = TypeVar("T")
 _urgent = count(2**40)
@@ -30,6 +30,10 @@ class World:
 
     store: Database
     _nodes: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def empty(self) -> None:
+        self.store.run(empty)
+        self._nodes.clear()
 
     def node(self, name: str = "a") -> int:
         """The id of a living node."""
@@ -161,6 +165,11 @@ class World:
 
     def attempt_rows(self) -> int:
         return self.count(attempts)
+
+
+def empty(connection: sa.Connection) -> None:
+    for table in metadata.tables.values():
+        connection.execute(sa.delete(table))
 
 
 def held(task: Task) -> Held:

@@ -126,6 +126,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
         check_moment("finish", self.finish_at, self.finish_in)
         if self.start_at is not None and self.finish_at is not None and self.finish_at <= self.start_at:
             raise InvalidTask("finish_at", f"{self.finish_at} is not after start_at, {self.start_at}")
+        if self.start_in and self.finish_in is not None and self.finish_in <= self.start_in:
+            raise InvalidTask("finish_in", f"{self.finish_in:g} s is not after start_in, {self.start_in:g} s")
         self._check_scope()
 
     def _check_scope(self) -> None:

@@ -1,0 +1,154 @@
+"""Whatever is done in whatever order, a status changes only as the table of transitions says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from peerd.domain.errors import PeerdError
+from peerd.domain.lifecycle import GONE, TRANSITIONS, Event, Gone, Status
+from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
+from peerd.domain.task import Task
+from peerd.store import finish, intervene, rescue, sweeps, touch
+from peerd.store.claim import Claimer
+from peerd.store.clock import seconds_from_now
+from peerd.store.tables import tasks
+from tests.store.world import World, held
+
+E = Event
+
+
+@dataclass
+class Play:
+    """A table, a claimer, and all claims that anybody ever had: the stale ones write too."""
+
+    world: World
+    claimer: Claimer
+    claims: list[Task] = field(default_factory=list)
+
+    def statuses(self) -> dict[int, tuple[Status, int]]:
+        rows = self.world.store.read(lambda c: c.execute(select(tasks.c.id, tasks.c.status, tasks.c.lease)).all())
+        return {row.id: (Status(row.status), row.lease) for row in rows}
+
+    def any_id(self, number: int) -> int:
+        ids = sorted(self.statuses())
+        return ids[number % len(ids)] if ids else 1
+
+    def take(self, _: int) -> None:
+        self.claims += self.world.take(self.claimer, 2)
+
+    def take_alone(self, _: int) -> None:
+        self.claims += self.world.take(self.claimer, 1, alone=True)
+
+    def complete(self, number: int) -> None:
+        if self.claims:
+            self.world.complete(self.claims[number % len(self.claims)])
+
+    def conclude(self, outcome: Outcome, number: int) -> None:
+        if self.claims:
+            task = self.claims[number % len(self.claims)]
+            self.world.store.run(finish.conclude, self.claimer.process_id, held(task), outcome)
+
+    def touch(self, number: int) -> None:
+        self.world.store.run(touch.touch, {held(task) for task in self.claims[number % 7 :]})
+
+    def rescue(self, number: int) -> None:
+        self.world.set(self.any_id(number), checked_at=seconds_from_now(-60))
+        self.world.store.run(rescue.rescue_frozen, 30.0)
+
+    def crash(self, _: int) -> None:
+        self.world.store.run(rescue.release_process, self.claimer.process_id, "SIGKILL", crashed=True)
+
+    def end(self, _: int) -> None:
+        self.world.store.run(rescue.release_process, self.claimer.process_id, "stopped", crashed=False)
+
+    def by_hand(self, what: Callable[..., None], number: int) -> None:
+        self.world.store.run(what, self.any_id(number))
+
+    def move(self, number: int) -> None:
+        self.world.store.run(intervene.move, self.any_id(number), "a" if number % 2 else None)
+
+    def start_later(self, number: int) -> None:
+        self.world.set(self.any_id(number), start_at=seconds_from_now(60))
+        self.world.store.run(sweeps.postpone)
+
+    def expire(self, number: int) -> None:
+        self.world.set(self.any_id(number), finish_at=seconds_from_now(-1))
+        self.world.store.run(sweeps.expire)
+
+    def arrive(self, number: int) -> None:
+        self.world.set(self.any_id(number), start_at=None)
+        self.world.store.run(sweeps.let_arrive, Status.SCHEDULED)
+        self.world.store.run(sweeps.let_arrive, Status.FAILURE)
+
+    def purge(self, number: int) -> None:
+        self.world.store.run(sweeps.purge, (Status.DONE, Status.DEAD, Status.CANCELED)[number % 3], -60.0)
+
+    def add(self, number: int) -> None:
+        self.world.add(priority=number, max_attempts=1 + number % 3, start_in=60.0 if number % 5 == 0 else None)
+
+
+MOVES: list[tuple[set[Event], Callable[[Play, int], None]]] = [
+    (set(), Play.add),
+    (set(), Play.add),
+    ({E.CLAIM}, Play.take),
+    ({E.CLAIM}, Play.take),
+    ({E.CLAIM}, Play.take_alone),
+    ({E.COMPLETE}, Play.complete),
+    ({E.FAIL, E.DIE}, lambda play, n: play.conclude(Failed(error="boom", retry_in=float(n % 2)), n)),
+    ({E.DIE}, lambda play, n: play.conclude(Failed(error="boom"), n)),
+    ({E.SNOOZE}, lambda play, n: play.conclude(Snoozed(60.0, "later"), n)),
+    ({E.CANCEL}, lambda play, n: play.conclude(Canceled("unwanted"), n)),
+    ({E.RELEASE}, lambda play, n: play.conclude(Released("it ends"), n)),
+    (set(), Play.touch),
+    ({E.RESCUE, E.DIE}, Play.rescue),
+    ({E.RESCUE, E.DIE}, Play.crash),
+    ({E.RELEASE}, Play.end),
+    ({E.CANCEL}, lambda play, n: play.by_hand(intervene.cancel, n)),
+    ({E.RETRY}, lambda play, n: play.by_hand(intervene.retry, n)),
+    ({E.DELETE}, lambda play, n: play.by_hand(intervene.delete, n)),
+    ({E.MOVE}, Play.move),
+    ({E.POSTPONE}, Play.start_later),
+    ({E.EXPIRE}, Play.expire),
+    ({E.ARRIVE}, Play.arrive),
+    ({E.PURGE}, Play.purge),
+]
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(moves=st.lists(st.tuples(st.sampled_from(range(len(MOVES))), st.integers(0, 50)), min_size=15, max_size=40))
+def test_every_operation_makes_only_transitions_of_the_table(world: World, moves: list[tuple[int, int]]) -> None:
+    world.empty()
+    play = Play(world, world.claimer())
+    for number in range(4):
+        play.add(number + 1)
+    for which, number in moves:
+        events, move = MOVES[which]
+        before = play.statuses()
+        try:
+            move(play, number)
+        except PeerdError:
+            assert play.statuses() == before  # refused is as if it had not been asked
+            continue
+        after = play.statuses()
+        allowed = {(status, end) for (status, event), end in TRANSITIONS.items() if event in events}
+        for task_id, (status, lease) in before.items():
+            end: Status | Gone = after[task_id][0] if task_id in after else GONE
+            assert end is status or (status, end) in allowed, f"{status} → {end} by {events}"
+            assert end is GONE or after[task_id][1] >= lease, "a lease never falls"
+        assert_attempts_explain_every_run(play)
+
+
+def assert_attempts_explain_every_run(play: Play) -> None:
+    """Each claim ended as a row of its own, or is the present one; or somebody took the row's later leases by hand."""
+    for task_id, (status, lease) in play.statuses().items():
+        leases = [attempt.lease for attempt in play.world.attempts(task_id)]
+        assert leases == sorted(set(leases))
+        assert all(one <= lease for one in leases)
+        if status is Status.WORKING:
+            assert lease not in leases
+        assert len(leases) >= play.world.get(task_id).attempts

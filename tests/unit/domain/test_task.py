@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from peerd.domain.errors import InvalidTask
+from peerd.domain.task import BODY_LIMIT, NewTask, text_of
+
+AWARE = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "field, values",
+    [
+        ("queue", {"queue": ""}),
+        ("queue", {"queue": "x" * 201}),
+        ("queue", {"queue": "-begins-with-a-dash"}),
+        ("queue", {"queue": "q\n"}),
+        ("name", {"name": "ä" * 101}),
+        ("name", {"name": "nul\x00"}),
+        ("unique", {"unique_key": ""}),
+        ("unique", {"unique_key": "half \ud800"}),
+        ("body", {"body": "nul\x00"}),
+        ("body", {"body": "x" * (BODY_LIMIT + 1)}),
+        ("body_bytes", {"body_bytes": bytes(BODY_LIMIT + 1)}),
+        ("priority", {"priority": 2**63}),
+        ("priority", {"priority": -(2**63)}),
+        ("max_attempts", {"max_attempts": 0}),
+        ("timeout", {"timeout": 0.0}),
+        ("timeout", {"timeout": float("nan")}),
+        ("timeout", {"timeout": float("inf")}),
+        ("start_at", {"start_at": datetime(2030, 1, 1)}),  # noqa: DTZ001 - a naive one is the point
+        ("start_at", {"start_at": datetime(2039, 1, 1, tzinfo=UTC)}),
+        ("start_at", {"start_at": datetime(1969, 1, 1, tzinfo=UTC)}),
+        ("start_at", {"start_at": AWARE, "start_in": 1.0}),
+        ("start_in", {"start_in": -1.0}),
+        ("start_in", {"start_in": float("nan")}),
+        ("finish_in", {"finish_in": 1e12}),
+        ("finish_at", {"start_at": AWARE, "finish_at": AWARE}),
+        ("finish_in", {"start_in": 60.0, "finish_in": 60.0}),
+        ("unique_for", {"unique_key": "k", "unique_for": "sometimes"}),
+        ("unique_for", {"unique_key": "k", "unique_for": 0.0}),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_task_that_no_database_could_hold_is_refused_by_its_field(field: str, values: dict[str, Any]) -> None:
+    with pytest.raises(InvalidTask) as caught:
+        NewTask(**{"queue": "q", **values})
+    assert caught.value.field == field
+    assert str(caught.value).startswith(f"{field}: ")
+
+
+def test_what_every_database_holds_is_accepted() -> None:
+    zone = timezone(timedelta(hours=5, minutes=30))
+    NewTask(
+        queue="a/b:c@d",
+        name="ä" * 100,
+        priority=-(2**63) + 1,
+        start_at=datetime(2030, 1, 1, tzinfo=zone),
+        finish_in=0.0,
+        unique_key="k" * 200,
+        unique_for=0.001,
+    )
+
+
+def test_arguments_that_are_not_json_are_refused() -> None:
+    with pytest.raises(InvalidTask, match="body: cannot be written as JSON"):
+        text_of({"source": object()})
