@@ -248,7 +248,8 @@ def line_of(change: Change, names: Mapping[int, str], now: datetime) -> Text:
             return head.append(f"{percent} {first_line(task.progress_note)}".strip())
         case What.RETURNED:
             again = f", again {ago(task.start_at, now)}" if task.start_at is not None and task.start_at > now else ""
-            head.append(f"{task.status}{again}", STYLES[task.status])
+            now_is = "pending again" if task.status is Status.PENDING else f"{task.status}{again}"
+            head.append(now_is, STYLES[task.status])
             return head.append(f"  {first_line(task.error)}" if task.error else "")
         case What.ENDED:
             return _ended(head, task, names)
