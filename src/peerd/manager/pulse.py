@@ -54,6 +54,11 @@ class Pulse:
             self._since = monotonic
         self._last = (monotonic, database)
 
+    @property
+    def last_beat(self) -> datetime | None:
+        """When it beat last, by the database's clock. Up to that moment, and no further, it knows that others could."""
+        return None if self._last is None else self._last[1]
+
     def steady_for(self, monotonic: float) -> float:
         """Seconds since the time began anew, none when the latest beat is too long ago."""
         if self._since is None or self._last is None or monotonic - self._last[0] > self._gap:

@@ -85,8 +85,6 @@ class ManagerService:
         with suppress(TimeoutError):
             async with asyncio.timeout(CHORE_WITHIN):
                 await self._ended.wait()
-        self._threads.close()
-        self._database.close()
 
     async def _round_of_chores(self) -> None:
         self._round += 1
@@ -119,7 +117,9 @@ class ManagerService:
             self._say_held(self._pulse.needed - self._pulse.steady_for(now))
             return
         self._held_said = False
-        taken = await self._threads.run(rescue_frozen, self._settings.max_update, self._settings.batch)
+        taken = await self._threads.run(
+            rescue_frozen, self._settings.max_update, self._settings.batch, as_of=self._pulse.last_beat
+        )
         if taken:
             dead = sum(one.event is Event.DIE for one in taken)
             ids = tuple(one.task_id for one in taken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 import sqlalchemy as sa
@@ -59,13 +60,23 @@ def release_held(connection: Connection, process_id: int, held: Sequence[Held], 
     return _take_back(connection, strays, lambda task: judge(task, Released(cause), moment))
 
 
-def rescue_frozen(connection: Connection, max_update: float, limit: int = BATCH) -> list[Rescued]:
+def rescue_frozen(
+    connection: Connection, max_update: float, limit: int = BATCH, *, as_of: datetime | None = None
+) -> list[Rescued]:
     """Take back tasks that nobody has touched for ``max_update`` seconds, by the database's clock; a batch of them.
 
     Only a node may call it that has itself beaten without a gap for that long; see `peerd.manager.pulse`.
     A task whose checked_at is missing (somebody wrote it as working by hand) counts from when its row was written.
+
+    Args:
+        connection: in a transaction of its own.
+        max_update: seconds.
+        limit: tasks at the most.
+        as_of: the moment, by the database's clock, that the silence is counted back from; that of the caller's latest
+            beat. Counted from now, a statement that a frozen server answers a minute late would find everything silent.
     """
-    silent = sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at) < seconds_from_now(-max_update)
+    before = seconds_from_now(-max_update) if as_of is None else as_of - timedelta(seconds=max_update)
+    silent = sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at) < before
     ids = _candidates(connection, silent, limit)
     cause = f"nobody has touched the task for {max_update:g} s"
     frozen = lock_tasks(connection, ids, status_is(*WORKING), silent, skip_locked=True)
