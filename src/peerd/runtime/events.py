@@ -53,6 +53,16 @@ class ClaimLost(Fact, frozen=True, kw_only=True):
     """Where: a touch, or a refused outcome."""
 
 
+class AttemptLingers(Fact, frozen=True, kw_only=True):
+    """A handler was told to end a while ago, and goes on; its place stays taken."""
+
+    task_id: int
+    queue: str
+    name: str
+    because: str
+    """Why it was told: its timeout, its finish_at, its claim is lost, its process stops."""
+
+
 class StrayReleased(Fact, frozen=True, kw_only=True):
     """The table said that this process holds a task that it did not know of; it was given back."""
 
@@ -106,6 +116,13 @@ class WaitingForNode(Fact, frozen=True, kw_only=True):
 
     node: str
     seconds: float
+
+
+class NodeMustLeave(Fact, frozen=True, kw_only=True):
+    """Another life of this node's name has begun while this one was silent; this one ends."""
+
+    node: str
+    reason: str
 
 
 class NodesSilent(Fact, frozen=True, kw_only=True):

@@ -33,6 +33,8 @@ def worded(fact: Fact) -> Words:  # noqa: PLR0911 - a table of sentences
             return _attempt_ended(fact)
         case events.ClaimLost():
             return "warning", "task was taken from this process", _of_task(fact) | {"noticed_at": fact.noticed_at}
+        case events.AttemptLingers():
+            return "warning", "a handler was told to end and goes on", _of_task(fact) | {"because": fact.because}
         case events.StrayReleased():
             return "warning", "gave back a task whose claim was never answered", {"task": fact.task_id}
         case events.LoopEnded():
@@ -44,7 +46,7 @@ def worded(fact: Fact) -> Words:  # noqa: PLR0911 - a table of sentences
             return _of_the_node(fact)
 
 
-def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911 - a table of sentences
+def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911, PLR0912 - a table of sentences
     match fact:
         case events.DatabaseLost():
             return "error", "the database does not answer; waiting for it", {"reason": fact.reason}
@@ -57,6 +59,8 @@ def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911 - a table of sente
         case events.WaitingForNode():
             sentence = "an earlier life of this node may go on; waiting until it has been silent long enough"
             return "warning", sentence, {"node": fact.node, "seconds": fact.seconds}
+        case events.NodeMustLeave():
+            return "error", "this node was replaced, and leaves", {"node": fact.node, "reason": fact.reason}
         case events.NodesSilent():
             return "warning", "nodes fell silent", {"nodes": ", ".join(fact.nodes)}
         case events.TasksTakenBack():
@@ -89,7 +93,9 @@ def _attempt_ended(fact: events.AttemptEnded) -> Words:
             return "error", "task is dead", figures | {"error": fact.error}
 
 
-def _of_task(fact: events.AttemptStarted | events.AttemptEnded | events.ClaimLost) -> dict[str, Any]:
+def _of_task(
+    fact: events.AttemptStarted | events.AttemptEnded | events.AttemptLingers | events.ClaimLost,
+) -> dict[str, Any]:
     return _given(task=fact.task_id, queue=fact.queue, handler=fact.name or None)
 
 

@@ -54,6 +54,13 @@ def end_process(connection: Connection, process_id: int, cause: str) -> None:
     connection.execute(alive.values(ended_at=now(), cause=cut(cause, 255)))
 
 
+def end_nameless_process(connection: Connection, incarnation: str, slot: str, pid: int, cause: str) -> None:
+    """Record the end of a process that died in its boot, perhaps after it had registered: it told nobody as whom."""
+    its = sa.and_(processes.c.incarnation == incarnation, processes.c.slot == slot, processes.c.pid == pid)
+    statement = sa.update(processes).where(its, processes.c.ended_at.is_(None))
+    connection.execute(statement.values(ended_at=now(), cause=cut(cause, 255)))
+
+
 def end_earlier_processes(connection: Connection, node_id: int, incarnation: str) -> None:
     """Record the end of processes of a node's earlier lives."""
     earlier = sa.update(processes).where(

@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from peerd.config.settings import NodeSettings
-from peerd.domain.errors import DatabaseAway, NodeReplaced
+from peerd.domain.errors import DatabaseAway, NodeNameTaken, NodeReplaced
 from peerd.domain.lifecycle import Event
 from peerd.runtime.events import (
     ComponentFailed,
     DatabaseFound,
     DatabaseLost,
     Events,
+    NodeMustLeave,
     ProcessDied,
     TasksTakenBack,
 )
@@ -27,7 +28,7 @@ from peerd.runtime.link import Link
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.migrate import require_newest
 from peerd.store.nodes import beat, leave
-from peerd.store.processes import beat_process, end_process, register_process
+from peerd.store.processes import beat_process, end_nameless_process, end_process, register_process
 from peerd.store.rescue import release_process
 from peerd.supervision.registration import Registration
 
@@ -60,6 +61,7 @@ class AgentService:
         self._events = events
         self._deaths: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
         self._seconds_away = 0.0
+        self._replaced = False
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the node: it is in the table before any other process of it begins."""
@@ -74,7 +76,12 @@ class AgentService:
             zone=self._settings.zone,
             events=self._events,
         )
-        node = await registration.register()
+        try:
+            node = await registration.register()
+        except NodeNameTaken as taken:
+            if link.generation > 1:  # the node is up; it was replaced while it had no agent
+                self._leave_to(taken)
+            raise
         self._process_id = await self._threads.run(
             register_process,
             node_id=node.id,
@@ -110,8 +117,6 @@ class AgentService:
                 await self._threads.run(leave, self._link.node, self._incarnation)
         except (TimeoutError, DatabaseAway):
             return  # the node falls silent instead, and others notice
-        finally:
-            self._threads.close()
 
     async def _kept_going(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
         """Do a component's step again and again. One that fails is tried again after a pause that grows."""
@@ -122,6 +127,7 @@ class AgentService:
                 pause = FIRST_PAUSE
             except NodeReplaced as error:
                 self._leave_to(error)
+                await asyncio.sleep(self._settings.heartbeat_every)
             except DatabaseAway:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self._settings.heartbeat_every)
@@ -145,9 +151,15 @@ class AgentService:
             self._seconds_away = 0.0
         await asyncio.sleep(self._settings.heartbeat_every)
 
-    def _leave_to(self, replaced: NodeReplaced) -> None:
-        """Another life of this name has begun; this node must end, and its master is the one to do it."""
-        self._events.emit(ComponentFailed(component="heartbeat", error=str(replaced), again_in=0.0))
+    def _leave_to(self, replaced: NodeReplaced | NodeNameTaken) -> None:
+        """Another life of this name has begun; this node must end, and its master is the one to do it.
+
+        It is asked once: asked again, it would leave nothing the time to end.
+        """
+        if self._replaced or self._link.master_lost:
+            return
+        self._replaced = True
+        self._events.emit(NodeMustLeave(node=self._link.node, reason=str(replaced)))
         os.kill(os.getppid(), signal.SIGTERM)
 
     async def _take_next_death(self) -> None:
@@ -165,8 +177,10 @@ class AgentService:
         process_id = (death.get("identity") or {}).get("process_id")
         expected = bool(death["expected"])
         self._events.emit(ProcessDied(slot=death["slot"], pid=death["pid"], cause=cause, expected=expected))
-        if process_id is None:
-            return  # it died in its boot, before it could claim
+        if process_id is None:  # it died in its boot, before it could claim
+            nameless = (self._incarnation, death["slot"], death["pid"], cause)
+            await self._threads.run(end_nameless_process, *nameless)
+            return
         while taken := await self._threads.run(release_process, process_id, cause, crashed=not expected):
             dead = sum(one.event is Event.DIE for one in taken)
             ids = tuple(one.task_id for one in taken)
