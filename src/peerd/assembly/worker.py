@@ -37,9 +37,10 @@ def worker(payload: Mapping[str, Any]) -> Service:
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
     match user:
         case TaskWorker():
-            return TaskService(user, database, events, enqueue=Client(database).aio.enqueue)
+            client = Client(database)
+            return TaskService(user, database, events, enqueue=client.aio.enqueue, client=client)
         case Worker():
-            return PeriodicService(user, database)
+            return PeriodicService(user, database, events)
         case other:
             raise BadWorker(kind, type(other).__name__, "is neither a Worker nor a TaskWorker")
 
@@ -54,7 +55,17 @@ def load_worker(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
     found.settings = WorkSettings.of(found, given)
     if isinstance(found, TaskWorker) and not found.settings.queues:
         raise BadWorker(kind, type(found).__name__, "names no queue; give it queues = (…,)")
+    if isinstance(found, QueueWorker):
+        _require_handlers(kind, found)
     return found
+
+
+def _require_handlers(kind: str, worker: QueueWorker) -> None:
+    """Refuse to serve queues that no declaration names: every task of them would be dead at once."""
+    unknown = set(worker.settings.queues) - set(worker.queues)
+    if unknown:
+        declared = ", ".join(worker.queues)
+        raise BadWorker(kind, "queues", f"no handlers are declared for {', '.join(sorted(unknown))}; only {declared}")
 
 
 def _from_queues(kind: str, given: WorkerSettings) -> QueueWorker:

@@ -48,10 +48,11 @@ class Arguments:
         self.wants_context = bool(parameters) and parameters[0].name == "ctx"
         self._parameters = parameters[1:] if self.wants_context else parameters
         self._signature = inspect.Signature(self._parameters)
+        self._refuse_kinds()
         try:
             self._struct = self._define(function)
             self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_path)
-        except TypeError as error:
+        except (TypeError, NameError, RuntimeError) as error:
             raise InvalidArguments(name, f"its signature cannot be served from JSON: {error}") from error
 
     def body(self, *args: Any, **kwargs: Any) -> str:
@@ -83,12 +84,15 @@ class Arguments:
             raise InvalidArguments(self.name, str(error)) from None
         return {parameter.name: getattr(value, parameter.name) for parameter in self._parameters}
 
+    def _refuse_kinds(self) -> None:
+        for parameter in self._parameters:
+            if parameter.kind in REFUSED:
+                raise InvalidArguments(self.name, REFUSED[parameter.kind].format(parameter.name))
+
     def _define(self, function: Callable[..., Any]) -> type[msgspec.Struct]:
         hints = typing.get_type_hints(function, include_extras=True)
         fields: list[Any] = []
         for parameter in self._parameters:
-            if parameter.kind in REFUSED:
-                raise InvalidArguments(self.name, REFUSED[parameter.kind].format(parameter.name))
             kind = hints.get(parameter.name, Any)
             if parameter.default is inspect.Parameter.empty:
                 fields.append((parameter.name, kind))

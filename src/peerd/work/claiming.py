@@ -69,7 +69,8 @@ class Claiming:
             free: places.
             running: tasks that run.
         """
-        if time.monotonic() >= self._next_lonely_look:
+        emptied_for_it = self._runs_empty and not running
+        if emptied_for_it or time.monotonic() >= self._next_lonely_look:
             lonely = await self._look_for_lonely(running)
             if lonely:
                 return lonely
@@ -82,6 +83,8 @@ class Claiming:
 
     def pause(self) -> float:
         """Seconds until the next look. Spread, so that processes do not look together."""
+        if self._runs_empty:
+            return max(self._next_lonely_look - time.monotonic(), FIRST_PAUSE)
         if not self._empty_looks:
             return 0.0
         grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_looks - 1, 16), self._poll_every)
@@ -90,8 +93,10 @@ class Claiming:
     async def _look_for_lonely(self, running: int) -> list[Task]:
         self._next_lonely_look = time.monotonic() + LOOK_FOR_LONELY_EVERY * random.uniform(0.5, 1.5)
         if running:
-            waits = await self._database.read(someone_waits_alone, self._claimer, self._patience)
-            self._runs_empty = waits
+            try:
+                self._runs_empty = await self._database.read(someone_waits_alone, self._claimer, self._patience)
+            except DatabaseAway as error:
+                self._outages.lost(error)
             return []
         self._runs_empty = False
         return (await self._claim(1, alone=True)).tasks

@@ -14,6 +14,10 @@ from peerd.domain.task import Task
 from peerd.store.touch import Progress
 
 NOTE_LIMIT = 255
+_ONLY_IN_A_WORKER = (
+    "ctx.{0} works in a worker's own process only: not in a handler with process=True, "
+    "and in a test only when {0}= was passed to run_inline"
+)
 
 
 class Noted:
@@ -32,6 +36,7 @@ class Context:
         options: ``[workers.NAME.options]`` of peerd.toml.
         report: takes progress.
         enqueue: enqueues other tasks; None outside a worker.
+        client: for ``ctx.client``; None outside a worker.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class Context:
         options: Mapping[str, Any] | None = None,
         report: Callable[[Progress], None],
         enqueue: Callable[..., Awaitable[Any]] | None = None,
+        client: Any = None,
     ) -> None:
         self.task = task
         self.node = node
@@ -49,10 +55,22 @@ class Context:
         self.log: structlog.stdlib.BoundLogger = structlog.get_logger("peerd.task").bind(
             task=task.id, queue=task.queue, handler=task.name, attempt=task.attempts + 1
         )
-        self.cancelled = False
-        """True once it was canceled, moved, timed out, or its process must end."""
         self.report = report
+        self.saw_cancelled = False
+        """Whether the handler has asked, and heard that it is cancelled: what it does then is giving up."""
+        self._cancelled = False
         self._enqueue = enqueue
+        self._client = client
+
+    @property
+    def cancelled(self) -> bool:
+        """True once it was canceled, moved, timed out, or its process must end. Look at it in threads."""
+        self.saw_cancelled = self.saw_cancelled or self._cancelled
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """Let the handler see that it is cancelled. The worker does it; in a test, you may."""
+        self._cancelled = True
 
     @property
     def lease(self) -> int:
@@ -75,6 +93,17 @@ class Context:
         self.report(Progress(within, None if note is None else cut(str(note), NOTE_LIMIT)))
         return Noted()
 
+    @property
+    def client(self) -> Any:
+        """A `Client` on the worker's database; in a coroutine use what is below ``ctx.client.aio``.
+
+        Raises:
+            RuntimeError: the handler does not run in a worker, or in a process of its own.
+        """
+        if self._client is None:
+            raise RuntimeError(_ONLY_IN_A_WORKER.format("client"))
+        return self._client
+
     async def enqueue(self, call: Any, **options: Any) -> Any:
         """Enqueue another task; the options are those of `Client.enqueue`.
 
@@ -82,5 +111,5 @@ class Context:
             RuntimeError: the handler does not run in a worker.
         """
         if self._enqueue is None:
-            raise RuntimeError("ctx.enqueue works in a worker only; in a test, pass enqueue= to run_inline")
+            raise RuntimeError(_ONLY_IN_A_WORKER.format("enqueue"))
         return await self._enqueue(call, **options)

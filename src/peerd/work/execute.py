@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import traceback
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from peerd.domain.duration import format_duration
 from peerd.domain.errors import InvalidArguments
@@ -31,11 +32,16 @@ from peerd.domain.outcome import (
     Snoozed,
     cut,
 )
-from peerd.runtime.events import Events, HookFailed
+from peerd.runtime.events import AttemptLingers, Events, HookFailed
 from peerd.runtime.faults import words
 from peerd.work.arguments import encode_result
 from peerd.work.context import Context
 from peerd.work.process_call import ProcessError
+
+LINGERS_AFTER: Final = 10.0
+"""Seconds after which a handler that was told to end, and goes on, is reported."""
+FALLBACK_DELAY: Final = 60.0
+"""Seconds until the next attempt where the user's own function for it failed."""
 
 
 class Because(StrEnum):
@@ -45,6 +51,13 @@ class Because(StrEnum):
     FINISH_AT = "finish_at"
     LOST = "lost"
     STOPPING = "stopping"
+
+
+class HandlerExited(Exception):
+    """User code raised SystemExit or its like. Out of an asyncio task that would end the whole process."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"it raised {words(error)}, which ends the attempt and not the worker")
 
 
 class Code(Protocol):
@@ -93,11 +106,14 @@ class Execution:
     ) -> None:
         self.ctx = ctx
         self.because: Because | None = None
+        self.ended = False
+        """Whether the user's code has ended, so that its outcome stands."""
         self._code = code
         self._timeout = timeout
         self._until_finish = until_finish
         self._events = events
         self._running: asyncio.Task[object] | None = None
+        self._lingering: asyncio.TimerHandle | None = None
 
     async def outcome(self) -> Outcome:
         """Run the attempt to its end; how it ended."""
@@ -105,18 +121,31 @@ class Execution:
         try:
             outcome = await self._run()
         finally:
-            for timer in timers:
+            self.ended = True
+            for timer in (*timers, *filter(None, [self._lingering])):
                 timer.cancel()
         await self._after(outcome)
         return outcome
+
+    def delay(self) -> float:
+        """Seconds until the next attempt, this one having failed."""
+        try:
+            delay = float(self._code.delay(self.ctx))
+            if math.isnan(delay):
+                raise ValueError("the delay is not a number")
+        except Exception as error:  # noqa: BLE001 - a task must not be lost for it
+            self._events.emit(HookFailed(hook="delay", error=words(error)))
+            return FALLBACK_DELAY
+        return delay
 
     def end(self, because: Because) -> None:
         """Tell it to end: coroutines and processes are cancelled, threads can see ``ctx.cancelled``."""
         if self.because is None or because is Because.LOST:
             self.because = because
-        self.ctx.cancelled = True
-        if self._running is not None:
+        self.ctx.cancel()
+        if self._running is not None and not self._running.done():
             self._running.cancel()
+            self._lingering = self._lingering or asyncio.get_running_loop().call_later(LINGERS_AFTER, self._say_lingers)
 
     def _set_timers(self) -> list[asyncio.TimerHandle]:
         loop = asyncio.get_running_loop()
@@ -134,33 +163,48 @@ class Execution:
             await asyncio.wait([self._running])
         return self._judge(self._running)
 
+    def _say_lingers(self) -> None:
+        task = self.ctx.task
+        self._events.emit(AttemptLingers(task_id=task.id, queue=task.queue, name=task.name, because=str(self.because)))
+
     async def _steps(self) -> object:
-        await self._code.before(self.ctx)
-        return await self._code.run(self.ctx)
+        try:
+            await self._code.before(self.ctx)
+            return await self._code.run(self.ctx)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise HandlerExited(error) from error
 
     async def _after(self, outcome: Outcome) -> None:
         try:
             await self._code.after(self.ctx, outcome)
-        except Exception as error:  # noqa: BLE001 - a hook does not change what has happened
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - it does not change what happened
             self._events.emit(HookFailed(hook="after_attempt", error=words(error)))
 
     def _judge(self, ended: asyncio.Task[object]) -> Outcome:
         if ended.cancelled():
             return self._judge_end(None)
         error = ended.exception()
-        if self.because is not None and (error is not None or not self._finished_cleanly(ended)):
+        if self.because is not None and not self._ended_by_itself(ended):
             return self._judge_end(error)
         if error is not None:
             return self._judge_error(error)
         return self._judge_value(ended.result())
 
-    def _finished_cleanly(self, ended: asyncio.Task[object]) -> bool:
-        """Whether it ended by itself although it was told to end.
+    def _ended_by_itself(self, ended: asyncio.Task[object]) -> bool:
+        """Whether what it returned or raised counts although it was told to end.
 
-        A coroutine that returns a value has caught its cancellation and finished. A thread may have seen
-        ``ctx.cancelled`` and given up, which looks the same; so its value does not count.
+        An outcome that it asks for by name always does. Any other exception does not: it may well come of the
+        cancellation. A coroutine that returns a value has caught its cancellation and finished. A thread has finished
+        too, unless it is late, or has seen ``ctx.cancelled`` and may have given up, which looks the same.
         """
-        return bool(getattr(self._code, "cancels", True)) and not ended.cancelled()
+        error = ended.exception()
+        if isinstance(error, Asked) or (error is None and isinstance(ended.result(), Asked)):
+            return True
+        if error is not None:
+            return False
+        if getattr(self._code, "cancels", True):
+            return True
+        return self.because is Because.STOPPING and not self.ctx.saw_cancelled
 
     def _judge_end(self, error: BaseException | None) -> Outcome:
         trace = None if error is None else _traceback(error)
@@ -170,7 +214,7 @@ class Execution:
                 return Failed(
                     error=f"it ran longer than its timeout of {limit}",
                     traceback=trace,
-                    retry_in=self._code.delay(self.ctx),
+                    retry_in=self.delay(),
                     label="timeout",
                 )
             case Because.FINISH_AT:
@@ -180,7 +224,7 @@ class Execution:
             case Because.STOPPING:
                 return Released("its process was stopped")
             case None:
-                return Failed(error="the handler cancelled itself", retry_in=self._code.delay(self.ctx))
+                return Failed(error="the handler cancelled itself", retry_in=self.delay())
 
     def _judge_value(self, value: object) -> Outcome:
         if isinstance(value, Asked):
@@ -189,7 +233,7 @@ class Execution:
             return Failed(error=f"the handler returned the class {value.__name__}; return an object of it")
         try:
             text = value.text if isinstance(value, JsonText) else encode_result(value)
-        except (TypeError, ValueError, RecursionError) as error:
+        except Exception as error:  # noqa: BLE001 - the user's own classes are asked what they are
             return Failed(error=f"its result is not JSON: {error}; return what JSON can say, or None")
         if text is not None and len(text.encode("utf-8", "replace")) > RESULT_LIMIT:
             size = len(text.encode("utf-8", "replace"))
@@ -200,7 +244,7 @@ class Execution:
     def _judge_asked(self, asked: Asked) -> Outcome:
         match asked:
             case Retry():
-                after = asked.after if asked.after is not None else self._code.delay(self.ctx)
+                after = asked.after if asked.after is not None else self.delay()
                 return Failed(error=cut(asked.reason, ERROR_LIMIT), retry_in=after)
             case Snooze():
                 return Snoozed(asked.after, cut(asked.reason, ERROR_LIMIT))
@@ -218,11 +262,11 @@ class Execution:
             case InvalidArguments():
                 return Failed(error=cut(str(error), ERROR_LIMIT))
             case Exception() if self._code.retries(error):
-                return _failed(error, self._code.delay(self.ctx))
+                return _failed(error, self.delay())
             case Exception():
                 return _failed(error, None)
-            case _:  # SystemExit and its like end a program, not a worker's process
-                return _failed(error, self._code.delay(self.ctx))
+            case _:
+                return _failed(error, self.delay())
 
 
 class JsonText:

@@ -215,6 +215,6 @@ def _kind_of(function: Callable[..., Any], *, process: bool, name: str) -> Kind:
         return "coroutine" if is_coroutine else "thread"
     if is_coroutine:
         raise InvalidArguments(name, "process=True is for plain functions; a coroutine runs in the worker")
-    if "<locals>" in function.__qualname__:
+    if "." in function.__qualname__:
         raise InvalidArguments(name, "process=True needs a function at the top of a module: it is imported by name")
     return "process"

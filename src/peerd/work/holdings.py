@@ -71,6 +71,13 @@ class Holdings:
             if held in self._held:
                 self._progress[held] = progress
 
+    def keep_progress(self, unwritten: Mapping[Held, Progress]) -> None:
+        """Take back what could not be written, where nothing newer was reported meanwhile."""
+        with self._lock:
+            for held, progress in unwritten.items():
+                if held in self._held:
+                    self._progress.setdefault(held, progress)
+
     def take_progress(self) -> dict[Held, Progress]:
         """What was reported since the last call."""
         with self._lock:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -30,19 +31,22 @@ class Outages:
 
     def __init__(self, events: Events) -> None:
         self._events = events
+        self._lock = threading.Lock()
         self._since: float | None = None
 
     def lost(self, error: DatabaseAway) -> None:
-        """It did not answer."""
-        if self._since is None:
-            self._since = time.monotonic()
+        """It did not answer. Called from the event loop and from the touch thread."""
+        with self._lock:
+            known, self._since = self._since, self._since or time.monotonic()
+        if known is None:
             self._events.emit(DatabaseLost(reason=error.reason))
 
     def found(self) -> None:
         """It answered."""
-        if self._since is not None:
-            self._events.emit(DatabaseFound(seconds=time.monotonic() - self._since))
-            self._since = None
+        with self._lock:
+            since, self._since = self._since, None
+        if since is not None:
+            self._events.emit(DatabaseFound(seconds=time.monotonic() - since))
 
     async def outlast(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until the database answers, with pauses that grow and are spread."""
@@ -80,6 +84,9 @@ class OutcomeWriter:
 
         Returns:
             False when it was refused, because the task is not held any more.
+
+        Raises:
+            Exception: the database refuses these very values; the task is held still.
         """
         match outcome:
             case Done(result):
@@ -105,11 +112,17 @@ class OutcomeWriter:
         results = {held: result for held, result, _ in batch}
         try:
             refused = await self._outages.outlast(lambda: self._database.run(complete, self._process_id, results))
-        except BaseException as error:
+        except asyncio.CancelledError:
             for _, _, accepted in batch:
-                if not accepted.done():
-                    accepted.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
+                accepted.cancel()
             raise
+        except Exception as error:  # noqa: BLE001 - one of them cannot be written; the others must not suffer for it
+            if len(batch) > 1:
+                for one in batch:
+                    await self._write_batch([one])
+            elif not batch[0][2].done():
+                batch[0][2].set_exception(error)
+            return
         for held, _, accepted in batch:
             if not accepted.done():
                 accepted.set_result(held not in refused)

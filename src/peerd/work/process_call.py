@@ -131,7 +131,11 @@ async def _converse(process: asyncio.subprocess.Process, request: bytes, readabl
     reader = asyncio.StreamReader(limit=CHUNK)
     loop = asyncio.get_running_loop()
     pipe = os.fdopen(readable, "rb", buffering=0)
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    try:
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    except BaseException:
+        pipe.close()
+        raise
     try:
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):

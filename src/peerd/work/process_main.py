@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from importlib import import_module
 
@@ -15,6 +16,8 @@ from peerd.work.arguments import encode_result
 from peerd.work.context import Context
 from peerd.work.handlers import Handler
 from peerd.work.process_call import Answer, Chose, Progressed, Raised, Request, Returned
+
+_sending = threading.Lock()
 
 
 def main() -> None:
@@ -57,8 +60,9 @@ def _raised(error: BaseException) -> Raised:
 def _send(descriptor: int, answer: Answer) -> None:
     frame = msgspec.json.encode(answer)
     data = memoryview(len(frame).to_bytes(4, "big") + frame)
-    while data:
-        data = data[os.write(descriptor, data) :]
+    with _sending:  # a handler's threads may all report progress
+        while data:
+            data = data[os.write(descriptor, data) :]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
-from peerd.runtime.events import AttemptEnded, AttemptStarted, ClaimLost, Events
+from peerd.runtime.events import AttemptEnded, AttemptStarted, ClaimLost, ComponentFailed, Events
+from peerd.runtime.faults import words
 from peerd.store.claim import Claimer
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.finish import Held
@@ -30,6 +31,9 @@ from peerd.work.worker import State
 
 LAST_CLAIM_WITHIN: Final = 2.0
 """Seconds that a stop waits for the answer of the last claim."""
+FIRST_PAUSE: Final = 0.2
+LONGEST_PAUSE: Final = 10.0
+"""Seconds between two claims while claiming fails unexpectedly."""
 
 
 class Runner:
@@ -42,6 +46,7 @@ class Runner:
         node: the node's name.
         events: what happens.
         enqueue: for ``ctx.enqueue``.
+        client: for ``ctx.client``.
     """
 
     def __init__(
@@ -53,17 +58,20 @@ class Runner:
         node: str,
         events: Events,
         enqueue: Callable[..., Awaitable[Any]] | None = None,
+        client: Any = None,
     ) -> None:
         self._worker = worker
         self._settings: Settings = worker.settings
         self._node = node
         self._events = events
         self._enqueue = enqueue
+        self._client = client
         self._holdings = Holdings()
         self._running: dict[Held, tuple[Execution, asyncio.Task[None]]] = {}
         self._ended_count = 0
         self._quiet = asyncio.Event()
         self._claims_no_more = asyncio.Event()
+        self._claims_no_more.set()  # until it runs
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._alone = False
@@ -99,6 +107,7 @@ class Runner:
 
     async def run(self) -> None:
         """Claim and run until `quiet`."""
+        self._claims_no_more.clear()
         self._toucher.start()
         self._worker.state = State.IDLE
         try:
@@ -108,13 +117,29 @@ class Runner:
         await self._wait_until_idle(None)
 
     async def _claim_until_quiet(self) -> None:
+        failing = FIRST_PAUSE
         while not self._quiet.is_set():
-            free = 0 if self._alone else self._settings.count - len(self._running)
-            claimed = await self._claiming.claim(free, len(self._running)) if free > 0 else []
+            self._changed.clear()  # before one looks: what changes from here on is not missed
+            try:
+                claimed = await self._claim()
+                failing = FIRST_PAUSE
+            except Exception as error:  # noqa: BLE001 - what runs must not be killed because nothing can be claimed
+                self._events.emit(ComponentFailed(component="claim", error=words(error), again_in=failing))
+                await self._wait_for_change(failing)
+                failing = min(2 * failing, LONGEST_PAUSE)
+                continue
             for task in claimed:
                 self._start(task)
             if not claimed:
-                await self._wait_for_change(None if free <= 0 else self._claiming.pause())
+                await self._wait_for_change(self._claiming.pause() if self._free() > 0 else None)
+
+    async def _claim(self) -> list[Task]:
+        free = self._free()
+        return await self._claiming.claim(free, len(self._running)) if free > 0 else []
+
+    def _free(self) -> int:
+        """Places for further tasks."""
+        return 0 if self._alone else self._settings.count - len(self._running)
 
     def quiet(self) -> None:
         """Claim no more."""
@@ -122,7 +147,10 @@ class Runner:
         self._changed.set()
 
     async def stop(self, grace: float) -> None:
-        """Stop in good order. Returns when nothing runs, or only threads that cannot be ended.
+        """Stop in good order. Returns when nothing runs.
+
+        A thread that goes on keeps it from returning: whoever calls this ends the process after a while, and what the
+        thread held is given back when the process is dead. It may be called again, with less grace.
 
         Args:
             grace: seconds for what runs.
@@ -146,6 +174,7 @@ class Runner:
             options=self._settings.options,
             report=lambda progress: self._holdings.report(held, progress),
             enqueue=self._enqueue,
+            client=self._client,
         )
         code = self._worker.code_for(task)
         execution = Execution(
@@ -167,17 +196,36 @@ class Runner:
         self._events.emit(AttemptStarted(task_id=task.id, queue=task.queue, name=task.name, number=task.attempts + 1))
         try:
             outcome = await execution.outcome()
-            if execution.because is Because.LOST:
-                return
-            if await self._writer.write(held, outcome):
-                self._events.emit(attempt_ended(task, outcome, time.monotonic() - began))
-            else:
-                self._tell_lost(task, "outcome")
-        finally:
-            self._end(held)
+            if execution.because is not Because.LOST:
+                outcome, accepted = await self._write(held, outcome, execution)
+                if accepted:
+                    self._events.emit(attempt_ended(task, outcome, time.monotonic() - began))
+                else:
+                    self._tell_lost(task, "outcome")
+        except Exception as error:  # noqa: BLE001 - see below
+            self._taint(held, error)
+        else:
+            self._holdings.drop(held)
+        self._free_place(held)
 
-    def _end(self, held: Held) -> None:
-        self._holdings.drop(held)
+    async def _write(self, held: Held, outcome: Outcome, execution: Execution) -> tuple[Outcome, bool]:
+        """Write the outcome; where the database refuses these very values, that the attempt failed for it."""
+        try:
+            return outcome, await self._writer.write(held, outcome)
+        except Exception as error:  # noqa: BLE001 - whatever the driver makes of it
+            failed = Failed(error=f"its outcome could not be written: {words(error)}", retry_in=execution.delay())
+            return failed, await self._writer.write(held, failed)
+
+    def _taint(self, held: Held, error: Exception) -> None:
+        """What must not happen has happened: a task was run and nothing can be said about it.
+
+        Giving it back would let it run, and end so, again and again. So this process still holds it, and is tainted:
+        when it has ended, the attempt counts as a crash, which is contained as every other one.
+        """
+        message = f"the outcome of task {held.id} could not be written"
+        self._loop.call_exception_handler({"message": message, "exception": error})
+
+    def _free_place(self, held: Held) -> None:
         self._running.pop(held, None)
         self._ended_count += 1
         if not self._running:
@@ -192,7 +240,8 @@ class Runner:
     def _lose(self, held: Held, noticed_at: str) -> None:
         """A claim is not ours any more: end its handler, write nothing."""
         execution, _ = self._running.get(held, (None, None))
-        if execution is not None and execution.because is not Because.LOST:
+        # When it has ended, its last write is under way, and tells: a touch may have missed the row because of it.
+        if execution is not None and not execution.ended and execution.because is not Because.LOST:
             execution.end(Because.LOST)
             self._tell_lost(execution.ctx.task, noticed_at)
 
@@ -200,9 +249,6 @@ class Runner:
         self._events.emit(ClaimLost(task_id=task.id, queue=task.queue, name=task.name, noticed_at=noticed_at))
 
     async def _wait_for_change(self, seconds: float | None) -> None:
-        self._changed.clear()
-        if self._quiet.is_set():
-            return
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()

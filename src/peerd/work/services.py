@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
+from peerd.domain.errors import DatabaseAway
 from peerd.runtime.events import Events
 from peerd.runtime.link import Link
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
 from peerd.store.presence import enter
+from peerd.store.processes import beat_process, end_process
+from peerd.work.outcomes import Outages
 from peerd.work.recycling import Recycling
 from peerd.work.running import Runner
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import Worker
+
+BEAT_EVERY: Final = 10.0
+"""Seconds between two beats of a periodic worker's process."""
 
 
 class TaskService:
@@ -25,6 +31,7 @@ class TaskService:
         database: of this process; closed at the end.
         events: what happens.
         enqueue: for ``ctx.enqueue``.
+        client: for ``ctx.client``.
     """
 
     def __init__(
@@ -33,17 +40,24 @@ class TaskService:
         database: Database,
         events: Events,
         enqueue: Callable[..., Awaitable[Any]] | None = None,
+        client: Any = None,
     ) -> None:
         self._worker = worker
         self._database = database
         self._events = events
         self._enqueue = enqueue
+        self._client = client
         self._node_is_ready = asyncio.Event()
         self._leaving = False
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process, and set the user's worker up."""
         node, process_id = await asyncio.to_thread(enter, self._database, link)
+        try:
+            await self._worker.setup()
+        except BaseException:
+            await asyncio.to_thread(self._database.run, end_process, process_id, "its setup failed")
+            raise
         claimer = Claimer(
             node_id=node.id,
             incarnation=node.incarnation or "",
@@ -52,9 +66,14 @@ class TaskService:
             default_attempts=self._worker.settings.max_attempts,
             attempts_of=self._worker.attempts_by_name(),
         )
-        await self._worker.setup()
         self._runner = Runner(
-            self._worker, self._database, claimer, node=link.node, events=self._events, enqueue=self._enqueue
+            self._worker,
+            self._database,
+            claimer,
+            node=link.node,
+            events=self._events,
+            enqueue=self._enqueue,
+            client=self._client,
         )
         self._recycling = Recycling(self._worker.settings, link, lambda: self._runner.ended_count)
         return {"process_id": process_id}
@@ -91,25 +110,31 @@ class PeriodicService:
 
     Args:
         worker: the user's code, with its settings.
-        database: to register the process.
+        database: to register the process, and to say that it goes on.
+        events: what happens.
     """
 
-    def __init__(self, worker: Worker, database: Database) -> None:
+    def __init__(self, worker: Worker, database: Database, events: Events) -> None:
         self._worker = worker
         self._database = database
+        self._outages = Outages(events)
         self._node_is_ready = asyncio.Event()
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process."""
-        _, process_id = await asyncio.to_thread(enter, self._database, link)
-        self._database.close()
-        return {"process_id": process_id}
+        _, self._process_id = await asyncio.to_thread(enter, self._database, link)
+        return {"process_id": self._process_id}
 
     async def run(self) -> None:
-        """Run the worker's rounds once the node is ready."""
+        """Run the worker's rounds once the node is ready; return when the worker leaves by itself."""
         await self._node_is_ready.wait()
-        await self._worker.start()
-        await self._worker.stopped.wait()
+        beating = asyncio.create_task(self._beat(), name="beat")
+        try:
+            await self._worker.start()
+            await self._worker.ended()
+        finally:
+            beating.cancel()
+            await asyncio.wait([beating])
 
     async def receive(self, message: Mapping[str, object]) -> None:
         """Hear that the node is ready."""
@@ -127,4 +152,15 @@ class PeriodicService:
                 await asyncio.shield(self._stopping)
         except TimeoutError:
             await self._worker.abandon()
+        self._database.close()
 
+    async def _beat(self) -> None:
+        """Keep the process's record fresh: one that is silent for days is purged."""
+        while True:
+            await asyncio.sleep(BEAT_EVERY)
+            try:
+                await asyncio.to_thread(self._database.run, beat_process, self._process_id)
+            except DatabaseAway as error:
+                self._outages.lost(error)
+            else:
+                self._outages.found()

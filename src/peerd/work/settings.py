@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 
 from peerd.config.settings import WorkerSettings
 from peerd.domain.duration import parse_duration
+from peerd.domain.size import parse_size
 
-DURATIONS = ("sleep", "update", "delay_ratio", "timeout", "poll_every")
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Period = Annotated[float, msgspec.Meta(gt=0)]
+DURATIONS = ("sleep", "update", "delay_ratio", "timeout", "poll_every", "recycle_age")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,29 +25,50 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     queues: tuple[str, ...] = ()
-    count: int = 1
-    max_attempts: int = 3
+    count: Count = 1
+    max_attempts: Count = 3
     delay_ratio: float = 300.0
-    update: float = 3.0
+    update: Period = 3.0
     sleep: float = 1.0
-    poll_every: float = 1.0
-    timeout: float | None = None
-    recycle_after: int | None = None
-    recycle_age: float | None = None
-    recycle_memory: int | None = None
+    poll_every: Period = 1.0
+    timeout: Period | None = None
+    recycle_after: Count | None = None
+    recycle_age: Period | None = None
+    recycle_memory: Count | None = None
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, worker: object, given: WorkerSettings | None = None) -> Self:
-        """The settings of a worker object: its class's attributes, overridden by what the config gives explicitly."""
+        """The settings of a worker object: its class's attributes, overridden by what the config gives explicitly.
+
+        Raises:
+            ValueError: an attribute is not what it should be; the error names it.
+        """
         values: dict[str, Any] = {}
         for field in cls.__struct_fields__:
             value = getattr(worker, field, None)
             if value is not None:
-                values[field] = parse_duration(value) if field in DURATIONS else value
+                values[field] = _given(field, value)
         if given is not None:
             explicit = {key: getattr(given, key) for key in given.model_fields_set & set(cls.__struct_fields__)}
             values |= {key: value for key, value in explicit.items() if value is not None}
-        if "queues" in values:
-            values["queues"] = tuple(values["queues"])
-        return cls(**values)
+        try:
+            return msgspec.convert(values, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"{type(worker).__name__}: {error}") from error
+
+
+def _given(field: str, value: Any) -> Any:
+    """What a class says, as the settings have it."""
+    match field:
+        case "queues":
+            return (value,) if isinstance(value, str) else tuple(value)
+        case "recycle_memory":
+            return parse_size(value)
+        case _ if field in DURATIONS:
+            try:
+                return parse_duration(value)
+            except ValueError as error:
+                raise ValueError(f"{field}: {error}") from error
+        case _:
+            return value

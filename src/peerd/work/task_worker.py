@@ -119,7 +119,7 @@ class QueueWorker(TaskWorker):
         super().__init__()
 
     def code_for(self, task: Task) -> Code:
-        queue = self._queues[task.queue]
+        queue = self._queues[task.queue]  # which it claims from, and no other
         handler = queue.handlers.get(task.name)
         return HandlerCode(self, queue, handler) if handler is not None else NoHandler(queue, task)
 

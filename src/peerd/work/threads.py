@@ -16,6 +16,18 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class ExitInThread(RuntimeError):
+    """A function in a thread raised SystemExit or its like.
+
+    Args:
+        error: what it raised.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        self.raised = error
+        super().__init__(f"{type(error).__name__} in a thread: {error}")
+
+
 async def in_thread(function: Callable[..., T], *args: Any, name: str, **kwargs: Any) -> T:
     """Run a function in a new daemon thread, and wait for it even if the waiting is cancelled.
 
@@ -70,7 +82,7 @@ def _tell(
         if error is None:
             ended.set_result(result)
         elif isinstance(error, StopIteration | asyncio.CancelledError | SystemExit | KeyboardInterrupt):
-            ended.set_exception(RuntimeError(f"{type(error).__name__} in a thread: {error}"))
+            ended.set_exception(ExitInThread(error))
         else:
             ended.set_exception(error)
 

@@ -69,13 +69,15 @@ class Toucher:
         self._stopping.set()
 
     def _live(self) -> None:
-        next_touch = time.monotonic() + self._update
+        next_touch = time.monotonic() + self._update  # a claim is a touch too
         while not self._stopping.wait(min(PROGRESS_EVERY, max(next_touch - time.monotonic(), 0.01))):
             try:
                 self._write_progress()
                 if time.monotonic() >= next_touch:
-                    next_touch = time.monotonic() + self._update
+                    began = time.monotonic()
+                    next_touch = began + min(self._update, PROGRESS_EVERY)  # sooner again, if it fails
                     self._touch()
+                    next_touch = began + self._update
                     self._release_strays()
                     self._database.run(beat_process, self._process_id)
                     self._outages.found()
@@ -91,8 +93,15 @@ class Toucher:
 
     def _write_progress(self) -> None:
         reports = self._holdings.take_progress()
-        for lost in self._database.run(report_progress, reports) if reports else ():
-            self._lost(lost)
+        if not reports:
+            return
+        try:
+            lost = self._database.run(report_progress, reports)
+        except DatabaseAway:
+            self._holdings.keep_progress(reports)
+            raise
+        for one in lost:
+            self._lost(one)
 
     def _release_strays(self) -> None:
         found = self._database.read(held_by, self._process_id)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from peerd.runtime.events import Events, LoopEnded
 from peerd.runtime.faults import words
 from peerd.work.settings import Settings
-from peerd.work.threads import in_thread
+from peerd.work.threads import ExitInThread, in_thread
 
 
 class State(StrEnum):
@@ -24,6 +24,13 @@ class State(StrEnum):
     """In a loop, or with tasks running."""
     STOP = "stop"
     """Not started, or stopped."""
+
+
+class WorkerExited(RuntimeError):
+    """A periodic worker's loop raised SystemExit with a status that is not 0: its process crashes, and is replaced."""
+
+    def __init__(self, worker: str, code: object) -> None:
+        super().__init__(f"the loop of {worker} raised SystemExit({code!r})")
 
 
 class BaseWorker:
@@ -47,7 +54,8 @@ class BaseWorker:
 class Worker(BaseWorker):
     """Periodic work without a queue: `loop` again and again, with a pause of ``sleep`` after each end.
 
-    An exception in the loop is reported, and the loop goes on. A plain method ``loop`` runs in a thread.
+    An exception in the loop is reported, and the loop goes on. A plain method ``loop`` runs in a thread. A worker that
+    calls ``await self.stop()`` or ``sys.exit()`` in its loop leaves for good: its process is not started again.
 
     Example::
 
@@ -80,15 +88,29 @@ class Worker(BaseWorker):
         self._living = asyncio.create_task(self._live(), name=type(self).__name__)
 
     async def stop(self) -> None:
-        """Stop: at once when idle, after the round that runs otherwise. Returns when it has stopped."""
+        """Stop: at once when idle, after the round that runs otherwise.
+
+        Returns when it has stopped; in the loop itself, at once.
+        """
         self._stopping.set()
         if self._living is None:
             self.stopped.set()
-        else:
+        elif asyncio.current_task() is not self._living:
+            await self.stopped.wait()
+
+    async def ended(self) -> None:
+        """Wait until it has stopped.
+
+        Raises:
+            WorkerExited: its loop wanted the process to end with a status that is not 0.
+            Exception: `teardown` raised it.
+        """
+        await self.stopped.wait()
+        if self._living is not None:
             await asyncio.shield(self._living)
 
     async def abandon(self) -> None:
-        """Stop now: cancel the round that runs. A round in a thread cannot be cancelled, and is not waited for."""
+        """Stop now: cancel the round that runs. One in a thread cannot be cancelled: it is waited for."""
         self._stopping.set()
         if self._living is not None:
             self._living.cancel()
@@ -101,8 +123,10 @@ class Worker(BaseWorker):
                 await self._pause()
         finally:
             self.state = State.STOP
-            await self.teardown()
-            self.stopped.set()
+            try:
+                await self.teardown()
+            finally:
+                self.stopped.set()
 
     async def _round(self) -> None:
         self.state = State.WORK
@@ -113,10 +137,18 @@ class Worker(BaseWorker):
                 await self.loop()
             else:
                 await in_thread(self.loop, name=type(self).__name__)
+        except (SystemExit, ExitInThread) as leaving:
+            self._leave(leaving)
         except Exception as failure:  # noqa: BLE001 - whatever the user's code raises, the next round comes
             error = words(failure)
         self.state = State.IDLE
         self.events.emit(LoopEnded(worker=type(self).__name__, seconds=time.monotonic() - began, error=error))
+
+    def _leave(self, leaving: SystemExit | ExitInThread) -> None:
+        self._stopping.set()
+        code = getattr(leaving.raised if isinstance(leaving, ExitInThread) else leaving, "code", 1)
+        if code not in (None, 0):
+            raise WorkerExited(type(self).__name__, code) from leaving
 
     async def _pause(self) -> None:
         with suppress(TimeoutError):
