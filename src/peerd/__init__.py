@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from peerd.domain.call import Call
+    from peerd.domain.duration import parse_duration
     from peerd.domain.errors import InvalidArguments, InvalidTask, PeerdError, TaskNotFound
     from peerd.domain.lifecycle import IllegalTransition, Status
     from peerd.domain.outcome import Cancel, Dead, Retry, Snooze
+    from peerd.domain.size import parse_size
     from peerd.domain.task import Attempt, Task
     from peerd.operate.client import Client
     from peerd.operate.job import Job, JobCanceled, JobExpired, JobFailed
+    from peerd.runtime.launch import Limits, launch_command
     from peerd.work.context import Context
     from peerd.work.handlers import Queue
     from peerd.work.task_worker import TaskWorker
@@ -36,6 +39,7 @@ _HOMES = {
     "JobCanceled": "peerd.operate.job",
     "JobExpired": "peerd.operate.job",
     "JobFailed": "peerd.operate.job",
+    "Limits": "peerd.runtime.launch",
     "PeerdError": "peerd.domain.errors",
     "Queue": "peerd.work.handlers",
     "Retry": "peerd.domain.outcome",
@@ -45,6 +49,9 @@ _HOMES = {
     "TaskNotFound": "peerd.domain.errors",
     "TaskWorker": "peerd.work.task_worker",
     "Worker": "peerd.work.worker",
+    "launch_command": "peerd.runtime.launch",
+    "parse_duration": "peerd.domain.duration",
+    "parse_size": "peerd.domain.size",
 }
 
 __all__ = [
@@ -61,6 +68,7 @@ __all__ = [
     "JobCanceled",
     "JobExpired",
     "JobFailed",
+    "Limits",
     "PeerdError",
     "Queue",
     "Retry",
@@ -70,6 +78,9 @@ __all__ = [
     "TaskNotFound",
     "TaskWorker",
     "Worker",
+    "launch_command",
+    "parse_duration",
+    "parse_size",
 ]
 __version__ = "0.1.0"
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from peerd.runtime.launch import Limits, launch_command
+from peerd import Limits, launch_command
 from peerd.workers.video.errors import EncoderStalled, MediaTooLarge, MediaUnreadable
 from peerd.workers.video.settings import VideoSettings
 

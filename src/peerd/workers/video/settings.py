@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from peerd import parse_duration, parse_size
 from peerd.workers.video.errors import Misconfigured
-
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def seconds(value: object) -> object:
-    """Read '90s', '2h' or a plain number as seconds; leave the rest for the validator to refuse."""
-    return _scaled(value, _SECONDS)
+    """Read '90s', '2h' or a number of seconds; what is neither, the validator refuses with the words of the error."""
+    return parse_duration(value) if isinstance(value, str) else value
 
 
 def size(value: object) -> object:
-    """Read '4GiB', '500MB' or a plain number as bytes; leave the rest for the validator to refuse."""
-    scaled = _scaled(value, _BYTES)
-    return int(scaled) if isinstance(scaled, float) else scaled
-
-
-def _scaled(value: object, units: Mapping[str, float]) -> object:
-    if not isinstance(value, str):
-        return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
-    if match is None or match[2] not in units:
-        return value
-    return float(match[1]) * units[match[2]]
+    """Read '4GiB', '500MB' or a number of bytes; what is neither, the validator refuses with the words of the error."""
+    return parse_size(value) if isinstance(value, str) else value
 
 
 Seconds = Annotated[float, BeforeValidator(seconds), Field(gt=0)]
