@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -227,3 +228,17 @@ def test_what_the_operations_say_is_not_what_the_password_is(tmp_path: Path) -> 
     assert "secret" not in repr(database)
     assert make_url("mysql://peerd:secret@db/peerd").password == "secret"
     database.close()
+
+
+def test_a_login_that_needs_another_package_says_which(
+    tmp_path: Path, opened: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MySQL 8's usual login, without TLS: PyMySQL cannot do it alone, and says so with a RuntimeError."""
+    auth = importlib.import_module("pymysql._auth")
+    monkeypatch.setattr(auth, "_have_cryptography", False)
+
+    def log_in(_: Connection) -> None:
+        auth.sha2_rsa_encrypt(b"secret", b"nonce", b"key")
+
+    with pytest.raises(UnsupportedDatabase, match="pip install cryptography"):
+        opened(f"sqlite:///{tmp_path}/peerd.sqlite").run(log_in)

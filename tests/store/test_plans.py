@@ -125,8 +125,29 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
             connection.exec_driver_sql(ANALYZE[store.name])
         for operation, expected in hot_operations(world, claimer):
             check(store, operation, expected)
+        if store.name == "postgresql":
+            check_generic_plan(store, claimer)
     finally:
         store.close()
+
+
+def check_generic_plan(store: Database, claimer: Claimer) -> None:
+    """After some calls PostgreSQL plans a statement once for all values; psycopg prepares what it sees often."""
+    with listening(store) as said:
+        store.run(claim.claim, claimer, token=claim.new_token(), limit=5)
+    [(statement, parameters)] = [one for one in said if one[0].lstrip().startswith("WITH")]
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
+    for number, name in enumerate(names, 1):
+        statement = statement.replace(f"%({name})s", f"${number}")
+    values = ", ".join("NULL" if parameters[name] is None else f"'{parameters[name]}'" for name in names)
+    with store.engine.connect() as connection:
+        connection.exec_driver_sql("SET plan_cache_mode = force_generic_plan")
+        connection.exec_driver_sql(f"PREPARE claim AS {statement}")
+        plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN EXECUTE claim ({values})").scalars())
+        connection.rollback()
+    assert "$1" in plan, plan
+    assert plan.count("using tasks_claim on tasks") == 4, plan
+    assert "Seq Scan on tasks" not in plan, plan
 
 
 def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[], object], set[str]]]:

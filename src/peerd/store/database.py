@@ -19,7 +19,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy.engine import URL, Connection
 
-from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused
+from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, UnsupportedDatabase
 from peerd.store import faults
 from peerd.store.engines import READ_ONLY, normalised, open_engine
 
@@ -118,6 +118,9 @@ def worded() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if isinstance(error, RuntimeError) and "'cryptography' package is required" in str(error):
+            advice = "pip install cryptography, or let the user log in with mysql_native_password"
+            raise UnsupportedDatabase(f"PyMySQL cannot log in as MySQL 8 wants it: {advice}") from error
         remedy = faults.refusal(error)
         if remedy is not None:
             raise DatabaseRefused(faults.said_by(error), remedy) from error
