@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import sqlalchemy as sa
 from alembic import command
+from alembic.script import ScriptDirectory
 
 from peerd.domain.errors import SchemaMissing, SchemaTooNew
 from peerd.store import migrate as migrations
@@ -160,3 +161,9 @@ def test_a_migration_that_was_cut_off_can_be_run_again(open_new: Open) -> None:
     database.run(lambda c: c.exec_driver_sql(f"DROP TABLE {VERSION_TABLE}, unique_keys, queues"))
     migrate(database)
     assert schema(database) == before
+
+
+def test_the_revisions_are_those_of_alembic() -> None:
+    script = ScriptDirectory.from_config(migrations._config())
+    assert [one.revision for one in script.walk_revisions()][::-1] == migrations._revisions()
+    assert script.get_current_head() == newest()

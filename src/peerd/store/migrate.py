@@ -1,17 +1,18 @@
-"""Bringing a database's tables to what this version of peerd needs."""
+"""Bringing a database's tables to what this version of peerd needs.
+
+Every process asks at its start at which revision the tables are; only one that migrates loads Alembic, which takes
+longer than all the rest. Revisions are the numbers that the files in ``migrations/versions`` begin with.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
@@ -19,6 +20,9 @@ from peerd.domain.errors import DatabaseBusy, SchemaMissing, SchemaTooNew
 from peerd.store.database import Database
 from peerd.store.engines import require_version
 from peerd.store.types import MYSQL
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 FOLDER: Final = Path(str(files("peerd.store"))) / "migrations"
 VERSION_TABLE: Final = "peerd_version"
@@ -29,9 +33,7 @@ PATIENCE: Final = 60
 
 def newest() -> str:
     """The revision that this version of peerd needs."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return head
+    return _revisions()[-1]
 
 
 def current(database: Database) -> str | None:
@@ -89,14 +91,25 @@ def require_newest(database: Database) -> None:
 
 def _current(connection: Connection) -> str | None:
     require_version(connection)
-    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    version = sa.table(VERSION_TABLE, sa.column("version_num", sa.Text()))
+    return connection.execute(sa.select(version.c.version_num)).scalar()
+
+
+@cache
+def _revisions() -> list[str]:
+    """The revisions that this version of peerd knows, oldest first."""
+    return sorted(file.name.partition("_")[0] for file in (FOLDER / "versions").glob("[0-9]*_*.py"))
 
 
 def _is_known(revision: str) -> bool:
-    return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+    return revision in _revisions()
 
 
 def _upgrade(connection: Connection) -> None:
+    from alembic import command  # noqa: PLC0415 - see above
+
     _wait_for_others(connection)
     try:
         configuration = _config()
@@ -119,6 +132,8 @@ def run_script(connection: Connection, revision: str) -> None:
 
 
 def _config() -> Config:
+    from alembic.config import Config  # noqa: PLC0415 - see above
+
     configuration = Config()
     configuration.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
     configuration.set_main_option("path_separator", "os")
