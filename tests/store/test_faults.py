@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -242,3 +243,19 @@ def test_a_login_that_needs_another_package_says_which(
 
     with pytest.raises(UnsupportedDatabase, match="pip install cryptography"):
         opened(f"sqlite:///{tmp_path}/peerd.sqlite").run(log_in)
+
+
+def test_a_full_disk_is_refused_with_the_remedy_and_heals(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/small.sqlite", pool_size=1)
+    migrate(database)
+    large = NewTask(queue="q", body=json.dumps("x" * 200_000))
+
+    def fill(connection: Connection) -> None:
+        connection.exec_driver_sql("PRAGMA max_page_count = 60")  # the disk, as far as SQLite knows
+        enqueue.enqueue(connection, large)
+
+    with pytest.raises(DatabaseRefused, match="free space on the disk"):
+        database.run(fill)
+    database.close()  # and with it the limit
+    assert database.run(enqueue.enqueue, large).created
+    database.close()

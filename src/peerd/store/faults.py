@@ -49,7 +49,7 @@ ROLLED_BACK_ON_POSTGRESQL: Final = frozenset(
 AWAY_ON_POSTGRESQL: Final = ("08", "57P0", "53300", "25006")
 """Beginnings of SQLSTATEs: connection errors, shutdown, start-up, too many connections, read-only after a fail-over."""
 BUSY_ON_SQLITE: Final = ("database is locked", "database table is locked", "database schema is locked")
-AWAY_ON_SQLITE: Final = ("disk i/o error", "unable to open database file", "database or disk is full")
+AWAY_ON_SQLITE: Final = ("disk i/o error", "unable to open database file")
 
 
 OTHER_USER: Final = "see that the user and the password in [database] url are right"
@@ -57,12 +57,15 @@ CREATE_IT: Final = "create it, e.g. CREATE DATABASE peerd, and let the user use 
 GRANT_IT: Final = "let the user read and write peerd's tables (GRANT)"
 OTHER_HOST: Final = "let the user connect from this machine (the user's host on MySQL, pg_hba.conf on PostgreSQL)"
 OTHER_FILE: Final = "its folder must be there, and both must be writable for this user"
+FREE_SPACE: Final = "free space on the disk of the database; what waits is written then"
 NO_DATABASE: Final = "the file is something else; give [database] url another one"
 
 REFUSED_ON_MYSQL: Final = {
+    1021: FREE_SPACE,
     1044: GRANT_IT,
     1045: OTHER_USER,
     1049: CREATE_IT,
+    1114: FREE_SPACE,
     1130: OTHER_HOST,
     1142: GRANT_IT,
     1143: GRANT_IT,
@@ -74,6 +77,7 @@ REFUSED_ON_POSTGRESQL: Final = {
     "28P01": OTHER_USER,
     "3D000": CREATE_IT,
     "42501": GRANT_IT,
+    "53100": FREE_SPACE,
 }
 REFUSED_IN_WORDS: Final = (
     # libpq does not tell the SQLSTATE of a connection that failed, and SQLite has none
@@ -84,6 +88,7 @@ REFUSED_IN_WORDS: Final = (
     (re.compile(r"no pg_hba\.conf entry"), OTHER_HOST),
     (re.compile(r"^unable to open database file|^attempt to write a readonly database"), OTHER_FILE),
     (re.compile(r"^file is not a database"), NO_DATABASE),
+    (re.compile(r"^database or disk is full"), FREE_SPACE),
 )
 
 
