@@ -22,6 +22,7 @@ IN_ROUNDS: Final[dict[str, Measure]] = {
     "hold": holding.measure,
     "drain": draining.measure,
 }
+EVERYTHING: Final = (*IN_ROUNDS, "pick-up")
 
 
 def main() -> None:
@@ -35,10 +36,9 @@ def main() -> None:
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="How fast peerd is, beside the bare drivers.")
-    everything = [*IN_ROUNDS, "pick-up"]
     parser.add_argument("--size", choices=BY_NAME, default="full", help="quick: about two minutes")
     parser.add_argument("--on", nargs="+", choices=KINDS, default=KINDS, help="databases")
-    parser.add_argument("--only", nargs="+", choices=everything, default=everything, help="measurements")
+    parser.add_argument("--only", nargs="+", choices=EVERYTHING, default=EVERYTHING, help="measurements")
     return parser.parse_args(words)
 
 

@@ -57,7 +57,8 @@ class Stage:
 
     def empty(self) -> None:
         """Take all tasks away, and what they left behind in the files."""
-        for table in ("tasks", "attempts", "bare"):
+        filled = [table for table in ("tasks", "bare") if self.ask(f"SELECT id FROM {table} LIMIT 1")]
+        for table in filled:
             self.ask(f"DELETE FROM {table}" if self.kind == "sqlite" else f"TRUNCATE TABLE {table}")
         if self.kind == "sqlite":
             self.ask("PRAGMA wal_checkpoint(TRUNCATE)")

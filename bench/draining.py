@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from bench.databases import Stage
-from bench.enqueuing import enqueue
 from bench.samples import Timing
 from bench.sizes import Sizes
 
@@ -34,7 +33,7 @@ def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
         stage.empty()
         warm = WARM * count
         for _ in range(0, number + warm, 1000):
-            enqueue(stage, 1000)
+            stage.floors["same"].insert(1000)
         stage.analyze()
         drained = drain(stage, count, warm, number)
         assert stage.count_done() >= number + warm

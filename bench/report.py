@@ -32,10 +32,10 @@ class Run(msgspec.Struct, kw_only=True):
     pick_ups: list[PickUp]
 
 
-def save(run: Run) -> Path:
+def save(run: Run, folder: Path = RESULTS) -> Path:
     """Keep the raw samples; the file."""
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}.json"
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}.json"
     file.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
     return file
 

@@ -21,18 +21,18 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FULL = Sizes(
-    rounds=7,
-    enqueue={1: 500, 1000: 20_000},
-    hold={1: 400, 10: 3_000, 100: 12_000},
-    drain={10: 4_000, 100: 8_000},
-    pick_ups=100,
+    rounds=5,
+    enqueue={1: 200, 1000: 10_000},
+    hold={1: 200, 10: 1_500, 100: 6_000},
+    drain={10: 2_000, 100: 5_000},
+    pick_ups=60,
 )
 QUICK = Sizes(
     rounds=3,
-    enqueue={1: 100, 1000: 5_000},
-    hold={1: 100, 10: 800, 100: 3_000},
-    drain={10: 1_000, 100: 2_000},
-    pick_ups=12,
+    enqueue={1: 60, 1000: 4_000},
+    hold={1: 60, 10: 500, 100: 2_000},
+    drain={10: 500, 100: 1_500},
+    pick_ups=8,
 )
 TINY = Sizes(rounds=1, enqueue={1: 3, 1000: 20}, hold={1: 3, 10: 20}, drain={10: 30}, pick_ups=1)
 """To see that it works, as the tests do; its figures say nothing."""

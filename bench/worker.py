@@ -41,8 +41,8 @@ class StopWatch:
         self.all_ended = asyncio.Event()
 
     def __call__(self, fact: Fact) -> None:
-        """Count the tasks that are done and committed."""
-        if not isinstance(fact, AttemptEnded):
+        """Count the tasks that are done and committed; what is given back at the end is none of them."""
+        if not isinstance(fact, AttemptEnded) or self.all_ended.is_set():
             return
         assert fact.outcome == "done", fact
         self._ended += 1
