@@ -70,12 +70,16 @@ class OutcomeWriter:
         database: where.
         process_id: who.
         outages: what it learns about the database.
+        in_flight: how many tasks run or wait to be written: a success waits for others only while there are any.
     """
 
-    def __init__(self, database: DatabaseThreads, process_id: int, outages: Outages) -> None:
+    def __init__(
+        self, database: DatabaseThreads, process_id: int, outages: Outages, in_flight: Callable[[], int]
+    ) -> None:
         self._database = database
         self._process_id = process_id
         self._outages = outages
+        self._in_flight = in_flight
         self._waiting: list[tuple[Held, str | None, asyncio.Future[bool]]] = []
         self._writing: asyncio.Task[None] | None = None
 
@@ -103,7 +107,8 @@ class OutcomeWriter:
 
     async def _write_all(self) -> None:
         """Write what waits, and what came meanwhile, until nothing waits."""
-        await asyncio.sleep(GATHER)
+        if len(self._waiting) < self._in_flight():
+            await asyncio.sleep(GATHER)
         while self._waiting:
             batch, self._waiting = self._waiting[:TOGETHER], self._waiting[TOGETHER:]
             await self._write_batch(batch)

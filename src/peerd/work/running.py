@@ -77,7 +77,7 @@ class Runner:
         self._alone = False
         outages = Outages(events)
         threads = DatabaseThreads(database)
-        self._writer = OutcomeWriter(threads, claimer.process_id, outages)
+        self._writer = OutcomeWriter(threads, claimer.process_id, outages, lambda: self.in_flight)
         self._claiming = Claiming(
             threads, claimer, self._holdings, outages, events, poll_every=self._settings.poll_every
         )
