@@ -73,7 +73,7 @@ class Handler(Generic[P, R]):
         Raises:
             InvalidArguments: they do not fit the signature and its annotations.
         """
-        return Call(self.queue.name, self.name, self.arguments.body(*args, **kwargs))
+        return Call(self.queue.name, self.name, self.arguments.body(*args, **kwargs), handler=self)
 
     def retries(self, error: Exception) -> bool:
         """Whether an exception of this kind is worth another attempt."""

@@ -15,7 +15,7 @@ from peerd.work.context import Context
 from peerd.work.execute import Code, JsonText, call_hook
 from peerd.work.handlers import Handler, Queue
 from peerd.work.process_call import ProcessError, call_in_process
-from peerd.work.threads import in_thread
+from peerd.work.threads import in_thread_to_its_end
 from peerd.work.worker import BaseWorker
 
 
@@ -89,7 +89,7 @@ class WholeRow:
         try:
             if self.cancels:
                 return await cast("Awaitable[object]", worker.handle_task(ctx.task))
-            return await in_thread(worker.handle_task, ctx.task, name=f"task-{ctx.task.id}")
+            return await in_thread_to_its_end(worker.handle_task, ctx.task, name=f"task-{ctx.task.id}")
         finally:
             worker.contexts.pop(ctx.task.id, None)
 
@@ -162,7 +162,7 @@ class HandlerCode:
                 return await value
             case "thread":
                 name = f"{handler.name}-{ctx.task.id}"
-                return await in_thread(lambda: handler.function(*args, **self._values), name=name)
+                return await in_thread_to_its_end(lambda: handler.function(*args, **self._values), name=name)
             case "process":
                 return JsonText(await call_in_process(handler.__module__, handler.__name__, ctx))
 

@@ -28,31 +28,43 @@ class ExitInThread(RuntimeError):
         super().__init__(f"{type(error).__name__} in a thread: {error}")
 
 
-async def in_thread(function: Callable[..., T], *args: Any, name: str, **kwargs: Any) -> T:
+async def in_thread(function: Callable[..., T], *args: Any, name: str) -> T:
     """Run a function in a new daemon thread, and wait for it even if the waiting is cancelled.
 
-    Cancelling is remembered and raised when the function has ended: until then whatever it holds is in use.
+    Cancelling is raised when the function has ended: until then whatever it holds is in use.
 
     Args:
         function: what to run.
         args: its arguments.
         name: of the thread.
-        kwargs: its named arguments.
     """
+    return await ended_anyway(start_thread(function, *args, name=name))
+
+
+async def in_thread_to_its_end(function: Callable[..., T], *args: Any, name: str) -> T:
+    """As `in_thread`, but what the function returns or raises counts although the waiting was cancelled."""
+    ended = start_thread(function, *args, name=name)
+    with contextlib.suppress(asyncio.CancelledError):
+        await ended_anyway(ended)
+    return ended.result()
+
+
+def start_thread(function: Callable[..., T], *args: Any, name: str) -> asyncio.Future[T]:
+    """Run a function in a new daemon thread; the future is how it ends."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
 
     def run() -> None:
         try:
-            result = context.run(function, *args, **kwargs)
+            result = context.run(function, *args)
         except BaseException as error:  # noqa: BLE001 - whatever it is, whoever waits shall get it
             _tell(loop, ended, error=error)
         else:
             _tell(loop, ended, result=result)
 
     threading.Thread(target=run, name=f"peerd-{name}", daemon=True).start()
-    return await ended_anyway(ended)
+    return ended
 
 
 async def ended_anyway(ended: asyncio.Future[T]) -> T:

@@ -1,0 +1,154 @@
+"""Run one attempt on the spot: no database, no processes but the handler's own; else all as in a worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from peerd.domain.call import Call
+from peerd.domain.lifecycle import Status, after
+from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
+from peerd.domain.task import Task
+from peerd.domain.verdict import judge
+from peerd.runtime.events import Events, Fact
+from peerd.store.touch import Progress
+from peerd.testing.rows import MOMENT, make_task
+from peerd.work.context import Context
+from peerd.work.execute import Execution
+from peerd.work.handlers import Handler
+from peerd.work.task_worker import QueueWorker, TaskWorker
+
+
+class Ran(msgspec.Struct, kw_only=True):
+    """How an attempt ended, and what it said meanwhile."""
+
+    status: Status
+    """What the task would be now."""
+    result: Any = None
+    """The value that was returned, as whoever asks for the task's result gets it: once through JSON."""
+    error: str | None = None
+    """What went wrong, or the reason that was given."""
+    traceback: str | None = None
+    retry_in: float | None = None
+    """Seconds until the next attempt of a task that will have one."""
+    progress: list[tuple[float, str | None]] = msgspec.field(default_factory=list)
+    events: list[Fact] = msgspec.field(default_factory=list)
+    """What the worker would have logged, such as the exception of a hook."""
+
+
+async def run_inline(
+    call: Call,
+    *,
+    node: str = "inline",
+    options: Mapping[str, Any] | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109 - the row's column
+    enqueue: Callable[..., Awaitable[Any]] | None = None,
+    client: Any = None,
+    **row: Any,
+) -> Ran:
+    """Run a handler once: arguments, hooks, timeout and outcomes as in a worker.
+
+    Args:
+        call: ``handler.with_args(…)``.
+        node: what ``ctx.node`` is.
+        options: what ``ctx.options`` is.
+        timeout: seconds; None is the handler's own.
+        enqueue: what ``ctx.enqueue`` calls; without it, that raises.
+        client: what ``ctx.client`` is; without it, that raises.
+        row: columns of the task's row, such as ``attempts=2, max_attempts=3``.
+
+    Raises:
+        TypeError: the call was not made by a handler.
+
+    >>> import asyncio
+    >>> from peerd import Queue, Retry
+    >>> words = Queue("words")
+    >>> @words.task
+    ... async def count(ctx, text: str) -> int:
+    ...     await ctx.progress(0.5, "counting")
+    ...     return len(text.split()) if text else Retry("10s", "nothing to count yet")
+    >>> ran = asyncio.run(run_inline(count.with_args("three little words")))
+    >>> ran.result, ran.progress
+    (3, [(0.5, 'counting')])
+    >>> ran = asyncio.run(run_inline(count.with_args("")))
+    >>> ran.status, ran.retry_in, ran.error
+    (<Status.FAILURE: 'failure'>, 10.0, 'nothing to count yet')
+    """
+    if not isinstance(call.handler, Handler):
+        raise TypeError(f"{call!r} was not made by handler.with_args(…), so there is no code to run")
+    worker = QueueWorker([call.handler.queue])
+    task = make_task(queue=call.queue, name=call.name, body=call.body, timeout=timeout, **row)
+    return await _run(worker, task, node=node, options=options or {}, enqueue=enqueue, client=client)
+
+
+async def run_row(
+    worker: TaskWorker,
+    body: str | None = None,
+    *,
+    node: str = "inline",
+    options: Mapping[str, Any] | None = None,
+    **row: Any,
+) -> Ran:
+    """Run a `TaskWorker` on one row, its hooks and its delay included; not `setup` and `teardown`, which you call.
+
+    Args:
+        worker: an object of your class.
+        body: the row's text.
+        node: what ``ctx.node`` is.
+        options: what ``ctx.options`` is; None is those of the worker's settings.
+        row: further columns.
+
+    >>> import asyncio
+    >>> from peerd import TaskWorker
+    >>> class Legacy(TaskWorker):
+    ...     queues = ("legacy",)
+    ...     async def handle_task(self, task):
+    ...         return {"seen": task.json}
+    >>> asyncio.run(run_row(Legacy(), '{"id": 7}')).result
+    {'seen': {'id': 7}}
+    """
+    task = make_task(**{"queue": next(iter(worker.settings.queues), "test"), "body": body, **row})
+    given = worker.settings.options if options is None else options
+    return await _run(worker, task, node=node, options=given, enqueue=None, client=None)
+
+
+async def _run(
+    worker: TaskWorker,
+    task: Task,
+    *,
+    node: str,
+    options: Mapping[str, Any],
+    enqueue: Callable[..., Awaitable[Any]] | None,
+    client: Any,
+) -> Ran:
+    progress: list[tuple[float, str | None]] = []
+    events: list[Fact] = []
+
+    def report(one: Progress) -> None:
+        progress.append((one.fraction, one.note))
+
+    ctx = Context(task, node=node, options=options, report=report, enqueue=enqueue, client=client)
+    code = worker.code_for(task)
+    limits = (task.timeout, getattr(code, "timeout", None), worker.settings.timeout)
+    limit = next((one for one in limits if one is not None), None)
+    execution = Execution(code, ctx, timeout=limit, until_finish=None, events=Events(events.append))
+    ran = _told(task, await execution.outcome())
+    ran.progress, ran.events = progress, events
+    return ran
+
+
+def _told(task: Task, outcome: Outcome) -> Ran:
+    if isinstance(outcome, Done):
+        return Ran(status=Status.DONE, result=None if outcome.result is None else json.loads(outcome.result))
+    verdict = judge(task, outcome, MOMENT)
+    status = after(task.status, verdict.event)
+    assert isinstance(status, Status)
+    retry_in = (verdict.start_at - MOMENT).total_seconds() if verdict.start_at is not None else None
+    match outcome:
+        case Failed():
+            return Ran(status=status, error=verdict.error, traceback=outcome.traceback, retry_in=retry_in)
+        case Snoozed() | Canceled() | Released():
+            return Ran(status=status, error=verdict.error, retry_in=retry_in)

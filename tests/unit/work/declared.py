@@ -1,0 +1,55 @@
+"""Handlers that tests run in processes of their own: they must stand at the top of a module."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from peerd import Context, Dead, Queue, Retry
+
+apart = Queue("apart")
+
+
+@apart.task(process=True)
+def double(ctx: Context, n: int) -> int:
+    print("what it prints is the log, and not its answer")  # noqa: T201
+    ctx.progress(0.5, f"on {ctx.node}")
+    return 2 * n
+
+
+@apart.task(process=True, discard_on=(KeyError,))
+def raises(kind: str) -> None:
+    raise {"value": ValueError, "key": KeyError}[kind]("boom")
+
+
+@apart.task(process=True)
+def asks(kind: str) -> object:
+    if kind == "retry":
+        raise Retry("7s", "later")
+    return Dead("never")
+
+
+@apart.task(process=True)
+def leaves(status: int) -> None:
+    os._exit(status)
+
+
+@apart.task(process=True)
+def exits() -> None:
+    sys.exit(4)
+
+
+@apart.task(process=True)
+def starts_a_child(pids: str) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    Path(pids + ".new").write_text(f"{os.getpid()} {child.pid}")
+    Path(pids + ".new").rename(pids)
+    time.sleep(1000)
+
+
+@apart.task(process=True)
+def large(size: int) -> str:
+    return "x" * size

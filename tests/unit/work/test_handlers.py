@@ -1,0 +1,183 @@
+"""Declaring handlers: signatures, arguments and their checks, policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peerd import Call, Context, InvalidArguments, InvalidTask, Queue
+from peerd.work.arguments import Arguments
+
+if TYPE_CHECKING:
+    from decimal import Decimal as Unknowable
+
+
+class Codec(Enum):
+    H264 = "h264"
+
+
+@dataclass
+class Clip:
+    path: Path
+    seconds: float = 1.0
+
+
+def rich(ctx: Context, clip: Clip, at: datetime, codec: Codec, to: Path = Path("/out"), tags: list[Path] = []) -> None:  # noqa: B006
+    """A default that is shared in Python."""
+
+
+def nothing(ctx: Context) -> None: ...
+def starred(ctx: Context, *sources: str) -> None: ...
+def keyworded(**options: str) -> None: ...
+def positional(source: str, /) -> None: ...
+def unknowable(ctx: Context, price: Unknowable) -> None: ...
+def untyped(ctx, anything, other=3):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+    return anything, other
+
+
+def test_dataclasses_dates_enums_and_paths_come_back_as_they_were() -> None:
+    arguments = Arguments(rich, "rich")
+    given_values = {"clip": Clip(Path("a.mp4")), "at": datetime(2026, 1, 2, tzinfo=UTC), "codec": Codec.H264}
+    body = arguments.body(**given_values)
+    assert arguments.decode(body) == given_values | {"to": Path("/out"), "tags": []}
+
+
+def test_a_mutable_default_is_not_shared_between_calls() -> None:
+    arguments = Arguments(rich, "rich")
+    body = arguments.body(clip=Clip(Path("a")), at=datetime(2026, 1, 1, tzinfo=UTC), codec=Codec.H264)
+    arguments.decode(body)["tags"].append(Path("x"))
+    assert arguments.decode(body)["tags"] == []
+
+
+def test_defaults_are_left_to_the_code_that_runs() -> None:
+    assert Arguments(untyped, "untyped").body("x") == '{"anything":"x"}'
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (starred, "*sources"),
+        (keyworded, "**options"),
+        (positional, "source is positional only"),
+        (unknowable, "Unknowable"),
+    ],
+)
+def test_a_signature_that_no_json_object_can_serve_is_refused_when_it_is_declared(
+    function: Callable[..., None], names: str
+) -> None:
+    with pytest.raises(InvalidArguments, match=f"^{function.__name__}: .*{names.replace('*', '[*]')}"):
+        Queue("q").task(function)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("[]", "Expected `object`"),
+        ("{", "truncated"),
+        ('{"anything": 1, "more": 2}', "more"),
+        ("{}", "anything"),
+        ("", "truncated"),
+        (b"\xff", "invalid"),
+        ('{"anything": ' + "[" * 100_000, "recursion"),
+    ],
+)
+def test_a_body_that_does_not_fit_is_refused_with_words(body: str | bytes, says: str) -> None:
+    with pytest.raises(InvalidArguments, match=f"(?i)^untyped: .*{says}"):
+        Arguments(untyped, "untyped").decode(body)
+
+
+def test_no_body_is_no_arguments() -> None:
+    assert Arguments(nothing, "nothing").decode(None) == {}
+
+
+def test_arguments_are_checked_at_the_door() -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def transcode(ctx: Context, source: str, height: int = 720) -> None: ...
+
+    assert transcode.with_args("a.mp4", height=7) == Call("q", "transcode", '{"source":"a.mp4","height":7}')
+    for arguments, options, says in (
+        (("a.mp4",), {"height": "tall"}, r"\$\.height"),
+        ((), {}, "source"),
+        (("a", 1, 2), {}, "too many"),
+        (("a",), {"widht": 3}, "widht"),
+        ((object(),), {}, "cannot be written as JSON"),
+    ):
+        with pytest.raises(InvalidArguments, match=f"^transcode: .*{says}"):
+            transcode.with_args(*arguments, **options)
+
+
+@given(st.dictionaries(st.text(max_size=5), st.integers(-(2**63), 2**63 - 1) | st.text() | st.none(), max_size=4))
+def test_whatever_json_can_say_comes_back(value: dict[str, Any]) -> None:
+    arguments = Arguments(untyped, "untyped")
+    try:
+        body = arguments.body(value)
+    except InvalidArguments as error:
+        assert "surrogates" in str(error)  # noqa: PT017 - half a surrogate pair is not text
+        return
+    assert arguments.decode(body) == {"anything": value, "other": 3}
+
+
+def test_a_handler_stays_a_function() -> None:
+    assert Queue("q").task(untyped)(None, 1) == (1, 3)
+
+
+def test_a_name_can_be_declared_once_in_a_queue() -> None:
+    queue = Queue("q")
+    queue.task(nothing)
+    with pytest.raises(InvalidArguments, match="has a handler of this name already"):
+        queue.task(name="nothing")(untyped)
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0}, {"max_attempts": 0}, {"name": "x" * 300}])
+def test_a_policy_that_no_row_could_hold_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidTask):
+        Queue("q").task(**options)(nothing)
+
+
+def test_a_queues_name_is_checked_when_it_is_declared() -> None:
+    with pytest.raises(InvalidTask):
+        Queue("no spaces")
+
+
+def test_a_handler_in_a_process_is_a_plain_function_at_the_top_of_a_module() -> None:
+    async def coroutine() -> None: ...
+
+    def inner() -> None: ...
+
+    class Holder:
+        def method(self) -> None: ...
+
+    assert Queue("q").task(process=True)(nothing).kind == "process"
+    for wrong, says in ((coroutine, "plain functions"), (inner, "top of a module"), (Holder.method, "top of a module")):
+        with pytest.raises(InvalidArguments, match=says):
+            Queue("q").task(process=True)(wrong)
+
+
+def test_discarded_exceptions_are_not_retried_and_retry_on_names_the_only_ones_that_are() -> None:
+    queue = Queue("q")
+    picky = queue.task(name="picky", retry_on=(OSError,), discard_on=(FileNotFoundError,))(nothing)
+    open_minded = queue.task(name="open", discard_on=(ValueError,))(nothing)
+    assert [picky.retries(error) for error in (TimeoutError(), FileNotFoundError(), KeyError())] == [True, False, False]
+    assert [open_minded.retries(error) for error in (KeyError(), ValueError(), UnicodeError())] == [True, False, False]
+
+
+def test_the_backoff_of_a_handler_is_its_own() -> None:
+    queue = Queue("q")
+    delays = [
+        queue.task(name="a")(nothing).delay(2),
+        queue.task(name="b", backoff=lambda attempts: attempts * 7)(nothing).delay(2),
+        queue.task(name="c", backoff="exponential")(nothing).delay(3),
+    ]
+    assert delays[:2] == [None, 14.0]
+    assert delays[2] is not None
+    assert 3.2 <= delays[2] <= 4.8
