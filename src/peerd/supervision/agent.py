@@ -102,6 +102,7 @@ class AgentService:
     async def receive(self, message: Mapping[str, object]) -> None:
         """Hear of a death."""
         if message.get("type") == "death":
+            self._say_died(message)
             self._deaths.put_nowait(message)
 
     async def quiet(self) -> None:
@@ -171,12 +172,15 @@ class AgentService:
             raise
         self._link.send({"type": "death-acknowledged", "id": death["id"]})
 
+    def _say_died(self, death: Mapping[str, Any]) -> None:
+        cause, expected = str(death["cause"]["text"]), bool(death["expected"])
+        self._events.emit(ProcessDied(slot=death["slot"], pid=death["pid"], cause=cause, expected=expected))
+
     async def _take(self, death: Mapping[str, Any]) -> None:
         """Give back what a dead process held, and record how it died."""
         cause = str(death["cause"]["text"])
         process_id = (death.get("identity") or {}).get("process_id")
         expected = bool(death["expected"])
-        self._events.emit(ProcessDied(slot=death["slot"], pid=death["pid"], cause=cause, expected=expected))
         if process_id is None:  # it died in its boot, before it could claim
             nameless = (self._incarnation, death["slot"], death["pid"], cause)
             await self._threads.run(end_nameless_process, *nameless)

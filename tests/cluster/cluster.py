@@ -1,0 +1,246 @@
+"""A cluster for a test: a project in a folder, and real nodes of it, started as `peerd up` starts them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from peerd import Client, Job
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import Task
+from peerd.store.migrate import migrate
+from peerd.supervision import control
+from tests.support.eventually import eventually
+
+JOBS = Path(__file__).parent / "jobs.py"
+WITHIN = 60.0
+MAX_UPDATE = 3.0
+
+NODE = {"heartbeat_every": "500ms", "grace": "10s", "shutdown_interval": "200ms"}
+MANAGER = {"every": "200ms", "max_update": MAX_UPDATE, "inactive_after": "2s"}
+WORKER = {"tasks": "jobs:jobs", "count": 4, "update": "500ms", "poll_every": "200ms", "delay_ratio": 0}
+
+
+class ClusterNode:
+    """One node: its configuration, its master's process, and what a test does with them."""
+
+    def __init__(self, cluster: Cluster, name: str, sections: dict[str, dict[str, Any]]) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.run_directory = cluster.folder / f"run-{name}"
+        self.config = cluster.folder / f"{name}.toml"
+        self.log = cluster.folder / f"{name}.log"
+        self.log.touch()
+        self.master: subprocess.Popen[bytes] | None = None
+        self.run_directory = Path(sections["node"].setdefault("run_directory", str(self.run_directory)))
+        lines = []
+        for section, values in sections.items():
+            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        self.config.write_text("\n".join(lines))
+
+    # ------------------------------------------------------------ doing
+
+    def start(self) -> ClusterNode:
+        """Start it, and do not wait."""
+        with self.log.open("ab") as log:
+            self.master = subprocess.Popen(
+                [sys.executable, "-m", "peerd", "up", "--config", str(self.config)],
+                cwd=self.cluster.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "CLUSTER_UNDER_TEST": self.cluster.mark},
+            )
+        return self
+
+    def up(self) -> ClusterNode:
+        """Start it and wait until it is ready."""
+        self.start()
+        self.wait_until_running()
+        return self
+
+    def wait_until_running(self) -> None:
+        eventually(lambda: self.state() == "running", timeout=WITHIN, message=self.said)
+
+    def signal_slot(self, slot: str, number: signal.Signals) -> int:
+        """Send a signal to a slot's process; its process id."""
+        pid = self.pid(slot)
+        os.kill(pid, number)
+        return pid
+
+    def kill(self, slot: str) -> int:
+        """Kill a slot's process with SIGKILL; what its process id was."""
+        return self.signal_slot(slot, signal.SIGKILL)
+
+    def kill_master(self) -> None:
+        assert self.master is not None
+        self.master.kill()
+        self.master.wait(WITHIN)
+
+    def kill_all(self) -> None:
+        """What a power cut does: the whole node is gone at once."""
+        assert self.master is not None
+        family = [self.master.pid, *(child.pid for child in psutil.Process(self.master.pid).children(recursive=True))]
+        for pid in family:  # stopped first, so that none of them can still do anything about the others' end
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.master.wait(WITHIN)
+
+    def stop(self) -> int:
+        """Stop it in good order; the master's exit status."""
+        assert self.master is not None
+        self.master.send_signal(signal.SIGTERM)
+        return self.master.wait(WITHIN)
+
+    # ------------------------------------------------------------ looking
+
+    def state(self) -> str | None:
+        assert self.master is not None
+        assert self.master.poll() is None, f"the master has ended: {self.said()}"
+        with contextlib.suppress(control.NotRunning):
+            return str(control.status(self.run_directory)["state"])
+        return None
+
+    def slot(self, name: str) -> dict[str, Any]:
+        slots = control.status(self.run_directory)["slots"]
+        return next(slot for slot in slots if slot["name"] == name)
+
+    def pid(self, slot: str) -> int:
+        return int(self.slot(slot)["pid"])
+
+    def replaced(self, slot: str, pid: int) -> Callable[[], bool]:
+        """Whether another process than this one runs in the slot."""
+        return lambda: (now := self.slot(slot))["state"] == "RUNNING" and now["pid"] not in (None, pid)
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+class Cluster:
+    """A database, a project, and the nodes that a test adds."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.url = url
+        self.mark = uuid.uuid4().hex
+        self.nodes: list[ClusterNode] = []
+        self._facts = folder / "facts"
+        self._facts.touch()
+        self._gates = folder / "gates"
+        self._gates.mkdir()
+        self.options = {"facts": str(self._facts), "gates": str(self._gates)}
+        shutil.copy(JOBS, folder / "jobs.py")
+        self.client = Client(url)
+        migrate(self.client.database)
+
+    def node(self, name: str, **settings: Any) -> ClusterNode:
+        """A node that is not started yet: settings of its worker `jobs`, and tables node=, manager=, workers=."""
+        node = {"name": name, **NODE, **settings.pop("node", {})}
+        manager = {**MANAGER, **settings.pop("manager", {})}
+        workers = settings.pop("workers", {"jobs": {**WORKER, **settings}})
+        sections = {"node": node, "database": {"url": self.url}, "manager": manager}
+        for kind, worker in workers.items():
+            sections[f"workers.{kind}"] = worker
+            if "tasks" in worker:
+                sections[f"workers.{kind}.options"] = self.options
+        self.nodes.append(ClusterNode(self, name, sections))
+        return self.nodes[-1]
+
+    def up(self, *names: str, **settings: Any) -> list[ClusterNode]:
+        """Nodes of these names, all ready."""
+        started = [self.node(name, **settings).start() for name in names]
+        for one in started:
+            one.wait_until_running()
+        return started
+
+    # ------------------------------------------------------------ tasks
+
+    def enqueue(self, name: str, /, **options: Any) -> Job:
+        """Enqueue a task of a handler."""
+        return self.client.enqueue("jobs", name=name, **options)
+
+    def open(self, job: Job) -> None:
+        """Open a task's gate."""
+        (self._gates / str(job.id)).touch()
+
+    def facts(self, job: Job | None = None, fact: str | None = None) -> list[dict[str, Any]]:
+        lines = self._facts.read_text().rpartition("\n")[0].splitlines()
+        found = [json.loads(line) for line in lines]
+        return [one for one in found if (job is None or one["task"] == job.id) and fact in (None, one["fact"])]
+
+    def wait_for(self, job: Job, fact: str, times: int = 1) -> dict[str, Any]:
+        """The latest fact of this name, when there are so many."""
+        found = eventually(lambda: self.facts(job, fact)[times - 1 :], timeout=WITHIN, message=self.story)
+        return found[-1]
+
+    def wait_until(self, job: Job, *statuses: Status, within: float = WITHIN) -> Task:
+        def look() -> Task | None:
+            task = self.client.tasks.get(job.id)
+            return task if task.status in statuses else None
+
+        found = eventually(look, timeout=within, message=self.story)
+        assert found is not None
+        return found
+
+    def done(self, job: Job, within: float = WITHIN) -> Task:
+        return self.wait_until(job, Status.DONE, within=within)
+
+    def outcomes(self, job: Job) -> list[tuple[str, str | None]]:
+        return [(attempt.outcome, attempt.cause) for attempt in self.client.tasks.attempts(job.id)]
+
+    def holder(self, job: Job) -> ClusterNode:
+        """The node that holds a task."""
+        held = self.wait_until(job, Status.WORKING)
+        names = {node.id: node.name for node in self.client.nodes.list()}
+        return next(node for node in self.nodes if node.name == names[held.worker_node_id or 0])
+
+    def story(self) -> str:
+        """All that is known, for a test that fails."""
+        tasks = "\n".join(str(task) for task in self.client.tasks.list(limit=20))
+        return "\n".join([tasks, self._facts.read_text(), *(node.said() for node in self.nodes)])
+
+    # ------------------------------------------------------------ the end
+
+    def processes(self) -> list[int]:
+        """All living processes that descend from these nodes, whatever became of their parents."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                is_ours = f"CLUSTER_UNDER_TEST={self.mark}".encode() in (folder / "environ").read_bytes()
+                if is_ours and "\nState:\tZ" not in (folder / "status").read_text():
+                    found.append(int(folder.name))
+        return found
+
+    def clean_up(self) -> list[int]:
+        """Stop what runs, end it in any case; the processes that a stop has left behind."""
+        for node in self.nodes:
+            if node.master and node.master.poll() is None:
+                for number in (signal.SIGCONT, signal.SIGTERM, signal.SIGTERM):
+                    node.master.send_signal(number)
+        for node in self.nodes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if node.master:
+                    node.master.wait(20)
+        left = self.processes()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for node in self.nodes:
+            if node.master:
+                node.master.wait(WITHIN)
+        self.client.close()
+        return left

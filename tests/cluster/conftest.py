@@ -1,0 +1,48 @@
+"""`cluster`: on SQLite. `each_cluster`: the test runs on each of the three databases. No process may be left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.support.servers import DatabaseFactory
+
+MakeCluster = Callable[[str], Cluster]
+
+
+@pytest.fixture
+def make_cluster(tmp_path: Path, database_factory: DatabaseFactory) -> Iterator[MakeCluster]:
+    """Make a cluster on a database. (Databases are dropped after it has ended, so their factory comes first.)"""
+    with ExitStack() as afterwards:
+
+        def make(url: str) -> Cluster:
+            folder = tmp_path / "cluster"
+            folder.mkdir()
+            cluster = Cluster(folder, url)
+            afterwards.callback(_end, cluster)
+            return cluster
+
+        yield make
+
+
+@pytest.fixture
+def cluster(make_cluster: MakeCluster, database_factory: DatabaseFactory) -> Cluster:
+    return make_cluster(database_factory("sqlite"))
+
+
+@pytest.fixture
+def each_cluster(make_cluster: MakeCluster, database: str) -> Cluster:
+    return make_cluster(database)
+
+
+def _end(cluster: Cluster) -> None:
+    left = cluster.clean_up()
+    said = "\n".join(node.said() for node in cluster.nodes)
+    print(said)  # noqa: T201 - pytest shows it with a failure
+    assert not left, f"processes were left behind: {left}"
+    assert "fault in the master" not in said
+    assert "an event without words" not in said

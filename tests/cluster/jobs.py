@@ -1,0 +1,95 @@
+"""The user's code of the clusters under test. Each attempt writes facts; a gate is a file that opens by being made."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from peerd import Context, Queue, Worker
+
+jobs = Queue("jobs")
+
+
+def note(ctx: Context, fact: str, **more: Any) -> None:
+    line = {"fact": fact, "task": ctx.task.id, "lease": ctx.lease, "pid": os.getpid(), "node": ctx.node, **more}
+    with Path(ctx.options["facts"]).open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def gate(ctx: Context) -> Path:
+    return Path(ctx.options["gates"]) / str(ctx.task.id)
+
+
+@jobs.task
+async def quick(ctx: Context, n: int = 0) -> dict[str, Any]:
+    note(ctx, "ran")
+    return {"n": n, "node": ctx.node}
+
+
+@jobs.task
+async def gated(ctx: Context) -> dict[str, Any]:
+    """Runs until its gate is opened."""
+    note(ctx, "began")
+    try:
+        while not gate(ctx).exists():  # noqa: ASYNC110 - it is a file
+            await asyncio.sleep(0.02)
+    except asyncio.CancelledError:
+        note(ctx, "cancelled")
+        raise
+    note(ctx, "ended")
+    return {"lease": ctx.lease, "node": ctx.node}
+
+
+@jobs.task
+async def first_hangs(ctx: Context) -> dict[str, Any]:
+    """The first claim waits for its gate, every later one is done at once."""
+    note(ctx, "began")
+    while ctx.lease == 1 and not gate(ctx).exists():
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            note(ctx, "cancelled")
+            raise
+    return {"lease": ctx.lease, "node": ctx.node, "pid": os.getpid()}
+
+
+@jobs.task
+def deaf(ctx: Context) -> str:
+    """The first claim is a thread that hears nothing; every later one is done at once."""
+    note(ctx, "began")
+    while ctx.lease == 1:
+        time.sleep(0.02)
+    return "done"
+
+
+@jobs.task(process=True)
+def program(ctx: Context) -> str:
+    """A process of its own, with a child that would go on for long."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    note(ctx, "began", child=child.pid)
+    child.wait()
+    return "never"
+
+
+@jobs.task(max_attempts=5)
+async def poison(ctx: Context, times: int) -> int:
+    """Takes its process with it, so many times."""
+    note(ctx, "began")
+    if ctx.task.crashes < times:
+        os.kill(os.getpid(), 9)
+    return ctx.task.crashes
+
+
+class Leaver(Worker):
+    """Leaves for good at its first round."""
+
+    sleep = 0.01
+
+    async def loop(self) -> None:
+        sys.exit(0)

@@ -1,0 +1,146 @@
+"""Nodes at work: sharing, pinning, draining, what is enabled, cancelling."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+
+from peerd.domain.lifecycle import Status
+from tests.cluster.cluster import WITHIN, WORKER, Cluster
+from tests.support.eventually import eventually
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def test_two_nodes_with_several_processes_share_the_tasks_and_run_each_once(each_cluster: Cluster) -> None:
+    cluster = each_cluster
+    cluster.up("one", "two", processes=2, count=2)
+    gated = [cluster.enqueue("gated") for _ in range(8)]
+    for job in gated:
+        cluster.wait_for(job, "began")
+    began = [cluster.facts(job, "began") for job in gated]
+    assert {len(facts) for facts in began} == {1}
+    pids = [facts[0]["pid"] for facts in began]
+    assert {pids.count(pid) for pid in pids} == {2}
+    assert len({facts[0]["node"] for facts in began}) == 2
+    for job in gated:
+        cluster.open(job)
+    jobs = [cluster.enqueue("quick", body={"n": n}) for n in range(40)]
+    assert [cluster.done(job).attempts for job in [*gated, *jobs]] == [0] * 48
+    assert sorted(fact["task"] for fact in cluster.facts(fact="ran")) == [job.id for job in jobs]
+
+
+def test_a_pinned_task_runs_on_its_node_only(cluster: Cluster) -> None:
+    cluster.up("one", "two")
+    jobs = [cluster.enqueue("quick", node="two") for _ in range(10)]
+    for job in jobs:
+        cluster.done(job)
+    assert {fact["node"] for fact in cluster.facts(fact="ran")} == {"two"}
+
+
+def test_a_drained_node_finishes_what_it_has_and_takes_nothing_new(cluster: Cluster) -> None:
+    cluster.up("one", "two", count=20)
+    held = cluster.enqueue("gated", node="one")
+    cluster.wait_for(held, "began")
+    cluster.client.nodes.drain("one")
+    jobs = [cluster.enqueue("quick") for _ in range(10)]
+    for job in jobs:
+        cluster.done(job)
+    assert {fact["node"] for fact in cluster.facts(fact="ran")} == {"two"}
+    cluster.open(held)
+    assert cluster.done(held).attempts == 0
+    pinned = cluster.enqueue("quick", node="one")
+    cluster.client.nodes.undrain("one")
+    cluster.done(pinned)
+
+
+def test_a_worker_that_is_not_enabled_is_not_started_and_one_that_leaves_is_not_restarted(cluster: Cluster) -> None:
+    leaver = {"worker": "jobs:Leaver", "update": "1s"}
+    [node] = cluster.up("one", workers={"jobs": WORKER, "off": {**leaver, "enabled": False}, "leaver": leaver})
+    eventually(lambda: node.slot("leaver-1")["state"] == "EXITED", timeout=WITHIN, message=node.said)
+    cluster.done(cluster.enqueue("quick"))
+    assert {process.slot for process in cluster.client.nodes.processes()} == {"agent", "manager", "jobs-1"}
+    assert "leaver-1" in node.said()
+    assert node.slot("leaver-1")["state"] == "EXITED"
+
+
+def test_canceling_a_running_task_kills_its_process_and_what_that_had_started(each_cluster: Cluster) -> None:
+    each_cluster.up("one")
+    job = each_cluster.enqueue("program")
+    began = each_cluster.wait_for(job, "began")
+    assert is_alive(began["pid"])
+    assert is_alive(began["child"])
+    each_cluster.client.tasks.cancel(job.id, "nobody wants it")
+    for pid in (began["pid"], began["child"]):
+        eventually(lambda pid=pid: not is_alive(pid), timeout=WITHIN, message=each_cluster.story)  # type: ignore[misc]
+    assert each_cluster.client.tasks.get(job.id).status is Status.CANCELED
+
+
+def test_a_running_task_moves_to_another_node_at_once(cluster: Cluster) -> None:
+    cluster.up("one", "two")
+    job = cluster.enqueue("first_hangs", node="one")
+    cluster.wait_for(job, "began")
+    cluster.client.tasks.move(job.id, "two")
+    cluster.done(job)
+    assert job.refresh().result()["node"] == "two"
+    assert cluster.wait_for(job, "cancelled")["node"] == "one"
+    assert cluster.client.tasks.get(job.id).attempts == 0
+
+
+def test_stopping_finishes_what_ends_within_the_grace(each_cluster: Cluster) -> None:
+    [node] = each_cluster.up("one", node={"grace": "30s"})
+    job = each_cluster.enqueue("gated")
+    later = each_cluster.enqueue("gated", start_in=0.2)
+    each_cluster.wait_for(job, "began")
+    each_cluster.wait_for(later, "began")
+    master = node.master
+    assert master is not None
+    master.send_signal(signal.SIGTERM)
+    eventually(lambda: node.slot("jobs-1")["state"] == "DRAINING", timeout=WITHIN, message=node.said)
+    never = each_cluster.enqueue("quick")
+    each_cluster.open(job)
+    each_cluster.open(later)
+    assert master.wait(WITHIN) == 0
+    statuses = [each_cluster.client.tasks.get(one.id).status for one in (job, later, never)]
+    assert statuses == [Status.DONE, Status.DONE, Status.PENDING]
+    assert each_cluster.client.nodes.list()[0].incarnation is None
+
+
+def test_what_does_not_end_within_the_grace_is_given_back_and_not_counted(each_cluster: Cluster) -> None:
+    [node] = each_cluster.up("one", node={"grace": "200ms"})
+    job = each_cluster.enqueue("gated")
+    each_cluster.wait_for(job, "began")
+    assert node.stop() == 0
+    task = each_cluster.client.tasks.get(job.id)
+    assert (task.status, task.attempts, task.crashes) == (Status.PENDING, 0, 0)
+    assert [outcome for outcome, _ in each_cluster.outcomes(job)] == ["released"]
+    assert each_cluster.wait_for(job, "cancelled")
+
+
+def test_the_task_of_a_thread_that_does_not_end_is_given_back_when_its_process_is_dead(cluster: Cluster) -> None:
+    [node] = cluster.up("one", node={"grace": "200ms"})
+    job = cluster.enqueue("deaf")
+    pid = cluster.wait_for(job, "began")["pid"]
+    master = node.master
+    assert master is not None
+    master.send_signal(signal.SIGTERM)
+
+    def given_back() -> bool:
+        alive = is_alive(pid)  # looked at first: while it lives, nobody else may have the task
+        status = cluster.client.tasks.get(job.id).status
+        assert status is Status.WORKING if alive else True
+        return status is Status.PENDING
+
+    eventually(given_back, timeout=WITHIN, message=cluster.story)
+    assert master.wait(WITHIN) == 0
+    task = cluster.client.tasks.get(job.id)
+    assert (task.attempts, task.crashes) == (0, 0)
+    assert [outcome for outcome, _ in cluster.outcomes(job)] == ["released"]
+    cluster.up("two")
+    assert cluster.done(job).lease == 2
