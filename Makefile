@@ -24,7 +24,7 @@ test: $(VENV)/.dev ## Run all tests on SQLite, MariaDB and PostgreSQL (as root, 
 	@scripts/debian-packages
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGUMENTS)
 
-bench: $(VENV)/.dev ## Measure speed beside the bare drivers, on each database (QUICK=1: two minutes)
+bench: $(VENV)/.dev ## Measure speed beside the bare drivers, on each database (QUICK=1: a few minutes)
 	@scripts/debian-packages
 	$(BIN)/python -m bench $(if $(QUICK),--size quick) $(ARGUMENTS)
 

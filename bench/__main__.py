@@ -36,7 +36,7 @@ def main() -> None:
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="How fast peerd is, beside the bare drivers.")
-    parser.add_argument("--size", choices=BY_NAME, default="full", help="quick: about two minutes")
+    parser.add_argument("--size", choices=BY_NAME, default="full", help="quick: two to four minutes")
     parser.add_argument("--on", nargs="+", choices=KINDS, default=KINDS, help="databases")
     parser.add_argument("--only", nargs="+", choices=EVERYTHING, default=EVERYTHING, help="measurements")
     return parser.parse_args(words)
