@@ -31,6 +31,8 @@ from peerd.work.worker import State
 
 LAST_CLAIM_WITHIN: Final = 2.0
 """Seconds that a stop waits for the answer of the last claim."""
+LAST_TOUCH_WITHIN: Final = 1.0
+"""Seconds that a stop waits for the touch that runs."""
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 10.0
 """Seconds between two claims while claiming fails unexpectedly."""
@@ -162,6 +164,7 @@ class Runner:
             execution.end(Because.STOPPING)
         await self._wait_until_idle(None)
         self._toucher.stop()
+        await asyncio.to_thread(self._toucher.join, LAST_TOUCH_WITHIN)
         self._worker.state = State.STOP
         self._worker.stopped.set()
 

@@ -68,6 +68,11 @@ class Toucher:
         """End, soon; the touch that runs is finished."""
         self._stopping.set()
 
+    def join(self, seconds: float) -> None:
+        """Wait until it has ended after `stop`, for so long at the most: a database that is away may hold it up."""
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
     def _live(self) -> None:
         next_touch = time.monotonic() + self._update  # a claim is a touch too
         while not self._stopping.wait(min(PROGRESS_EVERY, max(next_touch - time.monotonic(), 0.01))):

@@ -1,0 +1,142 @@
+"""A Runner in the test's own process, with a real database in which answers can be lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from peerd import Context, Queue, Status, Task, TaskWorker
+from peerd.domain.errors import DatabaseAway
+from peerd.runtime.events import Events, Fact
+from peerd.store.claim import Claimer
+from peerd.store.database import Database
+from peerd.work.running import Runner
+from peerd.work.settings import Settings
+from peerd.work.task_worker import QueueWorker
+from tests.store.world import World
+from tests.support.eventually import eventually_async
+
+T = TypeVar("T")
+
+
+class FaultyDatabase(Database):
+    """A database that can be away, can lose an answer after the commit, and can refuse an operation."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, pool_size=10)
+        self.away = False
+        self.lost_answers: Counter[str] = Counter()
+        self.refuses: Callable[[str, tuple[Any, ...]], Exception | None] = lambda name, args: None
+        self.calls: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def lose_answer(self, operation: str, times: int = 1) -> None:
+        """Do the next calls of an operation, commit them, and say that the database is away."""
+        self.lost_answers[operation] += times
+
+    def run(self, operation: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self._see(operation, args)
+        answer = super().run(operation, *args, **kwargs)
+        with self._lock:
+            loses = self.lost_answers[operation.__name__] > 0
+            self.lost_answers[operation.__name__] -= loses
+        if loses:
+            raise DatabaseAway("the answer was lost")
+        return answer
+
+    def read(self, operation: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self._see(operation, args)
+        return super().read(operation, *args, **kwargs)
+
+    def _see(self, operation: Any, args: tuple[Any, ...]) -> None:
+        with self._lock:
+            self.calls[operation.__name__] += 1
+        if self.away:
+            raise DatabaseAway("nobody answers")
+        if error := self.refuses(operation.__name__, args):
+            raise error
+
+
+class Bench:
+    """The database, what happened, and the runners that run."""
+
+    def __init__(self, database: FaultyDatabase, world: World) -> None:
+        self.database = database
+        self.world = world
+        self.facts: list[Fact] = []
+        self.uncaught: list[dict[str, Any]] = []
+        self._runners: list[tuple[Runner, asyncio.Task[None]]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.uncaught.append(context))
+
+    def run(self, served: Queue | TaskWorker, claimer: Claimer | None = None, **settings: Any) -> Runner:
+        """Start a runner for a queue's handlers, or for a worker of whole rows."""
+        worker = QueueWorker([served]) if isinstance(served, Queue) else served
+        given = {"queues": worker.queues, "poll_every": 0.05, "update": 0.1, "delay_ratio": 0.0, **settings}
+        worker.settings = Settings(**given)
+        worker.events = Events(self.facts.append)
+        by = claimer or self.world.claimer(*worker.settings.queues, attempts_of=worker.attempts_by_name())
+        runner = Runner(worker, self.database, by, node="a", events=worker.events)
+        self._runners.append((runner, asyncio.create_task(runner.run())))
+        return runner
+
+    async def stop(self, runner: Runner, grace: float = 10.0) -> None:
+        """Stop a runner in good order, and see that it ended without an exception."""
+        await runner.stop(grace)
+        for one, running in self._runners:
+            if one is runner:
+                await running
+
+    async def end(self) -> None:
+        self.database.away = False
+        for runner, running in self._runners:
+            async with asyncio.timeout(20):
+                await runner.stop(0.0)
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    async def until(self, task_id: int, status: Status, within: float = 20.0) -> Task:
+        """The task's row, once it has this status."""
+
+        def look() -> Task | None:
+            task = self.world.find(task_id)
+            assert task is not None
+            assert task.status is status, task
+            return task
+
+        found = await eventually_async(look, timeout=within)
+        assert found is not None
+        return found
+
+    def of(self, kind: type[T]) -> list[T]:
+        """What happened of one kind."""
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+
+class Gates:
+    """A queue with a handler ``gated(key)`` that runs until its gate is opened, and what it has seen."""
+
+    def __init__(self) -> None:
+        self.queue = Queue("q")
+        self.began: list[str] = []
+        self.cancelled: list[str] = []
+        self._gates: dict[str, asyncio.Event] = {}
+        self.queue.task(name="gated")(self._gated)
+
+    async def _gated(self, ctx: Context, key: str = "") -> str:
+        self.began.append(key)
+        try:
+            await self.gate(key).wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(key)
+            raise
+        return key
+
+    def gate(self, key: str) -> asyncio.Event:
+        return self._gates.setdefault(key, asyncio.Event())
+
+    def open(self, *keys: str) -> None:
+        for key in keys:
+            self.gate(key).set()

@@ -1,0 +1,38 @@
+"""`bench`: on SQLite. `each_bench`: on each of the three databases. `gates`: handlers that wait for the test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from peerd.store.migrate import migrate
+from tests.store.world import World
+from tests.support.servers import DatabaseFactory
+from tests.work.bench import Bench, FaultyDatabase, Gates
+
+
+@pytest.fixture
+async def bench(database_factory: DatabaseFactory) -> AsyncIterator[Bench]:
+    async for made in _bench(database_factory("sqlite")):
+        yield made
+
+
+@pytest.fixture
+async def each_bench(database: str) -> AsyncIterator[Bench]:
+    async for made in _bench(database):
+        yield made
+
+
+@pytest.fixture
+async def gates() -> Gates:
+    return Gates()
+
+
+async def _bench(url: str) -> AsyncIterator[Bench]:
+    database = FaultyDatabase(url)
+    migrate(database)
+    made = Bench(database, World(database))
+    yield made
+    await made.end()
+    database.close()

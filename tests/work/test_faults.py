@@ -1,0 +1,231 @@
+"""Answers that are lost, a database that is away or refuses: nothing is lost, and nothing runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from peerd import Context, Queue, Retry, Status
+from peerd.runtime.events import ClaimLost, ComponentFailed, DatabaseFound, DatabaseLost, StrayReleased
+from peerd.work import outcomes
+from tests.support.eventually import eventually_async
+from tests.work.bench import Bench, Gates
+
+
+def counting() -> tuple[Queue, list[int]]:
+    """A queue whose handler ``it`` notes each run."""
+    queue, ran = Queue("q"), list[int]()
+
+    @queue.task
+    async def it(ctx: Context, fails: bool = False) -> int:  # noqa: FBT001, FBT002
+        ran.append(ctx.task.id)
+        if fails:
+            raise Retry("1h", "not now")
+        return ctx.task.id
+
+    return queue, ran
+
+
+async def test_a_claim_whose_answer_was_lost_is_found_again_and_runs_once(each_bench: Bench) -> None:
+    queue, ran = counting()
+    ids = [each_bench.world.add(name="it") for _ in range(4)]
+    each_bench.database.lose_answer("claim", times=2)
+    each_bench.run(queue, count=2)
+    for task_id in ids:
+        assert (await each_bench.until(task_id, Status.DONE)).lease == 1
+    assert sorted(ran) == ids
+    assert each_bench.of(StrayReleased) == []
+
+
+async def test_a_completion_whose_answer_was_lost_was_accepted(each_bench: Bench) -> None:
+    queue, ran = counting()
+    ids = [each_bench.world.add(name="it") for _ in range(4)]
+    each_bench.database.lose_answer("complete", times=3)
+    runner = each_bench.run(queue, count=4)
+    for task_id in ids:
+        assert (await each_bench.until(task_id, Status.DONE)).result == str(task_id)
+    await eventually_async(lambda: runner.in_flight == 0)
+    assert sorted(ran) == ids
+    assert each_bench.of(ClaimLost) == []
+
+
+async def test_a_failure_whose_answer_was_lost_was_accepted_and_counted_once(each_bench: Bench) -> None:
+    queue, ran = counting()
+    task_id = each_bench.world.add(name="it", body='{"fails": true}')
+    each_bench.database.lose_answer("conclude")
+    runner = each_bench.run(queue)
+    assert (await each_bench.until(task_id, Status.FAILURE)).attempts == 1
+    await eventually_async(lambda: runner.in_flight == 0)
+    assert (ran, each_bench.world.outcomes(task_id)) == ([task_id], ["failure"])
+    assert each_bench.of(ClaimLost) == []
+
+
+async def test_a_row_that_this_process_holds_without_knowing_is_given_back(each_bench: Bench, gates: Gates) -> None:
+    world = each_bench.world
+    claimer = world.claimer()
+    stray = world.add(name="gated")
+    world.take_one(claimer)  # its answer never reached the runner
+    each_bench.run(gates.queue, claimer)
+    await eventually_async(lambda: each_bench.of(StrayReleased))
+    assert world.outcomes(stray) == ["released"]
+    gates.open("")
+    assert (await each_bench.until(stray, Status.DONE)).attempts == 0
+
+
+async def test_outcomes_are_kept_while_the_database_is_away_and_nothing_new_is_claimed(
+    each_bench: Bench, gates: Gates
+) -> None:
+    world, database = each_bench.world, each_bench.database
+    running = [world.add(name="gated", body=f'{{"key": "{n}"}}') for n in range(3)]
+    each_bench.run(gates.queue, count=10)
+    await eventually_async(lambda: len(gates.began) == 3)
+    database.away = True
+    gates.open("0", "1", "2")
+    tried = database.calls["complete"]
+    await eventually_async(lambda: database.calls["complete"] > tried + 1)
+    await eventually_async(lambda: len(each_bench.of(DatabaseLost)) == 1)
+    database.away = False
+    late = world.add(name="gated", body='{"key": "0"}')
+    for task_id in [*running, late]:
+        task = await each_bench.until(task_id, Status.DONE)
+        assert (task.attempts, task.lease) == (0, 1)
+    await eventually_async(lambda: len(each_bench.of(DatabaseFound)) == 1)
+    assert len(gates.began) == 4
+
+
+async def test_a_database_that_is_away_does_not_end_the_process_while_it_looks_for_lonely_tasks(
+    bench: Bench, gates: Gates
+) -> None:
+    task_id = bench.world.add(name="gated")
+    bench.run(gates.queue, count=2)
+    await eventually_async(lambda: gates.began)
+    bench.database.away = True
+    looks = bench.database.calls["someone_waits_alone"]
+    await eventually_async(lambda: bench.database.calls["someone_waits_alone"] > looks or bench.of(DatabaseLost))
+    bench.database.away = False
+    gates.open("")
+    await bench.until(task_id, Status.DONE)
+
+
+async def test_progress_that_could_not_be_written_is_written_when_the_database_is_back(bench: Bench) -> None:
+    queue, said, go_on = Queue("q"), asyncio.Event(), asyncio.Event()
+
+    @queue.task
+    async def it(ctx: Context) -> None:
+        bench.database.away = True
+        await ctx.progress(0.5, "half of it")
+        said.set()
+        await go_on.wait()
+
+    task_id = bench.world.add(name="it")
+    bench.run(queue)
+    await said.wait()
+    await eventually_async(lambda: bench.database.calls["report_progress"])
+    bench.database.away = False
+    await eventually_async(lambda: bench.world.get(task_id).progress == 0.5)
+    go_on.set()
+    await bench.until(task_id, Status.DONE)
+
+
+async def test_a_stop_while_the_database_is_away_keeps_the_outcome_until_it_is_cut(bench: Bench, gates: Gates) -> None:
+    task_id = bench.world.add(name="gated")
+    runner = bench.run(gates.queue)
+    await eventually_async(lambda: gates.began)
+    bench.database.away = True
+    gates.open("")
+    stopping = asyncio.create_task(bench.stop(runner, grace=0.0))
+    tried = bench.database.calls["complete"]
+    await eventually_async(lambda: bench.database.calls["complete"] > tried)
+    assert not stopping.done()
+    bench.database.away = False
+    await stopping
+    assert bench.world.status(task_id) is Status.DONE
+
+
+async def test_one_result_that_the_database_refuses_does_not_harm_those_written_with_it(
+    each_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcomes, "GATHER", 0.5)
+    queue, _ = counting()
+    ids = [each_bench.world.add(name="it") for _ in range(3)]
+
+    def refuses(operation: str, args: tuple[Any, ...]) -> Exception | None:
+        if operation == "complete" and any(held.id == ids[1] for held in args[1]):
+            return ValueError("this result is too strange")
+        return None
+
+    each_bench.database.refuses = refuses
+    each_bench.run(queue, count=3, delay_ratio=3600.0)
+    for task_id in (ids[0], ids[2]):
+        await each_bench.until(task_id, Status.DONE)
+    strange = await each_bench.until(ids[1], Status.FAILURE)
+    assert strange.error == "its outcome could not be written: ValueError: this result is too strange"
+    assert strange.attempts == 1
+    assert each_bench.uncaught == []
+
+
+async def test_a_task_about_which_nothing_can_be_written_stays_held_and_taints_the_process(bench: Bench) -> None:
+    queue, ran = counting()
+    task_id = bench.world.add(name="it")
+    bench.database.refuses = lambda name, args: ValueError("no") if name in ("complete", "conclude") else None
+    bench.run(queue, update=0.05)
+    await eventually_async(lambda: bench.uncaught)
+    assert "outcome of task" in bench.uncaught[0]["message"]
+    touched = bench.world.get(task_id).checked_at
+    await eventually_async(lambda: bench.world.get(task_id).checked_at != touched)
+    assert (bench.world.status(task_id), ran) == (Status.WORKING, [task_id])
+    assert bench.of(StrayReleased) == []
+
+
+async def test_a_claim_that_fails_unexpectedly_is_tried_again_and_what_runs_goes_on(bench: Bench, gates: Gates) -> None:
+    first = bench.world.add(name="gated", body='{"key": "first"}')
+    bench.run(gates.queue, count=2)
+    await eventually_async(lambda: gates.began)
+    bench.database.refuses = lambda name, args: ValueError("no such column") if name == "claim" else None
+    await eventually_async(lambda: len(bench.of(ComponentFailed)) >= 2)
+    second = bench.world.add(name="gated", body='{"key": "second"}')
+    gates.open("first", "second")
+    await bench.until(first, Status.DONE)
+    bench.database.refuses = lambda name, args: None
+    await bench.until(second, Status.DONE)
+    assert {fact.component for fact in bench.of(ComponentFailed)} == {"claim"}
+
+
+async def test_a_touch_that_crosses_the_last_write_does_not_say_that_the_task_was_taken(bench: Bench) -> None:
+    queue, _ = counting()
+    written, answered = threading.Event(), threading.Event()
+    task_id = bench.world.add(name="it")
+    run = bench.database.run
+
+    def slow_answer(operation: Any, /, *args: Any, **kwargs: Any) -> Any:
+        answer = run(operation, *args, **kwargs)
+        if operation.__name__ == "complete":
+            written.set()
+            answered.wait(10)
+        return answer
+
+    bench.database.run = slow_answer  # type: ignore[method-assign]
+    runner = bench.run(queue, update=0.05)
+    await eventually_async(written.is_set)
+    touches = bench.database.calls["touch"]
+    await eventually_async(lambda: bench.database.calls["touch"] > touches + 1)
+    answered.set()
+    await eventually_async(lambda: runner.in_flight == 0)
+    assert bench.world.status(task_id) is Status.DONE
+    assert bench.of(ClaimLost) == []
+
+
+async def test_two_processes_never_run_one_task_twice_whatever_answers_are_lost(each_bench: Bench) -> None:
+    queue, ran = counting()
+    ids = [each_bench.world.add(name="it") for _ in range(60)]
+    for operation in ("claim", "complete"):
+        each_bench.database.lose_answer(operation, times=6)
+    runners = [each_bench.run(queue, count=5) for _ in range(2)]
+    for task_id in ids:
+        task = await each_bench.until(task_id, Status.DONE)
+        assert task.result == str(task_id)
+    await eventually_async(lambda: not any(runner.in_flight for runner in runners))
+    assert sorted(ran) == ids
