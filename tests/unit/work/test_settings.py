@@ -1,0 +1,58 @@
+"""The settings of a worker: what its class says, and over that what the config gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from peerd import TaskWorker, Worker
+from peerd.config.settings import WorkerSettings
+from peerd.work.settings import Settings
+
+
+class Video(TaskWorker):
+    queues = ("video",)
+    count = 4
+    update = "500ms"
+    timeout = "2h"
+    recycle_memory = "1GB"
+
+
+def test_what_nobody_says_is_the_default() -> None:
+    assert Worker().settings == Settings()
+
+
+def test_attributes_of_the_class_are_read_with_their_units() -> None:
+    settings = Video().settings
+    assert (settings.queues, settings.count, settings.update) == (("video",), 4, 0.5)
+    assert (settings.timeout, settings.recycle_memory) == (7200.0, 10**9)
+
+
+def test_the_config_overrides_what_it_gives_and_nothing_else() -> None:
+    given = WorkerSettings.model_validate({"worker": "m:Video", "count": 2, "delay_ratio": "10s", "timeout": None})
+    settings = Settings.of(Video(), given)
+    assert (settings.count, settings.delay_ratio) == (2, 10.0)
+    assert (settings.update, settings.timeout) == (0.5, 7200.0)
+
+
+def test_the_options_of_the_config_reach_the_worker() -> None:
+    given = WorkerSettings.model_validate({"worker": "m:Video", "options": {"folder": "/srv"}})
+    assert Settings.of(Video(), given).options == {"folder": "/srv"}
+
+
+def test_one_queue_may_be_named_without_a_tuple() -> None:
+    class One(TaskWorker):
+        queues = "legacy"  # type: ignore[assignment]
+
+    assert One().settings.queues == ("legacy",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("count", 0), ("count", "four"), ("max_attempts", 0), ("update", 0), ("sleep", "soon"), ("recycle_after", -1)],
+)
+def test_an_attribute_that_makes_no_sense_is_refused_by_its_name(name: str, value: Any) -> None:
+    wrong = type("Wrong", (TaskWorker,), {name: value, "queues": ("q",)})
+    with pytest.raises(ValueError, match=name):
+        wrong()

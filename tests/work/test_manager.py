@@ -1,0 +1,193 @@
+"""The manager on a real table: all chores, on several nodes at once; and when it may not rescue."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from peerd import Status
+from peerd.config.settings import ManagerSettings
+from peerd.manager.service import ManagerService
+from peerd.runtime.events import ChoreRan, ComponentFailed, Events, NodesSilent, RescueHeld, TasksTakenBack
+from peerd.runtime.link import Link, Place
+from peerd.store import rescue
+from peerd.store.clock import seconds_from_now
+from peerd.store.finish import database_now
+from peerd.store.nodes import beat, find_node
+from peerd.store.tables import nodes
+from tests.support.eventually import eventually_async
+from tests.work.bench import Bench
+
+
+def settings(**more: Any) -> ManagerSettings:
+    periods: dict[str, Any] = {"every": 0.05, "max_update": 0.5, "inactive_after": 5.0}
+    return ManagerSettings(**(periods | more))
+
+
+@asynccontextmanager
+async def managing(bench: Bench, given: ManagerSettings, node: str = "a") -> AsyncIterator[ManagerService]:
+    """A manager that runs."""
+    bench.world.node(node)
+    ours, theirs = socket.socketpair()
+    manager = ManagerService(given, bench.database, Events(bench.facts.append))
+    with ours, theirs:
+        await manager.start(Link(theirs, Place(slot="manager", kind="manager", role="manager", node=node)))
+        running = asyncio.create_task(manager.run())
+        try:
+            yield manager
+        finally:
+            await manager.quiet()
+            await manager.stop(5.0)
+            await running
+
+
+def held_by_a_dead_process(bench: Bench) -> int:
+    """A task that nobody touches."""
+    task_id = bench.world.add(priority=99)
+    bench.world.take_one()
+    bench.world.silence(task_id, 60.0)
+    return task_id
+
+
+async def test_every_chore_does_its_work_with_a_manager_on_each_of_three_nodes(each_bench: Bench) -> None:
+    world = each_bench.world
+
+    def is_gone(task_id: int) -> bool:
+        return world.find(task_id) is None
+
+    frozen = held_by_a_dead_process(each_bench)
+    claimer = world.claimer()
+    due = world.add(priority=98)
+    world.fail(world.take_one(claimer), retry_in=0.0)
+    scheduled = world.add(start_in=0.2)
+    ahead = world.insert(start_at=seconds_from_now(3600.0))
+    late = world.insert(finish_at=seconds_from_now(-1.0))
+    ended = {status: world.task_in(status) for status in (Status.DONE, Status.DEAD, Status.CANCELED)}
+    for task_id in ended.values():
+        world.set(task_id, finished_at=seconds_from_now(-7200.0))
+    world.node("silent")
+    each_bench.database.run(
+        lambda connection: (
+            connection.execute(
+                nodes.update().where(nodes.c.name == "silent").values(checked_at=seconds_from_now(-60.0))
+            ).rowcount
+        )
+    )
+    given = settings(max_completed=3600.0, max_failed=3600.0)
+    async with managing(each_bench, given, "a"), managing(each_bench, given, "b"), managing(each_bench, given, "c"):
+        await each_bench.until(frozen, Status.PENDING)
+        await each_bench.until(due, Status.PENDING)
+        await each_bench.until(scheduled, Status.PENDING)
+        await each_bench.until(ahead, Status.SCHEDULED)
+        for gone in (late, *ended.values()):
+            await eventually_async(partial(is_gone, gone))
+        await eventually_async(lambda: each_bench.of(NodesSilent))
+    assert world.outcomes(frozen) == ["rescued"]
+    assert world.get(frozen).attempts == 1
+    assert len(each_bench.of(TasksTakenBack)) == 1
+    assert [fact.nodes for fact in each_bench.of(NodesSilent)] == [("silent",)]
+    assert each_bench.of(ComponentFailed) == []
+    assert {"arrive failures", "expire", "purge dead"} <= {fact.chore for fact in each_bench.of(ChoreRan)}
+
+
+async def test_a_failure_is_due_at_once_after_a_crash_and_runs_again(bench: Bench) -> None:
+    frozen = held_by_a_dead_process(bench)
+    async with managing(bench, settings()):
+        await bench.until(frozen, Status.PENDING)
+    assert bench.world.take_one().id == frozen
+
+
+async def test_a_node_does_not_rescue_before_it_has_beaten_for_max_update(bench: Bench) -> None:
+    frozen = held_by_a_dead_process(bench)
+    async with managing(bench, settings(max_update=1.0)):
+        await eventually_async(lambda: bench.of(RescueHeld))
+        assert bench.world.status(frozen) is Status.WORKING
+        await bench.until(frozen, Status.PENDING)
+
+
+async def test_the_time_begins_anew_after_an_outage(bench: Bench) -> None:
+    async with managing(bench, settings(max_update=1.0)) as manager:
+        await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) > 0.3)
+        bench.database.away = True
+        beats = bench.database.calls["_beat_and_ask_the_time"]
+        await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) == 0.0)
+        assert bench.database.calls["_beat_and_ask_the_time"] > beats
+        bench.database.away = False
+        held = len(bench.of(RescueHeld))
+        await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) > 0)
+        assert "it has not beaten" in manager._pulse.reason
+    assert held >= 1
+
+
+async def test_a_rescue_that_the_database_answers_late_judges_by_the_nodes_latest_beat(each_bench: Bench) -> None:
+    world = each_bench.world
+    alive = world.add()
+    world.take_one()
+    beat: datetime = each_bench.database.read(database_now)
+    world.silence(alive, 20.0)  # as if the server had been frozen since the beat, and nobody could touch anything
+    assert world.store.run(rescue.rescue_frozen, 10.0, as_of=beat - timedelta(seconds=20)) == []
+    assert world.status(alive) is Status.WORKING
+    assert [one.task_id for one in world.store.run(rescue.rescue_frozen, 10.0, as_of=beat)] == [alive]
+
+
+async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(bench: Bench) -> None:
+    def refuses(operation: str, args: tuple[Any, ...]) -> Exception | None:
+        return ValueError("boom") if operation == "scheduled" else None
+
+    bench.database.refuses = refuses
+    scheduled = bench.world.add(start_in=0.0)
+    late = bench.world.insert(finish_at=seconds_from_now(-1.0))
+    async with managing(bench, settings()):
+        await eventually_async(lambda: bench.world.find(late) is None)
+    assert {fact.component for fact in bench.of(ComponentFailed)} == {"chore arrive scheduled"}
+    assert bench.world.find(scheduled) is not None
+
+
+@pytest.mark.parametrize(
+    ("policy", "status", "pinned"),
+    [("wait", Status.PENDING, True), ("move", Status.PENDING, False), ("fail", Status.DEAD, True)],
+)
+async def test_a_task_pinned_to_a_node_that_stays_silent_follows_the_policy(
+    each_bench: Bench,
+    policy: str,
+    status: Status,
+    pinned: bool,  # noqa: FBT001
+) -> None:
+    world = each_bench.world
+    world.node("a")
+    gone = world.node("gone")
+    long_ago = nodes.update().where(nodes.c.id == gone).values(checked_at=seconds_from_now(-60.0))
+    each_bench.database.run(lambda connection: connection.execute(long_ago).rowcount)
+    task_id = world.add(node="gone")
+    other = world.add(node="a")
+    async with managing(each_bench, settings(pinned_policy=policy, pinned_after=10.0)):
+        await eventually_async(lambda: each_bench.database.calls["follow_policy"] >= 2)
+        await each_bench.until(task_id, status)
+    assert (world.get(task_id).node_id == gone) is pinned
+    assert world.get(other).node_id == world.node("a")
+
+
+async def test_a_silent_node_is_inactive_until_it_beats_again(bench: Bench) -> None:
+    world = bench.world
+    world.node("b")
+    long_ago = nodes.update().where(nodes.c.name == "b").values(checked_at=seconds_from_now(-60.0))
+    bench.database.run(lambda connection: connection.execute(long_ago).rowcount)
+
+    def is_active() -> bool:
+        found = bench.database.read(find_node, "b")
+        return found is not None and bool(found.active)
+
+    async with managing(bench, settings()):
+        await eventually_async(lambda: not is_active())
+        bench.database.run(beat, "b", world.incarnation("b"))
+        assert is_active()
+        rounds = bench.database.calls["deactivate_silent"]
+        await eventually_async(lambda: bench.database.calls["deactivate_silent"] > rounds + 1)
+        assert is_active()
