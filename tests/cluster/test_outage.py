@@ -1,0 +1,71 @@
+"""The database goes away, and comes back: nodes stay up, nothing is rescued that lives, every task ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.lifecycle import Status
+from peerd.store.clock import seconds_from_now
+from peerd.store.tables import tasks
+from tests.cluster.cluster import MAX_UPDATE, Cluster
+from tests.cluster.conftest import MakeCluster
+from tests.support.server import Server
+from tests.support.servers import ServerFactory
+
+
+def kill_and_start_again(server: Server, seconds: float) -> None:
+    server.kill()
+    time.sleep(seconds)  # the length of the outage is what is tested
+    server.start()
+
+
+def freeze_and_thaw(server: Server, seconds: float) -> None:
+    server.freeze()
+    time.sleep(seconds)
+    server.thaw()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("outage", [kill_and_start_again, freeze_and_thaw])
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+def test_an_outage_longer_than_max_update_rescues_nothing_that_lives(
+    kind: str, outage: Callable[[Server, float], None], private_server: ServerFactory, make_cluster: MakeCluster
+) -> None:
+    server = private_server(kind)
+    cluster = make_cluster(server.url("peerd"))
+    nodes = cluster.up("one", "two", count=3)
+    before = {process.id for process in cluster.client.nodes.processes()}
+    held = [cluster.enqueue("gated") for _ in range(4)]
+    for job in held:
+        cluster.wait_for(job, "began")
+    _see_that_rescues_are_allowed(cluster)
+    ends_meanwhile = held[:2]
+    for job in ends_meanwhile:
+        cluster.open(job)
+    outage(server, MAX_UPDATE + 2)
+    late = [cluster.enqueue("quick") for _ in range(3)]
+    for job in ends_meanwhile + late:
+        assert cluster.done(job).attempts == 0
+    for job in held[2:]:
+        assert cluster.client.tasks.get(job.id).status is Status.WORKING
+        cluster.open(job)
+        assert cluster.done(job).lease == 1
+    assert [cluster.outcomes(job) for job in held] == [[]] * 4
+    assert [len(cluster.facts(job, "began")) for job in held] == [1] * 4
+    assert {process.id for process in cluster.client.nodes.processes()} == before
+    for node in nodes:
+        assert node.state() == "running"
+
+
+def _see_that_rescues_are_allowed(cluster: Cluster) -> None:
+    """A task whose holder never was is taken back: both the sweep and the right to sweep are there."""
+    job = cluster.client.enqueue("nobody-serves-this", max_attempts=9)
+    long_ago = seconds_from_now(-60.0)
+    orphaned = sa.update(tasks).where(tasks.c.id == job.id).values(status="working", checked_at=long_ago)
+    cluster.client.database.run(lambda connection: connection.execute(orphaned).rowcount)
+    cluster.wait_until(job, Status.PENDING)
+    assert [outcome for outcome, _ in cluster.outcomes(job)] == ["rescued"]
