@@ -11,6 +11,9 @@ import pymysql
 import pytest
 
 pymysql.install_as_MySQLdb()  # Django's own driver for MySQL needs a compiler; this one answers to its name
+for _name in [name for name in sys.modules if name.startswith("pymysql.")]:
+    # Under the other name its modules would be loaded anew, and pymysql.err be replaced for all other tests.
+    sys.modules[_name.replace("pymysql", "MySQLdb", 1)] = sys.modules[_name]
 sys.modules["MySQLdb"].version_info = (2, 2, 7, "final", 0)  # type: ignore[attr-defined]
 
 import django  # type: ignore[import-untyped]  # noqa: E402

@@ -30,8 +30,8 @@ def test_an_option_that_is_none_is_as_if_it_were_not_given() -> None:
 
 
 def test_durations_are_read_as_people_write_them() -> None:
-    task = new_task("legacy", start_in="10m", finish_in=90, timeout="2h", unique="a", unique_for="1d")
-    assert (task.start_in, task.finish_in, task.timeout, task.unique_for) == (600.0, 90.0, 7200.0, 86400.0)
+    task = new_task("legacy", start_in="10m", finish_in="20m", timeout="2h", unique="a", unique_for="1d")
+    assert (task.start_in, task.finish_in, task.timeout, task.unique_for) == (600.0, 1200.0, 7200.0, 86400.0)
 
 
 @pytest.mark.parametrize(
