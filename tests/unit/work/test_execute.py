@@ -227,7 +227,7 @@ async def test_a_thread_hears_of_its_timeout_and_what_it_returns_late_does_not_c
     assert (ran.status, ran.error) == (Status.FAILURE, "it ran longer than its timeout of 50ms")
 
 
-async def test_a_running_task_is_canceled_when_its_finish_at_comes() -> None:
+async def test_an_attempt_is_ended_when_the_finish_at_of_its_task_comes() -> None:
     queue = Queue("q")
 
     @queue.task
