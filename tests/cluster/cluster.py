@@ -39,8 +39,9 @@ class ClusterNode:
         self.cluster = cluster
         self.name = name
         self.run_directory = cluster.folder / f"run-{name}"
-        self.config = cluster.folder / f"{name}.toml"
-        self.log = cluster.folder / f"{name}.log"
+        number = len(cluster.nodes)
+        self.config = cluster.folder / f"{name}-{number}.toml"
+        self.log = cluster.folder / f"{name}-{number}.log"
         self.log.touch()
         self.master: subprocess.Popen[bytes] | None = None
         self.run_directory = Path(sections["node"].setdefault("run_directory", str(self.run_directory)))

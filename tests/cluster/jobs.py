@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,12 @@ class Leaver(Worker):
 
     async def loop(self) -> None:
         sys.exit(0)
+
+
+@jobs.task
+async def taints(ctx: Context) -> str:
+    """Leaves a thread behind whose exception nobody catches."""
+    thread = threading.Thread(target=lambda: 1 / 0)
+    thread.start()
+    thread.join()
+    return "done"

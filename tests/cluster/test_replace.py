@@ -1,0 +1,63 @@
+"""Processes and nodes that give way to others: recycled, tainted, replaced while they were frozen."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+
+from peerd.domain.lifecycle import Status
+from tests.cluster.cluster import WITHIN, Cluster
+from tests.support.eventually import eventually
+
+
+def test_a_process_is_recycled_after_so_many_tasks_and_loses_none(cluster: Cluster) -> None:
+    [node] = cluster.up("one", recycle_after=5, count=2)
+    first = node.pid("jobs-1")
+    jobs = [cluster.enqueue("quick") for _ in range(30)]
+    for job in jobs:
+        assert cluster.done(job).attempts == 0
+    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.said)
+    ran = [fact["task"] for fact in cluster.facts(fact="ran")]
+    assert sorted(ran) == [job.id for job in jobs]
+    assert [cluster.outcomes(job) for job in jobs] == [[]] * 30
+    eventually(lambda: len({p.id for p in cluster.client.nodes.processes(ended=True) if p.slot == "jobs-1"}) > 1)
+
+
+def test_a_tainted_process_is_replaced_at_once_and_finishes_what_it_has(cluster: Cluster) -> None:
+    [node] = cluster.up("one", count=3)
+    held = cluster.enqueue("gated")
+    began = cluster.wait_for(held, "began")
+    cluster.done(cluster.enqueue("taints"))
+    eventually(node.replaced("jobs-1", began["pid"]), timeout=WITHIN, message=node.said)
+    later = cluster.enqueue("quick")
+    cluster.done(later)
+    assert cluster.facts(later, "ran")[0]["pid"] != began["pid"]
+    assert psutil.pid_exists(began["pid"])
+    cluster.open(held)
+    assert cluster.done(held).attempts == 0
+    assert len(cluster.facts(held, "began")) == 1
+    eventually(lambda: not psutil.pid_exists(began["pid"]), timeout=WITHIN, message=node.said)
+
+
+def test_a_node_that_was_replaced_while_it_was_frozen_leaves_when_it_thaws(cluster: Cluster) -> None:
+    [old] = cluster.up("one")
+    job = cluster.enqueue("first_hangs")
+    cluster.wait_for(job, "began")
+    assert old.master is not None
+    family = [old.master.pid, *(child.pid for child in psutil.Process(old.master.pid).children(recursive=True))]
+    for pid in family:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        new = cluster.node("one", node={"run_directory": str(cluster.folder / "elsewhere")}).up()
+        task = cluster.done(job)
+    finally:
+        for pid in family:
+            os.kill(pid, signal.SIGCONT)
+    assert old.master.wait(WITHIN) == 0
+    assert "this node was replaced, and leaves" in old.said()
+    assert new.state() == "running"
+    assert cluster.client.tasks.get(job.id) == task
+    assert task.status is Status.DONE
+    cluster.done(cluster.enqueue("quick"))
