@@ -59,7 +59,16 @@ def cut_in_half(source: Path, path: Path) -> Path:
 
 
 def programs_of_this_process() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    """ffmpeg and ffprobe below this process, or what is about to become them; not the test run's own servers."""
+    return [program for program in psutil.Process().children(recursive=True) if _is_ours(program)]
+
+
+def _is_ours(program: psutil.Process) -> bool:
+    try:
+        command = program.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+    return program.name().startswith("ff") or any("peerd.runtime.launch" in word for word in command)
 
 
 def files_in(directory: Path) -> list[Path]:
