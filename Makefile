@@ -31,7 +31,7 @@ bench: $(VENV)/.dev ## Measure speed beside the bare drivers, on each database (
 check: $(VENV)/.dev ## Check style, types, layers and the examples in the documentation: what CI checks
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy --strict src tests
+	$(BIN)/mypy --strict src tests bench
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -p tests.support.documents src docs README.md
 
