@@ -7,17 +7,11 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import NoSuchModuleError
 
+from peerd.config.address import normalise_url
 from peerd.domain.errors import UnsupportedDatabase
 
-DRIVERS: Final = {
-    "mysql": "mysql+pymysql",
-    "mariadb": "mysql+pymysql",
-    "postgresql": "postgresql+psycopg",
-    "postgres": "postgresql+psycopg",
-    "sqlite": "sqlite+pysqlite",
-}
 CONNECT_TIMEOUT: Final = 10
 ANSWER_TIMEOUT: Final = 60
 """Seconds without an answer after which a server counts as away: a cut cable says nothing at all."""
@@ -35,26 +29,16 @@ def normalised(url: str | URL) -> URL:
     """A database's URL with the driver that peerd uses.
 
     Raises:
-        UnsupportedDatabase: it is not a URL, or of a database that peerd does not know.
+        UnsupportedDatabase: it is not one that peerd can use.
 
     >>> str(normalised("postgres://peerd@db/peerd"))
     'postgresql+psycopg://peerd@db/peerd'
-    >>> str(normalised("mysql+mysqldb://peerd@db/peerd"))
-    'mysql+mysqldb://peerd@db/peerd'
     """
+    text = url.render_as_string(hide_password=False) if isinstance(url, URL) else url
     try:
-        parsed = make_url(url)
-    except ArgumentError:
-        raise UnsupportedDatabase(
-            "the database's URL cannot be read; write e.g. mysql://user:password@host/database"
-        ) from None
-    if parsed.drivername in DRIVERS:
-        return parsed.set(drivername=DRIVERS[parsed.drivername])
-    if parsed.get_backend_name() not in ("mysql", "mariadb", "postgresql", "sqlite"):
-        raise UnsupportedDatabase(
-            f"{parsed.drivername}: peerd knows mysql, mariadb, postgresql and sqlite, e.g. mysql://user@host/database"
-        )
-    return parsed
+        return make_url(normalise_url(text))
+    except ValueError as error:
+        raise UnsupportedDatabase(str(error)) from None
 
 
 def open_engine(url: URL, pool_size: int) -> Engine:
@@ -129,10 +113,6 @@ def _postgresql(url: URL, pool_size: int) -> Engine:
 
 
 def _sqlite(url: URL, pool_size: int) -> Engine:
-    if url.database in (None, "", ":memory:"):
-        raise UnsupportedDatabase(
-            "SQLite in memory is seen by one process only; give it a file: sqlite:///peerd.sqlite"
-        )
     engine = sa.create_engine(
         url,
         connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False},
