@@ -53,11 +53,8 @@ async def test_a_dead_task_raises_its_error(client: Client, holder: Holder) -> N
 
 
 async def test_a_task_commits_with_the_callers_async_session_or_not_at_all(client: Client) -> None:
-    if client.database.name == "mysql":
-        pytest.skip("no asynchronous driver of MySQL is installed; the session is the same on each database")
-    url = client.database.url
-    driver = "sqlite+aiosqlite" if client.database.name == "sqlite" else url.drivername
-    engine = create_async_engine(url.set(drivername=driver))
+    drivers = {"sqlite": "sqlite+aiosqlite", "mysql": "mysql+asyncmy", "postgresql": "postgresql+psycopg"}
+    engine = create_async_engine(client.database.url.set(drivername=drivers[client.database.name]))
     async with AsyncSession(engine) as session, session.begin():
         kept = await client.aio.enqueue_in(session, CALL, unique="a")
     async with engine.connect() as connection:
