@@ -70,16 +70,16 @@ def test_a_worker_that_is_not_enabled_is_not_started_and_one_that_leaves_is_not_
     assert node.slot("leaver-1")["state"] == "EXITED"
 
 
-def test_canceling_a_running_task_kills_its_process_and_what_that_had_started(each_cluster: Cluster) -> None:
-    each_cluster.up("one")
-    job = each_cluster.enqueue("program")
-    began = each_cluster.wait_for(job, "began")
+def test_canceling_a_running_task_kills_its_process_and_what_that_had_started(cluster: Cluster) -> None:
+    cluster.up("one")
+    job = cluster.enqueue("program")
+    began = cluster.wait_for(job, "began")
     assert is_alive(began["pid"])
     assert is_alive(began["child"])
-    each_cluster.client.tasks.cancel(job.id, "nobody wants it")
+    cluster.client.tasks.cancel(job.id, "nobody wants it")
     for pid in (began["pid"], began["child"]):
-        eventually(lambda pid=pid: not is_alive(pid), timeout=WITHIN, message=each_cluster.story)  # type: ignore[misc]
-    assert each_cluster.client.tasks.get(job.id).status is Status.CANCELED
+        eventually(lambda pid=pid: not is_alive(pid), timeout=WITHIN, message=cluster.story)  # type: ignore[misc]
+    assert cluster.client.tasks.get(job.id).status is Status.CANCELED
 
 
 def test_a_running_task_moves_to_another_node_at_once(cluster: Cluster) -> None:
@@ -93,34 +93,34 @@ def test_a_running_task_moves_to_another_node_at_once(cluster: Cluster) -> None:
     assert cluster.client.tasks.get(job.id).attempts == 0
 
 
-def test_stopping_finishes_what_ends_within_the_grace(each_cluster: Cluster) -> None:
-    [node] = each_cluster.up("one", node={"grace": "30s"})
-    job = each_cluster.enqueue("gated")
-    later = each_cluster.enqueue("gated", start_in=0.2)
-    each_cluster.wait_for(job, "began")
-    each_cluster.wait_for(later, "began")
+def test_stopping_finishes_what_ends_within_the_grace(cluster: Cluster) -> None:
+    [node] = cluster.up("one", node={"grace": "30s"})
+    job = cluster.enqueue("gated")
+    later = cluster.enqueue("gated", start_in=0.2)
+    cluster.wait_for(job, "began")
+    cluster.wait_for(later, "began")
     master = node.master
     assert master is not None
     master.send_signal(signal.SIGTERM)
     eventually(lambda: node.slot("jobs-1")["state"] == "DRAINING", timeout=WITHIN, message=node.said)
-    never = each_cluster.enqueue("quick")
-    each_cluster.open(job)
-    each_cluster.open(later)
+    never = cluster.enqueue("quick")
+    cluster.open(job)
+    cluster.open(later)
     assert master.wait(WITHIN) == 0
-    statuses = [each_cluster.client.tasks.get(one.id).status for one in (job, later, never)]
+    statuses = [cluster.client.tasks.get(one.id).status for one in (job, later, never)]
     assert statuses == [Status.DONE, Status.DONE, Status.PENDING]
-    assert each_cluster.client.nodes.list()[0].incarnation is None
+    assert cluster.client.nodes.list()[0].incarnation is None
 
 
-def test_what_does_not_end_within_the_grace_is_given_back_and_not_counted(each_cluster: Cluster) -> None:
-    [node] = each_cluster.up("one", node={"grace": "200ms"})
-    job = each_cluster.enqueue("gated")
-    each_cluster.wait_for(job, "began")
+def test_what_does_not_end_within_the_grace_is_given_back_and_not_counted(cluster: Cluster) -> None:
+    [node] = cluster.up("one", node={"grace": "200ms"})
+    job = cluster.enqueue("gated")
+    cluster.wait_for(job, "began")
     assert node.stop() == 0
-    task = each_cluster.client.tasks.get(job.id)
+    task = cluster.client.tasks.get(job.id)
     assert (task.status, task.attempts, task.crashes) == (Status.PENDING, 0, 0)
-    assert [outcome for outcome, _ in each_cluster.outcomes(job)] == ["released"]
-    assert each_cluster.wait_for(job, "cancelled")
+    assert [outcome for outcome, _ in cluster.outcomes(job)] == ["released"]
+    assert cluster.wait_for(job, "cancelled")
 
 
 def test_the_task_of_a_thread_that_does_not_end_is_given_back_when_its_process_is_dead(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from peerd import Context, Queue, Retry, Status
+from peerd.domain.errors import DatabaseAway
 from peerd.runtime.events import ClaimLost, ComponentFailed, DatabaseFound, DatabaseLost, StrayReleased
 from peerd.work import outcomes
 from tests.support.eventually import eventually_async
@@ -102,10 +103,11 @@ async def test_a_database_that_is_away_does_not_end_the_process_while_it_looks_f
     task_id = bench.world.add(name="gated")
     bench.run(gates.queue, count=2)
     await eventually_async(lambda: gates.began)
-    bench.database.away = True
+    bench.database.refuses = lambda name, args: DatabaseAway("gone") if name == "someone_waits_alone" else None
     looks = bench.database.calls["someone_waits_alone"]
-    await eventually_async(lambda: bench.database.calls["someone_waits_alone"] > looks or bench.of(DatabaseLost))
-    bench.database.away = False
+    await eventually_async(lambda: bench.database.calls["someone_waits_alone"] > looks + 1)
+    assert bench.of(DatabaseLost)
+    assert bench.of(ComponentFailed) == []
     gates.open("")
     await bench.until(task_id, Status.DONE)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -191,3 +193,24 @@ async def test_a_silent_node_is_inactive_until_it_beats_again(bench: Bench) -> N
         rounds = bench.database.calls["deactivate_silent"]
         await eventually_async(lambda: bench.database.calls["deactivate_silent"] > rounds + 1)
         assert is_active()
+
+
+async def test_a_rescue_that_is_held_up_takes_nothing_that_was_touched_before_it(bench: Bench) -> None:
+    alive = bench.world.add()
+    bench.world.take_one()
+    answered = threading.Event()
+    run = bench.database.run
+
+    def held_up(operation: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if operation.__name__ != "rescue_frozen":
+            return run(operation, *args, **kwargs)
+        bench.world.silence(alive, 0.0)
+        time.sleep(1.0)  # the server is frozen, so nobody can touch anything
+        answer = run(operation, *args, **kwargs)
+        answered.set()
+        return answer
+
+    bench.database.run = held_up  # type: ignore[method-assign]
+    async with managing(bench, settings(max_update=0.5)):
+        await eventually_async(answered.is_set)
+    assert bench.world.status(alive) is Status.WORKING
