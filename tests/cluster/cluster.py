@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import uuid
@@ -173,6 +174,34 @@ class Cluster:
     def enqueue(self, name: str, /, **options: Any) -> Job:
         """Enqueue a task of a handler."""
         return self.client.enqueue("jobs", name=name, **options)
+
+    def freeze(self, pids: list[int]) -> None:
+        """Stop processes with SIGSTOP while none of them writes: on SQLite it would lock out everybody."""
+
+        def frozen() -> bool:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            if self._is_writable():
+                return True
+            self.thaw(pids)
+            return False
+
+        eventually(frozen, timeout=WITHIN)
+
+    def thaw(self, pids: list[int]) -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    def _is_writable(self) -> bool:
+        file = self.client.database.url.database
+        assert file is not None
+        with contextlib.closing(sqlite3.connect(file, timeout=0.3, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            connection.execute("ROLLBACK")
+            return True
 
     def open(self, job: Job) -> None:
         """Open a task's gate."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 
 from peerd.domain.lifecycle import Status
@@ -135,13 +134,14 @@ def test_a_process_frozen_beyond_max_update_can_change_nothing_when_it_thaws(clu
     job = cluster.enqueue("first_hangs")
     frozen = cluster.holder(job)
     cluster.wait_for(job, "began")
-    frozen.signal_slot("jobs-1", signal.SIGSTOP)
+    worker = frozen.pid("jobs-1")
+    cluster.freeze([worker])
     try:
         task = cluster.done(job)
         assert cluster.outcomes(job) == [("rescued", f"nobody has touched the task for {MAX_UPDATE:g} s")]
         cluster.open(job)  # it would end, and write, as soon as it goes on
     finally:
-        frozen.signal_slot("jobs-1", signal.SIGCONT)
+        cluster.thaw([worker])
     eventually(lambda: "task was taken from this process" in frozen.said(), timeout=WITHIN, message=frozen.said)
     assert cluster.client.tasks.get(job.id) == task
     assert job.refresh().result()["lease"] == 2
@@ -153,11 +153,12 @@ def test_the_handler_of_a_thawed_process_is_cancelled(cluster: Cluster) -> None:
     job = cluster.enqueue("first_hangs")
     frozen = cluster.holder(job)
     cluster.wait_for(job, "began")
-    frozen.signal_slot("jobs-1", signal.SIGSTOP)
+    worker = frozen.pid("jobs-1")
+    cluster.freeze([worker])
     try:
         cluster.done(job)
     finally:
-        frozen.signal_slot("jobs-1", signal.SIGCONT)
+        cluster.thaw([worker])
     assert cluster.wait_for(job, "cancelled")["lease"] == 1
     assert cluster.client.tasks.get(job.id).status is Status.DONE
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import psutil
 
 from peerd.domain.lifecycle import Status
@@ -47,14 +44,12 @@ def test_a_node_that_was_replaced_while_it_was_frozen_leaves_when_it_thaws(clust
     cluster.wait_for(job, "began")
     assert old.master is not None
     family = [old.master.pid, *(child.pid for child in psutil.Process(old.master.pid).children(recursive=True))]
-    for pid in family:
-        os.kill(pid, signal.SIGSTOP)
+    cluster.freeze(family)
     try:
         new = cluster.node("one", node={"run_directory": str(cluster.folder / "elsewhere")}).up()
         task = cluster.done(job)
     finally:
-        for pid in family:
-            os.kill(pid, signal.SIGCONT)
+        cluster.thaw(family)
     assert old.master.wait(WITHIN) == 0
     assert "this node was replaced, and leaves" in old.said()
     assert new.state() == "running"
