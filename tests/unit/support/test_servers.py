@@ -109,13 +109,13 @@ def test_a_test_run_that_is_cut_off_leaves_no_server_behind(
         assert processes_of(folder)
     except BaseException:
         inner.kill()
+        inner.wait()
         raise
-    finally:
-        inner.send_signal(number)
-        inner.wait(30)
+    inner.send_signal(number)
     for worker in workers:
         with suppress(psutil.NoSuchProcess):
-            worker.kill()  # it waits in signal.pause, and would notice only afterwards
+            worker.kill()  # it waits in signal.pause, and the run would wait for it
+    inner.wait(120)
     eventually(lambda: not processes_of(folder) and not folder.exists(), timeout=20)
 
 
