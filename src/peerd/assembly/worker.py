@@ -83,6 +83,10 @@ def _from_class(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
     found = load(kind, entry)
     if not (isinstance(found, type) and issubclass(found, Worker | TaskWorker)):
         raise BadWorker(kind, entry, "is not a class below peerd.Worker or peerd.TaskWorker")
+    if issubclass(found, Worker) and found.loop is Worker.loop:
+        raise BadWorker(kind, entry, "has no method loop(), which is what it would do")
+    if issubclass(found, TaskWorker) and found.handle_task is TaskWorker.handle_task:
+        raise BadWorker(kind, entry, "has no method handle_task(task), which is what it would do")
     try:
         return found()
     except Exception as error:
