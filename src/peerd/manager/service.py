@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -60,6 +59,7 @@ class ManagerService:
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process."""
+        self._now = asyncio.get_running_loop().time
         _, self._process_id = await asyncio.to_thread(enter, self._database, link)
         return {"process_id": self._process_id}
 
@@ -109,10 +109,10 @@ class ManagerService:
 
     async def _beat(self) -> None:
         moment = await self._threads.run(_beat_and_ask_the_time, self._process_id)
-        self._pulse.beat(time.monotonic(), moment)
+        self._pulse.beat(self._now(), moment)
 
     async def _rescue(self) -> None:
-        now = time.monotonic()
+        now = self._now()
         if not self._pulse.may_rescue(now):
             self._say_held(self._pulse.needed - self._pulse.steady_for(now))
             return
@@ -147,9 +147,9 @@ class ManagerService:
             self._events.emit(ChoreRan(chore=chore.name, count=total))
 
     async def _report_pinned(self) -> None:
-        if time.monotonic() < self._next_pinned_report:
+        if self._now() < self._next_pinned_report:
             return
-        self._next_pinned_report = time.monotonic() + REPORT_PINNED_EVERY
+        self._next_pinned_report = self._now() + REPORT_PINNED_EVERY
         count = await self._threads.read(count_pinned, self._settings.pinned_after)
         if count:
             self._events.emit(PinnedStuck(count=count, policy=self._settings.pinned_policy))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 from collections.abc import Mapping
@@ -72,6 +74,11 @@ class Link:
         return self._place.node
 
     @property
+    def pid(self) -> int:
+        """The process's number on its machine."""
+        return os.getpid()
+
+    @property
     def generation(self) -> int:
         """How many processes the slot has had, this one included."""
         return self._place.generation
@@ -110,6 +117,11 @@ class Link:
     def recycle(self, reason: str) -> None:
         """Ask for a fresh process in this one's place; this one stops with its grace, status 75, and is not blamed."""
         self._retire("recycle", reason, exits.RECYCLED)
+
+    def ask_master_to_leave(self) -> None:
+        """Ask the master to end the whole node, as its user would."""
+        if not self.master_lost:
+            os.kill(os.getppid(), signal.SIGTERM)
 
     def _retire(self, how: str, reason: str, status: int) -> None:
         with self._lock:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from peerd.domain.errors import NodeNotRunning
 from peerd.runtime.link import Link
 from peerd.store.database import Database
@@ -37,6 +35,6 @@ def enter(database: Database, link: Link) -> tuple[Node, int]:
         kind=link.kind,
         slot=link.slot,
         role=link.role,
-        pid=os.getpid(),
+        pid=link.pid,
     )
     return node, process_id

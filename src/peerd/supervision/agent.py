@@ -6,8 +6,6 @@ It is made of components, each of which is started again alone when it fails; no
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -89,7 +87,7 @@ class AgentService:
             kind=link.kind,
             slot=link.slot,
             role=link.role,
-            pid=os.getpid(),
+            pid=link.pid,
         )
         return {"process_id": self._process_id, "node_id": node.id}
 
@@ -161,7 +159,7 @@ class AgentService:
             return
         self._replaced = True
         self._events.emit(NodeMustLeave(node=self._link.node, reason=str(replaced)))
-        os.kill(os.getppid(), signal.SIGTERM)
+        self._link.ask_master_to_leave()
 
     async def _take_next_death(self) -> None:
         death = await self._deaths.get()

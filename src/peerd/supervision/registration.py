@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Final
 
 from peerd import __version__
@@ -68,14 +67,15 @@ class Registration:
 
     async def _outlive(self, earlier: Node) -> None:
         """Wait until an earlier life has been silent for long enough; if it beats, it is alive."""
-        began = time.monotonic()
+        now = asyncio.get_running_loop().time
+        began = now()
         said = False
         while await self._database.read(is_alive, self._name, self._silence):
-            now = await self._database.read(find_node, self._name)
-            if now is None or now.incarnation != earlier.incarnation:
+            found = await self._database.read(find_node, self._name)
+            if found is None or found.incarnation != earlier.incarnation:
                 return
-            if now.checked_at != earlier.checked_at or time.monotonic() - began > 3 * self._silence:
-                raise NodeNameTaken(self._name, now.address)
+            if found.checked_at != earlier.checked_at or now() - began > 3 * self._silence:
+                raise NodeNameTaken(self._name, found.address)
             if not said:
                 said = True
                 self._events.emit(WaitingForNode(node=self._name, seconds=self._silence))

@@ -7,8 +7,8 @@ is never empty looks into them now and then, and when one has waited for long it
 
 from __future__ import annotations
 
+import asyncio
 import random
-import time
 from typing import Final
 
 from peerd.domain.errors import DatabaseAway
@@ -57,6 +57,7 @@ class Claiming:
         self._events = events
         self._poll_every = poll_every
         self._patience = patience
+        self._now = asyncio.get_running_loop().time
         self._look_further = 0
         self._next_lonely_look = 0.0
         self._runs_empty = False
@@ -70,7 +71,7 @@ class Claiming:
             running: tasks that run.
         """
         emptied_for_it = self._runs_empty and not running
-        if emptied_for_it or time.monotonic() >= self._next_lonely_look:
+        if emptied_for_it or self._now() >= self._next_lonely_look:
             lonely = await self._look_for_lonely(running)
             if lonely:
                 return lonely
@@ -84,14 +85,14 @@ class Claiming:
     def pause(self) -> float:
         """Seconds until the next look. Spread, so that processes do not look together."""
         if self._runs_empty:
-            return max(self._next_lonely_look - time.monotonic(), FIRST_PAUSE)
+            return max(self._next_lonely_look - self._now(), FIRST_PAUSE)
         if not self._empty_looks:
             return 0.0
         grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_looks - 1, 16), self._poll_every)
         return grown * random.uniform(0.75, 1.25)
 
     async def _look_for_lonely(self, running: int) -> list[Task]:
-        self._next_lonely_look = time.monotonic() + LOOK_FOR_LONELY_EVERY * random.uniform(0.5, 1.5)
+        self._next_lonely_look = self._now() + LOOK_FOR_LONELY_EVERY * random.uniform(0.5, 1.5)
         if running:
             try:
                 self._runs_empty = await self._database.read(someone_waits_alone, self._claimer, self._patience)
@@ -103,7 +104,7 @@ class Claiming:
 
     async def _claim(self, limit: int, *, alone: bool) -> Claimed:
         token = new_token()
-        began = time.monotonic()
+        began = self._now()
         self._holdings.begin_claim(token)
         won = Claimed([])
         try:
@@ -111,7 +112,7 @@ class Claiming:
         finally:
             self._holdings.end_claim(token, [Held(task.id, task.lease) for task in won.tasks])
         if won.tasks:
-            spent = (time.monotonic() - began) * 1000
+            spent = (self._now() - began) * 1000
             self._events.emit(TasksClaimed(count=len(won.tasks), milliseconds=spent))
         return won
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -27,17 +26,23 @@ LONGEST_PAUSE: Final = 5.0
 
 
 class Outages:
-    """Whether the database is away, as this process sees it; says so once when it goes and once when it is back."""
+    """Whether the database is away, as this process sees it; says so once when it goes and once when it is back.
 
-    def __init__(self, events: Events) -> None:
+    Args:
+        events: where it says so.
+        clock: the machine's monotonic clock, in seconds; the event loop's own ``time``.
+    """
+
+    def __init__(self, events: Events, clock: Callable[[], float]) -> None:
         self._events = events
+        self._clock = clock
         self._lock = threading.Lock()
         self._since: float | None = None
 
     def lost(self, error: DatabaseAway) -> None:
         """It did not answer. Called from the event loop and from the touch thread."""
         with self._lock:
-            known, self._since = self._since, self._since or time.monotonic()
+            known, self._since = self._since, self._since or self._clock()
         if known is None:
             self._events.emit(DatabaseLost(reason=error.reason))
 
@@ -46,7 +51,7 @@ class Outages:
         with self._lock:
             since, self._since = self._since, None
         if since is not None:
-            self._events.emit(DatabaseFound(seconds=time.monotonic() - since))
+            self._events.emit(DatabaseFound(seconds=self._clock() - since))
 
     async def outlast(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until the database answers, with pauses that grow and are spread."""

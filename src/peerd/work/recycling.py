@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -33,7 +32,8 @@ class Recycling:
         self._settings = settings
         self._link = link
         self._ended = ended
-        self._born = time.monotonic()
+        self._now = asyncio.get_running_loop().time
+        self._born = self._now()
         self._oldest = None if settings.recycle_age is None else settings.recycle_age * random.uniform(0.9, 1.1)
         self._large = 0
 
@@ -47,7 +47,7 @@ class Recycling:
         most = self._settings.recycle_after
         if most is not None and self._ended() >= most:
             return f"it has run {self._ended()} tasks (recycle_after = {most})"
-        age = time.monotonic() - self._born
+        age = self._now() - self._born
         if self._oldest is not None and age >= self._oldest:
             return f"it is {format_duration(round(age))} old (recycle_age)"
         return self._memory_reason()

@@ -7,7 +7,6 @@ A thread that does not end keeps its task until the process is dead; then the ag
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -16,6 +15,7 @@ from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoo
 from peerd.domain.task import Task
 from peerd.runtime.events import AttemptEnded, AttemptStarted, ClaimLost, ComponentFailed, Events
 from peerd.runtime.faults import words
+from peerd.runtime.ticker import Step, ThreadTicker, Ticker
 from peerd.store.claim import Claimer
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.finish import Held
@@ -49,6 +49,7 @@ class Runner:
         events: what happens.
         enqueue: for ``ctx.enqueue``.
         client: for ``ctx.client``.
+        ticker: makes the thread that touches.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Runner:
         events: Events,
         enqueue: Callable[..., Awaitable[Any]] | None = None,
         client: Any = None,
+        ticker: Callable[[Step], Ticker] = ThreadTicker,
     ) -> None:
         self._worker = worker
         self._settings: Settings = worker.settings
@@ -77,13 +79,13 @@ class Runner:
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._alone = False
-        outages = Outages(events)
+        outages = Outages(events, self._loop.time)
         threads = DatabaseThreads(database)
         self._writer = OutcomeWriter(threads, claimer.process_id, outages, lambda: self.in_flight)
         self._claiming = Claiming(
             threads, claimer, self._holdings, outages, events, poll_every=self._settings.poll_every
         )
-        self._toucher = Toucher(
+        toucher = Toucher(
             database,
             claimer.process_id,
             self._holdings,
@@ -92,6 +94,7 @@ class Runner:
             outages=outages,
             events=events,
         )
+        self._touching = ticker(toucher.round)
 
     @property
     def in_flight(self) -> int:
@@ -110,7 +113,7 @@ class Runner:
     async def run(self) -> None:
         """Claim and run until `quiet`."""
         self._claims_no_more.clear()
-        self._toucher.start()
+        self._touching.start()
         self._worker.state = State.IDLE
         try:
             await self._claim_until_quiet()
@@ -163,8 +166,8 @@ class Runner:
         for execution, _ in list(self._running.values()):
             execution.end(Because.STOPPING)
         await self._wait_until_idle(None)
-        self._toucher.stop()
-        await asyncio.to_thread(self._toucher.join, LAST_TOUCH_WITHIN)
+        self._touching.stop()
+        await asyncio.to_thread(self._touching.join, LAST_TOUCH_WITHIN)
         self._worker.state = State.STOP
         self._worker.stopped.set()
 
@@ -195,14 +198,14 @@ class Runner:
 
     async def _live(self, held: Held, task: Task, execution: Execution) -> None:
         """One attempt: run it, write how it ended, free its place."""
-        began = time.monotonic()
+        began = self._loop.time()
         self._events.emit(AttemptStarted(task_id=task.id, queue=task.queue, name=task.name, number=task.attempts + 1))
         try:
             outcome = await execution.outcome()
             if execution.because is not Because.LOST:
                 outcome, accepted = await self._write(held, outcome, execution)
                 if accepted:
-                    self._events.emit(attempt_ended(task, outcome, time.monotonic() - began))
+                    self._events.emit(attempt_ended(task, outcome, self._loop.time() - began))
                 else:
                     self._tell_lost(task, "outcome")
         except Exception as error:  # noqa: BLE001 - see below

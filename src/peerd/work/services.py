@@ -9,6 +9,7 @@ from typing import Any, Final
 from peerd.domain.errors import DatabaseAway
 from peerd.runtime.events import Events
 from peerd.runtime.link import Link
+from peerd.runtime.ticker import Step, ThreadTicker, Ticker
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
 from peerd.store.presence import enter
@@ -32,6 +33,7 @@ class TaskService:
         events: what happens.
         enqueue: for ``ctx.enqueue``.
         client: for ``ctx.client``.
+        ticker: makes the thread that touches what is held.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class TaskService:
         events: Events,
         enqueue: Callable[..., Awaitable[Any]] | None = None,
         client: Any = None,
+        ticker: Callable[[Step], Ticker] = ThreadTicker,
     ) -> None:
         self._worker = worker
         self._database = database
         self._events = events
         self._enqueue = enqueue
         self._client = client
+        self._ticker = ticker
         self._node_is_ready = asyncio.Event()
         self._leaving = False
 
@@ -74,6 +78,7 @@ class TaskService:
             events=self._events,
             enqueue=self._enqueue,
             client=self._client,
+            ticker=self._ticker,
         )
         self._recycling = Recycling(self._worker.settings, link, lambda: self._runner.ended_count)
         return {"process_id": process_id}
@@ -117,11 +122,12 @@ class PeriodicService:
     def __init__(self, worker: Worker, database: Database, events: Events) -> None:
         self._worker = worker
         self._database = database
-        self._outages = Outages(events)
+        self._events = events
         self._node_is_ready = asyncio.Event()
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process."""
+        self._outages = Outages(self._events, asyncio.get_running_loop().time)
         _, self._process_id = await asyncio.to_thread(enter, self._database, link)
         return {"process_id": self._process_id}
 

@@ -1,15 +1,14 @@
-"""Touching: a thread with a connection of its own that says of each held task that it is still held.
+"""Touching: a thread with a connection of its own says of each held task that it is still held.
 
-It is a thread because handlers may block the event loop for as long as they like, and a task that nobody touches is
-given to another node. It also writes progress, learns which claims were lost, and gives back rows that the table says
-this process holds but that it does not know of: the answer of their claim was lost.
+It is a thread (`peerd.runtime.ticker`) because handlers may block the event loop for as long as they like, and a task
+that nobody touches is given to another node. It also writes progress, learns which claims were lost, and gives back
+rows that the table says this process holds but that it does not know of: the answer of their claim was lost.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
+from typing import Final
 
 from peerd.domain.errors import DatabaseAway
 from peerd.runtime.events import ComponentFailed, Events, StrayReleased
@@ -22,12 +21,14 @@ from peerd.store.touch import held_by, report_progress, touch
 from peerd.work.holdings import Holdings
 from peerd.work.outcomes import Outages
 
-PROGRESS_EVERY = 1.0
+PROGRESS_EVERY: Final = 1.0
 """Seconds."""
+SHORTEST_PAUSE: Final = 0.01
+"""Seconds between two rounds at the least."""
 
 
 class Toucher:
-    """Touches what a process holds, every ``update`` seconds, from `start` to `stop`.
+    """Touches what a process holds, every ``update`` seconds, by its `round`, which a ticker calls.
 
     Args:
         database: it takes one connection of it.
@@ -57,39 +58,36 @@ class Toucher:
         self._lost = lost
         self._outages = outages
         self._events = events
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="peerd-touch", daemon=True)
+        self._next_touch: float | None = None
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
+    def round(self, now: float) -> float:
+        """Write the progress that was reported, and touch what is held when it is time to.
 
-    def stop(self) -> None:
-        """End, soon; the touch that runs is finished."""
-        self._stopping.set()
+        Args:
+            now: the machine's monotonic clock, in seconds.
 
-    def join(self, seconds: float) -> None:
-        """Wait until it has ended after `stop`, for so long at the most: a database that is away may hold it up."""
-        if self._thread.is_alive():
-            self._thread.join(seconds)
+        Returns:
+            the seconds until the next round.
+        """
+        if self._next_touch is None:
+            self._next_touch = now + self._update  # a claim is a touch too
+        try:
+            self._write_progress()
+            if now >= self._next_touch:
+                self._next_touch = now + min(self._update, PROGRESS_EVERY)  # sooner again, if it fails
+                self._touch_all()
+                self._next_touch = now + self._update
+        except DatabaseAway as error:
+            self._outages.lost(error)
+        except Exception as error:  # noqa: BLE001 - untouched tasks would be rescued while they run
+            self._events.emit(ComponentFailed(component="touch", error=words(error), again_in=PROGRESS_EVERY))
+        return min(PROGRESS_EVERY, max(self._next_touch - now, SHORTEST_PAUSE))
 
-    def _live(self) -> None:
-        next_touch = time.monotonic() + self._update  # a claim is a touch too
-        while not self._stopping.wait(min(PROGRESS_EVERY, max(next_touch - time.monotonic(), 0.01))):
-            try:
-                self._write_progress()
-                if time.monotonic() >= next_touch:
-                    began = time.monotonic()
-                    next_touch = began + min(self._update, PROGRESS_EVERY)  # sooner again, if it fails
-                    self._touch()
-                    next_touch = began + self._update
-                    self._release_strays()
-                    self._database.run(beat_process, self._process_id)
-                    self._outages.found()
-            except DatabaseAway as error:
-                self._outages.lost(error)
-            except Exception as error:  # noqa: BLE001 - untouched tasks would be rescued while they run
-                self._events.emit(ComponentFailed(component="touch", error=words(error), again_in=PROGRESS_EVERY))
+    def _touch_all(self) -> None:
+        self._touch()
+        self._release_strays()
+        self._database.run(beat_process, self._process_id)
+        self._outages.found()
 
     def _touch(self) -> None:
         held = self._holdings.all()
