@@ -1,6 +1,32 @@
-"""For tests of code that uses peerd: run handlers and whole-row workers without a database; rows as values."""
+"""For tests of code that uses peerd. docs/testing.md shows all of it, with examples that run."""
 
-from peerd.testing.inline import Ran, run_inline, run_row
-from peerd.testing.rows import make_task
+from __future__ import annotations
 
-__all__ = ["Ran", "make_task", "run_inline", "run_row"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from peerd.testing.clock import Clock, ClockNotGovernable
+    from peerd.testing.inline import Ran, run_inline, run_row
+    from peerd.testing.rows import make_task
+
+_HOMES = {
+    "Clock": "peerd.testing.clock",
+    "ClockNotGovernable": "peerd.testing.clock",
+    "Ran": "peerd.testing.inline",
+    "make_task": "peerd.testing.rows",
+    "run_inline": "peerd.testing.inline",
+    "run_row": "peerd.testing.inline",
+}
+
+__all__ = ["Clock", "ClockNotGovernable", "Ran", "make_task", "run_inline", "run_row"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"peerd.testing has no {name!r}; it has {', '.join(sorted(_HOMES))}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,27 @@
+"""`world`: on each database whose clock can be set, with people in it; `clock` governs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from peerd.store.database import Database
+from peerd.store.migrate import migrate
+from peerd.testing import Clock
+from tests.store.world import World
+from tests.support.servers import DatabaseFactory
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def world(request: pytest.FixtureRequest, database_factory: DatabaseFactory, clock: Clock) -> Iterator[World]:
+    with closing(Database(database_factory(request.param))) as database:
+        migrate(database)
+        clock.govern(database)
+        yield World(database)

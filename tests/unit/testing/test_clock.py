@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from peerd.store.types import SQLITE_FORM
+from peerd.testing import Clock, ClockNotGovernable
+from peerd.testing.sqlite_clock import replace_functions
+
+Pair = tuple[sqlite3.Connection, sqlite3.Connection, Clock]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """A connection whose functions read a clock, one that has the built-in ones, and the clock."""
+    clock = Clock(datetime(2026, 3, 4, 5, 6, 7, 89_999, tzinfo=UTC))
+    governed, plain = sqlite3.connect(":memory:"), sqlite3.connect(":memory:")
+    builtin = replace_functions(governed, clock)
+    yield governed, plain, clock
+    builtin.close()
+    governed.close()
+    plain.close()
+
+
+def ask(connection: sqlite3.Connection, expression: str, *values: object) -> object:
+    return connection.execute(f"SELECT {expression}", values).fetchone()[0]
+
+
+def test_a_clock_stands_still_until_it_is_told_otherwise() -> None:
+    clock = Clock()
+    began = clock.now
+    clock.advance("5m")
+    clock.advance(1.5)
+    clock.advance(timedelta(milliseconds=-500))
+    assert clock.now - began == timedelta(minutes=5, seconds=1)
+
+
+def test_a_clock_means_instants_and_not_wall_clocks() -> None:
+    clock = Clock(datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))))
+    assert clock.now == datetime(2026, 1, 1, tzinfo=UTC)
+    assert clock.now.tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [datetime(2026, 1, 1), datetime(1960, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC)],  # noqa: DTZ001
+)
+def test_a_moment_that_not_every_database_holds_is_refused(moment: datetime) -> None:
+    with pytest.raises(ValueError, match=r"time zone|not between"):
+        Clock(moment)
+
+
+def test_a_clock_does_not_step_out_of_its_range() -> None:
+    clock = Clock()
+    with pytest.raises(ValueError, match="not between"):
+        clock.advance("9000d")
+    assert clock.now == Clock().now
+
+
+@pytest.mark.parametrize(
+    ("expression", "answer"),
+    [
+        ("strftime('%Y-%m-%d %H:%M:%f', 'now')", "2026-03-04 05:06:07.089"),
+        ("strftime('%Y-%m-%d %H:%M:%f', 'NOW')", "2026-03-04 05:06:07.089"),
+        ("strftime('%Y-%m-%d %H:%M:%f', 'now', '-7.0885 seconds')", "2026-03-04 05:06:00.000"),
+        ("strftime('%Y-%m-%d %H:%M:%f', 'now', '1 day')", "2026-03-05 05:06:07.089"),
+        ("strftime('%H:%M', 'now', 'start of day', '+1 hour')", "01:00"),
+        ("strftime('%s')", "1772600767"),
+        ("CURRENT_TIMESTAMP", "2026-03-04 05:06:07"),
+        ("CURRENT_DATE", "2026-03-04"),
+        ("CURRENT_TIME", "05:06:07"),
+        ("datetime('now', '+1 day')", "2026-03-05 05:06:07"),
+        ("date()", "2026-03-04"),
+        ("round((julianday('now') - julianday('2026-03-04')) * 86400)", 18367.0),
+    ],
+)
+def test_whatever_asks_for_the_present_is_answered_by_the_clock(pair: Pair, expression: str, answer: object) -> None:
+    assert ask(pair[0], expression) == answer
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2026-02-02 03:04:05.678", "2026-02-31 00:00:00.000", "2026-02-02", "2026-02-02T03:04:05Z", "12:30", "nonsense",
+        "2026-13-01 00:00:00.000", "2026-02-02 03:04:05.6789", "", None, 2_461_041.5, 7, -1, b"2026-02-02", "nower",
+        "2026-02-02 03:04:05.678 ", "9999-12-31 23:59:59.999", "2026-02-02 03:04:05.678+02:00", 1e300,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", [SQLITE_FORM, "%s", "%J", "%q", None, 5])
+@pytest.mark.parametrize("modifiers", [(), ("+1 day",), ("-0.5 seconds",), ("unixepoch",), ("wrong",), (None,), (3,)])
+def test_what_does_not_ask_for_it_is_answered_as_ever(
+    pair: Pair, form: object, value: object, modifiers: tuple[object, ...]
+) -> None:
+    governed, plain, _ = pair
+    places = ", ".join("?" * (2 + len(modifiers)))
+    for _ in range(2):
+        answer = ask(governed, f"strftime({places})", form, value, *modifiers)
+        assert answer == ask(plain, f"strftime({places})", form, value, *modifiers)
+
+
+def test_times_in_the_tables_form_are_what_sqlite_makes_of_them(pair: Pair) -> None:
+    governed, plain, _ = pair
+    drawn = random.Random(8)
+    for _ in range(1000):
+        year, month, day = drawn.randrange(1970, 2040), drawn.randrange(1, 13), drawn.randrange(1, 32)
+        hour, minute, second = drawn.randrange(25), drawn.randrange(60), drawn.randrange(61)
+        value = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{drawn.randrange(1000):03}"
+        asked = f"strftime('{SQLITE_FORM}', ?)"
+        assert ask(governed, asked, value) == ask(plain, asked, value), value
+
+
+def test_so_many_seconds_from_now_are_counted_as_sqlite_counts_them(pair: Pair) -> None:
+    governed, plain, clock = pair
+    drawn = random.Random(7)
+    spans = [0.0, 0.0005, -0.0005, 0.0015, 1e-05, 1e9, -1e12, float("inf"), float("nan"), "x", None]
+    spans += [drawn.uniform(-1e6, 1e6) for _ in range(500)] + [drawn.randrange(-(10**7), 10**7) for _ in range(500)]
+    for span in spans:
+        clock.set(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=drawn.randrange(10**13)))
+        answer = ask(governed, f"strftime('{SQLITE_FORM}', 'now', (?) || ' seconds')", span)
+        expected = ask(plain, f"strftime('{SQLITE_FORM}', ?, (?) || ' seconds')", clock.moment.text, span)
+        assert answer == expected, span
+
+
+def test_the_clock_may_be_read_in_defaults_checks_and_indexes(pair: Pair) -> None:
+    governed, _, clock = pair
+    governed.execute(
+        f"""CREATE TABLE t (
+            id INTEGER PRIMARY KEY, made TEXT DEFAULT (strftime('{SQLITE_FORM}', 'now')), due TEXT,
+            later TEXT GENERATED ALWAYS AS (COALESCE(due, made)) STORED,
+            CHECK (due IS NULL OR due IS strftime('{SQLITE_FORM}', due)))"""
+    )
+    governed.execute(f"CREATE INDEX i ON t (strftime('{SQLITE_FORM}', made))")
+    governed.execute("INSERT INTO t (id) VALUES (1)")
+    clock.advance("1h")
+    governed.execute("INSERT INTO t (id, due) VALUES (2, '2026-02-02 03:04:05.678')")
+    with pytest.raises(sqlite3.IntegrityError):
+        governed.execute("INSERT INTO t (due) VALUES ('2026-02-02 03:04')")
+    assert governed.execute("SELECT made, later FROM t ORDER BY id").fetchall() == [
+        ("2026-03-04 05:06:07.089", "2026-03-04 05:06:07.089"),
+        ("2026-03-04 06:06:07.089", "2026-02-02 03:04:05.678"),
+    ]
+
+
+def test_one_statement_run_twice_reads_the_clock_twice(pair: Pair) -> None:
+    governed, _, clock = pair
+    first = ask(governed, "strftime('%s', 'now')")
+    clock.advance(10)
+    assert int(str(ask(governed, "strftime('%s', 'now')"))) - int(str(first)) == 10
+
+
+def test_a_clock_that_cannot_be_set_names_the_remedy() -> None:
+    assert "Test on SQLite or MariaDB" in str(ClockNotGovernable("postgresql"))
