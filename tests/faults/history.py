@@ -1,0 +1,93 @@
+"""The history of a run: what the handlers, the load and the chaos saw, outside the database.
+
+Each process appends lines of JSON to a file of its own, with one `os.write` each, so that a kill -9 between two lines
+loses nothing that was written. `at` is the monotonic clock in nanoseconds, one clock for all processes of a machine;
+`wall` is the machine's wall clock at the same moment, by which a database's times are laid beside it.
+
+The events, and their fields beyond `at`, `wall`, `pid`:
+
+    enqueued  task queue name key       a commit was acknowledged
+    unsure    key error                 whether it was written is not known: the row's body has the key, if there is one
+    began     task lease attempt crashes handler key process_id node
+    ended     task lease outcome saw_cancel handler process_id node
+    hand      task action               somebody is about to cancel, retry or move a task
+    fault     kind target effect [pids] [nodes] [everyone] [lingers]
+    healed    kind target
+    sample    done working pending …    for the plot
+
+An `ended` has the outcome of the handler's code: done, failure, snoozed, canceled, dead, cancelled (it was told to
+end), crashing (it is about to kill its process).
+
+A fault's `effect` is `dead` (these processes were killed), `frozen` (they stood still until `healed`) or `cut` (they
+were alive, and could not reach the database until `healed`). Whom it hits: `pids`, or all processes of `nodes` (their
+names; all that run at that moment), or `everyone`. A fault that heals is ended by the first `healed` with the same kind
+and target; `lingers` are seconds that it may go on afterwards (a connection that has to time out first).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+VARIABLE: Final = "PEERD_HISTORY"
+
+
+class Event(msgspec.Struct, kw_only=True):
+    """One line of the history."""
+
+    at: int
+    event: str
+    pid: int = 0
+    wall: int = 0
+    task: int = 0
+    lease: int = 0
+    attempt: int = 0
+    crashes: int = 0
+    process_id: int = 0
+    node: str = ""
+    handler: str = ""
+    queue: str = ""
+    name: str = ""
+    key: str = ""
+    outcome: str = ""
+    saw_cancel: bool = False
+    action: str = ""
+    error: str = ""
+    kind: str = ""
+    target: str = ""
+    effect: str = ""
+    pids: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    everyone: bool = False
+    lingers: float = 0.0
+
+
+def record(event: str, **fields: Any) -> None:
+    """Append a line to this process's file below $PEERD_HISTORY."""
+    line = {"at": time.monotonic_ns(), "wall": time.time_ns(), "event": event, "pid": os.getpid(), **fields}
+    os.write(_file(os.environ[VARIABLE], os.getpid()), json.dumps(line).encode() + b"\n")
+
+
+def read(folder: Path) -> list[Event]:
+    """All events of a run, in the order of their time."""
+    decoder = msgspec.json.Decoder(Event)
+    events = [decoder.decode(line) for path in folder.glob("*.jsonl") for line in _whole_lines(path)]
+    return sorted(events, key=lambda event: event.at)
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """Without the last one, where its writer was killed in the middle of it."""
+    yield from path.read_bytes().split(b"\n")[:-1]
+
+
+@cache
+def _file(folder: str, pid: int) -> int:
+    path = Path(folder) / f"{pid}-{time.monotonic_ns()}.jsonl"
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)

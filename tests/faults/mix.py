@@ -1,0 +1,112 @@
+"""What the load consists of: mostly short tasks, and some of everything that is hard. The same seed, the same tasks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+ATTEMPTS: Final = 40
+"""So many that a task whose processes are killed around it still ends as it should."""
+POISON_ATTEMPTS: Final = 3
+HANDS: Final = ("cancel", "retry", "move", "move by SQL")
+
+Make = Callable[[random.Random, float], dict[str, Any]]
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that is to be enqueued, and what a person will do to it."""
+
+    handler: str
+    args: dict[str, Any]
+    options: dict[str, Any] = {}
+    unique: bool = False
+    hand: str = ""
+
+
+def _brief(rng: random.Random, max_update: float) -> dict[str, Any]:
+    return {"seconds": round(rng.random() * 0.05, 3)}
+
+
+def _some(longest: float, shortest: float = 0.0) -> Make:
+    return lambda rng, max_update: {"seconds": round(rng.uniform(shortest, longest), 2)}
+
+
+def _beyond(rng: random.Random, max_update: float) -> dict[str, Any]:
+    """Longer than a task may go untouched."""
+    return {"seconds": round(max_update * rng.uniform(1.1, 1.7), 1)}
+
+
+def _times(most: int, **more: Any) -> Make:
+    return lambda rng, max_update: {"times": rng.randint(1, most), **more}
+
+
+def _just(**args: Any) -> Make:
+    return lambda rng, max_update: dict(args)
+
+
+MIX: Final[tuple[tuple[int, str, Make], ...]] = (
+    (7400, "short", _brief),
+    (600, "rows", _brief),
+    (60, "rows", _times(2, seconds=0.01)),
+    (400, "thread", _brief),
+    (200, "deaf", _brief),
+    (300, "failing", _times(2)),
+    (150, "snoozing", _times(2)),
+    (100, "spawner", _just()),
+    (100, "parent", _just(children=2)),
+    (60, "stubborn", _just(seconds=3.0, lingers=0.7)),
+    (50, "withdraws", _just()),
+    (50, "gives_up", _just()),
+    (150, "long", _some(5.0, 1.0)),
+    (50, "thread", _some(4.0, 1.0)),
+    (30, "deaf", _some(3.0, 1.0)),
+    (60, "blocking", _some(0.3)),
+    (50, "program", _some(0.4)),
+    (20, "failing_program", _times(1)),
+    (5, "long", _beyond),
+    (5, "thread", _beyond),
+    (3, "deaf", _beyond),
+    (3, "rows", _beyond),
+    (3, "program", _beyond),
+    (2, "blocking", _beyond),
+    (15, "poison", _just()),
+)
+"""How many of ten thousand, about; the handler; and how its arguments are made."""
+
+
+def plan(seed: int, tasks: int, *, max_update: float, nodes: Sequence[str] = ()) -> Iterator[Planned]:
+    """So many tasks of the mix.
+
+    Args:
+        seed: the same seed gives the same tasks.
+        tasks: how many.
+        max_update: of the nodes' managers, seconds; a few tasks run for longer than that.
+        nodes: names of nodes; where there are any, a few tasks are pinned to them.
+    """
+    rng = random.Random(seed)
+    weights = [weight for weight, _, _ in MIX]
+    for _ in range(tasks):
+        [(_, handler, make)] = rng.choices(MIX, weights)
+        yield _vary(rng, handler, make(rng, max_update), nodes)
+
+
+def _vary(rng: random.Random, handler: str, args: dict[str, Any], nodes: Sequence[str]) -> Planned:
+    options: dict[str, Any] = {"max_attempts": POISON_ATTEMPTS if handler == "poison" else ATTEMPTS}
+    if handler == "stubborn":
+        options["timeout"] = 0.5
+    if handler == "short" and rng.random() < 0.01:
+        options["finish_in"] = round(rng.uniform(0.1, 2.0), 2)
+    if rng.random() < 0.05:
+        options["start_in"] = round(rng.uniform(0.1, 2.0), 2)
+    if rng.random() < 0.1:
+        options["priority"] = rng.randint(1, 20)
+    if nodes and handler != "poison" and rng.random() < 0.03:
+        options["node"] = rng.choice(nodes)
+    unique = handler == "short" and rng.random() < 0.03
+    by_hand = handler in ("long", "thread", "gives_up", "stubborn") and rng.random() < 0.4
+    return Planned(
+        handler=handler, args=args, options=options, unique=unique, hand=rng.choice(HANDS) if by_hand else ""
+    )
