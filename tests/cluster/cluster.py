@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ class ClusterNode:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "CLUSTER_UNDER_TEST": self.cluster.mark},
+                env={**os.environ, **self.cluster.environment, "CLUSTER_UNDER_TEST": self.cluster.mark},
             )
         return self
 
@@ -93,7 +93,7 @@ class ClusterNode:
     def kill_all(self) -> None:
         """What a power cut does: the whole node is gone at once."""
         assert self.master is not None
-        family = [self.master.pid, *(child.pid for child in psutil.Process(self.master.pid).children(recursive=True))]
+        family = self.family()
         for pid in family:  # stopped first, so that none of them can still do anything about the others' end
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
@@ -109,6 +109,11 @@ class ClusterNode:
         return self.master.wait(WITHIN)
 
     # ------------------------------------------------------------ looking
+
+    def family(self) -> list[int]:
+        """The master's process id, and those of all that descend from it."""
+        assert self.master is not None
+        return [self.master.pid, *(child.pid for child in psutil.Process(self.master.pid).children(recursive=True))]
 
     def state(self) -> str | None:
         assert self.master is not None
@@ -133,11 +138,18 @@ class ClusterNode:
 
 
 class Cluster:
-    """A database, a project, and the nodes that a test adds."""
+    """A database, a project, and the nodes that a test adds.
 
-    def __init__(self, folder: Path, url: str) -> None:
+    Args:
+        folder: the project's.
+        url: the database's.
+        environment: for the nodes, beside our own.
+    """
+
+    def __init__(self, folder: Path, url: str, environment: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.url = url
+        self.environment = dict(environment or {})
         self.mark = uuid.uuid4().hex
         self.nodes: list[ClusterNode] = []
         self._facts = folder / "facts"
@@ -150,11 +162,12 @@ class Cluster:
         migrate(self.client.database)
 
     def node(self, name: str, **settings: Any) -> ClusterNode:
-        """A node that is not started yet: settings of its worker `jobs`, and tables node=, manager=, workers=."""
+        """A node that is not started yet: settings of its worker `jobs`, or tables node=, database=, workers= …"""
+        database = {"url": self.url, **settings.pop("database", {})}
         node = {"name": name, **NODE, **settings.pop("node", {})}
         manager = {**MANAGER, **settings.pop("manager", {})}
         workers = settings.pop("workers", {"jobs": {**WORKER, **settings}})
-        sections = {"node": node, "database": {"url": self.url}, "manager": manager}
+        sections = {"node": node, "database": database, "manager": manager}
         for kind, worker in workers.items():
             sections[f"workers.{kind}"] = worker
             if "tasks" in worker:

@@ -43,7 +43,7 @@ def test_a_node_that_was_replaced_while_it_was_frozen_leaves_when_it_thaws(clust
     job = cluster.enqueue("first_hangs")
     cluster.wait_for(job, "began")
     assert old.master is not None
-    family = [old.master.pid, *(child.pid for child in psutil.Process(old.master.pid).children(recursive=True))]
+    family = old.family()
     cluster.freeze(family)
     try:
         new = cluster.node("one", node={"run_directory": str(cluster.folder / "elsewhere")}).up()
