@@ -11,10 +11,12 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.script import ScriptDirectory
 
-from peerd.domain.errors import SchemaMissing, SchemaTooNew
+from peerd.domain.errors import DatabaseBusy, SchemaMissing, SchemaTooNew
+from peerd.store import engines
 from peerd.store import migrate as migrations
 from peerd.store.database import Database
-from peerd.store.migrate import VERSION_TABLE, current, migrate, newest, require_newest
+from peerd.store.migrate import current, look, migrate, newest, require_newest
+from peerd.store.revisions import HISTORY, VERSION_TABLE, Schema, oldest_code
 from peerd.store.tables import metadata
 from tests.store.world import at_once
 from tests.support.servers import DATABASES, DatabaseFactory
@@ -143,13 +145,104 @@ def test_a_server_without_tables_is_told_so_and_sqlite_gets_them(open_new: Open)
     require_newest(database)
 
 
-def test_tables_of_a_newer_version_are_left_alone(open_new: Open) -> None:
+def set_schema(database: Database, revision: str, oldest: str | None) -> None:
+    """Let the tables be as another version would leave them."""
+    word = sa.text(f"UPDATE {VERSION_TABLE} SET version_num = :revision, oldest = :oldest")
+    database.run(lambda c: c.execute(word, {"revision": revision, "oldest": oldest}))
+
+
+@pytest.mark.parametrize("oldest", [None, "9998"])
+def test_tables_of_a_newer_version_are_left_alone(open_new: Open, oldest: str | None) -> None:
     database = open_new()
     migrate(database)
-    database.run(lambda c: c.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+    set_schema(database, "9999", oldest)
     for ask in (require_newest, migrate):
         with pytest.raises(SchemaTooNew, match=r"9999, which this version of peerd does not know"):
             ask(database)
+
+
+def test_tables_of_a_newer_version_that_let_older_code_in_are_worked_with(open_new: Open) -> None:
+    database = open_new()
+    migrate(database)
+    set_schema(database, "9999", newest())
+    require_newest(database)
+    before = schema(database)
+    assert migrate(database) == "9999"
+    assert schema(database) == before
+
+
+def test_a_contraction_that_was_cut_off_lets_no_older_code_in(open_new: Open) -> None:
+    """The barrier is written before the tables change, and on MySQL it may be all that there is."""
+    database = open_new()
+    migrate(database)
+    set_schema(database, newest(), "9999")
+    with pytest.raises(SchemaTooNew):
+        require_newest(database)
+
+
+def test_every_revision_says_the_oldest_code_that_may_work_with_it() -> None:
+    assert [one.number for one in HISTORY] == sorted(one.number for one in HISTORY)
+    assert all(one.oldest <= one.number for one in HISTORY)
+    barriers = [one.oldest for one in HISTORY]
+    assert barriers == sorted(barriers), "older code that was let in no more cannot be let in again"
+
+
+def test_the_database_says_which_code_may_work_with_it(open_new: Open) -> None:
+    database = open_new()
+    assert look(database) is None
+    migrate(database)
+    assert look(database) == Schema(newest(), oldest_code())
+
+
+def test_a_table_that_somebody_holds_is_not_waited_for_in_front_of_everybody(
+    open_new: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = open_new()
+    if database.name == "sqlite":
+        return  # one writer: it waits at BEGIN IMMEDIATE, and readers do not wait for it
+    to_revision(database, "0001")
+    monkeypatch.setattr(migrations, "LOCK_PATIENCE", 1)
+    monkeypatch.setattr("peerd.store.database.TRIES", 2)
+    held = "SELECT count(*) FROM nodes"
+    with database.engine.connect() as forgotten:
+        forgotten.execute(sa.text(held))
+        with pytest.raises(DatabaseBusy, match="a transaction that stays open"):
+            migrate(database)
+    assert current(database) == "0001"
+    migrate(database)
+    with database.engine.connect() as after:
+        patience = {"mysql": "@@lock_wait_timeout", "postgresql": "current_setting('lock_timeout')"}[database.name]
+        assert after.execute(sa.text(f"SELECT {patience}")).scalar() not in (1, "1s")
+
+
+def test_who_waits_for_another_migration_in_vain_is_told_before_the_driver_gives_up() -> None:
+    assert migrations.PATIENCE < engines.ANSWER_TIMEOUT
+
+
+def to_revision(database: Database, revision: str) -> None:
+    """Bring the tables to an earlier revision."""
+
+    def go(connection: sa.Connection) -> None:
+        configuration = migrations._config()
+        configuration.attributes["connection"] = connection
+        command.upgrade(configuration, revision)
+
+    database.run(go)
+
+
+@pytest.mark.parametrize("revision", [one.number for one in HISTORY[:-1]])
+def test_each_earlier_revision_can_be_migrated_with_what_is_in_it(open_new: Open, revision: str) -> None:
+    database, created = open_new(), open_new()
+    to_revision(database, revision)
+    database.run(lambda c: c.execute(sa.text("INSERT INTO tasks (queue) VALUES ('video')")))
+    database.run(
+        lambda c: c.execute(sa.text("INSERT INTO nodes (name, incarnation, active) VALUES ('old', 'x', true)"))
+    )
+    assert migrate(database) == newest()
+    created.run(metadata.create_all)
+    assert schema(database) == schema(created)
+    assert look(database) == Schema(newest(), oldest_code())
+    assert database.read(lambda c: c.execute(sa.text("SELECT count(*) FROM tasks")).scalar()) == 1
 
 
 @pytest.mark.parametrize("open_new", ["mariadb"], indirect=True)
@@ -163,7 +256,20 @@ def test_a_migration_that_was_cut_off_can_be_run_again(open_new: Open) -> None:
     assert schema(database) == before
 
 
+@pytest.mark.parametrize("open_new", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("done", ["", "ALTER TABLE peerd_version DROP COLUMN oldest"])
+def test_a_change_that_was_cut_off_can_be_run_again(open_new: Open, done: str) -> None:
+    database = open_new()
+    migrate(database)
+    before = schema(database)
+    for statement in filter(None, ["UPDATE peerd_version SET version_num = '0001'", done]):
+        database.run(sa.Connection.exec_driver_sql, statement)
+    migrate(database)
+    assert schema(database) == before
+    assert look(database) == Schema(newest(), oldest_code())
+
+
 def test_the_revisions_are_those_of_alembic() -> None:
     script = ScriptDirectory.from_config(migrations._config())
-    assert [one.revision for one in script.walk_revisions()][::-1] == migrations._revisions()
+    assert [one.revision for one in script.walk_revisions()][::-1] == [one.number for one in HISTORY]
     assert script.get_current_head() == newest()

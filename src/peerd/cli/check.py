@@ -22,7 +22,8 @@ from peerd.config.address import is_sqlite
 from peerd.config.locate import line_of, lines_of_keys
 from peerd.operate.client import Client
 from peerd.store.engines import normalised
-from peerd.store.migrate import current, newest
+from peerd.store.migrate import look, newest
+from peerd.store.revisions import Schema
 
 app = new_app(__doc__)
 
@@ -105,18 +106,31 @@ def _examine_database(settings: Settings, found: Findings) -> None:
     place = (settings.file, "database.url")
     try:
         with Client(url) as client:
-            revision = current(client.database)
+            schema = look(client.database)
     except Exception as error:
         failure = failure_of(error)
         if failure is None:
             raise
         found.problems.append(Problem(_shown(place[0]), None, place[1], failure.message, failure.remedy))
         return
-    if revision != newest() and not is_sqlite(url):
-        state = "has no tables of peerd yet" if revision is None else f"is at revision {revision}, not {newest()}"
-        found.problems.append(Problem(_shown(place[0]), None, place[1], f"the database {state}", "run peerd migrate"))
+    if wrong := _wrong_with(schema, embedded=is_sqlite(url)):
+        found.problems.append(Problem(_shown(place[0]), None, place[1], *wrong))
         return
-    found.right.append(("database", f"{settings.database.masked_url} at revision {revision or newest()}"))
+    words = f"{settings.database.masked_url} at revision {newest() if schema is None else schema.revision}"
+    if schema is not None and schema.is_newer:
+        words += f", newer than this version's {newest()}, which may go on with it"
+    found.right.append(("database", words))
+
+
+def _wrong_with(schema: Schema | None, *, embedded: bool) -> tuple[str, str] | None:
+    """What is wrong with the tables, and the remedy. An embedded database gets them by itself."""
+    if schema is not None and schema.refuses:
+        remedy = "install the version of peerd that migrated it"
+        return f"the database is at revision {schema.revision}, which this version may not work with", remedy
+    if embedded or (schema is not None and not schema.is_older):
+        return None
+    state = "has no tables of peerd yet" if schema is None else f"is at revision {schema.revision}, not {newest()}"
+    return f"the database {state}", "run peerd migrate"
 
 
 def _shown(file: Path | None) -> str:

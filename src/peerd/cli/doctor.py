@@ -13,7 +13,8 @@ from peerd.cli.desk import Desk
 from peerd.cli.words import many, plain
 from peerd.config import Settings
 from peerd.operate.checkup import Finding, Level
-from peerd.store.migrate import current, newest
+from peerd.store.migrate import look, newest
+from peerd.store.revisions import Schema
 from peerd.workers.video.binaries import find_tools
 from peerd.workers.video.errors import ToolsMissing
 
@@ -38,16 +39,25 @@ def doctor(desk: Desk) -> None:
 def _of_the_tables(desk: Desk) -> list[Finding]:
     """The schema; where it is right, all that can be asked of it."""
     database = desk.client.database
-    found = current(database)
-    if found is None and database.name == "sqlite":
-        return [Finding(Level.NOTE, "tables", "are not there yet; they are made at the first use")]
-    if found != newest():
-        state = "are not there" if found is None else f"are at revision {found}, this version needs {newest()}"
+    found = look(database)
+    if found is None:
+        if database.name == "sqlite":
+            return [Finding(Level.NOTE, "tables", "are not there yet; they are made at the first use")]
+        return [Finding(Level.PROBLEM, "tables", "are not there", "peerd migrate")]
+    if found.refuses:
+        state = f"are at revision {found.revision}, which this version ({newest()}) may not work with"
+        return [Finding(Level.PROBLEM, "tables", state, "install the version of peerd that migrated them")]
+    if found.is_older:
+        state = f"are at revision {found.revision}, this version needs {newest()}"
         return [Finding(Level.PROBLEM, "tables", state, "peerd migrate")]
-    return [
-        Finding(Level.OK, "tables", f"at revision {found}"),
-        *desk.client.examine(max_update=desk.settings.manager.max_update),
-    ]
+    return [_revision(found), *desk.client.examine(max_update=desk.settings.manager.max_update)]
+
+
+def _revision(found: Schema) -> Finding:
+    if found.is_newer:
+        state = f"at revision {found.revision}, newer than this version's {newest()}, which may go on with them"
+        return Finding(Level.NOTE, "tables", state, "upgrade this node when it suits")
+    return Finding(Level.OK, "tables", f"at revision {found.revision}")
 
 
 def _of_the_tools(settings: Settings) -> list[Finding]:

@@ -106,12 +106,31 @@ class SchemaMissing(PeerdError):
 
 
 class SchemaTooNew(SchemaMissing):
-    """The database was migrated by a newer version of peerd than this one."""
+    """The database was migrated by a newer version of peerd than this one, and does not say that this one may go on."""
 
     def __init__(self, found: str, wanted: str) -> None:
         super().__init__(found, wanted)
         newer = f"the database is at revision {found}, which this version of peerd does not know (it needs {wanted})"
         self.args = (f"{newer}: install the version that migrated it, or a newer one",)
+
+
+class NodesTooOld(PeerdError):
+    """The tables may not be migrated while nodes run whose code could not work with them any more.
+
+    Args:
+        names: the nodes.
+        revision: the revision that was asked for.
+        oldest: the revision that a node's code must know to work with it.
+    """
+
+    def __init__(self, names: list[str], revision: str, oldest: str) -> None:
+        self.names = names
+        are = "is" if len(names) == 1 else "are"
+        super().__init__(
+            f"revision {revision} takes away what older nodes need, and {', '.join(names)} {are} running with code "
+            f"from before revision {oldest}: upgrade or stop {'it' if len(names) == 1 else 'them'}, then run "
+            "`peerd migrate` again (one that was killed counts as running for a minute)"
+        )
 
 
 class UnsupportedDatabase(PeerdError):

@@ -1,13 +1,16 @@
 """Bringing a database's tables to what this version of peerd needs.
 
 Every process asks at its start at which revision the tables are; only one that migrates loads Alembic, which takes
-longer than all the rest. Revisions are the numbers that the files in ``migrations/versions`` begin with.
+longer than all the rest. `peerd.store.revisions` says what they are, and which code may work with which.
+
+Others work with the tables meanwhile. So no statement waits long for a table: whoever came after it would wait behind
+it, on MySQL and PostgreSQL alike. It gives up after `LOCK_PATIENCE`, and is tried again.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,38 +19,54 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from peerd.domain.errors import DatabaseBusy, SchemaMissing, SchemaTooNew
-from peerd.store.database import Database
+from peerd.domain.errors import DatabaseBusy, NodesTooOld, SchemaMissing, SchemaTooNew
+from peerd.store.clock import seconds_from_now
+from peerd.store.database import Database, worded
 from peerd.store.engines import require_version
+from peerd.store.faults import code_of
+from peerd.store.revisions import Schema, newest, oldest_code, schema_of, write_barrier
+from peerd.store.tables import nodes
 from peerd.store.types import MYSQL
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
+__all__ = ["current", "look", "migrate", "newest", "require_newest", "run_script"]
+
 FOLDER: Final = Path(str(files("peerd.store"))) / "migrations"
-VERSION_TABLE: Final = "peerd_version"
 LOCK_NAME: Final = "concat('peerd_migrate.', md5(database()))"
-PATIENCE: Final = 60
-"""Seconds that one migration waits for another on MySQL."""
+PATIENCE: Final = 50
+"""Seconds that one migration waits for another on MySQL; less than a driver waits for an answer."""
+LOCK_PATIENCE: Final = 5
+"""Seconds that a statement waits for a table that somebody uses."""
+DONE_ALREADY: Final = frozenset({1060, 1061, 1091})
+"""MySQL: the column is there, the index is there, what shall be dropped is not there."""
+ALIVE_WITHIN: Final = 60.0
+"""Seconds since its last beat within which a node counts as alive."""
 
 
-def newest() -> str:
-    """The revision that this version of peerd needs."""
-    return _revisions()[-1]
+def look(database: Database) -> Schema | None:
+    """What the database says of its tables; None when it has none of peerd.
+
+    Raises:
+        DatabaseAway: it does not answer.
+        UnsupportedDatabase: it is too old.
+    """
+    return database.read(_look)
 
 
 def current(database: Database) -> str | None:
     """The revision that the database is at; None when it has no tables of peerd.
 
     Raises:
-        DatabaseAway: it does not answer.
-        UnsupportedDatabase: it is too old.
+        DatabaseAway, UnsupportedDatabase: as `look`.
     """
-    return database.read(_current)
+    found = look(database)
+    return None if found is None else found.revision
 
 
 def migrate(database: Database) -> str:
-    """Create or change the tables up to `newest`; a database that is there already is left as it is.
+    """Create or change the tables up to `newest`; a database that is there already, or further, is left as it is.
 
     Two that migrate at once: one waits for the other, and finds nothing left to do.
 
@@ -55,15 +74,18 @@ def migrate(database: Database) -> str:
         the revision that it is at now.
 
     Raises:
-        SchemaTooNew: a newer version of peerd has migrated it.
+        SchemaTooNew: a newer version of peerd has migrated it, and it is no longer for this one.
+        NodesTooOld: a node runs whose code could not work with the tables any more; nothing was changed.
         DatabaseAway: it does not answer.
+        DatabaseBusy: somebody holds a table, or migrates it, for a minute.
         UnsupportedDatabase: it is too old.
     """
-    found = current(database)
-    if found is not None and not _is_known(found):
-        raise SchemaTooNew(found, newest())
+    found = _usable(look(database))
+    if found is not None and not found.is_older:
+        return found.revision
     try:
-        database.run(_upgrade)
+        with _alone(database):
+            return database.run(_upgrade)
     except DBAPIError:
         # Another member of a Galera cluster may have done it at the same moment: locks by name end at a member.
         if current(database) != newest():
@@ -72,54 +94,68 @@ def migrate(database: Database) -> str:
 
 
 def require_newest(database: Database) -> None:
-    """See that the tables are as this version needs them; an embedded database is brought there, quietly.
+    """See that this version can work with the tables; an embedded database is brought there, quietly.
+
+    Newer ones will do, if they say so: a node of this version goes on while the others are upgraded.
 
     Raises:
-        SchemaMissing: they are not; the error says what to do.
+        SchemaMissing: it cannot; the error says what to do.
+        SchemaTooNew: a newer version of peerd has migrated it, and it is no longer for this one.
         DatabaseAway: the database does not answer.
         UnsupportedDatabase: it is too old.
     """
-    found = current(database)
-    if found == newest():
+    found = _usable(look(database))
+    if found is not None and not found.is_older:
         return
-    if found is not None and not _is_known(found):
-        raise SchemaTooNew(found, newest())
     if database.name != "sqlite":
-        raise SchemaMissing(found, newest())
+        raise SchemaMissing(None if found is None else found.revision, newest())
     migrate(database)
 
 
-def _current(connection: Connection) -> str | None:
+def _look(connection: Connection) -> Schema | None:
     require_version(connection)
-    if not sa.inspect(connection).has_table(VERSION_TABLE):
-        return None
-    version = sa.table(VERSION_TABLE, sa.column("version_num", sa.Text()))
-    return connection.execute(sa.select(version.c.version_num)).scalar()
+    return schema_of(connection)
 
 
-@cache
-def _revisions() -> list[str]:
-    """The revisions that this version of peerd knows, oldest first."""
-    return sorted(file.name.partition("_")[0] for file in (FOLDER / "versions").glob("[0-9]*_*.py"))
+def _usable(found: Schema | None) -> Schema | None:
+    """The schema, unless this version must not touch it."""
+    if found is not None and found.refuses:
+        raise SchemaTooNew(found.revision, newest())
+    return found
 
 
-def _is_known(revision: str) -> bool:
-    return revision in _revisions()
+def _upgrade(connection: Connection) -> str:
+    with _impatient(connection):
+        found = _usable(schema_of(connection))
+        if found is not None and not found.is_older:
+            return found.revision
+        if found is not None:
+            _let_no_older_code_in(connection, found)
+        _carry_out(connection)
+    return newest()
 
 
-def _upgrade(connection: Connection) -> None:
+def _let_no_older_code_in(connection: Connection, found: Schema) -> None:
+    """Before anything changes: no process of older code begins any more, and no node of older code is there."""
+    write_barrier(connection)
+    barrier = oldest_code()
+    if barrier <= (found.oldest or found.revision):
+        return
+    alive = sa.and_(nodes.c.incarnation.is_not(None), nodes.c.checked_at > seconds_from_now(-ALIVE_WITHIN))
+    older: sa.ColumnElement[bool] = sa.true()  # as all are, where they cannot say it yet
+    if found.oldest is not None:
+        older = sa.or_(nodes.c.revision.is_(None), nodes.c.revision < barrier)
+    names = connection.execute(sa.select(nodes.c.name).where(older, alive).order_by(nodes.c.name)).scalars().all()
+    if names:
+        raise NodesTooOld(list(names), newest(), barrier)
+
+
+def _carry_out(connection: Connection) -> None:
     from alembic import command  # noqa: PLC0415 - see above
 
-    _wait_for_others(connection)
-    try:
-        configuration = _config()
-        configuration.attributes["connection"] = connection
-        command.upgrade(configuration, "head")
-    except BaseException:
-        with suppress(DBAPIError):  # the first error is the one to tell
-            _let_others(connection)
-        raise
-    _let_others(connection)
+    configuration = _config()
+    configuration.attributes["connection"] = connection
+    command.upgrade(configuration, "head")
 
 
 def run_script(connection: Connection, revision: str) -> None:
@@ -128,7 +164,16 @@ def run_script(connection: Connection, revision: str) -> None:
     text = (FOLDER / "sql" / f"{revision}_{name}.sql").read_text()
     for statement in text.split(";\n"):
         if statement.strip():
-            connection.exec_driver_sql(statement.replace("%", "%%") if name != "sqlite" else statement)
+            _run_statement(connection, statement.replace("%", "%%") if name != "sqlite" else statement)
+
+
+def _run_statement(connection: Connection, statement: str) -> None:
+    """DDL is not undone on MySQL: what a run that was cut off has done already is passed over."""
+    try:
+        connection.exec_driver_sql(statement)
+    except DBAPIError as error:
+        if connection.dialect.name not in MYSQL or code_of(error) not in DONE_ALREADY:
+            raise
 
 
 def _config() -> Config:
@@ -140,17 +185,40 @@ def _config() -> Config:
     return configuration
 
 
-def _wait_for_others(connection: Connection) -> None:
+@contextmanager
+def _alone(database: Database) -> Iterator[None]:
+    """Hold MySQL's lock by name, on a connection of its own: it must outlast the commit. Others lock in `_impatient`.
+
+    Raises:
+        DatabaseBusy: somebody else has it for too long.
+    """
+    if database.name not in MYSQL:
+        yield
+        return
+    with worded(), database.engine.connect() as guard:
+        if guard.execute(sa.text(f"SELECT GET_LOCK({LOCK_NAME}, {PATIENCE})")).scalar() != 1:
+            raise DatabaseBusy("somebody else migrates it", PATIENCE)
+        try:
+            yield
+        finally:
+            with suppress(DBAPIError):  # the first error is the one to tell
+                guard.execute(sa.text(f"SELECT RELEASE_LOCK({LOCK_NAME})"))
+
+
+@contextmanager
+def _impatient(connection: Connection) -> Iterator[None]:
+    """Wait for other migrations, and then for no table longer than `LOCK_PATIENCE`."""
     match connection.dialect.name:
         case name if name in MYSQL:
-            if connection.execute(sa.text(f"SELECT GET_LOCK({LOCK_NAME}, {PATIENCE})")).scalar() != 1:
-                raise DatabaseBusy("somebody else migrates it", PATIENCE)
+            connection.execute(sa.text(f"SET SESSION lock_wait_timeout = {LOCK_PATIENCE}"))
+            try:
+                yield
+            finally:
+                with suppress(DBAPIError):  # the first error is the one to tell
+                    connection.execute(sa.text("SET SESSION lock_wait_timeout = DEFAULT"))
         case "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(7308327)"))
+            connection.execute(sa.text(f"SET LOCAL lock_timeout = '{LOCK_PATIENCE}s'"))
+            yield
         case _:
-            pass  # BEGIN IMMEDIATE has done it
-
-
-def _let_others(connection: Connection) -> None:
-    if connection.dialect.name in MYSQL:
-        connection.execute(sa.text(f"SELECT RELEASE_LOCK({LOCK_NAME})"))
+            yield  # BEGIN IMMEDIATE has done it

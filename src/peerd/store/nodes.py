@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from peerd.domain.errors import NodeNotFound, NodeReplaced
 from peerd.store.clock import now, seconds_from_now
+from peerd.store.revisions import newest
 from peerd.store.tables import nodes
 
 
@@ -24,6 +25,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     address: str | None
     zone: str | None
     version: str | None
+    revision: str | None
+    """The newest revision of the tables that its code knows; None: from before revision 0002."""
     active: bool
     draining: bool
     started_at: datetime | None
@@ -93,7 +96,8 @@ def register(
     Returns:
         the node's id, or None when another life has begun meanwhile.
     """
-    values = {"incarnation": incarnation, "address": address, "zone": zone, "version": version, "active": True}
+    itself = {"address": address, "zone": zone, "version": version, "revision": newest()}
+    values = {"incarnation": incarnation, "active": True, **itself}
     as_seen = nodes.c.incarnation.is_(None) if replaces is None else nodes.c.incarnation == replaces
     statement = sa.update(nodes).where(nodes.c.name == name, as_seen)
     written = connection.execute(statement.values(started_at=now(), checked_at=now(), **values)).rowcount

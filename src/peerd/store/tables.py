@@ -221,6 +221,7 @@ nodes = sa.Table(
     time("started_at"),
     time("checked_at"),
     filled_time("created_at"),
+    sa.Column("revision", name_type(32, ascii_only=True)),
     sa.UniqueConstraint("name", name="nodes_name"),
     *time_forms("started_at", "checked_at", "created_at"),
     sqlite_autoincrement=True,

@@ -11,6 +11,7 @@ from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.operate.checkup.finding import Finding, Level
 from peerd.store.clock import now, seconds_from_now
+from peerd.store.revisions import schema_of
 from peerd.store.rows import status_is
 from peerd.store.tables import nodes, queues, tasks
 
@@ -25,7 +26,7 @@ def examinations(max_update: float) -> list[Callable[[Connection], list[Finding]
         """Frozen tasks."""
         return frozen_tasks(connection, max_update)
 
-    return [silent_nodes, frozen, pinned_tasks, dead_tasks, paused_queues]
+    return [silent_nodes, older_nodes, frozen, pinned_tasks, dead_tasks, paused_queues]
 
 
 def silent_nodes(connection: Connection) -> list[Finding]:
@@ -39,6 +40,24 @@ def silent_nodes(connection: Connection) -> list[Finding]:
         return [Finding(Level.OK, "nodes", f"{alive} active, none silent")]
     message = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} silent; their tasks go to others"
     return [Finding(Level.PROBLEM, "nodes", message, "look at the machine and its log; start it again with peerd up")]
+
+
+def older_nodes(connection: Connection) -> list[Finding]:
+    """Nodes that run with older code than the tables are written for."""
+    schema = schema_of(connection)
+    if schema is None:
+        return []
+    older = sa.or_(nodes.c.revision.is_(None), nodes.c.revision < schema.revision)
+    running = sa.select(nodes.c.name, nodes.c.version, nodes.c.revision).where(nodes.c.active, older)
+    return [_older(*row) for row in connection.execute(running.order_by(nodes.c.name))]
+
+
+def _older(name: str, version: str | None, revision: str | None) -> Finding:
+    who = f"{name} (peerd {version or '?'})"
+    if revision is None:
+        message = f"{who} is older than the tables, and can start no process anew"
+        return Finding(Level.WARNING, "versions", message, "upgrade it, and start it again")
+    return Finding(Level.NOTE, "versions", f"{who} is older than the tables; it may go on", "upgrade it when it suits")
 
 
 def frozen_tasks(connection: Connection, max_update: float) -> list[Finding]:

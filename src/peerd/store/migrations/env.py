@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from alembic import context
+from typing import Any
 
+from alembic import context
+from alembic.runtime.migration import MigrationContext
+
+from peerd.store.revisions import VERSION_TABLE, write_barrier
 from peerd.store.tables import metadata
 
+
+def after_each(ctx: MigrationContext, step: Any, heads: Any, run_args: Any) -> None:  # noqa: ARG001
+    """A revision has been carried out. Alembic names the arguments."""
+    assert ctx.connection is not None
+    write_barrier(ctx.connection)
+
+
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, version_table="peerd_version")
+context.configure(
+    connection=connection, target_metadata=metadata, version_table=VERSION_TABLE, on_version_apply=after_each
+)
 with context.begin_transaction():
     context.run_migrations()
