@@ -1,0 +1,112 @@
+"""The audit on each database: what it writes down, and that peerd's own operations notice nothing of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from peerd import Client
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Failed
+from peerd.store import claim, finish, intervene, nodes, sweeps, touch
+from peerd.store.claim import Claimer
+from peerd.store.finish import Held
+from peerd.store.migrate import migrate
+from tests.faults import audit, history, load, tables
+
+LIFE = "a" * 32
+CLAIMER = Claimer(node_id=1, incarnation=LIFE, process_id=7, queues=("work", "rows"))
+
+
+@pytest.fixture
+def client(database: str) -> Client:
+    client = Client(database)
+    migrate(client.database)
+    audit.install(client.database.engine)
+    client.database.run(nodes.register, "one", LIFE, replaces=None)
+    return client
+
+
+def take(client: Client) -> Held:
+    [task] = client.database.run(claim.claim, CLAIMER, token=claim.new_token(), limit=1).tasks
+    return Held(task.id, task.lease)
+
+
+def story(client: Client) -> list[tuple[str, str | None, str | None, int | None, int | None]]:
+    changes = tables.read(str(client.database.url.render_as_string(hide_password=False))).changes
+    return [(one.what, one.old_status, one.new_status, one.old_lease, one.new_lease) for one in changes]
+
+
+def test_each_change_of_a_task_is_written_down_in_its_order(client: Client) -> None:
+    with client:
+        client.enqueue("work", name="x", body={"key": "1"}, finish_in=60)
+        held = take(client)
+        assert not client.database.run(touch.touch, {held})
+        failed = Failed(error="no", retry_in=0.0)
+        assert client.database.run(finish.conclude, 7, held, failed)
+        assert client.database.run(sweeps.let_arrive, Status.FAILURE) == 1
+        held = take(client)
+        assert client.database.run(finish.complete, 7, {held: '{"lease": 2}'}) == set()
+        client.tasks.retry(held.id)
+        client.database.run(intervene.delete, held.id)
+        assert story(client) == [
+            ("insert", None, "pending", None, 0),
+            ("update", "pending", "working", 0, 1),
+            ("update", "working", "failure", 1, 1),
+            ("update", "failure", "pending", 1, 1),
+            ("update", "pending", "working", 1, 2),
+            ("update", "working", "done", 2, 2),
+            ("update", "done", "pending", 2, 3),
+            ("delete", "pending", None, 3, None),
+        ]
+
+
+def test_a_change_tells_who_when_and_what(client: Client) -> None:
+    with client:
+        job = client.enqueue("work", name="x", body={"key": "k"}, start_in=0, finish_in=60)
+        held = take(client)
+        client.database.run(finish.complete, 7, {held: '{"lease":1}'})
+        now = client.now().timestamp()
+        inserted, claimed, done = tables.read(client.database.url.render_as_string(hide_password=False)).changes
+        assert {one.task_id for one in (inserted, claimed, done)} == {job.id}
+        assert tables.key_of(inserted.details) == "k"
+        assert (claimed.process_id, claimed.worker_node_id, claimed.crashes) == (7, 1, 0)
+        assert done.details is not None
+        assert done.details.replace(" ", "") == '{"lease":1}'
+        for one in (inserted, claimed, done):
+            assert 0 <= now - one.at < 30
+        assert claimed.finish_at is not None
+        assert 25 < claimed.finish_at - claimed.at <= 60.01
+        assert done.checked_at is not None
+        assert -0.01 <= done.at - done.checked_at < 30
+
+
+def test_what_is_undone_leaves_no_trace(client: Client) -> None:
+    with client, client.database.engine.connect() as connection:
+        connection.begin()
+        client.enqueue_in(connection, "work", name="x", body={"key": "1"})
+        connection.rollback()
+        assert story(client) == []
+
+
+def test_a_load_is_enqueued_once_and_all_of_it_is_in_the_history(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(history.VARIABLE, str(tmp_path))
+    url = client.database.url.render_as_string(hide_password=False)
+    with client:
+        loaded = load.run(url, tasks=400, rate=5000, seed=5, max_update=6.0)
+        assert (loaded.accepted, loaded.unsure) == (400, 0)
+        told = [event for event in history.read(tmp_path) if event.event == "enqueued"]
+        found = tables.read(url)
+        assert sorted(event.task for event in told) == sorted(row.id for row in found.rows)
+        keys = {row.id: tables.key_of(row.body) for row in found.rows}
+        assert {event.task: event.key for event in told} == keys
+        assert len(set(keys.values())) == 400
+        inserted = [change for change in found.changes if change.what == "insert"]
+        assert {change.task_id: tables.key_of(change.details) for change in inserted} == keys
+        with client.database.engine.connect() as connection:
+            count = sa.select(sa.func.count()).select_from(audit.audit)
+            assert connection.execute(count).scalar_one() == len(found.changes)
