@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import Counter
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from peerd import Context, Queue, Status, Task, TaskWorker
-from peerd.domain.errors import DatabaseAway
 from peerd.runtime.events import Events, Fact
 from peerd.store.claim import Claimer
-from peerd.store.database import Database
+from peerd.testing import FaultyDatabase
 from peerd.work.running import Runner
 from peerd.work.settings import Settings
 from peerd.work.task_worker import QueueWorker
@@ -20,44 +16,6 @@ from tests.store.world import World
 from tests.support.eventually import eventually_async
 
 T = TypeVar("T")
-
-
-class FaultyDatabase(Database):
-    """A database that can be away, can lose an answer after the commit, and can refuse an operation."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url, pool_size=10)
-        self.away = False
-        self.lost_answers: Counter[str] = Counter()
-        self.refuses: Callable[[str, tuple[Any, ...]], Exception | None] = lambda name, args: None
-        self.calls: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def lose_answer(self, operation: str, times: int = 1) -> None:
-        """Do the next calls of an operation, commit them, and say that the database is away."""
-        self.lost_answers[operation] += times
-
-    def run(self, operation: Any, /, *args: Any, **kwargs: Any) -> Any:
-        self._see(operation, args)
-        answer = super().run(operation, *args, **kwargs)
-        with self._lock:
-            loses = self.lost_answers[operation.__name__] > 0
-            self.lost_answers[operation.__name__] -= loses
-        if loses:
-            raise DatabaseAway("the answer was lost")
-        return answer
-
-    def read(self, operation: Any, /, *args: Any, **kwargs: Any) -> Any:
-        self._see(operation, args)
-        return super().read(operation, *args, **kwargs)
-
-    def _see(self, operation: Any, args: tuple[Any, ...]) -> None:
-        with self._lock:
-            self.calls[operation.__name__] += 1
-        if self.away:
-            raise DatabaseAway("nobody answers")
-        if error := self.refuses(operation.__name__, args):
-            raise error
 
 
 class Bench:
@@ -90,7 +48,7 @@ class Bench:
                 await running
 
     async def end(self) -> None:
-        self.database.away = False
+        self.database.heal()
         for runner, running in self._runners:
             async with asyncio.timeout(20):
                 await runner.stop(0.0)

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from peerd.store.migrate import migrate
+from peerd.testing import FaultyDatabase
 from tests.store.world import World
 from tests.support.servers import DatabaseFactory
-from tests.work.bench import Bench, FaultyDatabase, Gates
+from tests.work.bench import Bench, Gates
 
 
 @pytest.fixture

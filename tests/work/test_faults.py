@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
 from peerd import Context, Queue, Retry, Status
-from peerd.domain.errors import DatabaseAway
 from peerd.runtime.events import ClaimLost, ComponentFailed, DatabaseFound, DatabaseLost, StrayReleased
+from peerd.store.finish import Held
 from peerd.work import outcomes
 from tests.support.eventually import eventually_async
 from tests.work.bench import Bench, Gates
@@ -33,7 +32,7 @@ def counting() -> tuple[Queue, list[int]]:
 async def test_a_claim_whose_answer_was_lost_is_found_again_and_runs_once(each_bench: Bench) -> None:
     queue, ran = counting()
     ids = [each_bench.world.add(name="it") for _ in range(4)]
-    each_bench.database.lose_answer("claim", times=2)
+    each_bench.database.lose_reply("claim", times=2)
     each_bench.run(queue, count=2)
     for task_id in ids:
         assert (await each_bench.until(task_id, Status.DONE)).lease == 1
@@ -44,7 +43,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_again_and_runs_once(each_b
 async def test_a_completion_whose_answer_was_lost_was_accepted(each_bench: Bench) -> None:
     queue, ran = counting()
     ids = [each_bench.world.add(name="it") for _ in range(4)]
-    each_bench.database.lose_answer("complete", times=3)
+    each_bench.database.lose_reply("complete", times=3)
     runner = each_bench.run(queue, count=4)
     for task_id in ids:
         assert (await each_bench.until(task_id, Status.DONE)).result == str(task_id)
@@ -56,7 +55,7 @@ async def test_a_completion_whose_answer_was_lost_was_accepted(each_bench: Bench
 async def test_a_failure_whose_answer_was_lost_was_accepted_and_counted_once(each_bench: Bench) -> None:
     queue, ran = counting()
     task_id = each_bench.world.add(name="it", body='{"fails": true}')
-    each_bench.database.lose_answer("conclude")
+    each_bench.database.lose_reply("conclude")
     runner = each_bench.run(queue)
     assert (await each_bench.until(task_id, Status.FAILURE)).attempts == 1
     await eventually_async(lambda: runner.in_flight == 0)
@@ -83,12 +82,12 @@ async def test_outcomes_are_kept_while_the_database_is_away_and_nothing_new_is_c
     running = [world.add(name="gated", body=f'{{"key": "{n}"}}') for n in range(3)]
     each_bench.run(gates.queue, count=10)
     await eventually_async(lambda: len(gates.began) == 3)
-    database.away = True
+    outage = database.away()
     gates.open("0", "1", "2")
     tried = database.calls["complete"]
     await eventually_async(lambda: database.calls["complete"] > tried + 1)
     await eventually_async(lambda: each_bench.of(DatabaseLost))  # twice, if an answer was still under way
-    database.away = False
+    outage.heal()
     late = world.add(name="gated", body='{"key": "0"}')
     for task_id in [*running, late]:
         task = await each_bench.until(task_id, Status.DONE)
@@ -103,7 +102,7 @@ async def test_a_database_that_is_away_does_not_end_the_process_while_it_looks_f
     task_id = bench.world.add(name="gated")
     bench.run(gates.queue, count=2)
     await eventually_async(lambda: gates.began)
-    bench.database.refuses = lambda name, args: DatabaseAway("gone") if name == "someone_waits_alone" else None
+    bench.database.fail("someone_waits_alone", times=None)
     looks = bench.database.calls["someone_waits_alone"]
     await eventually_async(lambda: bench.database.calls["someone_waits_alone"] > looks + 1)
     assert bench.of(DatabaseLost)
@@ -117,7 +116,7 @@ async def test_progress_that_could_not_be_written_is_written_when_the_database_i
 
     @queue.task
     async def it(ctx: Context) -> None:
-        bench.database.away = True
+        bench.database.away()
         await ctx.progress(0.5, "half of it")
         said.set()
         await go_on.wait()
@@ -126,7 +125,7 @@ async def test_progress_that_could_not_be_written_is_written_when_the_database_i
     bench.run(queue)
     await said.wait()
     await eventually_async(lambda: bench.database.calls["report_progress"])
-    bench.database.away = False
+    bench.database.heal()
     await eventually_async(lambda: bench.world.get(task_id).progress == 0.5)
     go_on.set()
     await bench.until(task_id, Status.DONE)
@@ -136,13 +135,13 @@ async def test_a_stop_while_the_database_is_away_keeps_the_outcome_until_it_is_c
     task_id = bench.world.add(name="gated")
     runner = bench.run(gates.queue)
     await eventually_async(lambda: gates.began)
-    bench.database.away = True
+    bench.database.away()
     gates.open("")
     stopping = asyncio.create_task(bench.stop(runner, grace=0.0))
     tried = bench.database.calls["complete"]
     await eventually_async(lambda: bench.database.calls["complete"] > tried)
     assert not stopping.done()
-    bench.database.away = False
+    bench.database.heal()
     await stopping
     assert bench.world.status(task_id) is Status.DONE
 
@@ -154,12 +153,11 @@ async def test_one_result_that_the_database_refuses_does_not_harm_those_written_
     queue, _ = counting()
     ids = [each_bench.world.add(name="it") for _ in range(3)]
 
-    def refuses(operation: str, args: tuple[Any, ...]) -> Exception | None:
-        if operation == "complete" and any(held.id == ids[1] for held in args[1]):
-            return ValueError("this result is too strange")
-        return None
+    def holds_the_strange_one(_: int, results: Mapping[Held, str | None]) -> bool:
+        return any(held.id == ids[1] for held in results)
 
-    each_bench.database.refuses = refuses
+    error = ValueError("this result is too strange")
+    each_bench.database.fail("complete", times=None, error=error, when=holds_the_strange_one)
     each_bench.run(queue, count=3, delay_ratio=3600.0)
     for task_id in (ids[0], ids[2]):
         await each_bench.until(task_id, Status.DONE)
@@ -172,7 +170,8 @@ async def test_one_result_that_the_database_refuses_does_not_harm_those_written_
 async def test_a_task_about_which_nothing_can_be_written_stays_held_and_taints_the_process(bench: Bench) -> None:
     queue, ran = counting()
     task_id = bench.world.add(name="it")
-    bench.database.refuses = lambda name, args: ValueError("no") if name in ("complete", "conclude") else None
+    for operation in ("complete", "conclude"):
+        bench.database.fail(operation, times=None, error=ValueError("no"))
     bench.run(queue, update=0.05)
     await eventually_async(lambda: bench.uncaught)
     assert "outcome of task" in bench.uncaught[0]["message"]
@@ -186,35 +185,25 @@ async def test_a_claim_that_fails_unexpectedly_is_tried_again_and_what_runs_goes
     first = bench.world.add(name="gated", body='{"key": "first"}')
     bench.run(gates.queue, count=2)
     await eventually_async(lambda: gates.began)
-    bench.database.refuses = lambda name, args: ValueError("no such column") if name == "claim" else None
+    refusal = bench.database.fail("claim", times=None, error=ValueError("no such column"))
     await eventually_async(lambda: len(bench.of(ComponentFailed)) >= 2)
     second = bench.world.add(name="gated", body='{"key": "second"}')
     gates.open("first", "second")
     await bench.until(first, Status.DONE)
-    bench.database.refuses = lambda name, args: None
+    refusal.heal()
     await bench.until(second, Status.DONE)
     assert {fact.component for fact in bench.of(ComponentFailed)} == {"claim"}
 
 
 async def test_a_touch_that_crosses_the_last_write_does_not_say_that_the_task_was_taken(bench: Bench) -> None:
     queue, _ = counting()
-    written, answered = threading.Event(), threading.Event()
     task_id = bench.world.add(name="it")
-    run = bench.database.run
-
-    def slow_answer(operation: Any, /, *args: Any, **kwargs: Any) -> Any:
-        answer = run(operation, *args, **kwargs)
-        if operation.__name__ == "complete":
-            written.set()
-            answered.wait(10)
-        return answer
-
-    bench.database.run = slow_answer  # type: ignore[method-assign]
+    reply = bench.database.hold_reply("complete")
     runner = bench.run(queue, update=0.05)
-    await eventually_async(written.is_set)
+    await eventually_async(lambda: reply.hits)
     touches = bench.database.calls["touch"]
     await eventually_async(lambda: bench.database.calls["touch"] > touches + 1)
-    answered.set()
+    reply.heal()
     await eventually_async(lambda: runner.in_flight == 0)
     assert bench.world.status(task_id) is Status.DONE
     assert bench.of(ClaimLost) == []
@@ -224,7 +213,7 @@ async def test_two_processes_never_run_one_task_twice_whatever_answers_are_lost(
     queue, ran = counting()
     ids = [each_bench.world.add(name="it") for _ in range(60)]
     for operation in ("claim", "complete"):
-        each_bench.database.lose_answer(operation, times=6)
+        each_bench.database.lose_reply(operation, times=6)
     runners = [each_bench.run(queue, count=5) for _ in range(2)]
     for task_id in ids:
         task = await each_bench.until(task_id, Status.DONE)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -117,11 +115,11 @@ async def test_a_node_does_not_rescue_before_it_has_beaten_for_max_update(bench:
 async def test_the_time_begins_anew_after_an_outage(bench: Bench) -> None:
     async with managing(bench, settings(max_update=1.0)) as manager:
         await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) > 0.3)
-        bench.database.away = True
+        outage = bench.database.away()
         beats = bench.database.calls["_beat_and_ask_the_time"]
         await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) == 0.0)
         assert bench.database.calls["_beat_and_ask_the_time"] > beats
-        bench.database.away = False
+        outage.heal()
         held = len(bench.of(RescueHeld))
         await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) > 0)
         assert "it has not beaten" in manager._pulse.reason
@@ -140,10 +138,7 @@ async def test_a_rescue_that_the_database_answers_late_judges_by_the_nodes_lates
 
 
 async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(bench: Bench) -> None:
-    def refuses(operation: str, args: tuple[Any, ...]) -> Exception | None:
-        return ValueError("boom") if operation == "scheduled" else None
-
-    bench.database.refuses = refuses
+    bench.database.fail("scheduled", times=None, error=ValueError("boom"))
     scheduled = bench.world.add(start_in=0.0)
     late = bench.world.insert(finish_at=seconds_from_now(-1.0))
     async with managing(bench, settings()):
@@ -198,19 +193,10 @@ async def test_a_silent_node_is_inactive_until_it_beats_again(bench: Bench) -> N
 async def test_a_rescue_that_is_held_up_takes_nothing_that_was_touched_before_it(bench: Bench) -> None:
     alive = bench.world.add()
     bench.world.take_one()
-    answered = threading.Event()
-    run = bench.database.run
-
-    def held_up(operation: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if operation.__name__ != "rescue_frozen":
-            return run(operation, *args, **kwargs)
-        bench.world.silence(alive, 0.0)
-        time.sleep(1.0)  # the server is frozen, so nobody can touch anything
-        answer = run(operation, *args, **kwargs)
-        answered.set()
-        return answer
-
-    bench.database.run = held_up  # type: ignore[method-assign]
+    frozen = bench.database.slow("rescue_frozen", seconds=1.0, times=1)  # as if the server were
     async with managing(bench, settings(max_update=0.5)):
-        await eventually_async(answered.is_set)
-    assert bench.world.status(alive) is Status.WORKING
+        with bench.database.hold_reply("rescue_frozen") as reply:
+            await eventually_async(lambda: frozen.hits)
+            bench.world.silence(alive, 0.0)
+            await eventually_async(lambda: reply.hits)
+            assert bench.world.status(alive) is Status.WORKING

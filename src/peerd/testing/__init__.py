@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from peerd.testing.clock import Clock, ClockNotGovernable
+    from peerd.testing.faults import Fault, FaultyDatabase
     from peerd.testing.inline import Ran, run_inline, run_row
     from peerd.testing.rows import make_task
 
 _HOMES = {
     "Clock": "peerd.testing.clock",
     "ClockNotGovernable": "peerd.testing.clock",
+    "Fault": "peerd.testing.faults",
+    "FaultyDatabase": "peerd.testing.faults",
     "Ran": "peerd.testing.inline",
     "make_task": "peerd.testing.rows",
     "run_inline": "peerd.testing.inline",
     "run_row": "peerd.testing.inline",
 }
 
-__all__ = ["Clock", "ClockNotGovernable", "Ran", "make_task", "run_inline", "run_row"]
+__all__ = ["Clock", "ClockNotGovernable", "Fault", "FaultyDatabase", "Ran", "make_task", "run_inline", "run_row"]
 
 
 def __getattr__(name: str) -> Any:
