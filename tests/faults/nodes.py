@@ -1,0 +1,234 @@
+"""The nodes under fire: real ones, each kept up as a machine's init keeps a service up, and how they are hit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import psutil
+
+from peerd.supervision import control
+from tests.cluster.cluster import Cluster, ClusterNode
+from tests.faults import history, jobs
+from tests.faults.proxy import Proxy
+
+ROOT: Final = Path(__file__).parents[2]
+NAMES: Final = ("one", "two", "three")
+ROLES: Final = ("master", "agent", "manager")
+START_AGAIN_AFTER: Final = 1.0
+"""Seconds between the end of a master and its next start, as `RestartSec=1` of systemd."""
+LOOK_EVERY: Final = 0.1
+STARTS_WITHIN: Final = 60.0
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """The periods of the nodes, in seconds; their relations are those of the defaults."""
+
+    max_update: float = 6.0
+    update: float = 0.6
+    heartbeat_every: float = 0.5
+    manager_every: float = 0.3
+    poll_every: float = 0.3
+    grace: float = 4.0
+
+
+class Victim(msgspec.Struct, frozen=True):
+    """A living process of a node, by a handle that outlives it: its process id may be given to another one."""
+
+    node: str
+    slot: str
+    process: psutil.Process
+
+    @property
+    def pid(self) -> int:
+        return int(self.process.pid)
+
+    @property
+    def name(self) -> str:
+        return f"{self.node}/{self.slot}"
+
+    @property
+    def role(self) -> str:
+        """`agent`, `manager`, `master`; whatever runs a user's code is a worker."""
+        return self.slot if self.slot in ROLES else "worker"
+
+    def signal(self, number: signal.Signals) -> bool:
+        """Send it a signal; whether it was there to receive it."""
+        with suppress(psutil.NoSuchProcess):
+            self.process.send_signal(number)
+            return True
+        return False
+
+
+class Node:
+    """A node that is started again whenever its master has ended, until `stop`."""
+
+    def __init__(self, node: ClusterNode, proxy: Proxy | None) -> None:
+        self.node = node
+        self.proxy = proxy
+        self.starts = 0
+        self.is_ready = False
+        """Whether its present master has said that all its processes are ready."""
+        self._stopping = threading.Event()
+        self._keeper = threading.Thread(target=self._keep_up, name=f"keeper-{node.name}", daemon=True)
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    def start(self) -> None:
+        self._start()
+        self._keeper.start()
+
+    def stop(self) -> None:
+        """Start it no more, and let it end in good order."""
+        self._stopping.set()
+        self._keeper.join()
+        assert self.node.master is not None
+        if self.node.master.poll() is None:
+            self.node.master.send_signal(signal.SIGTERM)
+
+    def master(self) -> Victim | None:
+        """Its master, if it lives."""
+        master = self.node.master
+        assert master is not None
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(master.pid)
+            return Victim(self.name, "master", process) if master.poll() is None else None
+        return None
+
+    def children(self) -> list[Victim]:
+        """The processes of its slots that live now."""
+        master = self.master()
+        if master is None:
+            return []
+        named = [(slot_of(child, master.pid), child) for child in _children(master.process)]
+        return [Victim(self.name, slot, child) for slot, child in named if slot]
+
+    def everything(self) -> list[Victim]:
+        """Its master, first, and all that descends from it, the programs of handlers too."""
+        master = self.master()
+        if master is None:
+            return []
+        return [master, *(Victim(self.name, "descendant", one) for one in _children(master.process, recursive=True))]
+
+    # ------------------------------------------------------------ its keeper
+
+    def _start(self) -> None:
+        self.is_ready = False
+        self.starts += 1
+        self.node.start()
+
+    def _keep_up(self) -> None:
+        while not self._stopping.wait(LOOK_EVERY):
+            assert self.node.master is not None
+            status = self.node.master.poll()
+            if status is not None:
+                self.is_ready = False
+                history.record("master-ended", node=self.name, error=str(status))
+                if not self._stopping.wait(START_AGAIN_AFTER):
+                    self._start()
+            elif not self.is_ready:
+                self.is_ready = self._says_that_it_runs()
+
+    def _says_that_it_runs(self) -> bool:
+        with suppress(control.NotRunning, OSError):
+            return bool(control.status(self.node.run_directory)["state"] == "running")
+        return False
+
+
+class Fleet:
+    """The nodes of a campaign on one database.
+
+    Args:
+        folder: of the project, the logs and the run directories.
+        url: of the database, as nodes without a proxy see it.
+        history_folder: where handlers write what they see.
+        timing: of the nodes.
+        through: the address and the proxy of each node; where there is none, nodes go straight to the database.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        history_folder: Path,
+        timing: Timing,
+        through: Mapping[str, tuple[str, Proxy]] | None = None,
+    ) -> None:
+        environment = {
+            history.VARIABLE: str(history_folder),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        }
+        self.cluster = Cluster(folder, url, environment)
+        self.nodes = [self._node(name, timing, (through or {}).get(name)) for name in NAMES]
+
+    def _node(self, name: str, timing: Timing, through: tuple[str, Proxy] | None) -> Node:
+        url, proxy = through or (self.cluster.url, None)
+        node = self.cluster.node(
+            name,
+            node={"heartbeat_every": timing.heartbeat_every, "grace": timing.grace},
+            database={"url": url},
+            manager={
+                "every": timing.manager_every,
+                "max_update": timing.max_update,
+                "inactive_after": 3 * timing.heartbeat_every,
+            },
+            workers=workers(timing),
+        )
+        return Node(node, proxy)
+
+    def start(self) -> None:
+        """Start all, and wait until all are ready."""
+        for node in self.nodes:
+            node.start()
+        deadline = time.monotonic() + STARTS_WITHIN
+        while not all(node.is_ready for node in self.nodes):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not all nodes were ready within {STARTS_WITHIN:g} s:\n{self.said()}")
+            time.sleep(LOOK_EVERY)
+
+    def children(self) -> list[Victim]:
+        return [victim for node in self.nodes if node.is_ready for victim in node.children()]
+
+    def stop(self) -> list[int]:
+        """Stop all in good order; the processes that were left behind, which are ended now."""
+        for node in self.nodes:
+            node.stop()
+        return self.cluster.clean_up()
+
+    def said(self) -> str:
+        return "\n".join(node.node.said() for node in self.nodes)
+
+
+def workers(timing: Timing) -> dict[str, dict[str, Any]]:
+    """The workers of a node: two processes of tasks, one of whole rows, and a periodic one."""
+    shared = {"update": timing.update, "poll_every": timing.poll_every, "delay_ratio": 0.2}
+    return {
+        jobs.work.name: {"tasks": "tests.faults.jobs:work", "processes": 2, "count": 8, **shared},
+        jobs.ROWS: {"worker": "tests.faults.jobs:Rows", "count": 4, **shared},
+        "rounds": {"worker": "tests.faults.rounds:Rounds", "update": timing.update},
+    }
+
+
+def slot_of(process: psutil.Process, master: int) -> str:
+    """The slot that a child of a master was started for; empty for an adopted orphan, and for what has ended."""
+    with suppress(OSError):
+        for entry in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+            name, _, value = entry.decode(errors="replace").partition("=")
+            if name == "PEERD_PROCESS" and value.startswith(f"{master}/"):
+                return value.split("/")[1]
+    return ""
+
+
+def _children(process: psutil.Process, *, recursive: bool = False) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return process.children(recursive=recursive)
+    return []
