@@ -16,7 +16,7 @@ from bench.databases import Stage
 from bench.jobs import note
 from bench.samples import PickUp
 from bench.sizes import Sizes
-from tests.support.eventually import eventually
+from peerd.testing import eventually
 
 ROOT = Path(__file__).parents[1]
 IDLE = (2.0, 3.5)

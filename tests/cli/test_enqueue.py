@@ -8,8 +8,8 @@ import pytest
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
+from peerd.testing import eventually
 from tests.cli.conftest import Peerd
-from tests.support.eventually import eventually
 from tests.unit.operate.holder import Holder
 
 

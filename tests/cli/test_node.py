@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.eventually import eventually
+from peerd.testing import eventually
 
 PEERD = [sys.executable, "-m", "peerd.cli"]
 START_TIMEOUT = 60

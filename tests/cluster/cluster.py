@@ -22,7 +22,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store.migrate import migrate
 from peerd.supervision import control
-from tests.support.eventually import eventually
+from peerd.testing import eventually
 
 JOBS = Path(__file__).parent / "jobs.py"
 WITHIN = 60.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from peerd.domain.lifecycle import Status
+from peerd.testing import eventually
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster
-from tests.support.eventually import eventually
 
 
 def test_a_killed_workers_task_is_finished_by_another_process_long_before_max_update(each_cluster: Cluster) -> None:

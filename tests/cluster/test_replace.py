@@ -5,8 +5,8 @@ from __future__ import annotations
 import psutil
 
 from peerd.domain.lifecycle import Status
+from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster
-from tests.support.eventually import eventually
 
 
 def test_a_process_is_recycled_after_so_many_tasks_and_loses_none(cluster: Cluster) -> None:

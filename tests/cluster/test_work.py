@@ -7,8 +7,8 @@ import signal
 from contextlib import suppress
 
 from peerd.domain.lifecycle import Status
+from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, WORKER, Cluster
-from tests.support.eventually import eventually
 
 
 def is_alive(pid: int) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.eventually import eventually
+from peerd.testing import eventually
 
 
 def run_demo(folder: Path, *options: str) -> subprocess.Popen[bytes]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from peerd.supervision.control import NotRunning, status
-from tests.support.eventually import eventually
+from peerd.testing import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

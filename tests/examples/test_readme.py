@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.eventually import eventually
+from peerd.testing import eventually
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 

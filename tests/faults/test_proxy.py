@@ -11,8 +11,8 @@ from contextlib import closing
 
 import pytest
 
+from peerd.testing import eventually
 from tests.faults.proxy import Manner, Proxy, ProxyThread
-from tests.support.eventually import eventually
 
 Connect = Callable[[], socket.socket]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from peerd.supervision import control
-from tests.support.eventually import eventually as eventually_within
+from peerd.testing import eventually as eventually_within
 
 HERE = Path(__file__).parent
 WITHIN = 30.0

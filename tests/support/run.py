@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from tests.support.eventually import eventually
+from peerd.testing import eventually
 from tests.support.keeper import ALIVE
 from tests.support.server import START_TIMEOUT, Server, ServerUnavailableError
 from tests.support.server_kinds import SERVERS

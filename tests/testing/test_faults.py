@@ -10,9 +10,8 @@ import pytest
 from peerd import Client
 from peerd.domain.errors import DatabaseAway
 from peerd.store.database import Database
-from peerd.testing import FaultyDatabase
+from peerd.testing import FaultyDatabase, eventually
 from tests.store.world import at_once
-from tests.support.eventually import eventually
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from peerd.testing import eventually_async
 from peerd.workers.video.binaries import Tools
 from peerd.workers.video.errors import EncoderStalled, MediaDamaged, OutputWrong, SourceChanged
 from peerd.workers.video.jobs import transcode
@@ -16,7 +17,6 @@ from peerd.workers.video.probing import probe
 from peerd.workers.video.settings import read_settings
 from peerd.workers.video.surveying import survey
 from peerd.workers.video.verify import verify_transcode
-from tests.support.eventually import eventually_async
 from tests.video.bench import (
     RecordingContext,
     cut_in_half,

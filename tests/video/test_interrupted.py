@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from peerd.runtime.launch import Limits
+from peerd.testing import eventually, eventually_async
 from peerd.workers.video.binaries import find_tools
 from peerd.workers.video.errors import DiskFull, Misconfigured, PublishFailed
 from peerd.workers.video.ffmpeg import Job, run_ffmpeg
@@ -20,7 +21,6 @@ from peerd.workers.video.jobs import transcode
 from peerd.workers.video.process import Program
 from peerd.workers.video.publish import PrivateFolder, publish
 from peerd.workers.video.settings import read_settings
-from tests.support.eventually import eventually, eventually_async
 from tests.video.bench import RecordingContext, files_in, make_clip, programs_of_this_process, work_in_progress
 
 WORKER = """

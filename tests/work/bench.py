@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 from peerd import Context, Queue, Status, Task, TaskWorker
 from peerd.runtime.events import Events, Fact
 from peerd.store.claim import Claimer
-from peerd.testing import FaultyDatabase
+from peerd.testing import FaultyDatabase, eventually_async
 from peerd.work.running import Runner
 from peerd.work.settings import Settings
 from peerd.work.task_worker import QueueWorker
 from tests.store.world import World
-from tests.support.eventually import eventually_async
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ import pytest
 from peerd import Context, Queue, Retry, Status
 from peerd.runtime.events import ClaimLost, ComponentFailed, DatabaseFound, DatabaseLost, StrayReleased
 from peerd.store.finish import Held
+from peerd.testing import eventually_async
 from peerd.work import outcomes
-from tests.support.eventually import eventually_async
 from tests.work.bench import Bench, Gates
 
 

@@ -22,7 +22,7 @@ from peerd.store.clock import seconds_from_now
 from peerd.store.finish import database_now
 from peerd.store.nodes import beat, find_node
 from peerd.store.tables import nodes
-from tests.support.eventually import eventually_async
+from peerd.testing import eventually_async
 from tests.work.bench import Bench
 
 

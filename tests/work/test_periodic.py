@@ -12,9 +12,9 @@ import pytest
 
 from peerd import Worker
 from peerd.runtime.events import Events, Fact, LoopEnded
+from peerd.testing import eventually_async
 from peerd.work.settings import Settings
 from peerd.work.worker import State, WorkerExited
-from tests.support.eventually import eventually_async
 
 
 class Steps(Worker):

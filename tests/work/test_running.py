@@ -14,8 +14,8 @@ from peerd.domain.task import NewTask
 from peerd.runtime.events import AttemptEnded, ClaimLost
 from peerd.store import enqueue, intervene
 from peerd.store.clock import seconds_from_now
+from peerd.testing import eventually_async
 from peerd.work.worker import State
-from tests.support.eventually import eventually_async
 from tests.work.bench import Bench, Gates
 
 

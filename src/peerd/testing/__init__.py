@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from peerd.testing.faults import Fault, FaultyDatabase
     from peerd.testing.inline import Ran, run_inline, run_row
     from peerd.testing.rows import make_task
+    from peerd.testing.waiting import eventually, eventually_async
 
 _HOMES = {
     "Clock": "peerd.testing.clock",
@@ -17,12 +18,25 @@ _HOMES = {
     "Fault": "peerd.testing.faults",
     "FaultyDatabase": "peerd.testing.faults",
     "Ran": "peerd.testing.inline",
+    "eventually": "peerd.testing.waiting",
+    "eventually_async": "peerd.testing.waiting",
     "make_task": "peerd.testing.rows",
     "run_inline": "peerd.testing.inline",
     "run_row": "peerd.testing.inline",
 }
 
-__all__ = ["Clock", "ClockNotGovernable", "Fault", "FaultyDatabase", "Ran", "make_task", "run_inline", "run_row"]
+__all__ = [
+    "Clock",
+    "ClockNotGovernable",
+    "Fault",
+    "FaultyDatabase",
+    "Ran",
+    "eventually",
+    "eventually_async",
+    "make_task",
+    "run_inline",
+    "run_row",
+]
 
 
 def __getattr__(name: str) -> Any:

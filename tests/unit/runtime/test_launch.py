@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from peerd.runtime.launch import NOT_FOUND, NOT_STARTED, Limits, launch_command
-from tests.support.eventually import eventually
+from peerd.testing import eventually
 
 SHOW = """
 import json, os, resource as r, signal

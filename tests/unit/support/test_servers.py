@@ -14,7 +14,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from tests.support.eventually import eventually
+from peerd.testing import eventually
 from tests.support.servers import DatabaseFactory, ServerFactory
 
 ROOT = Path(__file__).parents[3]

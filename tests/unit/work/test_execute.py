@@ -16,11 +16,10 @@ import pytest
 from peerd import Cancel, Context, Dead, Queue, Retry, Snooze, Status, Task, TaskWorker
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
 from peerd.runtime.events import AttemptLingers, Events, Fact, HookFailed
-from peerd.testing import make_task, run_inline, run_row
+from peerd.testing import eventually_async, make_task, run_inline, run_row
 from peerd.work import execute
 from peerd.work.execute import Because, Execution
 from peerd.work.task_worker import QueueWorker
-from tests.support.eventually import eventually_async
 from tests.unit.work import declared
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.support.eventually import eventually, eventually_async
+from peerd.testing import eventually, eventually_async
 
 
 def test_the_first_true_value_is_returned() -> None:

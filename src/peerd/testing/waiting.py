@@ -1,4 +1,4 @@
-"""Wait for a condition, bounded: the only way in which our tests wait for something that happens elsewhere."""
+"""Wait for a condition, bounded: the only way in which a test waits for something that happens elsewhere."""
 
 from __future__ import annotations
 
@@ -13,9 +13,20 @@ Message = str | Callable[[], str]
 
 
 def eventually(condition: Callable[[], T], timeout: float = 10, every: float = 0.02, message: Message = "") -> T:
-    """The first true value of `condition()`, asked every `every` seconds for at most `timeout` seconds.
+    """Wait until a condition holds; its first true value.
 
-    An AssertionError of the condition means 'not yet', and is shown when the time is over.
+    Args:
+        condition: asked again and again. An AssertionError in it means 'not yet', and is shown when the time is over.
+        timeout: seconds that one waits at the most.
+        every: seconds between two looks.
+        message: what was waited for, or what makes that text when the time is over.
+
+    Raises:
+        AssertionError: it did not hold within the time.
+
+    >>> numbers = iter(range(10))
+    >>> eventually(lambda: next(numbers) > 3 and "there", every=0)
+    'there'
     """
     deadline = time.monotonic() + timeout
     while True:
