@@ -20,8 +20,8 @@ end), crashing (it is about to kill its process).
 
 A fault's `effect` is `dead` (these processes were killed), `frozen` (they stood still until `healed`) or `cut` (they
 were alive, and could not reach the database until `healed`). Whom it hits: `pids`, or all processes of `nodes` (their
-names; all that run at that moment), or `everyone`. A fault that heals is ended by the first `healed` with the same kind
-and target; `lingers` are seconds that it may go on afterwards (a connection that has to time out first).
+names), or `everyone`. A fault is told before it is done, and its healing, a `healed` with the same kind and target,
+after that is done. `lingers` are seconds that it may go on afterwards (a connection that has to time out first).
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ class Event(msgspec.Struct, kw_only=True):
     nodes: tuple[str, ...] = ()
     everyone: bool = False
     lingers: float = 0.0
+
+    @property
+    def time(self) -> float:
+        """When, in seconds since 1970."""
+        return self.wall / 1e9
 
 
 def record(event: str, **fields: Any) -> None:

@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -21,6 +21,10 @@ from tests.faults import history
 
 work = Queue("work")
 ROWS = "rows"
+FATES: Final = {"gives_up": "dead", "withdraws": "canceled", "poison": "dead"}
+"""How the tasks of a handler end; all others are done."""
+TIMEOUTS: Final = {"stubborn": 0.5}
+"""Seconds, of the handlers whose tasks have a timeout."""
 
 Result = dict[str, int]
 

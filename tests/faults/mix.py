@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from tests.faults.jobs import TIMEOUTS
+
 ATTEMPTS: Final = 40
 """So many that a task whose processes are killed around it still ends as it should."""
 POISON_ATTEMPTS: Final = 3
@@ -95,8 +97,8 @@ def plan(seed: int, tasks: int, *, max_update: float, nodes: Sequence[str] = ())
 
 def _vary(rng: random.Random, handler: str, args: dict[str, Any], nodes: Sequence[str]) -> Planned:
     options: dict[str, Any] = {"max_attempts": POISON_ATTEMPTS if handler == "poison" else ATTEMPTS}
-    if handler == "stubborn":
-        options["timeout"] = 0.5
+    if handler in TIMEOUTS:
+        options["timeout"] = TIMEOUTS[handler]
     if handler == "short" and rng.random() < 0.01:
         options["finish_in"] = round(rng.uniform(0.1, 2.0), 2)
     if rng.random() < 0.05:

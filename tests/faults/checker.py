@@ -1,0 +1,109 @@
+"""The checker of a fault run: judges the history of the handlers against the database's own record of all writes.
+
+PYTHONPATH=. python -m tests.faults.checker HISTORY_FOLDER URL MAX_UPDATE
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.faults import history, rules_of_claims, rules_of_processes, rules_of_tasks, tables
+from tests.faults.case import Case, Problem, Settings
+from tests.faults.history import Event
+from tests.faults.tables import Tables
+
+RULES: Final = (*rules_of_tasks.RULES, *rules_of_claims.RULES, *rules_of_processes.RULES)
+RULE_NAMES: Final = (
+    "lost",
+    "keys",
+    "lifecycle",
+    "lease",
+    "transaction",
+    "stale write",
+    "overlap",
+    "attempts",
+    "not written",
+    "rescue",
+    "crash",
+    "poison",
+)
+"""What a problem's `rule` may be."""
+
+
+class Report(msgspec.Struct):
+    """What the checker found: problems, and how often what happened."""
+
+    problems: list[Problem]
+    counts: dict[str, int]
+
+    def broken(self, rule: str) -> int:
+        """How often a rule was broken; see `RULE_NAMES`."""
+        return sum(problem.rule == rule for problem in self.problems)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name} {count}" for name, count in self.counts.items() if count)
+        shown = [str(problem) for problem in self.problems[:20]]
+        more = [f"… and {len(self.problems) - 20} more"] if len(self.problems) > 20 else []
+        return "\n".join([counts, f"{len(self.problems)} problems", *shown, *more])
+
+
+def check(history_folder: Path, url: str, settings: Settings) -> Report:
+    """Judge a run that has come to rest.
+
+    Args:
+        history_folder: where $PEERD_HISTORY pointed.
+        url: of the database, in which `audit.install` was called before the first task.
+        settings: what the nodes were told.
+    """
+    return judge(history.read(history_folder), tables.read(url), settings)
+
+
+def judge(events: Sequence[Event], found: Tables, settings: Settings) -> Report:
+    """Judge a history, in the order of its time, and the tables that it left: a pure function."""
+    case = Case(events, found, settings)
+    problems = [problem for rule in RULES for problem in rule(case)]
+    return Report(problems, _count(case))
+
+
+def _count(case: Case) -> dict[str, int]:
+    statuses = Counter(str(changes[-1].new_status or "deleted") for changes in case.changes.values())
+    labels = Counter(claim.label for claim in case.claims.values())
+    events = Counter(event.event for event in case.events)
+    faults = Counter(f"fault: {event.kind}" for event in case.events if event.event == "fault")
+    refused = [run for run in case.runs if run.ended and run.ended.time > _claim_end(case, run.key)]
+    return {
+        "tasks": len(case.changes),
+        "acknowledged": events["enqueued"],
+        "unsure": events["unsure"],
+        **{status: statuses[status] for status in ("done", "dead", "canceled", "deleted")},
+        "claims": len(case.claims),
+        "runs": len(case.runs),
+        "extra runs": len(case.runs) - len({run.began.task for run in case.runs}),
+        **{label: labels[label] for label in ("failure", "timeout", "snoozed", "released", "crash", "rescued")},
+        "by hand": sum(claim.ended_by_hand for claim in case.claims.values()),
+        "ended too late, and refused": len(refused),
+        **dict(sorted(faults.items())),
+    }
+
+
+def _claim_end(case: Case, key: tuple[int, int]) -> float:
+    claim = case.claims.get(key)
+    return 0.0 if claim is None else claim.ended_at
+
+
+def main() -> int:
+    """Check from the command line; 1 if there was a problem."""
+    folder, url, max_update = sys.argv[1:]
+    report = check(Path(folder), url, Settings(max_update=float(max_update)))
+    print(report)  # noqa: T201
+    return 1 if report.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

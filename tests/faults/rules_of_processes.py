@@ -1,0 +1,84 @@
+"""Rules about processes: who lives keeps its tasks, who is called dead is dead, who kills is kept alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Final
+
+from tests.faults.case import Case, Problem, Run
+from tests.faults.troubles import ENDED, FROZEN
+
+
+def nobody_who_lives_is_rescued_from(case: Case) -> Iterator[Problem]:
+    """A task is rescued only from a process that was dead, frozen or cut off, and only after max_update of silence."""
+    settings = case.settings
+    for (task, lease), claim in case.claims.items():
+        if claim.label != "rescued" or claim.ended is None:
+            continue
+        touched = claim.ended.checked_at or claim.change.at
+        silence = claim.ended.at - touched
+        if silence < settings.max_update - settings.clock_slack:
+            yield case.problem("rescue", task, f"its claim {lease} was rescued {silence:.3f} s after its last touch")
+        peace = case.troubles.longest_peace(claim.process_id, claim.ended.at - settings.max_update, claim.ended.at)
+        if peace > settings.peace:
+            text = f"its claim {lease} was rescued, although its process {claim.process_id} had {peace:.1f} s"
+            yield case.problem("rescue", task, f"{text} without trouble in the last {settings.max_update:g} s")
+
+
+def who_is_called_dead_is_dead(case: Case) -> Iterator[Problem]:
+    """A task is taken back as crashed only when its process has died of something, and nothing is heard of it then."""
+    last_heard = _last_heard(case)
+    for (task, lease), claim in case.claims.items():
+        if claim.label != "crash" or claim.process_id is None:
+            continue
+        troubles = case.troubles.of(claim.process_id, end=claim.ended_at + case.settings.clock_slack)
+        if not any(trouble.effect != ENDED for trouble in troubles):
+            yield case.problem("crash", task, f"its claim {lease} crashed, and nothing has hurt its process")
+        went_on = last_heard.get(claim.process_id, 0.0) - claim.ended_at
+        if went_on > case.settings.clock_slack and not any(trouble.effect == FROZEN for trouble in troubles):
+            text = f"its claim {lease} was taken back as crashed, and its process {claim.process_id} went on"
+            yield case.problem("crash", task, f"{text} for {went_on:.3f} s")
+
+
+def _last_heard(case: Case) -> dict[int, float]:
+    """When a process's handlers were last heard of."""
+    heard: dict[int, float] = {}
+    for event in case.events:
+        if event.event in ("began", "ended"):
+            heard[event.process_id] = max(heard.get(event.process_id, 0.0), event.time)
+    return heard
+
+
+def who_has_crashed_runs_alone(case: Case) -> Iterator[Problem]:
+    """A task that has crashed a process runs in an otherwise empty one."""
+    by_process: dict[int, list[Run]] = defaultdict(list)
+    for run in case.runs:
+        by_process[run.began.process_id].append(run)
+    for process_id, runs in by_process.items():
+        if any(run.began.crashes for run in runs):
+            yield from _beside(case, process_id, sorted(runs, key=lambda run: run.began.at))
+
+
+def _beside(case: Case, process_id: int, runs: Sequence[Run]) -> Iterator[Problem]:
+    still: list[Run] = []
+    for run in runs:
+        still = [other for other in still if _end(case, other) > run.began.time]
+        lonely = [one for one in (run, *still) if one.began.crashes]
+        if still and lonely:
+            beside = ", ".join(str(one.began.task) for one in (run, *still) if one is not lonely[0])
+            text = f"it had crashed a process, and ran in process {process_id} beside {beside}"
+            yield case.problem("poison", lonely[0].began.task, text)
+        still.append(run)
+
+
+def _end(case: Case, run: Run) -> float:
+    """When a handler has ended for certain; one that was killed told nothing, and ended before its claim did."""
+    if run.ended is not None:
+        return run.ended.time
+    claim = case.claims.get(run.key)
+    return inf if claim is None else claim.ended_at
+
+
+RULES: Final = (nobody_who_lives_is_rescued_from, who_is_called_dead_is_dead, who_has_crashed_runs_alone)
