@@ -144,9 +144,12 @@ class Cluster:
         folder: the project's.
         url: the database's.
         environment: for the nodes, beside our own.
+        migrated: whether its tables shall be made now.
     """
 
-    def __init__(self, folder: Path, url: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, url: str, environment: Mapping[str, str] | None = None, *, migrated: bool = True
+    ) -> None:
         self.folder = folder
         self.url = url
         self.environment = dict(environment or {})
@@ -159,7 +162,8 @@ class Cluster:
         self.options = {"facts": str(self._facts), "gates": str(self._gates)}
         shutil.copy(JOBS, folder / "jobs.py")
         self.client = Client(url)
-        migrate(self.client.database)
+        if migrated:
+            migrate(self.client.database)
 
     def node(self, name: str, **settings: Any) -> ClusterNode:
         """A node that is not started yet: settings of its worker `jobs`, or tables node=, database=, workers= …"""
