@@ -1,0 +1,115 @@
+"""Comparing every row of the database with the model, and taking over the exact moments that the database wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.lifecycle import Status
+from peerd.store.database import Database
+from peerd.store.tables import attempts, nodes, queues, tasks, unique_keys
+from tests.model.reference.state import AttemptRow, KeyRow, NodeRow, QueueRow, State, TaskRow
+
+NEAR: Final = 60.0
+"""Seconds between the moment that a rule names and the one that the database wrote; rules' moments are far apart."""
+CONTAINED: Final = frozenset({"error", "cause"})
+"""Texts for people, of which the model knows a part."""
+
+Rows = dict[Any, Any]
+
+
+class Mismatch(AssertionError):
+    """The database holds something else than the rules say."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A table, and what a row of it is in the model."""
+
+    table: sa.Table
+    row: type
+    key: Callable[[Any], Any]
+    of: Callable[[State], Mapping[Any, Any]]
+
+
+TABLES: Final = (
+    Kept(tasks, TaskRow, lambda row: row.id, lambda state: state.tasks),
+    Kept(attempts, AttemptRow, lambda row: (row.task_id, row.lease), lambda state: state.attempts),
+    Kept(unique_keys, KeyRow, lambda row: (row.queue, row.unique_key), lambda state: state.keys),
+    Kept(nodes, NodeRow, lambda row: row.name, lambda state: state.nodes),
+    Kept(queues, QueueRow, lambda row: row.name, lambda state: state.queues),
+)
+
+
+@dataclass
+class Comparison:
+    """All rows, as they were when they were compared last."""
+
+    database: Database
+    seen: dict[str, Rows] = field(default_factory=dict)
+
+    def compare(self, state: State) -> None:
+        """See that each row is what the rules say.
+
+        Raises:
+            Mismatch: it names each row and column that is not.
+        """
+        found = self.database.read(read_all)
+        wrong = [text for kept in TABLES for text in self._differences(kept, state, found[kept.table.name])]
+        if wrong:
+            raise Mismatch("\n".join(wrong))
+        for kept in TABLES:
+            take_moments(kept.of(state), found[kept.table.name])
+        self.seen = {kept.table.name: {key: replace(row) for key, row in kept.of(state).items()} for kept in TABLES}
+
+    def _differences(self, kept: Kept, state: State, found: Rows) -> Iterable[str]:
+        wanted, before, name = kept.of(state), self.seen.get(kept.table.name, {}), kept.table.name
+        for key in sorted(wanted.keys() - found.keys()):
+            yield f"{name} {key} is gone, and should be {wanted[key]}"
+        for key in sorted(found.keys() - wanted.keys()):
+            yield f"{name} {key} is there, and should not be: {found[key]}"
+        for key in sorted(wanted.keys() & found.keys()):
+            earlier = before.get(key)
+            for column in (one.name for one in fields(kept.row)):
+                want, got = getattr(wanted[key], column), getattr(found[key], column)
+                unchanged = earlier is not None and getattr(earlier, column) == want
+                if not (_is_free(wanted[key], column) or _agree(column, want, got, exactly=unchanged)):
+                    yield f"{name} {key}: {column} is {got!r}, and should be {want!r}"
+
+
+def read_all(connection: Connection) -> dict[str, Rows]:
+    """All rows of the compared tables, as values of the model."""
+    found: dict[str, Rows] = {}
+    for kept in TABLES:
+        columns = [kept.table.c[one.name] for one in fields(kept.row)]
+        rows = (kept.row(**row) for row in connection.execute(sa.select(*columns)).mappings())
+        found[kept.table.name] = {kept.key(row): row for row in rows}
+    return found
+
+
+def take_moments(wanted: Mapping[Any, Any], found: Rows) -> None:
+    """Let the model's moments be exactly those of the database: which of two is earlier decides a claim's order."""
+    for key, row in wanted.items():
+        for column in (one.name for one in fields(row)):
+            if isinstance(getattr(row, column), datetime):
+                setattr(row, column, getattr(found[key], column))
+
+
+def _is_free(wanted: object, column: str) -> bool:
+    """Whether nothing is promised about a column."""
+    return column == "claim_token" and isinstance(wanted, TaskRow) and wanted.status is not Status.WORKING
+
+
+def _agree(column: str, want: object, got: object, *, exactly: bool) -> bool:
+    match want, got:
+        case datetime(), datetime():
+            return want == got if exactly else abs((want - got).total_seconds()) < NEAR
+        case str(), str() if column in CONTAINED:
+            return want in got
+        case _:
+            return want == got

@@ -1,0 +1,184 @@
+"""What every rule stands on: the database and the model side by side, compared after each step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import PeerdError
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import Task
+from peerd.store import nodes, processes
+from peerd.store.database import Database
+from peerd.store.finish import Held
+from tests.model.clock import Clock
+from tests.model.compare import Comparison, Mismatch
+from tests.model.reference import cluster
+from tests.model.reference.state import Process, State, TaskRow
+from tests.store.world import empty
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+QUEUES: Final = ("a", "b")
+NODES: Final = ("one", "two")
+NEVER: Final = "never"
+"""A node that does not exist."""
+LIMITS: Final = st.sampled_from([1, 2, 500])
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim that was made: whose, and the token that was chosen before it. It may be lost since long."""
+
+    held: Held
+    process: Process
+    token: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.held.id, self.held.lease
+
+
+class Base(RuleBasedStateMachine):
+    """A database with two nodes, and its model."""
+
+    database: ClassVar[Database]
+
+    tasks = Bundle("tasks")
+    """Ids of tasks; some are gone since."""
+    claims = Bundle("claims")
+    """Claims on which their holder has not had its last word; some are lost without it."""
+    ended = Bundle("ended")
+    """Claims on which it has."""
+    processes = Bundle("processes")
+    """Processes; some belong to a life of their node that is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.database.run(empty)
+        self.clock = Clock(self.database)
+        self.state = State(hand_writes_renew=self.database.name in ("mysql", "mariadb"))
+        self.comparison = Comparison(self.database)
+        self.made: list[Claim] = []
+        self.completed: set[tuple[int, int]] = set()
+        self.moved_by_hand: set[tuple[int, int]] = set()
+        self.leases: dict[int, int] = {}
+
+    @initialize(target=processes)
+    def nodes_are_started(self) -> Any:
+        for name in NODES:
+            self.begin_life(name, replaces=None)
+        return multiple(*(process for process in map(self.begin_process, NODES) if process is not None))
+
+    def begin_life(self, name: str, replaces: str | None) -> None:
+        incarnation = nodes.new_incarnation()
+        node_id = self.run(nodes.register, name, incarnation, replaces=replaces)
+        wanted = cluster.register(self.state, name, incarnation, replaces, node_id, self.clock.now())
+        self.same(node_id, wanted)
+
+    def begin_process(self, name: str) -> Process | None:
+        """A process of a node's present life; None when it has none."""
+        node = self.state.nodes[name]
+        if node.incarnation is None:
+            return None
+        about = {"kind": "w", "slot": "w-1", "role": "worker", "pid": os.getpid()}
+        process_id = self.run(
+            processes.register_process,
+            node_id=node.id,
+            incarnation=node.incarnation,
+            **about,  # type: ignore[arg-type]
+        )
+        process = Process(id=process_id, node=name, node_id=node.id, incarnation=node.incarnation)
+        self.state.processes[process_id] = process
+        return process
+
+    def remember(self, process: Process, token: int, taken: Iterable[Task]) -> list[Claim]:
+        """Claims, for the rules to come."""
+        claims = [Claim(Held(task.id, task.lease), process, token) for task in taken]
+        self.made += claims
+        return claims
+
+    def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """An operation of the store, in a transaction of its own."""
+        return self.database.run(operation, *args, **kwargs)
+
+    def same(self, got: object, wanted: object) -> None:
+        """The store's answer is the one of the rules."""
+        if got != wanted:
+            raise Mismatch(f"the answer is {got!r}, and should be {wanted!r}")
+
+    def both(self, real: Callable[[], T], by_the_rules: Callable[[], object]) -> T | None:
+        """Do the same to both; each does it, or refuses it for the same reason."""
+        got = answer_of(real)
+        self.same(type(got) if isinstance(got, PeerdError) else None, type_of_refusal(by_the_rules))
+        return None if isinstance(got, PeerdError) else got
+
+    def at_present(self, process: Process) -> Process:
+        """The youngest process of the same node, if the node lives; else the process itself."""
+        life = self.state.nodes[process.node].incarnation
+        alive = [one for one in self.state.processes.values() if (one.node, one.incarnation) == (process.node, life)]
+        return alive[-1] if alive else process
+
+    def done_among(self, possible: list[TaskRow], limit: int, found: dict[Any, Any]) -> list[TaskRow]:
+        """Which of the tasks that a batch might have written it did; as many as it could.
+
+        Args:
+            possible: those that the rules allow it to write.
+            limit: how many it may write.
+            found: the rows of ``tasks`` after it.
+        """
+        done = [task for task in possible if _was_written(task, found.get(task.id))]
+        self.same(len(done), min(limit, len(possible)))
+        return done
+
+    @invariant()
+    def every_row_is_as_the_rules_say(self) -> None:
+        self.comparison.compare(self.state)
+
+    @invariant()
+    def a_lease_never_falls(self) -> None:
+        for task in self.state.tasks.values():
+            assert task.lease >= self.leases.get(task.id, 0), f"the lease of {task} has fallen"
+            self.leases[task.id] = task.lease
+
+    @invariant()
+    def every_claim_is_held_or_explained(self) -> None:
+        """Done by it, still held by it, on record among the attempts, moved by hand, or gone with its task."""
+        for claim in self.made:
+            task = self.state.tasks.get(claim.held.id)
+            if task is None or claim.key in self.state.attempts or claim.key in self.moved_by_hand:
+                continue
+            assert task.lease >= claim.held.lease
+            if task.lease == claim.held.lease:
+                assert task.status in (Status.WORKING, Status.DONE), f"{claim} ended without a word: {task}"
+            else:
+                assert claim.key in self.completed, f"{claim} was followed by another, and nothing says why: {task}"
+
+
+def there_is(*statuses: Status) -> Callable[[Base], bool]:
+    """A rule is worth a step when a task has one of these statuses."""
+    return lambda machine: any(task.status in statuses for task in machine.state.tasks.values())
+
+
+def _was_written(task: TaskRow, found: TaskRow | None) -> bool:
+    return found is None or (found.status, found.node_id) != (task.status, task.node_id)
+
+
+def answer_of(operation: Callable[[], T]) -> T | PeerdError:
+    """What an operation answers, or the error with which it refuses."""
+    try:
+        return operation()
+    except PeerdError as error:
+        return error
+
+
+def type_of_refusal(operation: Callable[[], object]) -> type[PeerdError] | None:
+    answer = answer_of(operation)
+    return type(answer) if isinstance(answer, PeerdError) else None

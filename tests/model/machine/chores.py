@@ -1,0 +1,131 @@
+"""What the manager and the agents do: take tasks back, and keep the table healthy, in batches of any size."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from peerd.domain.lifecycle import FINISHED, Status
+from peerd.store import rescue, sweeps
+from peerd.store.rescue import Rescued
+from tests.model.clock import SILENCE, STEP, let_pass, let_pass_in
+from tests.model.compare import read_all
+from tests.model.machine.base import LIMITS, NODES, Base, there_is
+from tests.model.reference import sweeping, taking_back
+from tests.model.reference.state import Process, TaskRow
+
+silences = st.sampled_from(SILENCE)
+
+
+class Chores(Base):
+    """Rules of taking back and of sweeping, and of the time that passes."""
+
+    @rule(steps=st.sampled_from([1, 1, 2, 7]))
+    def time_passes(self, steps: int) -> None:
+        self.run(let_pass, steps * STEP)
+        let_pass_in(self.state, steps * STEP)
+
+    @precondition(there_is(Status.WORKING))
+    @rule(max_update=silences, limit=LIMITS, beat_ago=st.sampled_from([None, 0, STEP]))
+    def rescue_frozen(self, max_update: float, limit: int, beat_ago: int | None) -> None:
+        now = self.clock.now()
+        as_of = None if beat_ago is None else now - timedelta(seconds=beat_ago)
+        got = self.run(rescue.rescue_frozen, max_update, limit, as_of=as_of)
+        possible = taking_back.frozen(self.state, max_update, now if as_of is None else as_of)
+        for task in self._taken_back(got, possible, limit):
+            wanted = taking_back.crash(self.state, task, "rescued", "nobody has touched", now)
+            self._same_verdict(got, task, wanted)
+
+    @precondition(there_is(Status.WORKING))
+    @rule(process=Base.processes, crashed=st.booleans(), limit=LIMITS)
+    def a_process_is_dead(self, process: Process, crashed: bool, limit: int) -> None:  # noqa: FBT001
+        now = self.clock.now()
+        got = self.run(rescue.release_process, process.id, "signal 9", crashed=crashed, limit=limit)
+        for task in self._taken_back(got, taking_back.held_by(self.state, process.id), limit):
+            wanted = (
+                taking_back.crash(self.state, task, "crash", "signal 9", now, crashes=1)
+                if crashed
+                else taking_back.give_back(self.state, task, "signal 9", now)
+            )
+            self._same_verdict(got, task, wanted)
+
+    @precondition(there_is(Status.WORKING))
+    @rule(name=st.sampled_from(NODES), limit=LIMITS)
+    def release_earlier_incarnations(self, name: str, limit: int) -> None:
+        node = self.state.nodes[name]
+        if node.incarnation is None:
+            return
+        now = self.clock.now()
+        got = self.run(rescue.release_earlier_incarnations, node.id, node.incarnation, limit)
+        possible = taking_back.held_by_earlier_lives(self.state, node.id, node.incarnation)
+        for task in self._taken_back(got, possible, limit):
+            wanted = taking_back.crash(self.state, task, "crash", "its node was started anew", now)
+            self._same_verdict(got, task, wanted)
+
+    def _taken_back(self, got: list[Rescued], possible: list[TaskRow], limit: int) -> list[TaskRow]:
+        """Those that were taken back: as many as the batch allows, of those that the rules allow."""
+        ids = {one.task_id for one in got}
+        self.same((len(ids), ids - {task.id for task in possible}), (min(limit, len(possible)), set()))
+        return [task for task in possible if task.id in ids]
+
+    def _same_verdict(self, got: list[Rescued], task: TaskRow, wanted: tuple[object, str]) -> None:
+        [one] = [one for one in got if one.task_id == task.id]
+        self.same((one.event, one.label), wanted)
+
+    @precondition(there_is(Status.SCHEDULED, Status.FAILURE))
+    @rule(status=st.sampled_from([Status.SCHEDULED, Status.FAILURE]), limit=LIMITS)
+    def let_arrive(self, status: Status, limit: int) -> None:
+        now = self.clock.now()
+        count = self.run(sweeps.let_arrive, status, limit)
+        for task in self._swept(count, sweeping.arriving(self.state, status, now), limit):
+            sweeping.arrive(self.state, task, now)
+
+    @precondition(there_is(Status.PENDING))
+    @rule(limit=LIMITS)
+    def sweep_pending(self, limit: int) -> None:
+        """Those whose end has come are deleted; those whose start has not wait for it."""
+        now = self.clock.now()
+        count = self.run(sweeps.expire, limit)
+        for task in self._swept(count, sweeping.too_late(self.state, now), limit):
+            self.state.remove(task)
+        count = self.run(sweeps.postpone, limit)
+        for task in self._swept(count, sweeping.written_ahead(self.state, now), limit):
+            sweeping.postpone(self.state, task, now)
+
+    @precondition(lambda machine: there_is(*FINISHED)(machine) or machine.state.keys)
+    @rule(age=silences, limit=LIMITS)
+    def purge(self, age: float, limit: int) -> None:
+        now = self.clock.now()
+        for status in FINISHED:
+            count = self.run(sweeps.purge, status, age, limit)
+            for task in self._swept(count, sweeping.old(self.state, status, age, now), limit):
+                self.state.remove(task)
+        self._purge_keys(limit)
+
+    @precondition(there_is(Status.PENDING))
+    @rule(after=silences, limit=LIMITS, fails=st.booleans())
+    def free_or_fail_pinned(self, after: float, limit: int, fails: bool) -> None:  # noqa: FBT001
+        now = self.clock.now()
+        possible = sweeping.pinned_to_silent(self.state, after, now)
+        self.same(self.database.read(sweeps.count_pinned, after), len(possible))
+        count = self.run(sweeps.fail_pinned if fails else sweeps.free_pinned, after, limit)
+        for task in self._swept(count, possible, limit):
+            (sweeping.abandon if fails else sweeping.free)(self.state, task, now)
+
+    def _swept(self, count: int, possible: list[TaskRow], limit: int) -> list[TaskRow]:
+        done = self.done_among(possible, limit, self.database.read(read_all)["tasks"])
+        self.same(count, len(done))
+        return done
+
+    def _purge_keys(self, limit: int) -> None:
+        over = sweeping.over(self.state, self.clock.now())
+        count = self.run(sweeps.purge_keys, limit)
+        self.same(count, min(limit, len(over)))
+        left = self.database.read(read_all)["unique_keys"]
+        for key in over:
+            if (key.queue, key.unique_key) not in left:
+                del self.state.keys[key.queue, key.unique_key]
+                count -= 1
+        self.same(count, 0)

@@ -1,0 +1,184 @@
+"""What processes do: claim, touch, tell how far, complete, fail; also with claims that they lost, and twice."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hypothesis import strategies as st
+from hypothesis.stateful import consumes, multiple, precondition, rule
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
+from peerd.domain.task import Task
+from peerd.store import claim as claiming
+from peerd.store import finish, rescue, touch
+from peerd.store.claim import Claimer
+from peerd.store.finish import Held
+from peerd.store.touch import Progress
+from tests.model.clock import DELAYS, SILENCE
+from tests.model.machine.base import LIMITS, NODES, QUEUES, Base, Claim, there_is
+from tests.model.reference import claiming as claiming_rules
+from tests.model.reference import holding, taking_back
+from tests.model.reference.state import Process
+
+OUTCOMES: Final[st.SearchStrategy[Outcome]] = st.one_of(
+    st.builds(
+        Failed,
+        error=st.sampled_from(["boom", "bang"]),
+        traceback=st.sampled_from([None, "line 1"]),
+        retry_in=st.none() | st.sampled_from(DELAYS),
+        label=st.sampled_from(["failure", "timeout"]),
+    ),
+    st.builds(Snoozed, st.sampled_from(DELAYS), st.just("not now")),
+    st.builds(Canceled, st.just("unwanted")),
+    st.builds(Released, st.just("the process ends")),
+)
+ATTEMPTS_OF: Final = {"n": 2, "m": 1}
+some_claims = st.lists(Base.claims | Base.ended, min_size=1, max_size=4, unique_by=lambda claim: claim.held)
+served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
+
+
+class Holders(Base):
+    """Rules of the claim and of the holder's writes."""
+
+    @precondition(lambda machine: len(machine.state.processes) < 6)
+    @rule(target=Base.processes, node=st.sampled_from(NODES))
+    def start_a_process(self, node: str) -> Any:
+        process = self.begin_process(node)
+        return multiple() if process is None else process
+
+    @precondition(there_is(Status.PENDING))
+    @rule(
+        target=Base.claims,
+        process=Base.processes,
+        queues=served,
+        limit=LIMITS,
+        alone=st.sampled_from([False, False, True]),
+        stale=st.sampled_from([False, False, False, True]),
+        reply_is_lost=st.booleans(),
+    )
+    def claim(
+        self,
+        process: Process,
+        queues: tuple[str, ...],
+        limit: int,
+        alone: bool,  # noqa: FBT001
+        stale: bool,  # noqa: FBT001
+        reply_is_lost: bool,  # noqa: FBT001
+    ) -> Any:
+        """A process claims; one of an earlier life of its node too (stale). If the reply is lost, it reads it back."""
+        process = process if stale else self.at_present(process)
+        claimer = claimer_of(process, queues)
+        token, now = claiming.new_token(), self.clock.now()
+        answer = self.run(claiming.claim, claimer, token=token, limit=limit, alone=alone)
+        taken = self.run(claiming.claimed_by_token, claimer, token) if reply_is_lost else answer.tasks
+        wanted = claiming_rules.claim(
+            self.state,
+            process,
+            queues,
+            now,
+            token=token,
+            limit=limit,
+            alone=alone,
+            default_attempts=claimer.default_attempts,
+            attempts_of=ATTEMPTS_OF,
+        )
+        self.same(keys_of(taken), wanted)
+        assert not answer.contended
+        return multiple(*self.remember(process, token, taken))
+
+    @rule(claim=Base.claims | Base.ended, queues=served, patience=st.sampled_from(SILENCE))
+    def ask(self, claim: Claim, queues: tuple[str, ...], patience: float) -> None:
+        """What a claim holds that was made long ago; whether a task that must run alone has waited for long."""
+        now, claimer = self.clock.now(), claimer_of(claim.process, queues)
+        got = self.database.read(claiming.claimed_by_token, claimer, claim.token)
+        self.same(keys_of(got), claiming_rules.claimed_by_token(self.state, claim.process, claim.token))
+        waits = self.database.read(claiming.someone_waits_alone, claimer, patience)
+        wanted = claiming_rules.someone_waits_alone(self.state, claim.process, queues, patience, now)
+        self.same(waits, wanted)
+
+    @rule(claims=some_claims, note=st.none() | st.sampled_from([None, "half way"]), tells=st.booleans())
+    def touch(self, claims: list[Claim], note: str | None, tells: bool) -> None:  # noqa: FBT001
+        """A process says that it is alive, or how far it is."""
+        now = self.clock.now()
+        if tells:
+            reports = {claim.held: Progress(place / 2 - 0.5, note) for place, claim in enumerate(claims)}
+            lost = self.run(touch.report_progress, reports)
+            told = {(held.id, held.lease): (progress.fraction, progress.note) for held, progress in reports.items()}
+            self.same(keys(lost), holding.report_progress(self.state, told, now))
+        else:
+            lost = self.run(touch.touch, {claim.held for claim in claims})
+            self.same(keys(lost), holding.touch(self.state, [claim.key for claim in claims], now))
+
+    @rule(
+        target=Base.ended,
+        claim=consumes(Base.claims),
+        more=st.lists(Base.claims | Base.ended, max_size=3),
+        result=st.sampled_from([None, '{"a": 1}']),
+        times=st.integers(1, 2),
+    )
+    def complete(self, claim: Claim, more: list[Claim], result: str | None, times: int) -> Claim:
+        """A process completes what it holds, or held; the second time because the reply was lost."""
+        mine = [claim, *(one for one in more if one.process == claim.process)]
+        for _ in range(times):
+            now = self.clock.now()
+            results = {one.held: None if place % 2 else result for place, one in enumerate(mine)}
+            refused = self.run(finish.complete, claim.process.id, results)
+            wanted = {(held.id, held.lease): text for held, text in results.items()}
+            self.same(keys(refused), holding.complete(self.state, claim.process.id, wanted, now))
+            self.completed |= {one.key for one in mine if one.held not in refused}
+        return claim
+
+    @rule(target=Base.ended, claim=consumes(Base.claims), outcome=OUTCOMES, again=st.none() | OUTCOMES)
+    def conclude(self, claim: Claim, outcome: Outcome, again: Outcome | None) -> Claim:
+        """A process writes an outcome; perhaps once more, the same or another one."""
+        self._conclude(claim, claim.process, outcome)
+        if again is not None:
+            self._conclude(claim, claim.process, again)
+        return claim
+
+    @rule(claim=Base.ended, outcome=OUTCOMES)
+    def conclude_again(self, claim: Claim, outcome: Outcome) -> None:
+        """A process that woke up late writes what was written long ago, or something else."""
+        self._conclude(claim, claim.process, outcome)
+
+    def _conclude(self, claim: Claim, process: Process, outcome: Outcome) -> None:
+        now = self.clock.now()
+        accepted = self.run(finish.conclude, process.id, claim.held, outcome)
+        self.same(accepted, holding.conclude(self.state, process.id, claim.key, outcome, now))
+
+    @rule(claim=Base.ended, process=Base.processes, outcome=OUTCOMES)
+    def somebody_else_writes_a_lost_claim(self, claim: Claim, process: Process, outcome: Outcome) -> None:
+        """Whoever repeats the write of another process is refused, although there is one like it."""
+        if self.state.held(*claim.key) is not None or process == claim.process:
+            return
+        self._conclude(claim, process, outcome)
+        refused = self.run(finish.complete, process.id, {claim.held: None})
+        self.same(keys(refused), holding.complete(self.state, process.id, {claim.key: None}, self.clock.now()))
+
+    @precondition(there_is(Status.WORKING))
+    @rule(claims=some_claims, process=Base.processes)
+    def release_held(self, claims: list[Claim], process: Process) -> None:
+        """A process gives back claims of which it does not know; those of others are not its to give."""
+        now = self.clock.now()
+        got = self.run(rescue.release_held, process.id, [claim.held for claim in claims], "stray")
+        wanted = taking_back.release_held(self.state, process.id, [claim.key for claim in claims], "stray", now)
+        self.same({one.task_id: (one.event, one.label) for one in got}, wanted)
+
+
+def claimer_of(process: Process, queues: tuple[str, ...]) -> Claimer:
+    return Claimer(
+        node_id=process.node_id,
+        incarnation=process.incarnation,
+        process_id=process.id,
+        queues=queues,
+        attempts_of=ATTEMPTS_OF,
+    )
+
+
+def keys_of(taken: list[Task]) -> list[tuple[int, int]]:
+    return [(task.id, task.lease) for task in taken]
+
+
+def keys(held: set[Held]) -> set[tuple[int, int]]:
+    return {(one.id, one.lease) for one in held}

@@ -1,0 +1,88 @@
+"""Rules of the claim: who may take what, in which order, and what the claim writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from peerd.domain.lifecycle import Event, Status
+from tests.model.reference.state import Process, State, TaskRow, later
+
+
+def claim(
+    state: State,
+    process: Process,
+    queues: Sequence[str],
+    now: datetime,
+    *,
+    token: int,
+    limit: int,
+    alone: bool,
+    default_attempts: int,
+    attempts_of: Mapping[str, int],
+) -> list[tuple[int, int]]:
+    """Take the best tasks; the ids and leases in their order."""
+    taken = eligible(state, process, queues, now, alone=alone)[:limit]
+    for task in taken:
+        state.follow(
+            task,
+            Event.CLAIM,
+            now,
+            lease=task.lease + 1,
+            claim_token=token,
+            worker_node_id=process.node_id,
+            process_id=process.id,
+            worker_started_at=now,
+            checked_at=now,
+            max_attempts=task.max_attempts or attempts_of.get(task.name, default_attempts),
+            progress=None,
+            progress_note=None,
+        )
+    return [(task.id, task.lease) for task in taken]
+
+
+def claimed_by_token(state: State, process: Process, token: int) -> list[tuple[int, int]]:
+    """What a claim holds whose answer was lost."""
+    mine = [task for task in state.working() if task.process_id == process.id and task.claim_token == token]
+    return [(task.id, task.lease) for task in sorted(mine, key=in_order)]
+
+
+def someone_waits_alone(state: State, process: Process, queues: Sequence[str], patience: float, now: datetime) -> bool:
+    """Whether the next of the tasks that must run alone has waited for long."""
+    waiting = eligible(state, process, queues, now, alone=True)[:1]
+    return any(task.due_at < later(now, -patience) for task in waiting)
+
+
+def eligible(state: State, process: Process, queues: Sequence[str], now: datetime, *, alone: bool) -> list[TaskRow]:
+    """What a process may take, best first. Tasks that have crashed a process are for those who run nothing else."""
+    if not _is_on_duty(state, process):
+        return []
+    open_queues = [queue for queue in queues if not is_paused(state, queue, now)]
+    may = [
+        task
+        for task in state.tasks.values()
+        if task.status is Status.PENDING
+        and task.queue in open_queues
+        and task.node_id in (None, process.node_id)
+        and (task.crashes > 0) == alone
+        and task.due_at <= now
+        and (task.finish_at is None or task.finish_at > now)
+    ]
+    return sorted(may, key=in_order)
+
+
+def in_order(task: TaskRow) -> tuple[int, int, datetime, int]:
+    """Larger priority, fewer attempts, earlier due, smaller id."""
+    return (-task.priority, task.attempts, task.due_at, task.id)
+
+
+def is_paused(state: State, queue: str, now: datetime) -> bool:
+    """Whether nobody may claim from a queue: until further notice, or until its time has come."""
+    row = state.queues.get(queue)
+    return row is not None and row.paused and (row.paused_until is None or row.paused_until > now)
+
+
+def _is_on_duty(state: State, process: Process) -> bool:
+    """Whether a process belongs to the present life of a node that takes new tasks."""
+    node = state.nodes[process.node]
+    return node.incarnation == process.incarnation and not node.draining

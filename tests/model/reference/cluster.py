@@ -1,0 +1,70 @@
+"""Rules of nodes and queues."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from peerd.domain.errors import NodeReplaced
+from tests.model.reference.state import NodeRow, QueueRow, State, later
+
+
+def register(
+    state: State, name: str, incarnation: str, replaces: str | None, node_id: int | None, now: datetime
+) -> int | None:
+    """Begin a life of a node in place of the one that was seen; None when another has begun meanwhile."""
+    node = state.nodes.get(name)
+    if node is None:
+        assert node_id is not None
+        state.nodes[name] = NodeRow(
+            id=node_id, name=name, incarnation=incarnation, started_at=now, checked_at=now, created_at=now
+        )
+        return node_id
+    if node.incarnation != replaces:
+        return None
+    node.incarnation, node.active = incarnation, True
+    node.started_at = node.checked_at = now
+    return node.id
+
+
+def beat(state: State, name: str, incarnation: str, now: datetime) -> bool:
+    """Go on; whether it has been asked to drain.
+
+    Raises:
+        NodeReplaced: another life has begun.
+    """
+    node = state.nodes[name]
+    if node.incarnation != incarnation:
+        raise NodeReplaced(name)
+    node.active, node.checked_at = True, now
+    return node.draining
+
+
+def leave(state: State, name: str, incarnation: str, now: datetime) -> None:
+    """End this life in good order."""
+    node = state.nodes[name]
+    if node.incarnation == incarnation:
+        node.incarnation, node.active, node.checked_at = None, False, now
+
+
+def deactivate_silent(state: State, silence: float, now: datetime) -> list[str]:
+    """Nodes that have not beaten for so long are not active any more."""
+    silent = [node for node in state.nodes.values() if node.active and node.checked_at < later(now, -silence)]
+    for node in silent:
+        node.active = False
+    return sorted(node.name for node in silent)
+
+
+def pause(state: State, name: str, duration: float | None, now: datetime) -> None:
+    """Let nobody claim from a queue."""
+    until = None if duration is None else later(now, duration)
+    row = state.queues.setdefault(
+        name, QueueRow(name=name, paused=True, paused_until=until, created_at=now, updated_at=now)
+    )
+    row.paused, row.paused_until, row.updated_at = True, until, now
+
+
+def resume(state: State, name: str, now: datetime) -> None:
+    """Let it be claimed from again; a queue that was never paused has no row."""
+    row = state.queues.get(name)
+    if row is not None:
+        row.paused, row.paused_until, row.updated_at = False, None, now

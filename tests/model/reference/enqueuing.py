@@ -1,0 +1,87 @@
+"""Rules of enqueuing and of unique keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from peerd.domain.errors import NodeNotFound
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import NewTask
+from tests.model.reference.state import KeyRow, State, TaskRow, later
+
+
+def enqueue(state: State, new: Sequence[NewTask], ids: Sequence[int], now: datetime) -> list[tuple[int, bool]]:
+    """Accept tasks. Their ids are the database's to give: those of tasks that are new here are taken from ``ids``.
+
+    Those with unique keys are accepted in the order of their keys.
+
+    Raises:
+        NodeNotFound: one is pinned to a node that nobody knows; then none is accepted.
+    """
+    for task in new:
+        if task.node is not None and task.node not in state.nodes:
+            raise NodeNotFound(task.node, sorted(state.nodes))
+    answers = {}
+    for place in sorted(range(len(new)), key=lambda place: (new[place].queue, new[place].unique_key or "", place)):
+        task = new[place]
+        holder = None if task.unique_key is None else holder_of(state, task.queue, task.unique_key, now)
+        if holder is None:
+            state.tasks[ids[place]] = _row(state, task, ids[place], now)
+            if task.unique_key is not None:
+                give_key(state, task.queue, task.unique_key, ids[place], task.unique_for, now)
+        answers[place] = (ids[place], True) if holder is None else (holder, False)
+    return [answers[place] for place in range(len(new))]
+
+
+def holder_of(state: State, queue: str, unique_key: str, now: datetime) -> int | None:
+    """Which task has a key, if it holds: for ever, until its time is over, or while its task has not ended."""
+    key = state.keys.get((queue, unique_key))
+    if key is None:
+        return None
+    match key.scope:
+        case "forever":
+            holds = True
+        case "period":
+            assert key.expires_at is not None
+            holds = key.expires_at > now
+        case _:
+            task = state.tasks.get(key.task_id)
+            holds = task is not None and not task.finished
+    return key.task_id if holds else None
+
+
+def give_key(state: State, queue: str, unique_key: str, task_id: int, scope: str | float, now: datetime) -> None:
+    """Let a task have a key."""
+    period = None if isinstance(scope, str) else later(now, scope)
+    state.keys[queue, unique_key] = KeyRow(
+        queue=queue,
+        unique_key=unique_key,
+        task_id=task_id,
+        scope=scope if isinstance(scope, str) else "period",
+        expires_at=period,
+        created_at=now,
+    )
+
+
+def _row(state: State, new: NewTask, task_id: int, now: datetime) -> TaskRow:
+    start_at = new.start_at if new.start_in is None else later(now, new.start_in)
+    finish_at = new.finish_at if new.finish_in is None else later(now, new.finish_in)
+    return TaskRow(
+        id=task_id,
+        queue=new.queue,
+        name=new.name,
+        body=new.body,
+        body_bytes=new.body_bytes,
+        status=Status.SCHEDULED if start_at is not None and start_at > now else Status.PENDING,
+        priority=new.priority,
+        max_attempts=new.max_attempts,
+        node_id=None if new.node is None else state.nodes[new.node].id,
+        start_at=start_at,
+        finish_at=finish_at,
+        timeout=new.timeout,
+        unique_key=new.unique_key,
+        trace_context=new.trace_context,
+        created_at=now,
+        updated_at=now,
+    )

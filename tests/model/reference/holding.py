@@ -1,0 +1,117 @@
+"""Rules of the holder's writes: accepted while the claim holds, and refused for ever after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from peerd.domain.lifecycle import Event, Status
+from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
+from tests.model.reference.state import State, TaskRow, later
+
+Claim = tuple[int, int]
+"""A task's id, and the lease that the claim raised."""
+
+
+def touch(state: State, claims: Iterable[Claim], now: datetime) -> set[Claim]:
+    """Say that they are still held; those that are not."""
+    lost = set()
+    for task_id, lease in claims:
+        task = state.held(task_id, lease)
+        if task is None:
+            lost.add((task_id, lease))
+        else:
+            state.write(task, now, checked_at=now)
+    return lost
+
+
+def report_progress(state: State, reports: Mapping[Claim, tuple[float, str | None]], now: datetime) -> set[Claim]:
+    """Say how far they are; those that are not held."""
+    lost = touch(state, reports, now)
+    for claim in reports.keys() - lost:
+        fraction, note = reports[claim]
+        state.tasks[claim[0]].progress = min(max(fraction, 0.0), 1.0)
+        state.tasks[claim[0]].progress_note = note
+    return lost
+
+
+def complete(state: State, process_id: int, results: Mapping[Claim, str | None], now: datetime) -> set[Claim]:
+    """Write successes; the refused ones. What this claim had completed before is accepted again."""
+    refused = set()
+    for (task_id, lease), result in results.items():
+        task = state.held(task_id, lease)
+        if task is not None:
+            state.follow(task, Event.COMPLETE, now, result=result, error=None, progress=1.0)
+        elif not _was_completed(state, process_id, task_id, lease):
+            refused.add((task_id, lease))
+    return refused
+
+
+def conclude(state: State, process_id: int, claim: Claim, outcome: Outcome, now: datetime) -> bool:
+    """Write any other outcome; whether it was accepted, now or in an earlier try."""
+    task = state.held(*claim)
+    if task is None:
+        recorded = state.attempts.get(claim)
+        mine = recorded is not None and recorded.process_id == process_id
+        return mine and recorded is not None and recorded.outcome in _labels(outcome)
+    match outcome:
+        case Failed():
+            _fail(state, task, outcome, now)
+        case Snoozed(after=seconds, reason=reason):
+            state.record(task, now, "snoozed", counted=False, error=reason)
+            state.follow(task, Event.SNOOZE, now, start_at=later(now, seconds))
+        case Released(reason=reason):
+            release(state, task, reason, now)
+        case Canceled(reason=reason):
+            state.record(task, now, "canceled", counted=True, error=reason)
+            state.follow(task, Event.CANCEL, now, attempts=task.attempts + 1, error=reason)
+        case _:
+            raise AssertionError(f"success is completed, not concluded: {outcome}")
+    return True
+
+
+def release(state: State, task: TaskRow, reason: str, now: datetime) -> None:
+    """Give a task back; the attempt does not count."""
+    state.record(task, now, "released", counted=False, error=reason)
+    state.follow(task, Event.RELEASE, now)
+
+
+def is_last(task: TaskRow) -> bool:
+    """Whether the attempt that runs is the last. A row that somebody made working by hand says of none; so it is."""
+    return task.max_attempts is None or task.attempts + 1 >= task.max_attempts
+
+
+def _fail(state: State, task: TaskRow, failed: Failed, now: datetime) -> None:
+    next_start = None if failed.retry_in is None or is_last(task) else later(now, failed.retry_in)
+    if next_start is not None and task.finish_at is not None and next_start >= task.finish_at:
+        next_start = None
+    counted = {"attempts": task.attempts + 1, "error": failed.error}
+    if next_start is not None:
+        state.record(task, now, failed.label, counted=True, error=failed.error, traceback=failed.traceback)
+        state.follow(task, Event.FAIL, now, start_at=next_start, **counted)
+    else:
+        label = "dead" if failed.label == "failure" else failed.label
+        state.record(task, now, label, counted=True, error=failed.error, traceback=failed.traceback)
+        state.follow(task, Event.DIE, now, **counted)
+
+
+def _was_completed(state: State, process_id: int, task_id: int, lease: int) -> bool:
+    task = state.tasks.get(task_id)
+    if task is None or task.status is not Status.DONE:
+        return False
+    return (task.lease, task.process_id) == (lease, process_id)
+
+
+def _labels(outcome: Outcome) -> tuple[str, ...]:
+    """What an outcome may have been recorded as."""
+    match outcome:
+        case Failed(label="failure"):
+            return ("failure", "dead")
+        case Failed(label=label):
+            return (label,)
+        case Snoozed():
+            return ("snoozed",)
+        case Canceled():
+            return ("canceled",)
+        case _:
+            return ("released",)

@@ -1,0 +1,204 @@
+"""What the model knows: the rows as the rules say that they must be. Plain values; no SQL, no clock of its own.
+
+Times are the database's, as it wrote them. A rule writes the moment that it expects (``now``, or so many seconds from
+it); after each step the comparison replaces it with the one that the database wrote, if that is near enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from peerd.domain.lifecycle import FINISHED, Event, Status, after
+
+
+@dataclass(kw_only=True)
+class TaskRow:
+    """A row of ``tasks``; the defaults are those of the table."""
+
+    id: int
+    queue: str
+    name: str = ""
+    body: str | None = None
+    body_bytes: bytes | None = None
+    status: Status = Status.PENDING
+    priority: int = 10
+    attempts: int = 0
+    max_attempts: int | None = None
+    crashes: int = 0
+    node_id: int | None = None
+    start_at: datetime | None = None
+    finish_at: datetime | None = None
+    timeout: float | None = None
+    unique_key: str | None = None
+    lease: int = 0
+    worker_node_id: int | None = None
+    process_id: int | None = None
+    worker_started_at: datetime | None = None
+    checked_at: datetime | None = None
+    progress: float | None = None
+    progress_note: str | None = None
+    result: str | None = None
+    error: str | None = None
+    """A part of what must be there."""
+    finished_at: datetime | None = None
+    trace_context: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    claim_token: int | None = None
+    """Of a working task: the one that its claimer chose. Of any other: nothing is promised."""
+
+    @property
+    def due_at(self) -> datetime:
+        return self.start_at or self.created_at
+
+    @property
+    def finished(self) -> bool:
+        return self.status in FINISHED
+
+
+@dataclass(kw_only=True)
+class AttemptRow:
+    """A row of ``attempts``: an attempt that did not succeed."""
+
+    task_id: int
+    lease: int
+    number: int
+    node_id: int | None
+    process_id: int | None
+    started_at: datetime | None
+    ended_at: datetime
+    outcome: str
+    error: str | None = None
+    """A part of what must be there."""
+    traceback: str | None = None
+    cause: str | None = None
+    """A part of what must be there."""
+
+
+@dataclass(kw_only=True)
+class KeyRow:
+    """A row of ``unique_keys``."""
+
+    queue: str
+    unique_key: str
+    task_id: int
+    scope: str
+    expires_at: datetime | None
+    created_at: datetime
+
+
+@dataclass(kw_only=True)
+class NodeRow:
+    """A row of ``nodes``."""
+
+    id: int
+    name: str
+    incarnation: str | None
+    active: bool = True
+    draining: bool = False
+    started_at: datetime
+    checked_at: datetime
+    created_at: datetime
+
+
+@dataclass(kw_only=True)
+class QueueRow:
+    """A row of ``queues``."""
+
+    name: str
+    paused: bool
+    paused_until: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that may claim: its identity, and the life of the node to which it belongs."""
+
+    id: int
+    node: str
+    node_id: int
+    incarnation: str
+
+
+@dataclass
+class State:
+    """All rows.
+
+    Args:
+        hand_writes_renew: an UPDATE made by hand sets ``updated_at`` too (MySQL, MariaDB).
+    """
+
+    hand_writes_renew: bool = False
+    tasks: dict[int, TaskRow] = field(default_factory=dict)
+    attempts: dict[tuple[int, int], AttemptRow] = field(default_factory=dict)
+    keys: dict[tuple[str, str], KeyRow] = field(default_factory=dict)
+    nodes: dict[str, NodeRow] = field(default_factory=dict)
+    queues: dict[str, QueueRow] = field(default_factory=dict)
+    processes: dict[int, Process] = field(default_factory=dict)
+
+    def working(self) -> Iterator[TaskRow]:
+        return (task for task in self.tasks.values() if task.status is Status.WORKING)
+
+    def held(self, task_id: int, lease: int) -> TaskRow | None:
+        """The task, if this claim still holds it."""
+        task = self.tasks.get(task_id)
+        return task if task is not None and task.status is Status.WORKING and task.lease == lease else None
+
+    def write(self, task: TaskRow, now: datetime, **changes: object) -> None:
+        """Change a row, as each write of ours does: ``updated_at`` with it."""
+        for column, value in changes.items():
+            assert column in TaskRow.__dataclass_fields__
+            setattr(task, column, value)
+        task.updated_at = now
+
+    def follow(self, task: TaskRow, event: Event, now: datetime, **changes: object) -> None:
+        """Change a row's status by the table of the lifecycle, and whatever else changes with it."""
+        status = after(task.status, event)
+        assert isinstance(status, Status)
+        ends: dict[str, object] = {"finished_at": now} if status in FINISHED else {}
+        self.write(task, now, status=status, **ends | changes)
+
+    def record(
+        self,
+        task: TaskRow,
+        now: datetime,
+        outcome: str,
+        *,
+        counted: bool,
+        error: str | None,
+        traceback: str | None = None,
+        cause: str | None = None,
+    ) -> None:
+        """Explain a claim that did not succeed. A claim has one attempt: one that is on record stays."""
+        explained = AttemptRow(
+            task_id=task.id,
+            lease=task.lease,
+            number=task.attempts + 1 if counted else 0,
+            node_id=task.worker_node_id,
+            process_id=task.process_id,
+            started_at=task.worker_started_at,
+            ended_at=now,
+            outcome=outcome,
+            error=error,
+            traceback=traceback,
+            cause=cause,
+        )
+        self.attempts.setdefault((task.id, task.lease), explained)
+
+    def remove(self, task: TaskRow) -> None:
+        """Delete a task, its attempts, and the key that ends with it; keys of other scopes outlive it."""
+        del self.tasks[task.id]
+        self.attempts = {claim: row for claim, row in self.attempts.items() if row.task_id != task.id}
+        if task.unique_key is not None:
+            key = self.keys.get((task.queue, task.unique_key))
+            if key is not None and key.task_id == task.id and key.scope == "unfinished":
+                del self.keys[key.queue, key.unique_key]
+
+
+def later(now: datetime, seconds: float) -> datetime:
+    """So many seconds after a moment."""
+    return now + timedelta(seconds=seconds)
