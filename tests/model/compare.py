@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -36,6 +37,14 @@ class Kept:
     key: Callable[[Any], Any]
     of: Callable[[State], Mapping[Any, Any]]
 
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(one.name for one in fields(self.row))
+
+    @cached_property
+    def select(self) -> sa.Select[Any]:
+        return sa.select(*(self.table.c[column] for column in self.columns))
+
 
 TABLES: Final = (
     Kept(tasks, TaskRow, lambda row: row.id, lambda state: state.tasks),
@@ -64,7 +73,7 @@ class Comparison:
         if wrong:
             raise Mismatch("\n".join(wrong))
         for kept in TABLES:
-            take_moments(kept.of(state), found[kept.table.name])
+            take_moments(kept, kept.of(state), found[kept.table.name])
         self.seen = {kept.table.name: {key: replace(row) for key, row in kept.of(state).items()} for kept in TABLES}
 
     def _differences(self, kept: Kept, state: State, found: Rows) -> Iterable[str]:
@@ -75,7 +84,7 @@ class Comparison:
             yield f"{name} {key} is there, and should not be: {found[key]}"
         for key in sorted(wanted.keys() & found.keys()):
             earlier = before.get(key)
-            for column in (one.name for one in fields(kept.row)):
+            for column in kept.columns:
                 want, got = getattr(wanted[key], column), getattr(found[key], column)
                 unchanged = earlier is not None and getattr(earlier, column) == want
                 if not (_is_free(wanted[key], column) or _agree(column, want, got, exactly=unchanged)):
@@ -86,16 +95,15 @@ def read_all(connection: Connection) -> dict[str, Rows]:
     """All rows of the compared tables, as values of the model."""
     found: dict[str, Rows] = {}
     for kept in TABLES:
-        columns = [kept.table.c[one.name] for one in fields(kept.row)]
-        rows = (kept.row(**row) for row in connection.execute(sa.select(*columns)).mappings())
+        rows = (kept.row(**row) for row in connection.execute(kept.select).mappings())
         found[kept.table.name] = {kept.key(row): row for row in rows}
     return found
 
 
-def take_moments(wanted: Mapping[Any, Any], found: Rows) -> None:
+def take_moments(kept: Kept, wanted: Mapping[Any, Any], found: Rows) -> None:
     """Let the model's moments be exactly those of the database: which of two is earlier decides a claim's order."""
     for key, row in wanted.items():
-        for column in (one.name for one in fields(row)):
+        for column in kept.columns:
             if isinstance(getattr(row, column), datetime):
                 setattr(row, column, getattr(found[key], column))
 

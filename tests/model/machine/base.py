@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
@@ -13,7 +13,6 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import Status
-from peerd.domain.task import Task
 from peerd.store import nodes, processes
 from peerd.store.database import Database
 from peerd.store.finish import Held
@@ -99,12 +98,6 @@ class Base(RuleBasedStateMachine):
         self.state.processes[process_id] = process
         return process
 
-    def remember(self, process: Process, token: int, taken: Iterable[Task]) -> list[Claim]:
-        """Claims, for the rules to come."""
-        claims = [Claim(Held(task.id, task.lease), process, token) for task in taken]
-        self.made += claims
-        return claims
-
     def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """An operation of the store, in a transaction of its own."""
         return self.database.run(operation, *args, **kwargs)
@@ -119,12 +112,6 @@ class Base(RuleBasedStateMachine):
         got = answer_of(real)
         self.same(type(got) if isinstance(got, PeerdError) else None, type_of_refusal(by_the_rules))
         return None if isinstance(got, PeerdError) else got
-
-    def at_present(self, process: Process) -> Process:
-        """The youngest process of the same node, if the node lives; else the process itself."""
-        life = self.state.nodes[process.node].incarnation
-        alive = [one for one in self.state.processes.values() if (one.node, one.incarnation) == (process.node, life)]
-        return alive[-1] if alive else process
 
     def done_among(self, possible: list[TaskRow], limit: int, found: dict[Any, Any]) -> list[TaskRow]:
         """Which of the tasks that a batch might have written it did; as many as it could.

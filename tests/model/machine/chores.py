@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Final
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -16,6 +17,7 @@ from tests.model.machine.base import LIMITS, NODES, Base, there_is
 from tests.model.reference import sweeping, taking_back
 from tests.model.reference.state import Process, TaskRow
 
+CHORES: Final = ("arrive", "arrive", "postpone", "expire", "purge", "purge_keys", "free_pinned", "fail_pinned")
 silences = st.sampled_from(SILENCE)
 
 
@@ -74,53 +76,53 @@ class Chores(Base):
         [one] = [one for one in got if one.task_id == task.id]
         self.same((one.event, one.label), wanted)
 
-    @precondition(there_is(Status.SCHEDULED, Status.FAILURE))
-    @rule(status=st.sampled_from([Status.SCHEDULED, Status.FAILURE]), limit=LIMITS)
-    def let_arrive(self, status: Status, limit: int) -> None:
-        now = self.clock.now()
-        count = self.run(sweeps.let_arrive, status, limit)
-        for task in self._swept(count, sweeping.arriving(self.state, status, now), limit):
-            sweeping.arrive(self.state, task, now)
+    @precondition(lambda machine: machine.state.tasks or machine.state.keys)
+    @rule(chores=st.lists(st.sampled_from(CHORES), min_size=1, max_size=3), after=silences, limit=LIMITS)
+    def sweep(self, chores: list[str], after: float, limit: int) -> None:
+        for chore in chores:
+            getattr(self, f"_{chore}")(after, limit, self.clock.now())
 
-    @precondition(there_is(Status.PENDING))
-    @rule(limit=LIMITS)
-    def sweep_pending(self, limit: int) -> None:
-        """Those whose end has come are deleted; those whose start has not wait for it."""
-        now = self.clock.now()
-        count = self.run(sweeps.expire, limit)
-        for task in self._swept(count, sweeping.too_late(self.state, now), limit):
-            self.state.remove(task)
+    def _arrive(self, after: float, limit: int, now: datetime) -> None:
+        for status in (Status.SCHEDULED, Status.FAILURE):
+            count = self.run(sweeps.let_arrive, status, limit)
+            for task in self._swept(count, sweeping.arriving(self.state, status, now), limit):
+                sweeping.arrive(self.state, task, now)
+
+    def _postpone(self, after: float, limit: int, now: datetime) -> None:
         count = self.run(sweeps.postpone, limit)
         for task in self._swept(count, sweeping.written_ahead(self.state, now), limit):
             sweeping.postpone(self.state, task, now)
 
-    @precondition(lambda machine: there_is(*FINISHED)(machine) or machine.state.keys)
-    @rule(age=silences, limit=LIMITS)
-    def purge(self, age: float, limit: int) -> None:
-        now = self.clock.now()
-        for status in FINISHED:
-            count = self.run(sweeps.purge, status, age, limit)
-            for task in self._swept(count, sweeping.old(self.state, status, age, now), limit):
-                self.state.remove(task)
-        self._purge_keys(limit)
+    def _expire(self, after: float, limit: int, now: datetime) -> None:
+        count = self.run(sweeps.expire, limit)
+        for task in self._swept(count, sweeping.too_late(self.state, now), limit):
+            self.state.remove(task)
 
-    @precondition(there_is(Status.PENDING))
-    @rule(after=silences, limit=LIMITS, fails=st.booleans())
-    def free_or_fail_pinned(self, after: float, limit: int, fails: bool) -> None:  # noqa: FBT001
-        now = self.clock.now()
+    def _purge(self, after: float, limit: int, now: datetime) -> None:
+        for status in FINISHED:
+            count = self.run(sweeps.purge, status, after, limit)
+            for task in self._swept(count, sweeping.old(self.state, status, after, now), limit):
+                self.state.remove(task)
+
+    def _free_pinned(self, after: float, limit: int, now: datetime) -> None:
         possible = sweeping.pinned_to_silent(self.state, after, now)
         self.same(self.database.read(sweeps.count_pinned, after), len(possible))
-        count = self.run(sweeps.fail_pinned if fails else sweeps.free_pinned, after, limit)
+        count = self.run(sweeps.free_pinned, after, limit)
         for task in self._swept(count, possible, limit):
-            (sweeping.abandon if fails else sweeping.free)(self.state, task, now)
+            sweeping.free(self.state, task, now)
+
+    def _fail_pinned(self, after: float, limit: int, now: datetime) -> None:
+        count = self.run(sweeps.fail_pinned, after, limit)
+        for task in self._swept(count, sweeping.pinned_to_silent(self.state, after, now), limit):
+            sweeping.abandon(self.state, task, now)
 
     def _swept(self, count: int, possible: list[TaskRow], limit: int) -> list[TaskRow]:
         done = self.done_among(possible, limit, self.database.read(read_all)["tasks"])
         self.same(count, len(done))
         return done
 
-    def _purge_keys(self, limit: int) -> None:
-        over = sweeping.over(self.state, self.clock.now())
+    def _purge_keys(self, after: float, limit: int, now: datetime) -> None:
+        over = sweeping.over(self.state, now)
         count = self.run(sweeps.purge_keys, limit)
         self.same(count, min(limit, len(over)))
         left = self.database.read(read_all)["unique_keys"]

@@ -9,44 +9,45 @@ from hypothesis.stateful import multiple, rule
 
 from peerd.store import nodes, queues
 from tests.model.clock import AHEAD, SILENCE
-from tests.model.machine.base import NODES, QUEUES, Base
+from tests.model.machine.base import QUEUES, Base
 from tests.model.reference import cluster
 from tests.model.reference.state import Process
-
-names = st.sampled_from(NODES)
 
 
 class Cluster(Base):
     """Rules of nodes and queues."""
 
-    @rule(target=Base.processes, name=names, as_seen=st.booleans())
-    def start_a_node(self, name: str, as_seen: bool) -> Any:  # noqa: FBT001
-        """A node starts again; in vain, if another life has begun since it looked."""
-        self.begin_life(name, replaces=self.state.nodes[name].incarnation if as_seen else "the one before")
-        return self.begin_process(name) or multiple()
-
-    @rule(process=Base.processes, silence=st.sampled_from(SILENCE))
-    def beat(self, process: Process, silence: float) -> None:
-        """A life of a node goes on, if it is the present one; and those that are silent are seen to be."""
-        now = self.clock.now()
-        row = self.both(
-            lambda: self.run(nodes.beat, process.node, process.incarnation),
-            lambda: cluster.beat(self.state, process.node, process.incarnation, now),
-        )
-        if row is not None:
-            self.same((row.active, row.draining), (True, self.state.nodes[process.node].draining))
-        got = self.run(nodes.deactivate_silent, silence)
-        self.same(sorted(got), cluster.deactivate_silent(self.state, silence, now))
-
-    @rule(process=Base.processes, leaves=st.booleans(), draining=st.booleans())
-    def leave_or_drain(self, process: Process, leaves: bool, draining: bool) -> None:  # noqa: FBT001
-        if leaves:
-            now = self.clock.now()
-            self.run(nodes.leave, process.node, process.incarnation)
-            cluster.leave(self.state, process.node, process.incarnation, now)
-        else:
-            self.run(nodes.set_draining, process.node, draining=draining)
-            self.state.nodes[process.node].draining = draining
+    @rule(
+        target=Base.processes,
+        process=Base.processes,
+        what=st.sampled_from(["process", "start", "start in vain", "beat", "silence", "leave", "drain", "undrain"]),
+        silence=st.sampled_from(SILENCE),
+    )
+    def node(self, process: Process, what: str, silence: float) -> Any:
+        """Something happens to the node of a process, which may belong to a life that is over."""
+        now, name, life = self.clock.now(), process.node, process.incarnation
+        match what:
+            case "process":
+                return self.begin_process(name) or multiple()
+            case "start" | "start in vain":  # in vain: another life has begun since it looked
+                self.begin_life(name, replaces=self.state.nodes[name].incarnation if what == "start" else "unseen")
+                return self.begin_process(name) or multiple()
+            case "beat":
+                row = self.both(
+                    lambda: self.run(nodes.beat, name, life), lambda: cluster.beat(self.state, name, life, now)
+                )
+                if row is not None:
+                    self.same((row.active, row.draining), (True, self.state.nodes[name].draining))
+            case "silence":
+                got = self.run(nodes.deactivate_silent, silence)
+                self.same(sorted(got), cluster.deactivate_silent(self.state, silence, now))
+            case "leave":
+                self.run(nodes.leave, name, life)
+                cluster.leave(self.state, name, life, now)
+            case _:
+                self.run(nodes.set_draining, name, draining=what == "drain")
+                self.state.nodes[name].draining = what == "drain"
+        return multiple()
 
     @rule(queue=st.sampled_from(QUEUES), pauses=st.booleans(), duration=st.none() | st.sampled_from(AHEAD))
     def pause_or_resume(self, queue: str, pauses: bool, duration: float | None) -> None:  # noqa: FBT001

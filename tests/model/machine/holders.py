@@ -16,7 +16,7 @@ from peerd.store.claim import Claimer
 from peerd.store.finish import Held
 from peerd.store.touch import Progress
 from tests.model.clock import DELAYS, SILENCE
-from tests.model.machine.base import LIMITS, NODES, QUEUES, Base, Claim, there_is
+from tests.model.machine.base import LIMITS, QUEUES, Base, Claim, there_is
 from tests.model.reference import claiming as claiming_rules
 from tests.model.reference import holding, taking_back
 from tests.model.reference.state import Process
@@ -41,33 +41,27 @@ served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
 class Holders(Base):
     """Rules of the claim and of the holder's writes."""
 
-    @precondition(lambda machine: len(machine.state.processes) < 6)
-    @rule(target=Base.processes, node=st.sampled_from(NODES))
-    def start_a_process(self, node: str) -> Any:
-        process = self.begin_process(node)
-        return multiple() if process is None else process
+    @precondition(lambda machine: machine.able())
+    @rule(target=Base.claims, place=st.integers(0, 9), limit=LIMITS, reply_is_lost=st.booleans())
+    def claim(self, place: int, limit: int, reply_is_lost: bool) -> Any:  # noqa: FBT001
+        """One of those who can claim something does. If the reply is lost, it reads it back."""
+        able = self.able()
+        process, alone = able[place % len(able)]
+        return self._claim(process, QUEUES, limit, alone=alone, reply_is_lost=reply_is_lost)
 
     @precondition(there_is(Status.PENDING))
-    @rule(
-        target=Base.claims,
-        process=Base.processes,
-        queues=served,
-        limit=LIMITS,
-        alone=st.sampled_from([False, False, True]),
-        stale=st.sampled_from([False, False, False, True]),
-        reply_is_lost=st.booleans(),
-    )
-    def claim(
-        self,
-        process: Process,
-        queues: tuple[str, ...],
-        limit: int,
-        alone: bool,  # noqa: FBT001
-        stale: bool,  # noqa: FBT001
-        reply_is_lost: bool,  # noqa: FBT001
-    ) -> Any:
-        """A process claims; one of an earlier life of its node too (stale). If the reply is lost, it reads it back."""
-        process = process if stale else self.at_present(process)
+    @rule(target=Base.claims, process=Base.processes, queues=served, limit=LIMITS, alone=st.booleans())
+    def claim_perhaps_in_vain(self, process: Process, queues: tuple[str, ...], limit: int, alone: bool) -> Any:  # noqa: FBT001
+        """Anyone claims, from any queues; its node's life may be over."""
+        return self._claim(process, queues, limit, alone=alone, reply_is_lost=False)
+
+    def able(self) -> list[tuple[Process, bool]]:
+        """Who can claim something, and whether alone."""
+        now, processes = self.clock.now(), self.state.processes.values()
+        who = [(process, alone) for process in processes for alone in (False, True)]
+        return [one for one in who if claiming_rules.eligible(self.state, one[0], QUEUES, now, alone=one[1])]
+
+    def _claim(self, process: Process, queues: tuple[str, ...], limit: int, *, alone: bool, reply_is_lost: bool) -> Any:
         claimer = claimer_of(process, queues)
         token, now = claiming.new_token(), self.clock.now()
         answer = self.run(claiming.claim, claimer, token=token, limit=limit, alone=alone)
@@ -85,7 +79,9 @@ class Holders(Base):
         )
         self.same(keys_of(taken), wanted)
         assert not answer.contended
-        return multiple(*self.remember(process, token, taken))
+        claims = [Claim(Held(task.id, task.lease), process, token) for task in taken]
+        self.made += claims
+        return multiple(*claims)
 
     @rule(claim=Base.claims | Base.ended, queues=served, patience=st.sampled_from(SILENCE))
     def ask(self, claim: Claim, queues: tuple[str, ...], patience: float) -> None:
