@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
+from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple
 from sqlalchemy.engine import Connection
@@ -29,6 +30,8 @@ QUEUES: Final = ("a", "b")
 NODES: Final = ("one", "two")
 NEVER: Final = "never"
 """A node that does not exist."""
+PLACES: Final = st.integers(0, 7)
+"""Of a claim; see `Base.pick`."""
 LIMITS: Final = st.sampled_from([1, 2, 500])
 
 
@@ -52,10 +55,6 @@ class Base(RuleBasedStateMachine):
 
     tasks = Bundle("tasks")
     """Ids of tasks; some are gone since."""
-    claims = Bundle("claims")
-    """Claims on which their holder has not had its last word; some are lost without it."""
-    ended = Bundle("ended")
-    """Claims on which it has."""
     processes = Bundle("processes")
     """Processes; some belong to a life of their node that is over."""
 
@@ -113,6 +112,14 @@ class Base(RuleBasedStateMachine):
         self.same(type(got) if isinstance(got, PeerdError) else None, type_of_refusal(by_the_rules))
         return None if isinstance(got, PeerdError) else got
 
+    def pick(self, place: int) -> Claim:
+        """A claim that was made: first those that hold their task, then those that lost it; the youngest first."""
+        youngest = self.made[::-1]
+        held = [claim for claim in youngest if self.state.held(*claim.key)]
+        picked = [*held, *(claim for claim in youngest if claim not in held)][place % len(youngest)]
+        note(f"# claim {picked.key} of process {picked.process.id}")
+        return picked
+
     def done_among(self, possible: list[TaskRow], limit: int, found: dict[Any, Any]) -> list[TaskRow]:
         """Which of the tasks that a batch might have written it did; as many as it could.
 
@@ -152,6 +159,11 @@ class Base(RuleBasedStateMachine):
 def there_is(*statuses: Status) -> Callable[[Base], bool]:
     """A rule is worth a step when a task has one of these statuses."""
     return lambda machine: any(task.status in statuses for task in machine.state.tasks.values())
+
+
+def has_claimed(machine: Base) -> bool:
+    """A rule is worth a step when somebody has claimed something."""
+    return bool(machine.made)
 
 
 def _was_written(task: TaskRow, found: TaskRow | None) -> bool:

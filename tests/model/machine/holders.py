@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from hypothesis import strategies as st
-from hypothesis.stateful import consumes, multiple, precondition, rule
+from hypothesis.stateful import precondition, rule
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
@@ -16,7 +16,7 @@ from peerd.store.claim import Claimer
 from peerd.store.finish import Held
 from peerd.store.touch import Progress
 from tests.model.clock import DELAYS, SILENCE
-from tests.model.machine.base import LIMITS, QUEUES, Base, Claim, there_is
+from tests.model.machine.base import LIMITS, PLACES, QUEUES, Base, Claim, has_claimed, there_is
 from tests.model.reference import claiming as claiming_rules
 from tests.model.reference import holding, taking_back
 from tests.model.reference.state import Process
@@ -34,7 +34,7 @@ OUTCOMES: Final[st.SearchStrategy[Outcome]] = st.one_of(
     st.builds(Released, st.just("the process ends")),
 )
 ATTEMPTS_OF: Final = {"n": 2, "m": 1}
-some_claims = st.lists(Base.claims | Base.ended, min_size=1, max_size=4, unique_by=lambda claim: claim.held)
+some_places = st.lists(PLACES, min_size=1, max_size=4)
 served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
 
 
@@ -42,18 +42,18 @@ class Holders(Base):
     """Rules of the claim and of the holder's writes."""
 
     @precondition(lambda machine: machine.able())
-    @rule(target=Base.claims, place=st.integers(0, 9), limit=LIMITS, reply_is_lost=st.booleans())
-    def claim(self, place: int, limit: int, reply_is_lost: bool) -> Any:  # noqa: FBT001
+    @rule(place=st.integers(0, 9), limit=LIMITS, reply_is_lost=st.booleans())
+    def claim(self, place: int, limit: int, reply_is_lost: bool) -> None:  # noqa: FBT001
         """One of those who can claim something does. If the reply is lost, it reads it back."""
         able = self.able()
         process, alone = able[place % len(able)]
-        return self._claim(process, QUEUES, limit, alone=alone, reply_is_lost=reply_is_lost)
+        self._claim(process, QUEUES, limit, alone=alone, reply_is_lost=reply_is_lost)
 
     @precondition(there_is(Status.PENDING))
-    @rule(target=Base.claims, process=Base.processes, queues=served, limit=LIMITS, alone=st.booleans())
-    def claim_perhaps_in_vain(self, process: Process, queues: tuple[str, ...], limit: int, alone: bool) -> Any:  # noqa: FBT001
+    @rule(process=Base.processes, queues=served, limit=LIMITS, alone=st.booleans())
+    def claim_perhaps_in_vain(self, process: Process, queues: tuple[str, ...], limit: int, alone: bool) -> None:  # noqa: FBT001
         """Anyone claims, from any queues; its node's life may be over."""
-        return self._claim(process, queues, limit, alone=alone, reply_is_lost=False)
+        self._claim(process, queues, limit, alone=alone, reply_is_lost=False)
 
     def able(self) -> list[tuple[Process, bool]]:
         """Who can claim something, and whether alone."""
@@ -61,7 +61,9 @@ class Holders(Base):
         who = [(process, alone) for process in processes for alone in (False, True)]
         return [one for one in who if claiming_rules.eligible(self.state, one[0], QUEUES, now, alone=one[1])]
 
-    def _claim(self, process: Process, queues: tuple[str, ...], limit: int, *, alone: bool, reply_is_lost: bool) -> Any:
+    def _claim(
+        self, process: Process, queues: tuple[str, ...], limit: int, *, alone: bool, reply_is_lost: bool
+    ) -> None:
         claimer = claimer_of(process, queues)
         token, now = claiming.new_token(), self.clock.now()
         answer = self.run(claiming.claim, claimer, token=token, limit=limit, alone=alone)
@@ -79,13 +81,13 @@ class Holders(Base):
         )
         self.same(keys_of(taken), wanted)
         assert not answer.contended
-        claims = [Claim(Held(task.id, task.lease), process, token) for task in taken]
-        self.made += claims
-        return multiple(*claims)
+        self.made += [Claim(Held(task.id, task.lease), process, token) for task in taken]
 
-    @rule(claim=Base.claims | Base.ended, queues=served, patience=st.sampled_from(SILENCE))
-    def ask(self, claim: Claim, queues: tuple[str, ...], patience: float) -> None:
+    @precondition(has_claimed)
+    @rule(place=PLACES, queues=served, patience=st.sampled_from(SILENCE))
+    def ask(self, place: int, queues: tuple[str, ...], patience: float) -> None:
         """What a claim holds that was made long ago; whether a task that must run alone has waited for long."""
+        claim = self.pick(place)
         now, claimer = self.clock.now(), claimer_of(claim.process, queues)
         got = self.database.read(claiming.claimed_by_token, claimer, claim.token)
         self.same(keys_of(got), claiming_rules.claimed_by_token(self.state, claim.process, claim.token))
@@ -93,12 +95,13 @@ class Holders(Base):
         wanted = claiming_rules.someone_waits_alone(self.state, claim.process, queues, patience, now)
         self.same(waits, wanted)
 
-    @rule(claims=some_claims, note=st.none() | st.sampled_from([None, "half way"]), tells=st.booleans())
-    def touch(self, claims: list[Claim], note: str | None, tells: bool) -> None:  # noqa: FBT001
+    @precondition(has_claimed)
+    @rule(places=some_places, words=st.none() | st.sampled_from([None, "half way"]), tells=st.booleans())
+    def touch(self, places: list[int], words: str | None, tells: bool) -> None:  # noqa: FBT001
         """A process says that it is alive, or how far it is."""
-        now = self.clock.now()
+        claims, now = self._pick_some(places), self.clock.now()
         if tells:
-            reports = {claim.held: Progress(place / 2 - 0.5, note) for place, claim in enumerate(claims)}
+            reports = {claim.held: Progress(place / 2 - 0.5, words) for place, claim in enumerate(claims)}
             lost = self.run(touch.report_progress, reports)
             told = {(held.id, held.lease): (progress.fraction, progress.note) for held, progress in reports.items()}
             self.same(keys(lost), holding.report_progress(self.state, told, now))
@@ -106,60 +109,62 @@ class Holders(Base):
             lost = self.run(touch.touch, {claim.held for claim in claims})
             self.same(keys(lost), holding.touch(self.state, [claim.key for claim in claims], now))
 
+    @precondition(has_claimed)
     @rule(
-        target=Base.ended,
-        claim=consumes(Base.claims),
-        more=st.lists(Base.claims | Base.ended, max_size=3),
+        places=some_places,
         result=st.sampled_from([None, '{"a": 1}']),
         times=st.integers(1, 2),
     )
-    def complete(self, claim: Claim, more: list[Claim], result: str | None, times: int) -> Claim:
+    def complete(self, places: list[int], result: str | None, times: int) -> None:
         """A process completes what it holds, or held; the second time because the reply was lost."""
-        mine = [claim, *(one for one in more if one.process == claim.process)]
+        claims = self._pick_some(places)
+        process = claims[0].process
+        mine = [claim for claim in claims if claim.process == process]
         for _ in range(times):
             now = self.clock.now()
             results = {one.held: None if place % 2 else result for place, one in enumerate(mine)}
-            refused = self.run(finish.complete, claim.process.id, results)
+            refused = self.run(finish.complete, process.id, results)
             wanted = {(held.id, held.lease): text for held, text in results.items()}
-            self.same(keys(refused), holding.complete(self.state, claim.process.id, wanted, now))
+            self.same(keys(refused), holding.complete(self.state, process.id, wanted, now))
             self.completed |= {one.key for one in mine if one.held not in refused}
-        return claim
 
-    @rule(target=Base.ended, claim=consumes(Base.claims), outcome=OUTCOMES, again=st.none() | OUTCOMES)
-    def conclude(self, claim: Claim, outcome: Outcome, again: Outcome | None) -> Claim:
+    @precondition(has_claimed)
+    @rule(place=PLACES, outcome=OUTCOMES, again=st.none() | OUTCOMES)
+    def conclude(self, place: int, outcome: Outcome, again: Outcome | None) -> None:
         """A process writes an outcome; perhaps once more, the same or another one."""
+        claim = self.pick(place)
         self._conclude(claim, claim.process, outcome)
         if again is not None:
             self._conclude(claim, claim.process, again)
-        return claim
-
-    @rule(claim=Base.ended, outcome=OUTCOMES)
-    def conclude_again(self, claim: Claim, outcome: Outcome) -> None:
-        """A process that woke up late writes what was written long ago, or something else."""
-        self._conclude(claim, claim.process, outcome)
 
     def _conclude(self, claim: Claim, process: Process, outcome: Outcome) -> None:
         now = self.clock.now()
         accepted = self.run(finish.conclude, process.id, claim.held, outcome)
         self.same(accepted, holding.conclude(self.state, process.id, claim.key, outcome, now))
 
-    @rule(claim=Base.ended, process=Base.processes, outcome=OUTCOMES)
-    def somebody_else_writes_a_lost_claim(self, claim: Claim, process: Process, outcome: Outcome) -> None:
+    @precondition(has_claimed)
+    @rule(place=PLACES, process=Base.processes, outcome=OUTCOMES)
+    def somebody_else_writes_a_lost_claim(self, place: int, process: Process, outcome: Outcome) -> None:
         """Whoever repeats the write of another process is refused, although there is one like it."""
+        claim = self.pick(place)
         if self.state.held(*claim.key) is not None or process == claim.process:
             return
         self._conclude(claim, process, outcome)
         refused = self.run(finish.complete, process.id, {claim.held: None})
         self.same(keys(refused), holding.complete(self.state, process.id, {claim.key: None}, self.clock.now()))
 
-    @precondition(there_is(Status.WORKING))
-    @rule(claims=some_claims, process=Base.processes)
-    def release_held(self, claims: list[Claim], process: Process) -> None:
+    @precondition(has_claimed)
+    @rule(places=some_places, other=st.none() | Base.processes)
+    def release_held(self, places: list[int], other: Process | None) -> None:
         """A process gives back claims of which it does not know; those of others are not its to give."""
-        now = self.clock.now()
+        claims, now = self._pick_some(places), self.clock.now()
+        process = other or claims[0].process
         got = self.run(rescue.release_held, process.id, [claim.held for claim in claims], "stray")
         wanted = taking_back.release_held(self.state, process.id, [claim.key for claim in claims], "stray", now)
         self.same({one.task_id: (one.event, one.label) for one in got}, wanted)
+
+    def _pick_some(self, places: list[int]) -> list[Claim]:
+        return list(dict.fromkeys(map(self.pick, places)))
 
 
 def claimer_of(process: Process, queues: tuple[str, ...]) -> Claimer:

@@ -16,7 +16,7 @@ from peerd.store.enqueue import Enqueued
 from peerd.store.tables import tasks as task_table
 from tests.model.clock import AHEAD
 from tests.model.compare import read_all
-from tests.model.machine.base import NEVER, NODES, QUEUES, Base, there_is
+from tests.model.machine.base import NEVER, NODES, PLACES, QUEUES, Base, there_is
 from tests.model.reference import enqueuing, intervening
 from tests.model.reference.state import TaskRow, later
 
@@ -155,12 +155,11 @@ class People(Base):
                 self.both(lambda: self.run(intervene.delete, task_id), lambda: intervening.delete(self.state, task_id))
 
     @precondition(there_is(Status.WORKING))
-    @rule(claim=Base.claims, node=st.sampled_from([None, *NODES]))
-    def move_by_hand(self, claim: Any, node: str | None) -> None:
+    @rule(place=PLACES, node=st.sampled_from([None, *NODES]))
+    def move_by_hand(self, place: int, node: str | None) -> None:
         """The UPDATE that the documentation gives for a running task."""
-        task = self.state.tasks.get(claim.held.id)
-        if task is None or task.status is not Status.WORKING:
-            return
+        working = list(self.state.working())
+        task = working[place % len(working)]
         node_id = None if node is None else self.state.nodes[node].id
         text = f"UPDATE tasks SET node_id = {node_id or 'NULL'}, status = 'pending', lease = lease + 1 WHERE id = "
         self.run(lambda connection: connection.exec_driver_sql(f"{text}{task.id}").rowcount)
