@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -23,6 +24,10 @@ OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "s
 """Versions that have what our statements say: SKIP LOCKED, stored generated columns, RETURNING where it is used."""
 READ_ONLY: Final = "peerd_read_only"
 """Execution option: this transaction only reads, so on SQLite it need not wait for the writer."""
+
+TEXT: Final = partial(str, encoding="utf-8", errors="replace")
+"""How a text of SQLite is read: it holds whatever bytes a program in another language has called text, and one such row
+must not keep all others from being read."""
 
 
 def normalised(url: str | URL) -> URL:
@@ -109,7 +114,15 @@ def _postgresql(url: URL, pool_size: int) -> Engine:
         "keepalives_count": 4,
         "tcp_user_timeout": ANSWER_TIMEOUT * 1000,
     }
-    return sa.create_engine(url, connect_args=arguments, **_server_options(pool_size))
+    engine = sa.create_engine(url, connect_args=arguments, **_server_options(pool_size))
+
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, record: Any) -> None:
+        from peerd.store.timestamps import read_every_moment  # noqa: PLC0415 - it needs the driver
+
+        read_every_moment(connection)
+
+    return engine
 
 
 def _sqlite(url: URL, pool_size: int) -> Engine:
@@ -124,6 +137,7 @@ def _sqlite(url: URL, pool_size: int) -> Engine:
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself
+        connection.text_factory = TEXT
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = FULL")  # accepted means accepted

@@ -20,11 +20,13 @@ from peerd.domain.task import Task
 from peerd.domain.verdict import Verdict, judge, labels_of
 from peerd.store.clock import now
 from peerd.store.rows import (
+    LARGEST_INTEGER,
     batches_by_size,
     becomes,
     by_id_alone,
     insert_if_absent,
     lock_task,
+    one_more,
     select_by_id,
     status_is,
     update_tasks,
@@ -71,7 +73,7 @@ def conclude(connection: Connection, process_id: int, held: Held, outcome: Outco
     return True
 
 
-def apply_verdicts(connection: Connection, judged: Iterable[tuple[Task, Verdict]], *, crashes: int = 0) -> None:
+def apply_verdicts(connection: Connection, judged: Iterable[tuple[Task, Verdict]], *, crashed: bool = False) -> None:
     """Write what becomes of working tasks, whose rows are locked, and record their attempts.
 
     Tasks of which the same is to be said are written together.
@@ -79,14 +81,14 @@ def apply_verdicts(connection: Connection, judged: Iterable[tuple[Task, Verdict]
     Args:
         connection: the transaction that locked the rows.
         judged: the tasks and the verdicts on them.
-        crashes: what each task's crashes grow by.
+        crashed: whether their process died of it, or with it.
     """
     alike: dict[Verdict, list[Task]] = defaultdict(list)
     for task, verdict in judged:
         alike[verdict].append(task)
     for verdict, judged_alike in alike.items():
         ids = [task.id for task in judged_alike]
-        update_tasks(connection, ids, status_is(Status.WORKING), **_values_of(verdict, crashes))
+        update_tasks(connection, ids, status_is(Status.WORKING), **_values_of(verdict, crashed=crashed))
         record_attempts(connection, judged_alike, verdict)
 
 
@@ -96,7 +98,7 @@ def record_attempts(connection: Connection, judged: Sequence[Task], verdict: Ver
         {
             "task_id": task.id,
             "lease": task.lease,
-            "number": task.attempts + 1 if verdict.counted else 0,
+            "number": min(task.attempts + 1, LARGEST_INTEGER) if verdict.counted else 0,
             "node_id": task.worker_node_id,
             "process_id": task.process_id,
             "started_at": task.worker_started_at,
@@ -110,15 +112,15 @@ def record_attempts(connection: Connection, judged: Sequence[Task], verdict: Ver
     insert_if_absent(connection, attempts, rows, key=("task_id", "lease"))
 
 
-def _values_of(verdict: Verdict, crashes: int) -> dict[str, Any]:
+def _values_of(verdict: Verdict, *, crashed: bool) -> dict[str, Any]:
     """The columns that a verdict changes."""
     status = after(Status.WORKING, verdict.event)
     assert isinstance(status, Status)
     values: dict[str, Any] = {"status": becomes(status)}
     if verdict.counted:
-        values["attempts"] = tasks.c.attempts + 1
-    if crashes:
-        values["crashes"] = tasks.c.crashes + crashes
+        values["attempts"] = one_more(tasks.c.attempts)
+    if crashed:
+        values["crashes"] = one_more(tasks.c.crashes)
     if verdict.start_at is not None:
         values["start_at"] = verdict.start_at
     if verdict.event is Event.RESCUE:

@@ -46,7 +46,7 @@ def release_process(
     # Not skipping what is locked: it can only be a last write of that process, which its server is undoing just now.
     held = lock_tasks(connection, ids, status_is(*WORKING), condition)
     if crashed:
-        return _take_back(connection, held, lambda task: judge_crash(task, "crash", cause), crashes=1)
+        return _take_back(connection, held, lambda task: judge_crash(task, "crash", cause), crashed=True)
     moment = database_now(connection)
     return _take_back(connection, held, lambda task: judge(task, Released(cause), moment))
 
@@ -104,8 +104,8 @@ def _candidates(connection: Connection, condition: sa.ColumnElement[bool], limit
 
 
 def _take_back(
-    connection: Connection, locked: Sequence[Task], verdict_on: Callable[[Task], Verdict], *, crashes: int = 0
+    connection: Connection, locked: Sequence[Task], verdict_on: Callable[[Task], Verdict], *, crashed: bool = False
 ) -> list[Rescued]:
     judged = [(task, verdict_on(task)) for task in locked]
-    apply_verdicts(connection, judged, crashes=crashes)
+    apply_verdicts(connection, judged, crashed=crashed)
     return [Rescued(task.id, verdict.event, verdict.label) for task, verdict in judged]

@@ -23,6 +23,9 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 """Bytes of texts in one statement of many rows; MariaDB's default max_allowed_packet is 16 MiB."""
 
 TASK_COLUMNS: Final = tuple(tasks.c[field] for field in Task.__struct_fields__)
+NUMBERS: Final = ("priority", "attempts", "max_attempts", "crashes", "timeout", "progress")
+LARGEST_INTEGER: Final = 2**31 - 1
+"""What a column of the type INTEGER holds at the most on MySQL and PostgreSQL."""
 
 
 def status_is(*statuses: Status) -> sa.ColumnElement[bool]:
@@ -43,7 +46,16 @@ def to_task(row: RowMapping) -> Task:
     """A row that was read with `TASK_COLUMNS`."""
     values = dict(row)
     values["status"] = Status(values["status"])
+    for column in NUMBERS:
+        value = values[column]
+        if isinstance(value, str | bytes) or value != value:  # SQLite keeps a text, and counts it as 0  # noqa: PLR0124
+            values[column] = 0
     return Task(**values)
+
+
+def one_more(column: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+    """A count that grows, and stays where the column ends: what is refused there could never be written."""
+    return sa.case((column == LARGEST_INTEGER, column), else_=column + 1)
 
 
 def select_by_id(statement: sa.Select[Any]) -> sa.Select[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
@@ -68,13 +68,28 @@ class Instant(TypeDecorator[datetime]):
             case None:
                 return None
             case str():
-                return datetime.fromisoformat(value).replace(tzinfo=UTC)
+                return _moment_of(value)
             case datetime(tzinfo=None):
                 return value.replace(tzinfo=UTC)
             case datetime():
                 return value.astimezone(UTC)
             case other:
                 raise TypeError(f"a time came as {other!r}")
+
+
+BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
+"""What stands for a moment that a database holds and Python has not, before all others; its opposite below."""
+AFTER_ALL: Final = datetime.max.replace(tzinfo=UTC)
+
+
+def _moment_of(text: str) -> datetime:
+    """A moment that came as text. There is no year 0, nor MySQL's day 0: they are before all others."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        if text.startswith("0000-"):
+            return BEFORE_ALL
+        raise
 
 
 def name_type(length: int, *, ascii_only: bool = False) -> sa.types.TypeEngine[str]:

@@ -1,0 +1,41 @@
+"""PostgreSQL's moments that Python does not have: infinity, years before Christ and after 9999.
+
+Anybody may write them with SQL. The driver refuses to read them, and with them every row that was read together.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg.abc import AdaptContext, Buffer
+from psycopg.adapt import Loader
+
+from peerd.store.types import AFTER_ALL, BEFORE_ALL
+
+TIMESTAMPTZ = psycopg.adapters.types["timestamptz"].oid
+
+
+class EveryMoment(Loader):
+    """Reads as the driver does; what it cannot read is before or after all other moments."""
+
+    def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
+        super().__init__(oid, context)
+        usual = psycopg.adapters.get_loader(oid, self.format)
+        assert usual is not None
+        self._usual = usual(oid, context)
+
+    def load(self, data: Buffer) -> datetime:
+        """The moment."""
+        try:
+            moment: datetime = self._usual.load(data)
+        except psycopg.DataError:
+            text = bytes(data)
+            return BEFORE_ALL if text.startswith(b"-") or text.endswith(b"BC") else AFTER_ALL
+        return moment
+
+
+def read_every_moment(connection: psycopg.Connection[Any]) -> None:
+    """Let a connection read whatever moment there is."""
+    connection.adapters.register_loader(TIMESTAMPTZ, EveryMoment)
