@@ -6,17 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from peerd.runtime.events import AttemptEnded, AttemptStarted, ClaimLost, Fact
     from peerd.testing.clock import Clock, ClockNotGovernable
+    from peerd.testing.facts import Facts
     from peerd.testing.faults import Fault, FaultyDatabase
     from peerd.testing.inline import Ran, run_inline, run_row
+    from peerd.testing.inline_node import InlineNode
     from peerd.testing.rows import make_task
     from peerd.testing.waiting import eventually, eventually_async
 
 _HOMES = {
+    "AttemptEnded": "peerd.runtime.events",
+    "AttemptStarted": "peerd.runtime.events",
+    "ClaimLost": "peerd.runtime.events",
     "Clock": "peerd.testing.clock",
     "ClockNotGovernable": "peerd.testing.clock",
+    "Fact": "peerd.runtime.events",
+    "Facts": "peerd.testing.facts",
     "Fault": "peerd.testing.faults",
     "FaultyDatabase": "peerd.testing.faults",
+    "InlineNode": "peerd.testing.inline_node",
     "Ran": "peerd.testing.inline",
     "eventually": "peerd.testing.waiting",
     "eventually_async": "peerd.testing.waiting",
@@ -26,10 +35,16 @@ _HOMES = {
 }
 
 __all__ = [
+    "AttemptEnded",
+    "AttemptStarted",
+    "ClaimLost",
     "Clock",
     "ClockNotGovernable",
+    "Fact",
+    "Facts",
     "Fault",
     "FaultyDatabase",
+    "InlineNode",
     "Ran",
     "eventually",
     "eventually_async",

@@ -15,9 +15,9 @@ from peerd.domain.task import Task
 from peerd.domain.verdict import judge
 from peerd.runtime.events import Events, Fact
 from peerd.store.touch import Progress
+from peerd.testing.attempting import execution_of
 from peerd.testing.rows import MOMENT, make_task
 from peerd.work.context import Context
-from peerd.work.execute import Execution
 from peerd.work.handlers import Handler
 from peerd.work.task_worker import QueueWorker, TaskWorker
 
@@ -131,10 +131,7 @@ async def _run(
         progress.append((one.fraction, one.note))
 
     ctx = Context(task, node=node, options=options, report=report, enqueue=enqueue, client=client)
-    code = worker.code_for(task)
-    limits = (task.timeout, getattr(code, "timeout", None), worker.settings.timeout)
-    limit = next((one for one in limits if one is not None), None)
-    execution = Execution(code, ctx, timeout=limit, until_finish=None, events=Events(events.append))
+    execution = execution_of(worker, ctx, Events(events.append))
     ran = _told(task, await execution.outcome())
     ran.progress, ran.events = progress, events
     return ran

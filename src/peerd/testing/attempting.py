@@ -1,0 +1,16 @@
+"""One attempt as a worker begins it; what the inline ways of running a task have in common."""
+
+from __future__ import annotations
+
+from peerd.runtime.events import Events
+from peerd.work.context import Context
+from peerd.work.execute import Execution
+from peerd.work.running import first_of
+from peerd.work.task_worker import TaskWorker
+
+
+def execution_of(worker: TaskWorker, ctx: Context, events: Events, *, until_finish: float | None = None) -> Execution:
+    """An attempt that is ready to run: the code that serves the task, and its limits of time."""
+    code = worker.code_for(ctx.task)
+    timeout = first_of(ctx.task.timeout, getattr(code, "timeout", None), worker.settings.timeout)
+    return Execution(code, ctx, timeout=timeout, until_finish=until_finish, events=events)
