@@ -35,6 +35,10 @@ from peerd.store.types import MYSQL
 WIDEST: Final = 64
 """Rows that a compare-and-set claimer looks at beyond its limit, at the most."""
 
+Lanes = tuple[int, int]
+Defaults = tuple[int, tuple[tuple[str, int], ...]]
+"""max_attempts where the row has none: of all tasks, and of those whose handler has its own."""
+
 
 class Claimer(msgspec.Struct, frozen=True, kw_only=True):
     """Who claims, and what it serves.
@@ -89,9 +93,8 @@ def claim(
     lanes = (-1, -1 - claimer.node_id) if alone else (0, claimer.node_id)
     if connection.dialect.name in MYSQL:
         return _compare_and_set(connection, claimer, lanes, token, limit, look_further)
-    chosen = _chosen(claimer.queues, lanes)
-    statement = sa.update(tasks).where(tasks.c.id.in_(chosen)).values(_holder(claimer, token)).returning(*TASK_COLUMNS)
-    rows = connection.execute(statement, _who(claimer) | {"limit": limit}).mappings()
+    statement = _returning(claimer.queues, lanes, _defaults(claimer))
+    rows = connection.execute(statement, _who(claimer) | {"token": token, "limit": limit}).mappings()
     return Claimed(_in_order([to_task(row) for row in rows]))
 
 
@@ -116,7 +119,15 @@ def _in_order(claimed: list[Task]) -> list[Task]:
 
 
 def _who(claimer: Claimer) -> dict[str, Any]:
-    return {"node": claimer.node_id, "incarnation": claimer.incarnation}
+    """The parameters that every statement of a claimer has."""
+    return {"node": claimer.node_id, "incarnation": claimer.incarnation, "process": claimer.process_id}
+
+
+def _defaults(claimer: Claimer) -> Defaults:
+    return claimer.default_attempts, tuple(sorted(claimer.attempts_of.items()))
+
+
+NODE: Final = sa.bindparam("node", type_=sa.Integer())
 
 
 def _may_start() -> sa.ColumnElement[bool]:
@@ -132,7 +143,7 @@ def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]
         sa.or_(queues.c.paused_until.is_(None), queues.c.paused_until > now()),
     )
     on_duty = sa.exists().where(
-        nodes.c.id == sa.bindparam("node", type_=sa.Integer()),
+        nodes.c.id == NODE,
         nodes.c.incarnation == sa.bindparam("incarnation", type_=sa.String()),
         sa.not_(nodes.c.draining),
     )
@@ -154,17 +165,18 @@ def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]
     return head
 
 
-def _holder(claimer: Claimer, token: int) -> dict[str, Any]:
+def _holder(defaults: Defaults) -> dict[str, Any]:
     """What a claim writes."""
-    default: Any = sa.literal(claimer.default_attempts, sa.Integer())
-    if claimer.attempts_of:
-        default = sa.case(dict(claimer.attempts_of), value=tasks.c.name, else_=default)
+    general, by_name = defaults
+    default: Any = sa.literal(general, sa.Integer())
+    if by_name:
+        default = sa.case(dict(by_name), value=tasks.c.name, else_=default)
     return {
         "status": becomes(target(Event.CLAIM)),
         "lease": tasks.c.lease + 1,
-        "claim_token": token,
-        "worker_node_id": claimer.node_id,
-        "process_id": claimer.process_id,
+        "claim_token": sa.bindparam("token", type_=sa.BigInteger()),
+        "worker_node_id": NODE,
+        "process_id": sa.bindparam("process", type_=sa.BigInteger()),
         "worker_started_at": now(),
         "checked_at": now(),
         "updated_at": now(),
@@ -174,8 +186,52 @@ def _holder(claimer: Claimer, token: int) -> dict[str, Any]:
     }
 
 
+# A statement is made once for each claimer: to build it, and to find its SQL among those already compiled, takes
+# longer than the database needs to answer it.
+
+
 @lru_cache(maxsize=256)
-def _chosen(serves: tuple[str, ...], lanes: tuple[int, ...]) -> sa.Select[int]:
+def _returning(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> Any:
+    """The whole claim in one statement."""
+    chosen = _chosen(serves, lanes)
+    return sa.update(tasks).where(tasks.c.id.in_(chosen)).values(_holder(defaults)).returning(*TASK_COLUMNS)
+
+
+@lru_cache(maxsize=256)
+def _guarded(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> sa.Update:
+    """The compare-and-set: by primary key, with every condition repeated."""
+    return update_by_id(
+        sa.update(tasks)
+        .where(
+            tasks.c.id.in_(sa.bindparam("ids", expanding=True)),
+            status_is(*sources(Event.CLAIM)),
+            tasks.c.queue.in_(serves),
+            tasks.c.lane.in_(lanes),
+            _may_start(),
+        )
+        .values(_holder(defaults))
+    )
+
+
+@lru_cache(maxsize=1)
+def _won() -> sa.Select[Any]:
+    """What a compare-and-set has won."""
+    return select_by_id(
+        sa.select(*TASK_COLUMNS).where(
+            tasks.c.id.in_(sa.bindparam("ids", expanding=True)),
+            tasks.c.claim_token == sa.bindparam("token"),
+            status_is(target(Event.CLAIM)),
+        )
+    )
+
+
+def forget_statements() -> None:
+    """Make the statements anew, for a test that has changed what they are made of."""
+    for made in (_returning, _guarded, _won, _candidates):
+        made.cache_clear()
+
+
+def _chosen(serves: tuple[str, ...], lanes: Lanes) -> sa.Select[int]:
     """The ids to claim in the same statement: a CTE for each lane's head, and the best of their union.
 
     Each head is locked, where the database locks rows: what is chosen is still eligible when it is written.
@@ -190,7 +246,7 @@ def _chosen(serves: tuple[str, ...], lanes: tuple[int, ...]) -> sa.Select[int]:
 
 
 @lru_cache(maxsize=256)
-def _candidates(serves: tuple[str, ...], lanes: tuple[int, ...]) -> sa.Select[int]:
+def _candidates(serves: tuple[str, ...], lanes: Lanes) -> sa.Select[int]:
     """The ids at the heads of all lanes, best first, read without locks."""
     limit = sa.bindparam("limit", type_=sa.Integer())
     heads = [sa.select(_head(queue, lane, limit).subquery()) for queue in serves for lane in lanes]
@@ -199,7 +255,7 @@ def _candidates(serves: tuple[str, ...], lanes: tuple[int, ...]) -> sa.Select[in
 
 
 def _compare_and_set(
-    connection: Connection, claimer: Claimer, lanes: tuple[int, ...], token: int, limit: int, look_further: int
+    connection: Connection, claimer: Claimer, lanes: Lanes, token: int, limit: int, look_further: int
 ) -> Claimed:
     window = limit + min(look_further, WIDEST)
     statement = _candidates(claimer.queues, lanes)
@@ -207,23 +263,9 @@ def _compare_and_set(
     ids = sorted(seen if len(seen) <= limit else random.sample(seen, limit))
     if not ids:
         return Claimed([])
-    won = connection.execute(
-        update_by_id(
-            sa.update(tasks)
-            .where(
-                tasks.c.id.in_(ids),
-                status_is(*sources(Event.CLAIM)),
-                tasks.c.queue.in_(claimer.queues),
-                tasks.c.lane.in_(lanes),
-                _may_start(),
-            )
-            .values(_holder(claimer, token))
-        )
-    ).rowcount
+    guarded = _guarded(claimer.queues, lanes, _defaults(claimer))
+    won = connection.execute(guarded, _who(claimer) | {"token": token, "ids": ids}).rowcount
     if not won:
         return Claimed([], contended=True)
-    mine = sa.select(*TASK_COLUMNS).where(
-        tasks.c.id.in_(ids), tasks.c.claim_token == token, status_is(target(Event.CLAIM))
-    )
-    rows = connection.execute(select_by_id(mine)).mappings()
+    rows = connection.execute(_won(), {"token": token, "ids": ids}).mappings()
     return Claimed(_in_order([to_task(row) for row in rows]), contended=won < len(ids))
