@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -34,20 +35,26 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def node(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """A node, ready."""
+    with started(folder) as node:
+        yield node
+
+
+@contextmanager
+def started(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     with (folder / "log").open("w") as log:
-        started = subprocess.Popen([*PEERD, "up"], cwd=folder, stderr=log, stdout=log, text=True)
+        node = subprocess.Popen([*PEERD, "up", *options], cwd=folder, stderr=log, stdout=log, text=True)
     try:
         eventually(
-            lambda: started.poll() is not None or "ready" in (folder / "log").read_text(),
+            lambda: node.poll() is not None or "ready" in (folder / "log").read_text(),
             timeout=START_TIMEOUT,
             message=(folder / "log").read_text,
         )
-        assert started.poll() is None, (folder / "log").read_text()
-        yield started
+        assert node.poll() is None, (folder / "log").read_text()
+        yield node
     finally:
-        if started.poll() is None:
-            started.send_signal(signal.SIGTERM)
-            started.wait(60)
+        if node.poll() is None:
+            node.send_signal(signal.SIGTERM)
+            node.wait(60)
 
 
 def test_a_first_task_runs_from_start_to_stop(node: subprocess.Popen[str], folder: Path) -> None:
@@ -67,6 +74,21 @@ def test_a_first_task_runs_from_start_to_stop(node: subprocess.Popen[str], folde
     assert not [pid for pid in processes if psutil.pid_exists(pid)]
     assert "no node is running here" in call("status", folder=folder)
     call("stop", folder=folder, status=1)
+
+
+def test_a_users_code_finds_the_configuration_that_the_node_was_started_with(folder: Path) -> None:
+    (folder / "peerd.toml").rename(folder / "other.toml")
+    (folder / "jobs.py").write_text(
+        "from peerd import Client, Context, Queue\n"
+        "hello = Queue('hello')\n"
+        "@hello.task\n"
+        "def whose(ctx: Context) -> str:\n"
+        "    with Client.from_config() as client:\n"
+        "        return str(client.tasks.get(ctx.task.id).id)\n"
+    )
+    with started(folder, "--config", "other.toml"):
+        found = call("enqueue", "--config", "other.toml", "hello", "whose", "--wait", folder=folder)
+    assert json.loads(found) == "1"
 
 
 def test_a_second_node_of_the_same_folder_is_refused(node: subprocess.Popen[str], folder: Path) -> None:

@@ -18,6 +18,7 @@ from rich.console import Console, RenderableType
 from peerd.cli.failures import Failure, failure_of
 from peerd.config import Settings, load
 from peerd.config.address import is_sqlite, locate_sqlite_file
+from peerd.config.environment import CONFIG_VARIABLE
 from peerd.operate.client import Client
 
 WIDTH_OF_A_PIPE = 160
@@ -47,16 +48,24 @@ class Desk:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment, with the database's address that was named on the command line."""
-        if self._database is None:
-            return os.environ
-        named = self._database
+        """The environment, with the file and the database's address that were named on the command line.
+
+        A node's processes inherit it, so that a user's code finds the same settings as the node.
+        """
+        given = {**os.environ}
+        if self.config is not None:
+            given[CONFIG_VARIABLE] = str(self.config.absolute())
+        if self._database is not None:
+            given["PEERD_DATABASE_URL"] = self._named_database(self._database)
+        return given
+
+    def _named_database(self, named: str) -> str:
         if is_sqlite(named):
             try:
                 named = locate_sqlite_file(named, Path.cwd())
             except ValueError as error:
                 raise Failure(f"--database: {error}") from None
-        return {**os.environ, "PEERD_DATABASE_URL": named}
+        return named
 
     @cached_property
     def settings(self) -> Settings:
