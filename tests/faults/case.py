@@ -32,7 +32,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     clock_slack: float = 0.05
     """What the clocks of the history and of the database may differ by: SQLite cuts a time to milliseconds."""
     longest_peace: float | None = None
-    """A process without trouble for so long should have touched and written; half of max_update if not given."""
+    """A process without trouble for so long should have touched its tasks; half of max_update if not given."""
+    write_within: float = 15.0
+    """A process without trouble for so long should have written how a handler ended. SQLite lets writers starve."""
     fates: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(jobs.FATES))
     timeouts: Mapping[str, float] = msgspec.field(default_factory=lambda: dict(jobs.TIMEOUTS))
 

@@ -53,7 +53,8 @@ def _why_another_wrote(claim: Claim) -> str:
         result = json.loads(claim.ended.details or "null")
         return "" if isinstance(result, dict) and result.get("lease") == claim.lease else f"with the result {result}"
     attempt = claim.attempt
-    assert attempt is not None
+    if attempt is None:
+        return ""  # which another rule tells
     if attempt.process_id != claim.process_id:
         return f"by process {attempt.process_id}, and process {claim.process_id} had claimed it"
     named = AT_LEASE.search(attempt.error or "")
@@ -164,7 +165,7 @@ def what_ended_is_written(case: Case) -> Iterator[Problem]:
         task, lease = run.key
         if claim.label in TAKEN_BY_PEERD:
             waited = case.troubles.longest_peace(claim.process_id, run.ended.time, claim.ended_at)
-            if waited > case.settings.peace:
+            if waited > case.settings.write_within:
                 text = f"its handler at lease {lease} ended as {run.ended.outcome}, and {waited:.1f} s without trouble"
                 yield case.problem("not written", task, f"{text} later its claim ended as {claim.label}")
         if not _may_become(case, claim, run.ended.outcome, saw_cancel=run.ended.saw_cancel):

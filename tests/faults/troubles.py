@@ -17,6 +17,10 @@ FROZEN: Final = "frozen"
 CUT: Final = "cut"
 ENDED: Final = "ended"
 """Its end was recorded in the table of processes; of what, other troubles say."""
+ORPHANED: Final = "orphaned"
+"""Its master was killed: it leaves, within its grace or the hard way."""
+KILL_MASTER: Final = "kill master"
+"""The kind of the fault that does it; its target is `NODE/master`."""
 STARTED_AGO: Final = 1.0
 """Seconds that a process's row may be younger than a fault that has hit it: it registers after it was started."""
 
@@ -62,7 +66,7 @@ def find_troubles(events: Iterable[Event], processes: Iterable[ProcessRow], node
         if event.event == "ended" and event.outcome == "crashing":
             by_process[event.process_id].append(Trouble(event.time, inf, DEAD))
     for fault, end in _intervals(in_order):
-        trouble = Trouble(fault.time, end, fault.effect)
+        trouble = Trouble(fault.time, end, ORPHANED if fault.kind == KILL_MASTER else fault.effect)
         for row in _hit(fault, end, rows, nodes):
             by_process[row.id].append(trouble)
     for row in rows:
@@ -92,8 +96,9 @@ def _hit(fault: Event, end: float, rows: Sequence[ProcessRow], nodes: Mapping[in
     lived = [row for row in rows if row.started_at <= fault.time + STARTED_AGO]
     for pid in fault.pids:  # a pid comes again: it was the latest process that had it
         yield from sorted((row for row in lived if row.pid == pid), key=lambda row: row.started_at)[-1:]
+    names = (fault.target.partition("/")[0],) if fault.kind == KILL_MASTER else fault.nodes
     until = fault.time + STARTED_AGO if fault.effect == DEAD else end
     for row in rows:
-        is_meant = fault.everyone or nodes.get(row.node_id) in fault.nodes
+        is_meant = fault.everyone or nodes.get(row.node_id) in names
         if is_meant and row.started_at <= until and (row.ended_at is None or row.ended_at >= fault.time):
             yield row
