@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from peerd.testing import eventually
 from tests.faults import history
-from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
 TELLS_UNTIL_KILLED = """
