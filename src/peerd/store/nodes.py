@@ -34,6 +34,13 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NODE_COLUMNS = tuple(nodes.c[field] for field in Node.__struct_fields__)
+BY_NAME = sa.select(*NODE_COLUMNS).where(nodes.c.name == sa.bindparam("of_name"))
+BEAT = (
+    sa.update(nodes)
+    .where(nodes.c.name == sa.bindparam("of_name"), nodes.c.incarnation == sa.bindparam("of_life"))
+    .values(checked_at=now(), active=True)
+)
+"""Made once: they are run every few seconds by every node."""
 
 
 def new_incarnation() -> str:
@@ -43,7 +50,7 @@ def new_incarnation() -> str:
 
 def find_node(connection: Connection, name: str) -> Node | None:
     """The node of this name, if it ever registered."""
-    row = connection.execute(sa.select(*NODE_COLUMNS).where(nodes.c.name == name)).mappings().first()
+    row = connection.execute(BY_NAME, {"of_name": name}).mappings().first()
     return None if row is None else Node(**row)
 
 
@@ -121,8 +128,7 @@ def beat(connection: Connection, name: str, incarnation: str) -> Node:
     Raises:
         NodeReplaced: another life has begun under its name.
     """
-    mine = sa.update(nodes).where(nodes.c.name == name, nodes.c.incarnation == incarnation)
-    if not connection.execute(mine.values(checked_at=now(), active=True)).rowcount:
+    if not connection.execute(BEAT, {"of_name": name, "of_life": incarnation}).rowcount:
         raise NodeReplaced(name)
     found = find_node(connection, name)
     assert found is not None

@@ -30,6 +30,12 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PROCESS_COLUMNS = tuple(processes.c[field] for field in Process.__struct_fields__)
+BEAT = (
+    sa.update(processes)
+    .where(processes.c.id == sa.bindparam("process"), processes.c.ended_at.is_(None))
+    .values(checked_at=now())
+)
+"""Made once: it is run every few seconds by every process."""
 
 
 def register_process(
@@ -44,8 +50,7 @@ def register_process(
 
 def beat_process(connection: Connection, process_id: int) -> bool:
     """Say that a process goes on; False when its record is gone or it was declared dead."""
-    alive = sa.update(processes).where(processes.c.id == process_id, processes.c.ended_at.is_(None))
-    return connection.execute(alive.values(checked_at=now())).rowcount == 1
+    return connection.execute(BEAT, {"process": process_id}).rowcount == 1
 
 
 def end_process(connection: Connection, process_id: int, cause: str) -> None:

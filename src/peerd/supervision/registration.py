@@ -13,8 +13,8 @@ from peerd.store.nodes import Node, beat, find_node, is_alive, register
 from peerd.store.processes import end_earlier_processes
 from peerd.store.rescue import release_earlier_incarnations
 
-LOOK_EVERY: Final = 0.2
-"""Seconds between two looks at a life that may still go on."""
+LOOKS: Final = 20
+"""At a life that may still go on, within the time after which a silent one counts as over."""
 
 
 class Registration:
@@ -79,7 +79,7 @@ class Registration:
             if not said:
                 said = True
                 self._events.emit(WaitingForNode(node=self._name, seconds=self._silence))
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(self._silence / LOOKS)
 
     async def _begin(self, seen: Node | None) -> int | None:
         return await self._database.run(
