@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from peerd.testing.faults import Fault, FaultyDatabase
     from peerd.testing.inline import Ran, run_inline, run_row
     from peerd.testing.inline_node import InlineNode
-    from peerd.testing.rows import make_task
+    from peerd.testing.rows import insert_task, make_task
     from peerd.testing.waiting import eventually, eventually_async
 
 _HOMES = {
@@ -29,6 +29,7 @@ _HOMES = {
     "Ran": "peerd.testing.inline",
     "eventually": "peerd.testing.waiting",
     "eventually_async": "peerd.testing.waiting",
+    "insert_task": "peerd.testing.rows",
     "make_task": "peerd.testing.rows",
     "run_inline": "peerd.testing.inline",
     "run_row": "peerd.testing.inline",
@@ -48,6 +49,7 @@ __all__ = [
     "Ran",
     "eventually",
     "eventually_async",
+    "insert_task",
     "make_task",
     "run_inline",
     "run_row",

@@ -1,26 +1,158 @@
-"""Rows as values, for tests that need one."""
+"""Rows that could have come about: a status brings with it what leads there. As values, and in a table."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
+from peerd.store.claim import new_token
+from peerd.store.database import Database
+from peerd.store.finish import database_now
+from peerd.store.nodes import find_node, new_incarnation, register
+from peerd.store.processes import register_process
+from peerd.store.read import get_task
+from peerd.store.tables import attempts, tasks, unique_keys
 
 MOMENT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When rows were made that say nothing else."""
+SOON: Final = timedelta(hours=1)
+"""When a task is due again that says nothing else."""
+ERROR: Final = "RuntimeError: boom"
+ELSEWHERE: Final = "elsewhere"
+"""The node that holds tasks of which nothing else is said."""
+WAS_CLAIMED: Final = (Status.WORKING, Status.DONE, Status.DEAD, Status.BURIED)
+"""Statuses that nothing but a claim leads to; failed attempts show that there were some, too."""
 
 
-def make_task(**fields: Any) -> Task:
-    """A task's row as its worker has it: claimed, and in its first attempt. Any column may be given.
+def make_task(status: Status | str = Status.WORKING, **columns: Any) -> Task:
+    """A task's row as a value, as it stands in a status; without one, as its worker has it in its first attempt.
 
-    >>> task = make_task(queue="video", attempts=2)
+    Args:
+        status: any of the table's; what it implies is filled in (a done task has a holder, a lease and its end).
+        columns: what shall be otherwise.
+
+    >>> task = make_task(attempts=2)
     >>> task.status, task.attempts, task.lease
-    (<Status.WORKING: 'working'>, 2, 1)
+    (<Status.WORKING: 'working'>, 2, 3)
+    >>> make_task("failure", queue="video").error
+    'RuntimeError: boom'
     """
     row: dict[str, Any] = dict.fromkeys(Task.__struct_fields__)
-    row |= {"id": 1, "queue": "test", "name": "", "status": Status.WORKING, "priority": 10}
-    row |= {"attempts": 0, "max_attempts": 3, "crashes": 0, "lease": 1}
-    row |= {"worker_started_at": MOMENT, "checked_at": MOMENT, "created_at": MOMENT, "updated_at": MOMENT}
-    return Task(**(row | fields))
+    row |= {"id": 1, "queue": "test", "name": "", "priority": 10, "crashes": 0, "lease": 0}
+    row |= {"created_at": MOMENT, "updated_at": MOMENT}
+    holder = {"worker_node_id": 1, "process_id": 1}
+    return Task(**(row | implied(Status(status), columns, MOMENT, holder)))
+
+
+def insert_task(where: Database | Connection, status: Status | str = Status.PENDING, **columns: Any) -> Task:
+    """Write a task that stands in a status as if it had come there by itself: with its attempts, holder and times.
+
+    A holder of which nothing is said is a process of a node named ``elsewhere``.
+
+    Args:
+        where: a `Database`, or a connection in a transaction of yours.
+        status: any of the table's.
+        columns: what shall be otherwise.
+
+    Returns:
+        the row, as it was read back.
+
+    Example::
+
+        task = insert_task(database, "working", queue="video", checked_at=now - timedelta(minutes=1))
+    """
+    if isinstance(where, Database):
+        return where.run(_insert, Status(status), columns)
+    return _insert(where, Status(status), columns)
+
+
+def implied(status: Status, columns: Mapping[str, Any], now: datetime, holder: Mapping[str, int]) -> dict[str, Any]:
+    """The columns that are given, and those that the status and they imply.
+
+    Args:
+        status: where the task stands.
+        columns: what is given.
+        now: the present.
+        holder: who holds it, or held it last.
+    """
+    most = columns.get("max_attempts") or 3
+    past = {Status.FAILURE: 1, Status.DEAD: most}.get(status, 0)
+    failed = columns.get("attempts", past)
+    claims = failed + (status in (Status.WORKING, Status.DONE, Status.BURIED))
+    row: dict[str, Any] = {"status": status, "attempts": failed}
+    if claims:
+        row |= {"lease": claims, "max_attempts": most, "worker_started_at": now, "checked_at": now, **holder}
+    if failed:
+        row["error"] = ERROR
+    match status:
+        case Status.SCHEDULED | Status.FAILURE:
+            row["start_at"] = now + SOON
+        case Status.DONE:
+            row |= {"error": None, "progress": 1.0, "finished_at": now}
+        case Status.DEAD:
+            row["finished_at"] = now
+        case Status.CANCELED:
+            row |= {"error": "canceled by hand", "finished_at": now, "lease": failed + 1}  # canceling raises it
+    return {**row, **columns}
+
+
+def _insert(connection: Connection, status: Status, columns: Mapping[str, Any]) -> Task:
+    now = database_now(connection)
+    row = {"queue": "test", **implied(status, columns, now, _holder(connection, status, columns))}
+    if row.get("process_id") is not None:
+        row.setdefault("claim_token", new_token())
+    key = connection.execute(sa.insert(tasks).values(row)).inserted_primary_key
+    assert key is not None
+    task = get_task(connection, int(key[0]))
+    _insert_attempts(connection, task)
+    if task.unique_key is not None and not task.finished:
+        _take_key(connection, task)
+    return task
+
+
+def _holder(connection: Connection, status: Status, columns: Mapping[str, Any]) -> dict[str, int]:
+    """A living process, where the task has or had one and none is given."""
+    given = {"worker_node_id", "process_id"} <= set(columns)
+    was_claimed = status in (*WAS_CLAIMED, Status.FAILURE) or columns.get("attempts", 0) > 0
+    if given or not was_claimed:
+        return {}
+    node = find_node(connection, ELSEWHERE)
+    if node is None:
+        register(connection, ELSEWHERE, new_incarnation(), replaces=None)
+        node = find_node(connection, ELSEWHERE)
+    assert node is not None
+    incarnation = node.incarnation or new_incarnation()
+    process_id = register_process(
+        connection, node_id=node.id, incarnation=incarnation, kind="test", slot="test-1", role="worker", pid=1
+    )
+    return {"worker_node_id": node.id, "process_id": process_id}
+
+
+def _insert_attempts(connection: Connection, task: Task) -> None:
+    """The attempts that explain the row: the last ``crashes`` of them took their process with them."""
+    for number in range(1, task.attempts + 1):
+        crashed = number > task.attempts - task.crashes
+        last = number == task.attempts and task.status is Status.DEAD
+        row = {
+            "task_id": task.id,
+            "lease": number,
+            "number": number,
+            "node_id": task.worker_node_id,
+            "process_id": task.process_id,
+            "started_at": task.worker_started_at,
+            "outcome": "crash" if crashed else "dead" if last else "failure",
+            "error": task.error or ERROR,
+            "cause": "signal 9 (SIGKILL)" if crashed else None,
+        }
+        connection.execute(sa.insert(attempts).values(row))
+
+
+def _take_key(connection: Connection, task: Task) -> None:
+    row = {"queue": task.queue, "unique_key": task.unique_key, "task_id": task.id}
+    connection.execute(sa.insert(unique_keys).values(row | {"token": new_token(), "scope": "unfinished"}))
