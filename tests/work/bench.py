@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 from peerd import Context, Queue, Status, Task, TaskWorker
 from peerd.runtime.events import Events, Fact
 from peerd.store.claim import Claimer
-from peerd.testing import FaultyDatabase, eventually_async
+from peerd.testing import Facts, FaultyDatabase, eventually_async
 from peerd.work.running import Runner
 from peerd.work.settings import Settings
 from peerd.work.task_worker import QueueWorker
 from tests.store.world import World
 
-T = TypeVar("T")
+F = TypeVar("F", bound=Fact)
 
 
 class Bench:
@@ -23,7 +23,7 @@ class Bench:
     def __init__(self, database: FaultyDatabase, world: World) -> None:
         self.database = database
         self.world = world
-        self.facts: list[Fact] = []
+        self.facts = Facts()
         self.uncaught: list[dict[str, Any]] = []
         self._runners: list[tuple[Runner, asyncio.Task[None]]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self.uncaught.append(context))
@@ -33,7 +33,7 @@ class Bench:
         worker = QueueWorker([served]) if isinstance(served, Queue) else served
         given = {"queues": worker.queues, "poll_every": 0.05, "update": 0.1, "delay_ratio": 0.0, **settings}
         worker.settings = Settings(**given)
-        worker.events = Events(self.facts.append)
+        worker.events = Events(self.facts)
         by = claimer or self.world.claimer(*worker.settings.queues, attempts_of=worker.attempts_by_name())
         runner = Runner(worker, self.database, by, node="a", events=worker.events)
         self._runners.append((runner, asyncio.create_task(runner.run())))
@@ -67,9 +67,9 @@ class Bench:
         assert found is not None
         return found
 
-    def of(self, kind: type[T]) -> list[T]:
+    def of(self, kind: type[F]) -> list[F]:
         """What happened of one kind."""
-        return [fact for fact in self.facts if isinstance(fact, kind)]
+        return self.facts.of(kind)
 
 
 class Gates:

@@ -36,7 +36,7 @@ async def managing(bench: Bench, given: ManagerSettings, node: str = "a") -> Asy
     """A manager that runs."""
     bench.world.node(node)
     ours, theirs = socket.socketpair()
-    manager = ManagerService(given, bench.database, Events(bench.facts.append))
+    manager = ManagerService(given, bench.database, Events(bench.facts))
     with ours, theirs:
         await manager.start(Link(theirs, Place(slot="manager", kind="manager", role="manager", node=node)))
         running = asyncio.create_task(manager.run())
