@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from peerd.domain.quoting import quoted
+
 _SECONDS_OF = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1, "ms": 0.001}
 _PART = re.compile(r"(\d+(?:\.\d+)?) *(ms|[wdhms])")
 _TEXT = re.compile(rf"(?:{_PART.pattern} *)+")
@@ -48,7 +50,10 @@ def format_duration(seconds: float) -> str:
 def _seconds_of_number(value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _not_a_duration(value)
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise _not_a_duration(value) from None
 
 
 def _seconds_of_text(text: str) -> float:
@@ -65,4 +70,4 @@ def _seconds_of_text(text: str) -> float:
 
 
 def _not_a_duration(value: object) -> ValueError:
-    return ValueError(f"{value!r} is not a duration: give seconds, or text such as '500ms', '10s', '1h30m', '3d'")
+    return ValueError(f"{quoted(value)} is not a duration: give seconds, or text such as '500ms', '10s', '1h30m', '3d'")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from peerd.domain.quoting import quoted
+
 
 class PeerdError(Exception):
     """The root of all errors that peerd raises on purpose."""
@@ -40,7 +42,7 @@ class TaskNotFound(PeerdError, LookupError):
 
     def __init__(self, task_id: int) -> None:
         self.task_id = task_id
-        super().__init__(f"there is no task {task_id}: it was deleted or purged, or never existed")
+        super().__init__(f"there is no task {quoted(task_id)}: it was deleted or purged, or never existed")
 
 
 class NodeNotFound(PeerdError, LookupError):
@@ -48,7 +50,7 @@ class NodeNotFound(PeerdError, LookupError):
 
     def __init__(self, name: str, known: list[str]) -> None:
         self.name = name
-        super().__init__(f"there is no node {name!r}; known are: {', '.join(known) or 'none yet'}")
+        super().__init__(f"there is no node {quoted(name)}; known are: {', '.join(known) or 'none yet'}")
 
 
 class NodeNotRunning(PeerdError):

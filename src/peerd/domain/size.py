@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from peerd.domain.quoting import quoted
+
 _UNITS = ("", "K", "M", "G", "T", "P")
 _BYTES_OF: dict[str, int] = {"": 1, "B": 1}
 for _power, _unit in enumerate(_UNITS[1:], start=1):
@@ -23,7 +25,7 @@ def parse_size(value: str | int) -> int:
         return value
     found = _TEXT.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None or found[2].upper() not in _BYTES_OF:
-        raise ValueError(f"{value!r} is not a size: give bytes, or text such as '500MB', '1.5GiB'")
+        raise ValueError(f"{quoted(value)} is not a size: give bytes, or text such as '500MB', '1.5GiB'")
     return round(float(found[1]) * _BYTES_OF[found[2].upper()])
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from peerd.domain.errors import InvalidTask
 from peerd.domain.lifecycle import FINISHED, Status
+from peerd.domain.quoting import quoted
 
 QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9+/;.$_():@][A-Za-z0-9\-+/;.$_():@]{0,199}")
 """A queue's name: what a beanstalkd tube allows, and ':' and '@'."""
@@ -106,7 +107,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not QUEUE_NAME.fullmatch(self.queue):
-            raise InvalidTask("queue", f"{self.queue!r} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
+            raise InvalidTask("queue", f"{quoted(self.queue)} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
         check_text("name", self.name, NAME_LIMIT)
         check_text("unique", self.unique_key, NAME_LIMIT)
         if self.unique_key == "":
@@ -117,9 +118,9 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidTask("body_bytes", f"{len(self.body_bytes)} bytes are more than {BODY_LIMIT}")
         low, high = PRIORITY_RANGE
         if not low <= self.priority <= high:
-            raise InvalidTask("priority", f"{self.priority} is not between {low} and {high}")
+            raise InvalidTask("priority", f"{quoted(self.priority)} is not between {low} and {high}")
         if self.max_attempts is not None and not 1 <= self.max_attempts <= 2**31 - 1:
-            raise InvalidTask("max_attempts", f"{self.max_attempts} is not a number from 1 to {2**31 - 1}")
+            raise InvalidTask("max_attempts", f"{quoted(self.max_attempts)} is not a number from 1 to {2**31 - 1}")
         if self.timeout is not None and not 0 < self.timeout < float("inf"):
             raise InvalidTask("timeout", f"{self.timeout} is not a number of seconds above 0")
         check_moment("start", self.start_at, self.start_in)
@@ -137,7 +138,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
             case int() | float() as seconds if 0 < seconds < SPAN_LIMIT:
                 pass
             case other:
-                raise InvalidTask("unique_for", f"{other!r} is not 'unfinished', 'forever' or a duration above 0")
+                raise InvalidTask("unique_for", f"{quoted(other)} is not 'unfinished', 'forever' or a duration above 0")
 
 
 SPAN_LIMIT: Final = 10 * 365 * 86400.0

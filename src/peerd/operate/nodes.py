@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from peerd.operate import given
 from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
 from peerd.store import nodes, processes
 from peerd.store.nodes import Node
@@ -26,7 +27,7 @@ class Nodes(Group[Colour]):
         Raises:
             NodeNotFound: no node has this name.
         """
-        return writing(nodes.set_draining, name, draining=True)
+        return writing(nodes.set_draining, given.text("node", name), draining=True)
 
     @operation
     def undrain(self, name: str) -> Ask[None]:
@@ -35,7 +36,7 @@ class Nodes(Group[Colour]):
         Raises:
             NodeNotFound: no node has this name.
         """
-        return writing(nodes.set_draining, name, draining=False)
+        return writing(nodes.set_draining, given.text("node", name), draining=False)
 
     @operation
     def processes(self, *, ended: bool = False) -> Ask[ProcessList]:

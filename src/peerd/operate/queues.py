@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
+from peerd.operate import given
 from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
 from peerd.store import queues
 from peerd.store.queues import QueueState
@@ -30,12 +31,12 @@ class Queues(Group[Colour]):
         Raises:
             InvalidTask: no queue can have this name; or not a duration.
         """
-        return writing(queues.pause, name, None if duration is None else _seconds(duration))
+        return writing(queues.pause, given.text("queue", name), None if duration is None else _seconds(duration))
 
     @operation
     def resume(self, name: str) -> Ask[None]:
         """Let a queue be claimed from again; nothing happens to one that is not paused."""
-        return writing(queues.resume, name)
+        return writing(queues.resume, given.text("queue", name))
 
 
 def _seconds(duration: str | float) -> float:

@@ -11,6 +11,7 @@ import msgspec
 from peerd.domain.call import Call
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
+from peerd.domain.quoting import quoted
 from peerd.domain.task import NewTask
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ def new_task(what: Call | str, **options: Unpack[EnqueueOptions]) -> NewTask:
     """
     given = {option: value for option, value in options.items() if value is not None}
     if unknown := sorted(set(given) - set(_OPTIONS)):
-        raise TypeError(f"there is no option {unknown[0]!r} of enqueue: there are {', '.join(_OPTIONS)}")
+        raise TypeError(f"there is no option {quoted(unknown[0])} of enqueue: there are {', '.join(_OPTIONS)}")
     return NewTask(**_what(what, given), **_when(given), **_how(given))
 
 
@@ -77,7 +78,8 @@ def _what(what: Call | str, given: Mapping[str, Any]) -> dict[str, Any]:
             return {"queue": what, "name": _text(given, "name") or "", **_body(given)}
         case other:
             raise TypeError(
-                f"{other!r} is neither a queue's name nor a call: write handler.with_args(…), or the name of a queue"
+                f"{quoted(other)} is neither a queue's name nor a call: "
+                "write handler.with_args(…), or the name of a queue"
             )
 
 
@@ -146,7 +148,7 @@ def _text(given: Mapping[str, Any], option: str) -> str | None:
 
 def _whole(given: Mapping[str, Any], option: str) -> int | None:
     if isinstance(given.get(option), bool):
-        raise InvalidTask(option, f"{given[option]!r} is not a whole number")
+        raise InvalidTask(option, f"{quoted(given[option])} is not a whole number")
     return _of_type(given, option, int, "a whole number")
 
 
@@ -158,7 +160,7 @@ def _of_type(given: Mapping[str, Any], option: str, kind: type[T], words: str) -
     value = given.get(option)
     if value is None or isinstance(value, kind):
         return value
-    raise InvalidTask(option, f"{value!r} is not {words}")
+    raise InvalidTask(option, f"{quoted(value)} is not {words}")
 
 
 def _seconds(given: Mapping[str, Any], option: str) -> float | None:

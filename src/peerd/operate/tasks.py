@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import Status
+from peerd.domain.quoting import quoted
 from peerd.domain.task import Attempt, Task
+from peerd.operate import given
 from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
+from peerd.operate.given import InvalidFilter
 from peerd.store import intervene, read
 from peerd.store.nodes import node_id_of
 
@@ -15,18 +17,6 @@ Page = list[Task]
 Attempts = list[Attempt]
 
 LONGEST_PAGE = 10_000
-
-
-class InvalidFilter(PeerdError, ValueError):
-    """A filter that no task can meet.
-
-    Args:
-        name: the filter's name.
-        problem: what is wrong with it, and what is allowed.
-    """
-
-    def __init__(self, name: str, problem: str) -> None:
-        super().__init__(f"{name}: {problem}")
 
 
 class Tasks(Group[Colour]):
@@ -54,13 +44,18 @@ class Tasks(Group[Colour]):
             limit: tasks at the most, 1 to 10,000.
 
         Raises:
-            InvalidFilter: no status has this name; or a limit out of its range.
+            InvalidFilter: no status has this name; a limit out of its range; a name that nothing can have.
             NodeNotFound: no node has this name.
         """
-        if not 1 <= limit <= LONGEST_PAGE:
-            raise InvalidFilter("limit", f"{limit} is not a number from 1 to {LONGEST_PAGE}")
-        wanted = None if status is None else known_status(status)
-        return reading(_list, queue=queue, name=name, status=wanted, node=node, before=before, limit=limit)
+        return reading(
+            _list,
+            queue=given.text_or_none("queue", queue),
+            name=given.text_or_none("name", name),
+            status=None if status is None else known_status(status),
+            node=given.text_or_none("node", node),
+            before=None if before is None else given.number("before", before, 0, given.LARGEST_ID),
+            limit=given.number("limit", limit, 1, LONGEST_PAGE),
+        )
 
     @operation
     def get(self, task_id: int) -> Ask[Task]:
@@ -69,12 +64,12 @@ class Tasks(Group[Colour]):
         Raises:
             TaskNotFound: it was deleted or purged, or never existed.
         """
-        return reading(read.get_task, task_id)
+        return reading(read.get_task, given.task_id(task_id))
 
     @operation
     def find(self, task_id: int) -> Ask[Task | None]:
         """The task of this id, or None."""
-        return reading(read.find_task, task_id)
+        return reading(read.find_task, given.task_id(task_id))
 
     @operation
     def attempts(self, task_id: int) -> Ask[Attempts]:
@@ -83,7 +78,7 @@ class Tasks(Group[Colour]):
         Raises:
             TaskNotFound: see `get`.
         """
-        return reading(_attempts, task_id)
+        return reading(_attempts, given.task_id(task_id))
 
     @operation
     def counts(self) -> Ask[dict[Status, int]]:
@@ -99,7 +94,7 @@ class Tasks(Group[Colour]):
             IllegalTransition: it is pending already, or waits for others.
             KeyTaken: it has a unique key that a younger task holds now.
         """
-        return writing(intervene.retry, task_id)
+        return writing(intervene.retry, given.task_id(task_id))
 
     @operation
     def cancel(self, task_id: int, reason: str = "canceled by hand") -> Ask[None]:
@@ -109,7 +104,7 @@ class Tasks(Group[Colour]):
             TaskNotFound: it is not there.
             IllegalTransition: it has ended already.
         """
-        return writing(intervene.cancel, task_id, reason)
+        return writing(intervene.cancel, given.task_id(task_id), given.reason(reason))
 
     @operation
     def delete(self, task_id: int) -> Ask[None]:
@@ -118,7 +113,7 @@ class Tasks(Group[Colour]):
         Raises:
             TaskNotFound: it is not there.
         """
-        return writing(intervene.delete, task_id)
+        return writing(intervene.delete, given.task_id(task_id))
 
     @operation
     def move(self, task_id: int, node: str | None) -> Ask[None]:
@@ -129,7 +124,7 @@ class Tasks(Group[Colour]):
             NodeNotFound: no node has this name.
             IllegalTransition: it has ended.
         """
-        return writing(intervene.move, task_id, node)
+        return writing(intervene.move, given.task_id(task_id), given.text_or_none("node", node))
 
 
 def known_status(word: str) -> Status:
@@ -140,8 +135,8 @@ def known_status(word: str) -> Status:
     """
     try:
         return Status(word)
-    except ValueError:
-        raise InvalidFilter("status", f"{word!r} is none of {', '.join(Status)}") from None
+    except (ValueError, TypeError):
+        raise InvalidFilter("status", f"{quoted(word)} is none of {', '.join(Status)}") from None
 
 
 def _list(connection: Connection, /, *, node: str | None, limit: int, **filters: object) -> Page:

@@ -1,0 +1,115 @@
+"""The API's doors: what is not right is refused with a clear error before anything is written; the rest comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from peerd import Client
+from peerd.domain.errors import InvalidTask, PeerdError
+from peerd.operate.request import new_task
+from peerd.store.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.read import get_task
+from tests.fuzz import values
+from tests.fuzz.conftest import searched
+from tests.store.conftest import kept_stores as kept_stores  # noqa: PLC0414 - pytest finds fixtures by their names here
+from tests.store.conftest import store as store  # noqa: PLC0414
+
+SENSIBLE = {
+    "priority": st.integers(-(2**63) + 1, 2**63 - 1),
+    "max_attempts": st.integers(1, 2**31 - 1),
+    "timeout": st.floats(0.001, 1e9),
+    "start_in": st.floats(0, 1e8),
+    "finish_in": st.floats(2e8, 3e8),
+    "unique": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=40),
+    "unique_for": st.sampled_from(["unfinished", "forever", 60.0]),
+    "name": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40),
+    "body": values.json,
+    "trace_context": st.text("0123456789abcdef-", max_size=60),
+}
+HOSTILE = {
+    **dict.fromkeys(("start_at", "finish_at"), values.moments | values.anything),
+    **dict.fromkeys(("text", "bytes"), st.binary(max_size=50) | values.anything),
+}
+OPTIONS = st.fixed_dictionaries({}, optional={**SENSIBLE, **HOSTILE}) | st.fixed_dictionaries(
+    {}, optional=dict.fromkeys([*SENSIBLE, *HOSTILE], values.anything)
+)
+
+
+def refuses(ask: Callable[[], Any]) -> bool:
+    """Whether it is refused, in one of the ways that are meant, and in words that can be shown."""
+    said = None
+    try:
+        ask()
+    except (PeerdError, TypeError) as error:
+        said = str(error)
+    if said is None:
+        return False
+    said.encode()
+    assert len(said) < 2000, "an error quotes what it refuses, and not all of it"
+    return True
+
+
+@searched(60)
+@given(queue=st.sampled_from(["q", "video:high", "a" * 200]) | values.words, options=OPTIONS)
+@example(queue="q", options={"body": "\ud800"})
+@example(queue="q", options={"unique_for": 10**4000, "unique": "a"})
+@example(queue="q", options={"priority": 10**4000})
+@example(queue="q", options={"timeout": 1e-320})
+@example(queue="q", options={"text": "x" * (64 * 2**20 + 1)})
+@example(queue="q", options={"start_at": values.MOMENTS[2]})
+def test_a_task_is_refused_or_comes_back_as_it_went_in(store: Database, queue: str, options: dict[str, Any]) -> None:
+    given: list[Any] = []
+    if refuses(lambda: given.append(new_task(queue, **options))):
+        return
+    [new] = given
+    try:
+        answer = store.run(enqueue, new)
+    except InvalidTask:
+        return  # larger than this server takes
+    task = store.read(get_task, answer.id)
+    if answer.created:
+        for field in ("queue", "name", "body", "body_bytes", "priority", "max_attempts", "timeout", "unique_key"):
+            assert getattr(task, field) == getattr(new, field), field
+        assert (task.start_at is None) == (new.start_at is None and new.start_in is None)
+
+
+@searched(60)
+@given(
+    ask=st.sampled_from(
+        ["queue", "name", "status", "node", "before", "limit", "get", "attempts", "retry", "cancel", "reason", "delete",
+         "move", "pause", "resume", "duration", "drain", "undrain"]
+    ),
+    value=values.anything,
+)  # fmt: skip
+def test_whatever_is_asked_is_answered_or_refused(store: Database, ask: str, value: Any) -> None:
+    client = Client(store)
+    job = client.enqueue("q")
+    asks: dict[str, Callable[[], Any]] = {
+        "get": lambda: client.tasks.get(value),
+        "attempts": lambda: client.tasks.attempts(value),
+        "retry": lambda: client.tasks.retry(value),
+        "cancel": lambda: client.tasks.cancel(value),
+        "reason": lambda: client.tasks.cancel(job.id, value),
+        "delete": lambda: client.tasks.delete(value),
+        "move": lambda: client.tasks.move(job.id, value),
+        "pause": lambda: client.queues.pause(value),
+        "resume": lambda: client.queues.resume(value),
+        "duration": lambda: client.queues.pause("q", value),
+        "drain": lambda: client.nodes.drain(value),
+        "undrain": lambda: client.nodes.undrain(value),
+    }
+    refuses(asks.get(ask, lambda: client.tasks.list(**{ask: value})))
+    assert client.tasks.find(job.id) is None or client.tasks.get(job.id).id == job.id
+    client.tasks.list(limit=2)
+    client.queues.list()
+
+
+@pytest.mark.parametrize("status", ["pending", "PENDING", "", "\x00", "ß"])
+def test_a_filter_by_status_knows_the_words(store: Database, status: str) -> None:
+    assert refuses(lambda: Client(store).tasks.list(status=status)) == (status != "pending")
