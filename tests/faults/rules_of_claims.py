@@ -43,6 +43,14 @@ def no_stale_write_is_accepted(case: Case) -> Iterator[Problem]:
             continue
         if problem := _why_another_wrote(claim) or _why_it_did_not_happen(case, claim):
             yield case.problem("stale write", task, f"its claim {lease} ended as {claim.label}, {problem}")
+    for row in case.tables.rows:
+        if row.status == "done" and (wrote := _lease_in(row.result)) != row.lease:
+            yield case.problem("stale write", row.id, f"its lease is {row.lease}, and its result is of {wrote}")
+
+
+def _lease_in(result: str | None) -> int | None:
+    said = json.loads(result or "null")
+    return said.get("lease") if isinstance(said, dict) else None
 
 
 def _why_another_wrote(claim: Claim) -> str:
@@ -50,8 +58,8 @@ def _why_another_wrote(claim: Claim) -> str:
     if claim.ended.new_lease != claim.lease:
         return f"with the lease {claim.ended.new_lease}"
     if claim.label == "done":
-        result = json.loads(claim.ended.details or "null")
-        return "" if isinstance(result, dict) and result.get("lease") == claim.lease else f"with the result {result}"
+        wrote = _lease_in(claim.ended.details)
+        return "" if wrote == claim.lease else f"with the result of claim {wrote}"
     attempt = claim.attempt
     if attempt is None:
         return ""  # which another rule tells

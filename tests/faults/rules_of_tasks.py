@@ -129,8 +129,10 @@ def _why_badly_leased(case: Case, before: Change, change: Change) -> str:
     if claimed:
         return "" if raised == 1 else f"a claim raised the lease by {raised}"
     if change.old_status == change.new_status:
-        stolen = raised or change.process_id != before.process_id
-        return f"its lease or its holder changed while it stayed {change.new_status}" if stolen else ""
+        if raised or change.process_id != before.process_id:
+            return f"its lease or its holder changed while it stayed {change.new_status}"
+        moved = change.node_id != before.node_id
+        return "" if moved else f"its result or its counts were written although it stayed {change.new_status}"
     if raised == 0 or (raised == 1 and change.task_id in case.hands):
         return ""
     return f"nobody who may do so raised its lease by {raised}"

@@ -412,7 +412,19 @@ def test_a_result_of_a_stale_holder_is_caught(script: Script) -> None:
     task = rescued_while_frozen(script)
     script.end(task, lease=1, process_id=1, pid=101)
     script.change(task, status="done", result='{"lease": 1, "pid": 101}')
-    caught(script, "stale write", "with the result {'lease': 1")
+    caught(script, "stale write", "with the result of claim 1")
+
+
+def test_a_result_that_a_stale_holder_writes_over_the_right_one_is_caught(script: Script) -> None:
+    task = rescued_while_frozen(script)
+    script.end(task)
+    script.complete(task)
+    script.end(task, lease=1, process_id=1, pid=101)
+    script.change(task, result='{"lease": 1, "pid": 101}')
+    problems = script.judge().problems
+    assert {problem.rule for problem in problems} == {"stale write", "lease"}
+    assert any("its lease is 2, and its result is of 1" in problem.text for problem in problems)
+    assert any("were written although it stayed done" in problem.text for problem in problems)
 
 
 def test_a_failure_of_a_stale_holder_is_caught(script: Script) -> None:
