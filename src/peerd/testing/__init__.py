@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from peerd.runtime.events import AttemptEnded, AttemptStarted, ClaimLost, Fact
     from peerd.testing.clock import Clock, ClockNotGovernable
     from peerd.testing.facts import Facts
-    from peerd.testing.faults import Fault, FaultyDatabase
+    from peerd.testing.fault import Fault
+    from peerd.testing.faults import FaultyDatabase
     from peerd.testing.inline import Ran, run_inline, run_row
     from peerd.testing.inline_node import InlineNode
     from peerd.testing.rows import insert_task, make_task
@@ -23,7 +24,7 @@ _HOMES = {
     "ClockNotGovernable": "peerd.testing.clock",
     "Fact": "peerd.runtime.events",
     "Facts": "peerd.testing.facts",
-    "Fault": "peerd.testing.faults",
+    "Fault": "peerd.testing.fault",
     "FaultyDatabase": "peerd.testing.faults",
     "InlineNode": "peerd.testing.inline_node",
     "Ran": "peerd.testing.inline",

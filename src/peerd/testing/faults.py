@@ -7,71 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy.engine import URL, Connection
 
-from peerd.domain.errors import DatabaseAway
 from peerd.store.database import Database
+from peerd.testing.fault import Condition, Fault, away, raises, waits
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Condition = Callable[..., object]
 
 HELD_AT_MOST: Final = 60.0
 """Seconds; a test that forgot to heal what it holds ends nevertheless."""
-
-
-class Fault:
-    """Something that goes wrong with some calls, until it has happened so many times or is healed.
-
-    As a context manager it is healed at the end of the block.
-    """
-
-    def __init__(
-        self, operation: str | None, call: int, times: int | None, when: Condition | None, harm: Callable[[Fault], None]
-    ) -> None:
-        self.hits = 0
-        """How often it has happened."""
-        self.healed = threading.Event()
-        self._operation = operation
-        self._skip = call - 1
-        self._left = times
-        self._when = when
-        self._harm = harm
-
-    def heal(self) -> None:
-        """It happens no more; what it holds up goes on."""
-        self.healed.set()
-
-    def __enter__(self) -> Self:
-        """The fault itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Heal it."""
-        self.heal()
-
-    def strikes(self, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether it happens to this call; counts it. Under the database's lock."""
-        if self.healed.is_set() or self._left == 0 or self._operation not in (None, operation):
-            return False
-        if self._when is not None and not self._when(*args, **kwargs):
-            return False
-        if self._skip:
-            self._skip -= 1
-            return False
-        if self._left is not None:
-            self._left -= 1
-        self.hits += 1
-        return True
-
-    def happen(self) -> None:
-        """Do the harm."""
-        self._harm(self)
 
 
 class FaultyDatabase(Database):
@@ -128,14 +75,14 @@ class FaultyDatabase(Database):
             when: which calls count.
         """
         words = f"a test made call {call} of {operation or 'any operation'} fail"
-        harm = _raises(_away(words) if error is None else error)
+        harm = raises(away(words) if error is None else error)
         return self._add(self._before, operation, call, times, when, harm)
 
     def lose_reply(
         self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: Condition | None = None
     ) -> Fault:
         """Do a call, commit it, and say that the database is away. See `fail` for the arguments."""
-        return self._add(self._after, operation, call, times, when, _raises(_away("the reply was lost")))
+        return self._add(self._after, operation, call, times, when, raises(away("the reply was lost")))
 
     def slow(
         self,
@@ -147,23 +94,23 @@ class FaultyDatabase(Database):
         when: Condition | None = None,
     ) -> Fault:
         """Let a call wait for so many seconds before it is done, or until the fault is healed. See `fail`."""
-        return self._add(self._before, operation, call, times, when, _waits(seconds))
+        return self._add(self._before, operation, call, times, when, waits(seconds))
 
     def hold(
         self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: Condition | None = None
     ) -> Fault:
         """Let a call wait before it is done, until the fault is healed. See `fail`."""
-        return self._add(self._before, operation, call, times, when, _waits(HELD_AT_MOST))
+        return self._add(self._before, operation, call, times, when, waits(HELD_AT_MOST))
 
     def hold_reply(
         self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: Condition | None = None
     ) -> Fault:
         """Do a call and commit it, and keep the reply back until the fault is healed. See `fail`."""
-        return self._add(self._after, operation, call, times, when, _waits(HELD_AT_MOST))
+        return self._add(self._after, operation, call, times, when, waits(HELD_AT_MOST))
 
     def away(self) -> Fault:
         """Let the database be away until the fault is healed: ``with database.away(): …``."""
-        return self._add(self._before, None, 1, None, None, _raises(_away("nobody answers")))
+        return self._add(self._before, None, 1, None, None, raises(away("nobody answers")))
 
     def heal(self) -> None:
         """End all that goes wrong."""
@@ -231,21 +178,3 @@ def name_of(operation: Callable[..., object]) -> str:
     while isinstance(operation, partial):
         operation = operation.func
     return str(getattr(operation, "__name__", type(operation).__name__))
-
-
-def _away(words: str) -> Callable[[], Exception]:
-    return lambda: DatabaseAway(words)
-
-
-def _raises(error: Exception | Callable[[], Exception]) -> Callable[[Fault], None]:
-    def harm(_: Fault) -> None:
-        raise error.with_traceback(None) if isinstance(error, Exception) else error()
-
-    return harm
-
-
-def _waits(seconds: float) -> Callable[[Fault], None]:
-    def harm(fault: Fault) -> None:
-        fault.healed.wait(seconds)
-
-    return harm

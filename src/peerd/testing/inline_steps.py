@@ -43,7 +43,6 @@ class InlineSteps:
 
     async def run_one(self) -> Task | None:
         """`InlineNode.run_one`, awaited."""
-        await self._beat()
         await self._run_chores(BEFORE_A_CLAIM)
         self.running = True
         try:
@@ -52,6 +51,7 @@ class InlineSteps:
                     return await process.run(task)
         finally:
             self.running = False
+        await self._beat()  # a node that another one has replaced claims nothing, and must not take that for an end
         return None
 
     async def run_all(self, limit: int = LIMIT) -> list[Task]:
