@@ -1,0 +1,230 @@
+"""Deliberate faults of the store, which the machine must notice. Each puts something worse for a piece of the code.
+
+They say what the model is good for: a rule that nothing here breaks would be held by nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine import Connection
+
+from peerd.domain import verdict
+from peerd.domain.lifecycle import Event, sources
+from peerd.store import claim, enqueue, finish, intervene, rescue, sweeps, touch, unique
+from peerd.store.clock import now, seconds_from_now
+from peerd.store.rows import status_is, update_tasks
+from peerd.store.tables import ORDER, tasks
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """In place of something that writes."""
+
+
+def without_columns(
+    patch: pytest.MonkeyPatch, module: Any, *columns: str, where: Callable[[dict[str, Any]], bool] = lambda _: True
+) -> None:
+    """Let a module forget to write columns, in the updates of which ``where`` is true."""
+    original = module.update_tasks
+
+    def update(connection: Connection, ids: Sequence[int], *guard: Any, **values: Any) -> int:
+        left = {name: value for name, value in values.items() if name not in columns or not where(values)}
+        return int(original(connection, ids, *guard, **left))
+
+    patch.setattr(module, "update_tasks", update)
+
+
+def holder_is_known_by_status_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(finish, "_is_held", lambda lease: (status_is(*sources(Event.COMPLETE)),))
+
+
+def holder_is_known_by_lease_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(finish, "_is_held", lambda lease: (tasks.c.lease == lease,))
+
+
+def touch_goes_by_id_alone(patch: pytest.MonkeyPatch) -> None:
+    original = update_tasks
+    patch.setattr(touch, "update_tasks", lambda connection, ids, *_, **values: original(connection, ids, **values))
+
+
+def claim_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
+    _claim_writes(patch, lambda values: {**values, "lease": tasks.c.lease})
+
+
+def claim_leaves_checked_at(patch: pytest.MonkeyPatch) -> None:
+    _claim_writes(patch, lambda values: {name: value for name, value in values.items() if name != "checked_at"})
+
+
+def _claim_writes(patch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    original = claim._holder
+    patch.setattr(claim, "_holder", lambda *about: change(original(*about)))
+
+
+def claim_puts_attempts_before_priority(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(claim, "ORDER", (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id))
+
+
+def claim_takes_the_youngest(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(claim, "ORDER", (tasks.c.claim_rank, tasks.c.attempts, tasks.c.id))
+
+
+def claim_does_not_look_at_the_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(claim, "_may_start", lambda: tasks.c.id > 0)
+
+
+def claim_serves_nodes_of_any_life(patch: pytest.MonkeyPatch) -> None:
+    """The node's row is not asked: a draining node, or an earlier life, goes on claiming."""
+    _claim_does_not_ask(patch, "nodes")
+
+
+def claim_serves_paused_queues(patch: pytest.MonkeyPatch) -> None:
+    _claim_does_not_ask(patch, "queues")
+
+
+def _claim_does_not_ask(patch: pytest.MonkeyPatch, table: str) -> None:
+    original = claim._head
+
+    def head(queue: str, lane: int, limit: Any) -> sa.Select[Any]:
+        select = original(queue, lane, limit)
+        assert isinstance(select.whereclause, sa.BooleanClauseList)
+        clauses = select.whereclause.clauses
+        asked = [f"FROM {table}" in str(clause.compile(dialect=sqlite.dialect())) for clause in clauses]
+        assert sum(asked) == 1
+        kept = [sa.or_(clause, tasks.c.id > 0) if asks else clause for clause, asks in zip(clauses, asked, strict=True)]
+        return sa.select(*ORDER).where(*kept).order_by(*ORDER).limit(limit)
+
+    patch.setattr(claim, "_head", head)
+
+
+def poison_is_taken_beside_others(patch: pytest.MonkeyPatch) -> None:
+    original = claim.claim
+    patch.setattr(
+        claim, "claim", lambda connection, claimer, **how: original(connection, claimer, **how | {"alone": False})
+    )
+
+
+def lost_reply_is_not_found_by_its_token(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(claim, "claimed_by_token", lambda *_: [])
+
+
+def retry_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
+    without_columns(patch, intervene, "lease", where=lambda values: "crashes" in values)
+
+
+def move_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
+    without_columns(patch, intervene, "lease", where=lambda values: "node_id" in values)
+
+
+def retry_keeps_an_end_that_has_passed(patch: pytest.MonkeyPatch) -> None:
+    without_columns(patch, intervene, "finish_at")
+
+
+def retry_takes_the_key_from_whoever_has_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(unique, "take_again", nothing)
+
+
+def rescue_does_not_count(patch: pytest.MonkeyPatch) -> None:
+    original = verdict.judge_crash
+    patch.setattr(rescue, "judge_crash", lambda *about: msgspec.structs.replace(original(*about), counted=False))
+
+
+def rescue_looks_at_the_start_of_the_attempt(patch: pytest.MonkeyPatch) -> None:
+    """Touching does not help: whatever runs for long is taken away."""
+    original = seconds_from_now
+    patch.setattr(rescue, "seconds_from_now", lambda seconds: original(seconds / 10**6))
+
+
+def crash_is_not_counted_as_a_crash(patch: pytest.MonkeyPatch) -> None:
+    original = finish.apply_verdicts
+    patch.setattr(rescue, "apply_verdicts", lambda connection, judged, crashes: original(connection, judged))
+
+
+def attempts_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(finish, "record_attempts", nothing)
+
+
+def last_attempt_is_tried_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(verdict, "exhausted", lambda task: False)
+
+
+def retry_has_no_delay(patch: pytest.MonkeyPatch) -> None:
+    """The original's fault, at its first retry."""
+    original = verdict.judge
+    patch.setattr(finish, "judge", lambda *about: msgspec.structs.replace(original(*about), start_at=None))
+
+
+def repeated_completion_is_refused(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(finish, "_not_done_by", lambda connection, process_id, lease, ids: ids)
+
+
+def repeated_outcome_of_anyone_is_accepted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(finish, "_was_recorded", lambda *_: True)
+
+
+def unique_key_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(unique, "_holds", lambda *_, **__: False)
+
+
+def unique_key_outlives_its_task(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(unique, "forget", nothing)
+
+
+def purge_does_not_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sweeps, "seconds_from_now", lambda seconds: now())
+
+
+def arrival_is_not_awaited(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sweeps, "now", lambda: sa.literal_column("'9999-01-01 00:00:00.000'"))
+
+
+def bulk_answers_stand_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    original = enqueue._insert
+    patch.setattr(enqueue, "_insert", lambda *about: original(*about)[::-1])
+
+
+def scheduled_tasks_are_enqueued_as_pending(patch: pytest.MonkeyPatch) -> None:
+    original = enqueue._times
+    patch.setattr(
+        enqueue, "_times", lambda like: {name: value for name, value in original(like).items() if name != "status"}
+    )
+
+
+MUTATIONS: Final[tuple[Mutation, ...]] = (
+    holder_is_known_by_status_alone,
+    holder_is_known_by_lease_alone,
+    touch_goes_by_id_alone,
+    claim_leaves_the_lease,
+    claim_leaves_checked_at,
+    claim_puts_attempts_before_priority,
+    claim_takes_the_youngest,
+    claim_does_not_look_at_the_time,
+    claim_serves_nodes_of_any_life,
+    claim_serves_paused_queues,
+    poison_is_taken_beside_others,
+    lost_reply_is_not_found_by_its_token,
+    retry_leaves_the_lease,
+    move_leaves_the_lease,
+    retry_keeps_an_end_that_has_passed,
+    retry_takes_the_key_from_whoever_has_it,
+    rescue_does_not_count,
+    rescue_looks_at_the_start_of_the_attempt,
+    crash_is_not_counted_as_a_crash,
+    attempts_are_not_recorded,
+    last_attempt_is_tried_again,
+    retry_has_no_delay,
+    repeated_completion_is_refused,
+    repeated_outcome_of_anyone_is_accepted,
+    unique_key_is_forgotten,
+    unique_key_outlives_its_task,
+    purge_does_not_wait,
+    arrival_is_not_awaited,
+    bulk_answers_stand_in_another_order,
+    scheduled_tasks_are_enqueued_as_pending,
+)
