@@ -16,7 +16,7 @@ from peerd.store.touch import Progress
 NOTE_LIMIT = 255
 _ONLY_IN_A_WORKER = (
     "ctx.{0} works in a worker's own process only: not in a handler with process=True, "
-    "and in a test only when {0}= was passed to run_inline"
+    "and in a test in an InlineNode, or when {0}= was passed to run_inline"
 )
 
 
