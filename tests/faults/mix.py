@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.faults.jobs import TIMEOUTS
+from tests.faults.jobs import ROWS, TIMEOUTS
 
 ATTEMPTS: Final = 40
 """So many that a task whose processes are killed around it still ends as it should."""
@@ -86,7 +86,8 @@ def plan(seed: int, tasks: int, *, max_update: float, nodes: Sequence[str] = ())
         seed: the same seed gives the same tasks.
         tasks: how many.
         max_update: of the nodes' managers, seconds; a few tasks run for longer than that.
-        nodes: names of nodes; where there are any, a few tasks are pinned to them.
+        nodes: names of nodes; where there are any, a few tasks are pinned to them. Whole rows are not: some nodes
+            may have no worker for them.
     """
     rng = random.Random(seed)
     weights = [weight for weight, _, _ in MIX]
@@ -105,7 +106,7 @@ def _vary(rng: random.Random, handler: str, args: dict[str, Any], nodes: Sequenc
         options["start_in"] = round(rng.uniform(0.1, 2.0), 2)
     if rng.random() < 0.1:
         options["priority"] = rng.randint(1, 20)
-    if nodes and handler != "poison" and rng.random() < 0.03:
+    if nodes and handler not in ("poison", ROWS) and rng.random() < 0.03:
         options["node"] = rng.choice(nodes)
     unique = handler == "short" and rng.random() < 0.03
     by_hand = handler in ("long", "thread", "gives_up", "stubborn") and rng.random() < 0.4
