@@ -17,6 +17,8 @@ from tests.faults.lane import Lane, Tempo, sqlite_file, told
 from tests.faults.nodes import Fleet, Node, Victim
 
 FREEZE_TRIES: Final = 200
+BOOTED: Final = 4.0
+"""Seconds after which a process has probably booted, on a machine that has much to do."""
 
 
 class Kills(Lane):
@@ -27,13 +29,15 @@ class Kills(Lane):
         self._fleet = fleet
 
     def act(self) -> None:
-        self.one_of({"child": (90, self.kill_child), "master": (5, self.kill_master), "power": (5, self.cut_power)})
+        self.one_of({"child": (94, self.kill_child), "master": (3, self.kill_master), "power": (3, self.cut_power)})
 
     def kill_child(self) -> None:
-        """Any process of a node that is up; while none is up, of one that starts."""
-        victims = self._fleet.children() or [one for node in self._fleet.nodes for one in node.children()]
-        if victims:
-            victim = self.rng.choice(victims)
+        """Mostly one of those that have booted: otherwise the same few, just replaced, are killed again and again."""
+        victims = [one for node in self._fleet.nodes for one in node.children()]
+        grown = [victim for victim in victims if victim.age() > BOOTED]
+        some = grown if grown and self.rng.random() < 0.9 else victims
+        if some:
+            victim = self.rng.choice(some)
             kill(f"kill {victim.role}", victim.name, [victim])
 
     def kill_master(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,7 @@ class Tempo(msgspec.Struct, frozen=True):
 
     kill_every: float = 1.0
     freeze_every: float = 8.0
-    outage_every: float = 12.0
+    outage_every: float = 15.0
     first_outage: float = 5.0
     longest_outage: float = 20.0
     the_minute: float | None = None
@@ -41,8 +42,8 @@ class Lane:
     Args:
         name: of its thread.
         rng: its own.
-        every: seconds between the begins of two faults, if the first does not last longer.
-        spread: the shortest and the longest pause, as parts of `every`.
+        every: seconds from the begin of a fault to that of the next one, if it does not last longer.
+        spread: the least and the most that this may be, as parts of it.
         stopping: ends it, and what it does.
     """
 
@@ -78,7 +79,11 @@ class Lane:
 
     def _live(self) -> None:
         try:
-            while not self._stopping.wait(self._every * self.rng.uniform(*self._spread)):
+            due = time.monotonic()
+            while True:
+                due = max(due + self._every * self.rng.uniform(*self._spread), time.monotonic())
+                if self._stopping.wait(due - time.monotonic()):
+                    break
                 self.act()
         except BaseException as error:  # noqa: BLE001 - a harness that fails must not look like a cluster that holds
             self.error = error

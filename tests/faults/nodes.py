@@ -21,6 +21,8 @@ from tests.faults.proxy import Proxy
 
 ROOT: Final = Path(__file__).parents[2]
 NAMES: Final = ("one", "two", "three")
+WITH_ALL_QUEUES: Final = NAMES[:-1]
+"""Nodes that tasks of any queue may be pinned to."""
 ROLES: Final = ("master", "agent", "manager")
 START_AGAIN_AFTER: Final = 1.0
 """Seconds between the end of a master and its next start, as `RestartSec=1` of systemd."""
@@ -53,6 +55,10 @@ class Victim(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         return f"{self.node}/{self.slot}"
+
+    def age(self) -> float:
+        """Seconds since it was started; a booting process is a young one."""
+        return time.time() - float(self.process.create_time())
 
     @property
     def role(self) -> str:
@@ -167,6 +173,7 @@ class Fleet:
             history.VARIABLE: str(history_folder),
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         }
+        self.environment = {**os.environ, **environment}
         self.cluster = Cluster(folder, url, environment)
         self.nodes = [self._node(name, timing, (through or {}).get(name)) for name in NAMES]
 
@@ -181,7 +188,7 @@ class Fleet:
                 "max_update": timing.max_update,
                 "inactive_after": 3 * timing.heartbeat_every,
             },
-            workers=workers(timing),
+            workers=workers(name, timing),
         )
         return Node(node, proxy)
 
@@ -208,14 +215,15 @@ class Fleet:
         return "\n".join(node.node.said() for node in self.nodes)
 
 
-def workers(timing: Timing) -> dict[str, dict[str, Any]]:
-    """The workers of a node: two processes of tasks, one of whole rows, and a periodic one."""
+def workers(node: str, timing: Timing) -> dict[str, dict[str, Any]]:
+    """The workers of a node: two processes of tasks; on two nodes one of whole rows, and on one a periodic one."""
     shared = {"update": timing.update, "poll_every": timing.poll_every, "delay_ratio": 0.2}
-    return {
-        jobs.work.name: {"tasks": "tests.faults.jobs:work", "processes": 2, "count": 8, **shared},
-        jobs.ROWS: {"worker": "tests.faults.jobs:Rows", "count": 4, **shared},
-        "rounds": {"worker": "tests.faults.rounds:Rounds", "update": timing.update},
+    both: dict[str, dict[str, Any]] = {
+        jobs.work.name: {"tasks": "tests.faults.jobs:work", "processes": 2, "count": 8, **shared}
     }
+    if node in WITH_ALL_QUEUES:
+        return {**both, jobs.ROWS: {"worker": "tests.faults.jobs:Rows", "count": 4, **shared}}
+    return {**both, "rounds": {"worker": "tests.faults.rounds:Rounds", "update": timing.update}}
 
 
 def slot_of(process: psutil.Process, master: int) -> str:

@@ -1,0 +1,232 @@
+"""A campaign: three nodes under load on one database, faults, healing, and the judgement of what happened."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import sqlalchemy as sa
+
+from peerd.domain.lifecycle import FINISHED
+from peerd.store.database import Database
+from peerd.store.tables import tasks
+from tests.faults import audit, checker, history
+from tests.faults.case import Settings
+from tests.faults.chaos import Freezes, Kills
+from tests.faults.lane import Lane, Tempo
+from tests.faults.nodes import ROOT, WITH_ALL_QUEUES, Fleet, Timing
+from tests.faults.stage import Stage, stage
+
+SAMPLE_EVERY: Final = 1.0
+LOAD_ENDS_WITHIN: Final = 120.0
+"""Seconds after the last fault."""
+LOADED_BY: Final = 0.85
+"""The part of the campaign in which everything is enqueued, outages left aside."""
+UNEXPECTED: Final = re.compile(
+    r"fault in the master|an event without words|went wrong"
+    r"|^(?!sqlalchemy|pymysql|psycopg|sqlite3|peerd\.domain)[\w.]*Error\b"
+)
+"""What no fault excuses in a log: the master's own faults, facts without words, errors that nobody has worded."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a campaign is to be."""
+
+    kind: str
+    """Of the database: sqlite, mariadb, postgresql."""
+    seconds: float
+    """How long there are faults."""
+    tasks: int
+    seed: int
+    tempo: Tempo = Tempo()
+    timing: Timing = Timing()
+    ends_within: float = 300.0
+    """Seconds that all tasks have to end in when everything is healed."""
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """How it went."""
+
+    plan: Plan
+    history: Path
+    problems: list[str]
+    """Of the run itself; those of the tasks are in the report."""
+    report: checker.Report
+    seconds_to_rest: float
+    """From the last healing until all tasks had ended."""
+    seconds: float
+    words: str
+
+    @property
+    def is_good(self) -> bool:
+        return not self.problems and not self.report.problems
+
+
+class Campaign:
+    """One campaign, step by step.
+
+    Args:
+        plan: what it is to be.
+        folder: for the history, the project and the logs; it must exist.
+        database: its stage.
+    """
+
+    def __init__(self, plan: Plan, folder: Path, database: Stage) -> None:
+        self._plan = plan
+        self._stage = database
+        self._history = folder / "history"
+        self._history.mkdir()
+        project = folder / "project"
+        project.mkdir()
+        self._fleet = Fleet(project, database.url, self._history, plan.timing, database.through)
+        self._load_log = folder / "load.log"
+        self._stopping = threading.Event()
+        self._problems: list[str] = []
+
+    def run(self) -> Result:
+        """Load the nodes, hurt them, heal them, wait until all has ended, and judge."""
+        began = time.monotonic()
+        audit.install(self._fleet.cluster.client.database.engine)
+        try:
+            self._fleet.start()
+            with self._sampling(), self._load() as load:
+                self._hurt()
+                healed = time.monotonic()
+                self._wait_for_load(load)
+                self._wait_for_tasks(healed + self._plan.ends_within)
+                rested = time.monotonic()
+        finally:
+            left = self._fleet.stop()
+        if left:
+            self._problems.append(f"processes were left behind: {left}")
+        self._look_at_the_log()
+        return Result(
+            plan=self._plan,
+            history=self._history,
+            problems=self._problems,
+            report=checker.check(self._history, self._stage.url, Settings(max_update=self._plan.timing.max_update)),
+            seconds_to_rest=rested - healed,
+            seconds=rested - began,
+            words=self._stage.words(),
+        )
+
+    # ------------------------------------------------------------ load
+
+    @contextmanager
+    def _load(self) -> Iterator[subprocess.Popen[bytes]]:
+        """A process of its own, which reaches the database as it can."""
+        rate = self._plan.tasks / (self._plan.seconds * LOADED_BY)
+        options = {
+            "--tasks": self._plan.tasks,
+            "--rate": round(rate, 1),
+            "--seed": self._plan.seed,
+            "--max-update": self._plan.timing.max_update,
+        }
+        words = [str(word) for option in options.items() for word in option]
+        command = [sys.executable, "-m", "tests.faults.load", self._stage.load_url, *words, "--nodes", *WITH_ALL_QUEUES]
+        with self._load_log.open("wb") as log:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=self._fleet.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def _wait_for_load(self, load: subprocess.Popen[bytes]) -> None:
+        try:
+            status = load.wait(LOAD_ENDS_WITHIN)
+        except subprocess.TimeoutExpired:
+            self._problems.append(f"the load had not enqueued all within {LOAD_ENDS_WITHIN:g} s after the last fault")
+            return
+        if status:
+            self._problems.append(f"the load ended with status {status}: {self._load_log.read_text()[-2000:]}")
+
+    # ------------------------------------------------------------ faults
+
+    def _hurt(self) -> None:
+        """Let each lane do its faults for as long as planned; all of them are healed when this returns."""
+        lanes = self._lanes()
+        for lane in lanes:
+            lane.start()
+        until = time.monotonic() + self._plan.seconds
+        while time.monotonic() < until and not any(lane.error for lane in lanes):
+            self._stopping.wait(min(0.5, max(until - time.monotonic(), 0.0)))
+        self._stopping.set()
+        for lane in lanes:
+            lane.join()
+        for lane in lanes:
+            if lane.error:
+                raise lane.error
+
+    def _lanes(self) -> list[Lane]:
+        plan, fleet = self._plan, self._fleet
+        chances = [random.Random(f"{plan.seed}/{lane}") for lane in ("kills", "freezes", "database")]
+        max_update = plan.timing.max_update
+        return [
+            Kills(fleet, chances[0], plan.tempo, self._stopping),
+            Freezes(fleet, chances[1], plan.tempo, self._stopping, max_update=max_update),
+            self._stage.faults(fleet, chances[2], plan.tempo, self._stopping, max_update=max_update),
+        ]
+
+    # ------------------------------------------------------------ rest
+
+    def _wait_for_tasks(self, deadline: float) -> None:
+        """Until every task has ended."""
+        while unfinished := count_unfinished(self._fleet.cluster.client.database):
+            if time.monotonic() > deadline:
+                self._problems.append(
+                    f"{unfinished} tasks had not ended {self._plan.ends_within:g} s after the healing"
+                )
+                return
+            time.sleep(0.2)
+
+    @contextmanager
+    def _sampling(self) -> Iterator[None]:
+        """How many tasks stand where, once a second, for the plot."""
+        ended = threading.Event()
+        sampler = threading.Thread(target=self._sample_until, args=[ended], name="sampler", daemon=True)
+        sampler.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            sampler.join()
+
+    def _sample_until(self, ended: threading.Event) -> None:
+        while not ended.wait(SAMPLE_EVERY):
+            with suppress(Exception):  # a database that is away has nothing to say
+                counts = self._fleet.cluster.client.tasks.counts()
+                history.record("sample", counts={str(status): count for status, count in counts.items()})
+
+    def _look_at_the_log(self) -> None:
+        for line in self._fleet.said().splitlines():
+            if UNEXPECTED.search(line):
+                self._problems.append(f"the nodes' log says: {line}")
+
+
+def count_unfinished(database: Database) -> int:
+    """How many tasks have not ended."""
+    unfinished = tasks.c.status.not_in([str(status) for status in FINISHED])
+    statement = sa.select(sa.func.count()).select_from(tasks).where(unfinished)
+    return database.read(lambda connection: int(connection.execute(statement).scalar_one()))
+
+
+def run(plan: Plan, folder: Path) -> Result:
+    """Run a campaign. $PEERD_HISTORY must be the folder's `history` in this process too.
+
+    Raises:
+        ServerUnavailableError: the database's server is not installed.
+    """
+    with ExitStack() as stack:
+        return Campaign(plan, folder, stack.enter_context(stage(plan.kind))).run()
