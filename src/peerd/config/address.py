@@ -8,6 +8,8 @@ from pathlib import Path
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from peerd.domain.quoting import quoted
+
 _DRIVERS = {
     "mysql": ("pymysql", "mysqldb"),
     "postgresql": ("psycopg",),
@@ -29,14 +31,16 @@ def normalise_url(url: str) -> str:
     >>> normalise_url("mariadb://peerd@db/peerd"), normalise_url("postgres://db/peerd")
     ('mysql+pymysql://peerd@db/peerd', 'postgresql+psycopg://db/peerd')
     """
+    if not url.isprintable():
+        raise ValueError(f"{quoted(mask_url(url))} holds characters that no address has: write {_FORMS}")
     parsed = _parse(url)
     scheme, _, driver = parsed.drivername.partition("+")
     dialect = _ALIASES.get(scheme, scheme)
     if dialect not in _DRIVERS:
-        raise ValueError(f"{scheme}:// is no database that peerd knows: write {_FORMS}")
+        raise ValueError(f"{_short(scheme)}:// is no database that peerd knows: write {_FORMS}")
     if driver and driver not in _DRIVERS[dialect]:
         raise ValueError(
-            f"the driver {driver} is not supported: leave it out, or name {' or '.join(_DRIVERS[dialect])}"
+            f"the driver {_short(driver)} is not supported: leave it out, or name {' or '.join(_DRIVERS[dialect])}"
         )
     if dialect == "sqlite":
         _refuse_what_is_no_file(parsed)
@@ -83,13 +87,17 @@ def _parse(url: str) -> URL:
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
-        raise ValueError(f"{mask_url(url)!r} is not an address: write {_FORMS}") from None
+        raise ValueError(f"{quoted(mask_url(url))} is not an address: write {_FORMS}") from None
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else f"{name[:60]}…"
 
 
 def _refuse_what_is_no_file(parsed: URL) -> None:
     if parsed.host:
         raise ValueError(
-            f"the file's path follows three slashes: write sqlite:///{parsed.host}, or four for an absolute one"
+            f"the file's path follows three slashes: write sqlite:///{_short(parsed.host)}, or four for an absolute one"
         )
     if parsed.database in {None, "", ":memory:"} or str(parsed.database).startswith("file:"):
         raise ValueError("every process must open the same file: write sqlite:///peerd.sqlite")

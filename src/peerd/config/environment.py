@@ -54,4 +54,4 @@ def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
 def _value(text: str, section: str, key: str) -> Any:
     """A whole number where the setting is one; everything else reads text itself."""
     is_number = SECTIONS[section].model_fields[key].annotation is int
-    return int(text) if is_number and text.strip().isdecimal() else text
+    return int(text) if is_number and text.strip().isdecimal() and len(text) < 100 else text

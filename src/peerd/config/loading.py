@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,13 @@ from peerd.config.settings import Document, Settings
 from peerd.config.settling import settle
 from peerd.config.source import Source
 from peerd.config.wording import place_of, word
+from peerd.domain.size import format_size
 
 FILE_NAME = "peerd.toml"
+LARGEST_FILE = 1024 * 1024
+"""Bytes."""
+MOST = 100
+"""Problems of values that are listed."""
 _NOT_YET = ("agent", "commands", "web")
 
 
@@ -60,7 +66,10 @@ def check(path: Path | None = None, environment: Mapping[str, str] = os.environ)
     try:
         document = Document.model_validate(source.values)
     except ValidationError as error:
-        problems += [source.problem(place_of(detail), *word(detail)) for detail in error.errors(include_url=False)]
+        found = error.errors(include_url=False)
+        problems += [source.problem(place_of(detail), *word(detail)) for detail in found[:MOST]]
+        if len(found) > MOST:
+            problems.append(source.problem((), f"{len(found) - MOST:,} more problems are not listed"))
     else:
         settings, settling_problems = settle(document, source)
         problems += [*settling_problems, *contradictions(settings, source)]
@@ -73,7 +82,9 @@ def _find(path: Path | None, environment: Mapping[str, str]) -> Path | None:
     """The file to read; None when there is none, and the environment names the database."""
     named = path or (Path(environment[CONFIG_VARIABLE]) if environment.get(CONFIG_VARIABLE) else None)
     if named is not None:
-        return named.expanduser()
+        with suppress(RuntimeError):  # nobody has this home folder: it is a name like any other
+            return named.expanduser()
+        return named
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / FILE_NAME).is_file():
@@ -92,16 +103,25 @@ def _read(path: Path | None, environment: Mapping[str, str]) -> Source:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([_syntax_problem(path, text, error)]) from None
+    except RecursionError:
+        raise ConfigError([Problem(str(path), None, "", "holds values within values, too deep to be read")]) from None
+    except ValueError:  # of the standard library, whose parser does not word it
+        raise ConfigError([Problem(str(path), None, "", "holds a number that is too long to be read")]) from None
     return Source.of_file(path, text, values, overrides(environment))
 
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:  # which may be a pipe, or endless
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            remedy = "it has room for some hundred workers; what is this?"
+            raise ConfigError([Problem(str(path), None, "", f"is larger than {format_size(LARGEST_FILE)}", remedy)])
+        return content.decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise ConfigError([Problem(str(path), None, "", "is not UTF-8 text")]) from None
-    except OSError as error:
-        message = (error.strerror or str(error)).lower()
+    except (OSError, ValueError) as error:  # a name with a NUL is no name
+        message = (getattr(error, "strerror", None) or str(error)).lower()
         remedy = f"name the file with --config or {CONFIG_VARIABLE}"
         raise ConfigError([Problem(str(path), None, "", message, remedy)]) from None
 

@@ -29,8 +29,9 @@ def lines_of_keys(text: str) -> dict[Path, int]:
     lines: dict[Path, int] = {}
     table: Path = ()
     position = _after_blank(text, 0)
+    line, counted = 1, 0
     while position < len(text):
-        line = text.count("\n", 0, position) + 1
+        line, counted = line + text.count("\n", counted, position), position
         if text[position] == "[":
             table, position = _read_key(text, position + (2 if text.startswith("[[", position) else 1))
             path = table

@@ -14,7 +14,21 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from peerd.config.address import mask_url, normalise_url
-from peerd.config.values import Count, Duration, EntryPoint, EntryPoints, FilePath, Flag, Name, Names, Period, Size
+from peerd.config.values import (
+    Count,
+    Duration,
+    EntryPoint,
+    EntryPoints,
+    Few,
+    FilePath,
+    Flag,
+    Name,
+    Period,
+    Places,
+    QueueNames,
+    Size,
+    Text,
+)
 
 
 class Section(BaseModel):
@@ -27,8 +41,8 @@ class NodeSettings(Section):
     """[node]: this machine, or this one of several nodes on it."""
 
     name: Name = Field(default_factory=socket.gethostname)
-    address: str | None = None
-    zone: str | None = None
+    address: Annotated[Text, Field(max_length=255)] | None = None
+    zone: Annotated[Text, Field(max_length=100)] | None = None
     run_directory: FilePath = Path(".peerd")
     grace: Duration = 30.0
     shutdown_interval: Period = 1.0
@@ -45,7 +59,7 @@ class DatabaseSettings(Section):
 
     url: Annotated[str, AfterValidator(_usable)] = "sqlite:///peerd.sqlite"
     password_file: FilePath | None = None
-    pool_size: Count = 4
+    pool_size: Few = 4
 
     @property
     def masked_url(self) -> str:
@@ -64,9 +78,9 @@ class WorkerSettings(Section):
     tasks: EntryPoints | None = None
     worker: EntryPoint | None = None
     enabled: Flag = True
-    processes: Count = 1
-    count: Count = 1  # tasks at once in each process
-    queues: Names | None = None  # None: those that the code names
+    processes: Few = 1
+    count: Places = 1  # tasks at once in each process
+    queues: QueueNames | None = None  # None: those that the code names
     max_attempts: Count = 3
     delay_ratio: Duration = 300.0  # the delay before a retry is attempts × this
     update: Period = 3.0  # between two touches of a running task

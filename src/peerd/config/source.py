@@ -10,6 +10,7 @@ from typing import Any
 from peerd.config.locate import line_of, lines_of_keys
 from peerd.config.problems import Problem
 
+LONGEST_KEY = 200
 Overrides = Mapping[tuple[str, str], Any]
 
 
@@ -42,7 +43,7 @@ class Source:
         """A problem at this key, placed in the file, or at the variable that overrides the key."""
         if path[:2] in self.overridden:
             return Problem("environment", None, f"PEERD_{path[0]}_{path[1]}".upper(), message, remedy)
-        return Problem(self._shown_file, self.line(path), ".".join(path), message, remedy)
+        return Problem(self._shown_file, self.line(path), _shown_key(path), message, remedy)
 
     @property
     def _shown_file(self) -> str:
@@ -50,6 +51,14 @@ class Source:
             return "defaults"
         here = Path.cwd()
         return str(self.file.relative_to(here) if self.file.is_relative_to(here) else self.file)
+
+
+def _shown_key(path: tuple[str, ...]) -> str:
+    """A key as a person can read it, whatever it holds."""
+    key = ".".join(path)
+    if not key.isprintable():
+        key = repr(key)
+    return key if len(key) <= LONGEST_KEY else f"{key[:LONGEST_KEY]}…"
 
 
 def _merged(values: dict[str, Any], overrides: Overrides) -> dict[str, Any]:

@@ -13,5 +13,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     "did you mean 'workers'?"
     """
     words = sorted(known)
-    near = get_close_matches(word, words, n=1, cutoff=0.6)
+    near = get_close_matches(word[:100], words, n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(words)}"

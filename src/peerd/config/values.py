@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from peerd.domain.duration import parse_duration
+from peerd.domain.errors import InvalidTask
+from peerd.domain.quoting import quoted
 from peerd.domain.size import parse_size
+from peerd.domain.task import QUEUE_NAME, check_text
 
+LONGEST_DURATION: Final = 100 * 365 * 86_400.0
+"""Seconds: a hundred years. Beyond it some timer, or some database, can count no further."""
+LARGEST: Final = 2**31 - 1
+"""What an INTEGER column holds at the most."""
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -19,7 +26,41 @@ def _listed(value: Any) -> Any:
 
 
 def _pathlike(value: Any) -> Any:
-    return Path(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    _storable(value)
+    try:
+        Path(value).expanduser()
+    except RuntimeError:
+        raise ValueError(f"there is no home folder of {quoted(Path(value).parts[0][1:])} here") from None
+    return Path(value)
+
+
+def _storable(text: str) -> str:
+    """A text that the database, the system and the log can take."""
+    try:
+        check_text("", text, 4096)
+    except InvalidTask as error:
+        raise ValueError(error.problem.partition(";")[0]) from None
+    return text
+
+
+def _within_a_century(seconds: float) -> float:
+    if seconds > LONGEST_DURATION:
+        raise ValueError("is longer than 100 years")
+    return seconds
+
+
+def _within_the_system(size: int) -> int:
+    if size >= 2**63:
+        raise ValueError("is larger than any memory or file can be")
+    return size
+
+
+def _queue_name(text: str) -> str:
+    if not QUEUE_NAME.fullmatch(text):
+        raise ValueError(f"{quoted(text)} is no queue's name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
+    return text
 
 
 def _longer_than_nothing(seconds: float) -> float:
@@ -30,23 +71,31 @@ def _longer_than_nothing(seconds: float) -> float:
 
 def _entry_point(text: str) -> str:
     if not _ENTRY_POINT.fullmatch(text):
-        raise ValueError(f"{text!r} names no object: write 'module:name', for example 'studio.jobs:video'")
+        raise ValueError(f"{quoted(text)} names no object: write 'module:name', for example 'studio.jobs:video'")
     return text
 
 
-Duration = Annotated[float, BeforeValidator(parse_duration)]
+Duration = Annotated[float, AfterValidator(_within_a_century), BeforeValidator(parse_duration)]
 """Seconds, zero allowed."""
 
-Period = Annotated[float, AfterValidator(_longer_than_nothing), BeforeValidator(parse_duration)]
+Period = Annotated[
+    float, AfterValidator(_longer_than_nothing), AfterValidator(_within_a_century), BeforeValidator(parse_duration)
+]
 """Seconds, more than zero."""
 
-Size = Annotated[int, BeforeValidator(parse_size)]
+Size = Annotated[int, AfterValidator(_within_the_system), BeforeValidator(parse_size)]
 """Bytes."""
 
-Count = Annotated[int, Field(strict=True, ge=1)]
+Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
+Few = Annotated[int, Field(strict=True, ge=1, le=1000)]
+"""A number of processes or connections, of which a machine bears only so many."""
+Places = Annotated[int, Field(strict=True, ge=1, le=10_000)]
+"""A number of tasks at once in one process."""
 Flag = Annotated[bool, Field(strict=True)]
+Text = Annotated[str, AfterValidator(_storable)]
 FilePath = Annotated[Path, BeforeValidator(_pathlike)]
 EntryPoint = Annotated[str, AfterValidator(_entry_point)]
 EntryPoints = Annotated[tuple[EntryPoint, ...], Field(min_length=1), BeforeValidator(_listed)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,190}$")]
-Names = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_listed)]
+QueueName = Annotated[str, AfterValidator(_queue_name)]
+QueueNames = Annotated[tuple[QueueName, ...], Field(min_length=1), BeforeValidator(_listed)]

@@ -48,6 +48,7 @@ _WORDS: dict[str, Callable[[dict[str, Any]], Sentence]] = {
     "value_error": lambda context: (str(context["error"]), ""),
     "greater_than_equal": lambda context: (f"must be at least {context['ge']}", ""),
     "less_than_equal": lambda context: (f"must be at most {context['le']}", ""),
+    "string_too_long": lambda context: (f"must have at most {context['max_length']} characters", ""),
     "too_short": lambda _: ("must not be empty", ""),
     "literal_error": lambda context: (f"must be {context['expected']}", ""),
     "string_pattern_mismatch": lambda _: (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from peerd.domain.quoting import quoted
@@ -26,7 +27,10 @@ def parse_size(value: str | int) -> int:
     found = _TEXT.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None or found[2].upper() not in _BYTES_OF:
         raise ValueError(f"{quoted(value)} is not a size: give bytes, or text such as '500MB', '1.5GiB'")
-    return round(float(found[1]) * _BYTES_OF[found[2].upper()])
+    size = float(found[1]) * _BYTES_OF[found[2].upper()]
+    if size == math.inf:
+        raise ValueError(f"{quoted(value)} is not a size that anything has")
+    return round(size)
 
 
 def format_size(size: int) -> str:

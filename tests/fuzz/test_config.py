@@ -1,0 +1,164 @@
+"""peerd.toml and the environment: whatever they hold, there are settings, or a list of problems with clear words."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from peerd.config import Settings, check
+from peerd.config.environment import variables
+from peerd.config.settings import (
+    DatabaseSettings,
+    LoggingSettings,
+    ManagerSettings,
+    NodeSettings,
+    Section,
+    WorkerSettings,
+)
+from tests.fuzz import values
+from tests.fuzz.conftest import searched
+
+SECTIONS: Mapping[str, type[Section]] = {
+    "node": NodeSettings,
+    "database": DatabaseSettings,
+    "manager": ManagerSettings,
+    "logging": LoggingSettings,
+    "workers.video": WorkerSettings,
+}
+KEYS = [(section, key) for section, model in SECTIONS.items() for key in model.model_fields]
+HOSTILE: tuple[Any, ...] = (
+    *values.WORDS, *values.NUMBERS[:-1], *values.FLOATS, True, False, [], [[]], ["a", 1], [""], {}, {"a": {"a": {}}},
+    "sqlite://", "sqlite:///", "sqlite:////", "mysql://", "mysql://:::/", "mysql://u:p@[::1/x", "sqlite:///\x00",
+    "postgresql://h:99999999/x", "mysql://u:p@h:port/x", "postgresql://h/x?a=%zz&a", "x" * 5000, "~root/x",
+    "~nobody-there/x", "/dev/null", "/", "a:b", "a.b:c", "1e400", "0.0000000001", "1e-400s", "1" * 400, "1" * 400 + "s",
+    "1" * 5000, "9" * 400 + "GB", "-0", "٣s", "1_000", "0x10",
+)  # fmt: skip
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it; what TOML has no words for is left to the parser."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return {math.inf: "inf", -math.inf: "-inf"}.get(value, "nan" if math.isnan(value) else repr(value))
+        case str():
+            return json.dumps(value)
+        case list():
+            return f"[{', '.join(map(toml, value))}]"
+        case dict():
+            return "{" + ", ".join(f"{json.dumps(key)} = {toml(one)}" for key, one in value.items()) + "}"
+        case _:
+            return str(value)
+
+
+def words_of(text: str | bytes, folder: Path, environment: Mapping[str, str] | None = None) -> list[str]:
+    """What is said of a file; that it can be said at all, and shown, is what is tested."""
+    file = folder / "peerd.toml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    found = check(file, environment or {})
+    said = [str(problem) for problem in (*found.problems, *found.warnings)]
+    for one in said:
+        one.encode()
+        assert len(one) < 1500, one[:200]
+    if found.problems:
+        assert found.settings is None
+    else:
+        _are_sound(found.settings)
+    return said
+
+
+def _are_sound(settings: Settings | None) -> None:
+    """Accepted settings are numbers that a timer, an integer column and a process limit take."""
+    assert settings is not None
+    for section in (settings.node, settings.database, settings.manager, *settings.workers.values()):
+        for key, value in section:
+            if isinstance(value, float):
+                assert 0 <= value < 1e10, key
+            if isinstance(value, int):
+                assert value < 2**63, key
+
+
+@pytest.mark.parametrize(("section", "key"), KEYS)
+def test_every_key_with_every_hostile_value_is_accepted_or_refused(section: str, key: str, tmp_path: Path) -> None:
+    needed = "" if section != "workers.video" or key in {"tasks", "worker"} else 'tasks = "a:b"\n'
+    for value in HOSTILE:
+        said = words_of(f"[{section}]\n{needed}{key} = {toml(value)}\n", tmp_path)
+        assert all(":" in one for one in said)
+
+
+@pytest.mark.parametrize("variable", sorted(variables()))
+def test_every_variable_with_every_hostile_text_is_accepted_or_refused(variable: str, tmp_path: Path) -> None:
+    for value in HOSTILE:
+        if isinstance(value, str) and "\x00" not in value:
+            words_of("", tmp_path, {variable: value})
+
+
+def documents() -> st.SearchStrategy[str]:
+    """Texts that are nearly peerd.toml."""
+    keys = st.sampled_from([key for _, key in KEYS]) | values.words
+    value = (st.sampled_from(HOSTILE) | values.json).map(toml)
+    line = st.tuples(keys.map(lambda key: key if key.isidentifier() else json.dumps(key)), value).map(" = ".join)
+    table = st.sampled_from([*SECTIONS, "workers", "workers.a.options", "workers.'a b'", "web", "agent", "", "nodes"])
+    header = table.map(lambda name: f"[{name}]") | table.map(lambda name: f"[[{name}]]")
+    pieces = st.lists(line | header | st.sampled_from(["", "#", '"""', "'''", "[", "]", "{", "\\", "\r", "\x00", "="]))
+    return pieces.map("\n".join)
+
+
+@searched(150)
+@given(text=documents() | st.text(max_size=200))
+@example(text="[[workers]]\n")
+@example(text="workers = 1\n")
+@example(text="[workers]\nvideo = 1\n")
+@example(text="[node]\nname = 'a'\nname = 'b'\n")
+@example(text="[database]\nurl = '''\n")
+@example(text=f"a = {'[' * 5000}")
+@example(text=f"a = {'[' * 5000}{']' * 5000}")
+@example(text=f"{'a.' * 5000}a = 1")
+@example(text=f"a = {'{a = ' * 3000}1{'}' * 3000}")
+@example(text=f"n = {'9' * 5000}")
+@example(text=f"[node]\ngrace = {'9' * 5000}")
+@example(text=f"{'#' * 10**6}\n{' ' * 10**6}")
+@example(text='x = """' + "\\" * 200_000 + '"""')
+@example(text="[workers.video]\ntasks = 'a:b'\noptions = " + '"' * 6 + "\n[workers.video.options]")
+def test_whatever_a_file_says_is_settings_or_clear_problems(text: str, tmp_path: Path) -> None:
+    words_of(text, tmp_path)
+
+
+@searched(50)
+@given(content=st.binary(max_size=300))
+@example(content=b"\xff\xfe[\x00n\x00")
+@example(content=b"\xef\xbb\xbf[node]\n")
+@example(content=b"\x00" * 1000)
+def test_whatever_bytes_a_file_has_there_are_settings_or_clear_problems(content: bytes, tmp_path: Path) -> None:
+    words_of(content, tmp_path)
+
+
+def large_files() -> Iterator[tuple[str, str]]:
+    yield "many workers", "".join(f"[workers.w{n}]\ntasks = 'a:b'\n" for n in range(3000))
+    yield "many keys", "[node]\n" + "".join(f"k{n} = 1\n" for n in range(5000))
+    yield "a long array", "[workers.a]\ntasks = [" + '"a:b", ' * 20_000 + "]\n"
+    yield "a long string", f"[node]\nzone = '{'z' * 2_000_000}'\n"
+
+
+@pytest.mark.parametrize(("what", "text"), list(large_files()), ids=[what for what, _ in large_files()])
+@pytest.mark.timeout(20)
+def test_a_large_file_is_read_in_time(what: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "peerd.toml"
+    file.write_text(text)
+    for problem in check(file, {}).problems:
+        assert len(str(problem)) < 1500
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/proc/self/mem", ".", "a\0b", "x" * 300, "~nobody-there/peerd.toml"])
+@pytest.mark.timeout(20)
+def test_what_is_no_file_is_said_to_be_none(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert check(Path(path), {}).problems
