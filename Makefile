@@ -8,9 +8,11 @@ JOBS    := $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 2 ] && echo $$n 
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
 USER_EXTRAS := mysql,postgresql,video
 DEV_EXTRAS  := $(USER_EXTRAS),dev
+MINUTES := 10
+KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test bench check format constraints clean
+.PHONY: help venv demo test bench faults check format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +29,10 @@ test: $(VENV)/.dev ## Run all tests on SQLite, MariaDB and PostgreSQL (as root, 
 bench: $(VENV)/.dev ## Measure speed beside the bare drivers, on each database (QUICK=1: a few minutes)
 	@scripts/debian-packages
 	$(BIN)/python -m bench $(if $(QUICK),--size quick) $(ARGUMENTS)
+
+faults: $(VENV)/.dev ## Kill, freeze and cut off real nodes and databases, and prove that nothing was lost (MINUTES=10 KINDS="mariadb …")
+	@scripts/debian-packages
+	$(BIN)/python -m tests.faults $(KINDS) --minutes $(MINUTES) $(ARGUMENTS)
 
 check: $(VENV)/.dev ## Check style, types, layers and the examples in the documentation: what CI checks
 	$(BIN)/ruff check

@@ -23,7 +23,7 @@ from tests.faults import audit, checker, history
 from tests.faults.case import Settings
 from tests.faults.chaos import Freezes, Kills
 from tests.faults.lane import Lane, Tempo
-from tests.faults.nodes import ROOT, WITH_ALL_QUEUES, Fleet, Timing
+from tests.faults.nodes import NAMES, ROOT, Fleet, Timing
 from tests.faults.stage import Stage, stage
 
 SAMPLE_EVERY: Final = 1.0
@@ -49,6 +49,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     tempo: Tempo = Tempo()
     timing: Timing = Timing()
+    names: tuple[str, ...] = NAMES
+    """Of the nodes."""
     ends_within: float = 300.0
     """Seconds that all tasks have to end in when everything is healed."""
 
@@ -87,7 +89,7 @@ class Campaign:
         self._history.mkdir()
         project = folder / "project"
         project.mkdir()
-        self._fleet = Fleet(project, database.url, self._history, plan.timing, database.through)
+        self._fleet = Fleet(project, database.url, self._history, plan.timing, plan.names, database.through)
         self._load_log = folder / "load.log"
         self._stopping = threading.Event()
         self._problems: list[str] = []
@@ -132,7 +134,8 @@ class Campaign:
             "--max-update": self._plan.timing.max_update,
         }
         words = [str(word) for option in options.items() for word in option]
-        command = [sys.executable, "-m", "tests.faults.load", self._stage.load_url, *words, "--nodes", *WITH_ALL_QUEUES]
+        pinned_to = self._fleet.with_all_queues
+        command = [sys.executable, "-m", "tests.faults.load", self._stage.load_url, *words, "--nodes", *pinned_to]
         with self._load_log.open("wb") as log:
             process = subprocess.Popen(
                 command, cwd=ROOT, env=self._fleet.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -229,4 +232,4 @@ def run(plan: Plan, folder: Path) -> Result:
         ServerUnavailableError: the database's server is not installed.
     """
     with ExitStack() as stack:
-        return Campaign(plan, folder, stack.enter_context(stage(plan.kind))).run()
+        return Campaign(plan, folder, stack.enter_context(stage(plan.kind, plan.names))).run()

@@ -32,12 +32,12 @@ class Kills(Lane):
         self.one_of({"child": (94, self.kill_child), "master": (3, self.kill_master), "power": (3, self.cut_power)})
 
     def kill_child(self) -> None:
-        """Mostly one of those that have booted: otherwise the same few, just replaced, are killed again and again."""
+        """Mostly one of those that have booted: else a node whose first process is killed each time never comes up."""
         victims = [one for node in self._fleet.nodes for one in node.children()]
-        grown = [victim for victim in victims if victim.age() > BOOTED]
-        some = grown if grown and self.rng.random() < 0.9 else victims
-        if some:
-            victim = self.rng.choice(some)
+        if self.rng.random() < 0.9:
+            victims = [victim for victim in victims if victim.age() > BOOTED]
+        if victims:
+            victim = self.rng.choice(victims)
             kill(f"kill {victim.role}", victim.name, [victim])
 
     def kill_master(self) -> None:

@@ -30,7 +30,6 @@ class Tempo(msgspec.Struct, frozen=True):
     kill_every: float = 1.0
     freeze_every: float = 8.0
     outage_every: float = 15.0
-    first_outage: float = 5.0
     longest_outage: float = 20.0
     the_minute: float | None = None
     """The length of the one long outage, where there is one."""
@@ -42,7 +41,8 @@ class Lane:
     Args:
         name: of its thread.
         rng: its own.
-        every: seconds from the begin of a fault to that of the next one, if it does not last longer.
+        every: seconds from the begin of a fault to that of the next one, if it does not last longer;
+            a third of it is between the one's end and the next in any case.
         spread: the least and the most that this may be, as parts of it.
         stopping: ends it, and what it does.
     """
@@ -81,7 +81,8 @@ class Lane:
         try:
             due = time.monotonic()
             while True:
-                due = max(due + self._every * self.rng.uniform(*self._spread), time.monotonic())
+                pause = self._every * self.rng.uniform(*self._spread)
+                due = max(due + pause, time.monotonic() + pause / 3)
                 if self._stopping.wait(due - time.monotonic()):
                     break
                 self.act()

@@ -102,7 +102,7 @@ def _vary(rng: random.Random, handler: str, args: dict[str, Any], nodes: Sequenc
         options["timeout"] = TIMEOUTS[handler]
     if handler == "short" and rng.random() < 0.01:
         options["finish_in"] = round(rng.uniform(0.1, 2.0), 2)
-    if rng.random() < 0.05:
+    if "finish_in" not in options and rng.random() < 0.05:
         options["start_in"] = round(rng.uniform(0.1, 2.0), 2)
     if rng.random() < 0.1:
         options["priority"] = rng.randint(1, 20)

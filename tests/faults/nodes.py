@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +21,6 @@ from tests.faults.proxy import Proxy
 
 ROOT: Final = Path(__file__).parents[2]
 NAMES: Final = ("one", "two", "three")
-WITH_ALL_QUEUES: Final = NAMES[:-1]
-"""Nodes that tasks of any queue may be pinned to."""
 ROLES: Final = ("master", "agent", "manager")
 START_AGAIN_AFTER: Final = 1.0
 """Seconds between the end of a master and its next start, as `RestartSec=1` of systemd."""
@@ -158,6 +156,7 @@ class Fleet:
         url: of the database, as nodes without a proxy see it.
         history_folder: where handlers write what they see.
         timing: of the nodes.
+        names: of the nodes. The last one has a periodic worker in the place of one for whole rows.
         through: the address and the proxy of each node; where there is none, nodes go straight to the database.
     """
 
@@ -167,7 +166,8 @@ class Fleet:
         url: str,
         history_folder: Path,
         timing: Timing,
-        through: Mapping[str, tuple[str, Proxy]] | None = None,
+        names: Sequence[str],
+        through: Mapping[str, tuple[str, Proxy]],
     ) -> None:
         environment = {
             history.VARIABLE: str(history_folder),
@@ -175,7 +175,9 @@ class Fleet:
         }
         self.environment = {**os.environ, **environment}
         self.cluster = Cluster(folder, url, environment)
-        self.nodes = [self._node(name, timing, (through or {}).get(name)) for name in NAMES]
+        self.with_all_queues = names[:-1]
+        """The nodes that tasks of any queue may be pinned to."""
+        self.nodes = [self._node(name, timing, through.get(name)) for name in names]
 
     def _node(self, name: str, timing: Timing, through: tuple[str, Proxy] | None) -> Node:
         url, proxy = through or (self.cluster.url, None)
@@ -188,7 +190,7 @@ class Fleet:
                 "max_update": timing.max_update,
                 "inactive_after": 3 * timing.heartbeat_every,
             },
-            workers=workers(name, timing),
+            workers=workers(timing, with_rows=name in self.with_all_queues),
         )
         return Node(node, proxy)
 
@@ -215,15 +217,13 @@ class Fleet:
         return "\n".join(node.node.said() for node in self.nodes)
 
 
-def workers(node: str, timing: Timing) -> dict[str, dict[str, Any]]:
-    """The workers of a node: two processes of tasks; on two nodes one of whole rows, and on one a periodic one."""
+def workers(timing: Timing, *, with_rows: bool) -> dict[str, dict[str, Any]]:
+    """The workers of a node: two processes of tasks, and one of whole rows, or a periodic one."""
     shared = {"update": timing.update, "poll_every": timing.poll_every, "delay_ratio": 0.2}
-    both: dict[str, dict[str, Any]] = {
-        jobs.work.name: {"tasks": "tests.faults.jobs:work", "processes": 2, "count": 8, **shared}
-    }
-    if node in WITH_ALL_QUEUES:
-        return {**both, jobs.ROWS: {"worker": "tests.faults.jobs:Rows", "count": 4, **shared}}
-    return {**both, "rounds": {"worker": "tests.faults.rounds:Rounds", "update": timing.update}}
+    tasks = {"tasks": "tests.faults.jobs:work", "processes": 2, "count": 8, **shared}
+    if with_rows:
+        return {jobs.work.name: tasks, jobs.ROWS: {"worker": "tests.faults.jobs:Rows", "count": 4, **shared}}
+    return {jobs.work.name: tasks, "rounds": {"worker": "tests.faults.rounds:Rounds", "update": timing.update}}
 
 
 def slot_of(process: psutil.Process, master: int) -> str:

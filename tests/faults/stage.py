@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 
 from tests.faults.disk import open_disk
 from tests.faults.lane import Lane, Tempo
-from tests.faults.nodes import NAMES, Fleet
+from tests.faults.nodes import Fleet
 from tests.faults.outages import FileFaults, ServerFaults
 from tests.faults.proxy import Proxy, ProxyThread
 from tests.support.server_kinds import SERVERS
@@ -49,7 +49,7 @@ class Stage(ABC):
 class ServerStage(Stage):
     """A server of the campaign's own, which waits for the disk at each commit, with a proxy for each client."""
 
-    def __init__(self, kind: str, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, kind: str, names: Sequence[str], folder: Path, stack: ExitStack) -> None:
         # A server dies with the thread that started it: it needs one that stays.
         self._starter = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="server"))
         self._server = SERVERS[kind](folder / kind, durable=True)
@@ -57,7 +57,7 @@ class ServerStage(Stage):
         self._start()
         self.url = create_database(self._server, "peerd")
         proxies = stack.enter_context(ProxyThread())
-        self.through = {name: self._behind(proxies) for name in NAMES}
+        self.through = {name: self._behind(proxies) for name in names}
         self.load_url, self._loads = self._behind(proxies)
 
     def faults(
@@ -99,8 +99,12 @@ class FileStage(Stage):
 
 
 @contextmanager
-def stage(kind: str) -> Iterator[Stage]:
-    """A fresh database of this kind: sqlite, mariadb, postgresql. Nothing of it is left behind.
+def stage(kind: str, names: Sequence[str]) -> Iterator[Stage]:
+    """A fresh database for nodes of these names. Nothing of it is left behind.
+
+    Args:
+        kind: sqlite, mariadb, postgresql.
+        names: each node has a way of its own to a server.
 
     Raises:
         ServerUnavailableError: its server is not installed.
@@ -109,4 +113,4 @@ def stage(kind: str) -> Iterator[Stage]:
         folder = Path(tempfile.mkdtemp(prefix="peerd-faults-"))  # short: its path will hold sockets
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
-        yield FileStage(folder, stack) if kind == "sqlite" else ServerStage(kind, folder, stack)
+        yield FileStage(folder, stack) if kind == "sqlite" else ServerStage(kind, names, folder, stack)

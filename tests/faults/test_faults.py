@@ -1,0 +1,48 @@
+"""Short campaigns: two nodes, twenty seconds of faults. `make faults` is the long form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults import campaign, history, report
+from tests.faults.campaign import Plan
+from tests.faults.lane import Tempo
+from tests.faults.nodes import Timing
+from tests.support.server import ServerUnavailableError
+from tests.support.servers import DATABASES
+from tests.support.summary import note_database, note_missing_server
+
+SEED = 7
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("kind", DATABASES)
+def test_whatever_dies_nothing_is_lost_and_each_task_has_one_holder(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
+    plan = Plan(
+        kind=kind,
+        seconds=20.0,
+        tasks=400,
+        seed=SEED,
+        names=("one", "two"),
+        tempo=Tempo(kill_every=1.5, freeze_every=7.0, outage_every=5.0, longest_outage=4.0),
+        timing=Timing(max_update=5.0),
+        ends_within=200.0,
+    )
+    try:
+        result = campaign.run(plan, tmp_path)
+    except ServerUnavailableError as error:
+        note_missing_server(request.node, kind)
+        pytest.skip(f"NOT TESTED on {kind}: {error}")
+    note_database(request.node, kind)
+    told = report.words(result)
+    print(told)  # noqa: T201 - pytest shows it with a failure
+    assert result.is_good, told
+    faults = {name for name, count in result.report.counts.items() if name.startswith("fault") and count}
+    assert {"fault: kill worker"} < faults, told
+    assert result.report.counts["acknowledged"] >= plan.tasks
