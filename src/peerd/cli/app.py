@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, Final
 
 import typer
@@ -85,6 +86,9 @@ def _root(
 
 def run() -> None:
     """Run the command line, and leave with its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal that knows ASCII only gets the rest in its letters
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except BrokenPipeError:  # whoever read has had enough, as in `peerd tasks list | head`

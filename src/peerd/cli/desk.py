@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -124,7 +125,10 @@ def console(*, stderr: bool = False) -> Console:
 
 def json_of(value: object) -> str:
     """A value as JSON: structs as objects, times in UTC as ISO 8601, bytes as base64, paths as text."""
-    return msgspec.json.encode(value, enc_hook=_plain).decode()
+    try:
+        return msgspec.json.encode(value, enc_hook=_plain).decode()
+    except UnicodeEncodeError:  # an argument that is no text is quoted in it
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_plain))
 
 
 def _plain(value: Any) -> Any:

@@ -17,6 +17,7 @@ from peerd.cli.desk import Desk
 from peerd.cli.failures import Failure, seconds_of
 from peerd.cli.tasks.show import task_json
 from peerd.cli.words import plain
+from peerd.domain.task import BODY_LIMIT
 from peerd.operate.job import Job, result_of
 
 app = new_app(__doc__)
@@ -116,10 +117,10 @@ def answer_result(desk: Desk, job: Job, timeout: float | None) -> None:
 
 def json_text(body: str) -> str:
     """The JSON that was typed, or comes from stdin; refused before anything is written."""
-    written = sys.stdin.read() if body == "-" else body
+    written = sys.stdin.read(BODY_LIMIT + 1) if body == "-" else body
     try:
         msgspec.json.decode(written)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Failure(
             f"the body is not JSON: {error}",
             """quote it as the shell needs it: '{"source": "a.mp4"}'; other text goes with --text""",
@@ -128,9 +129,10 @@ def json_text(body: str) -> str:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a file."""
+    """The bytes of a file, which may be a pipe, or endless: one more than may be enqueued are enough to refuse it."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(BODY_LIMIT + 1)
     except OSError as error:
         raise Failure(f"{path}: {(error.strerror or str(error)).lower()}") from None
 
@@ -150,4 +152,7 @@ def moment(option: str, text: str | None) -> datetime | None:
         raise Failure(f"{option}: {text!r} is not a time", remedy) from None
     if found.tzinfo is None:
         raise Failure(f"{option}: {text!r} has no time zone", remedy)
-    return found.astimezone(UTC)
+    try:
+        return found.astimezone(UTC)
+    except OverflowError:
+        raise Failure(f"{option}: {text!r} is too far away") from None

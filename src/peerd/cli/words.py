@@ -22,12 +22,14 @@ STYLES: Final[dict[str, str]] = {
     Status.BURIED: "bright_black",
 }
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def plain(text: str) -> str:
     r"""A text that cannot steer a terminal: control characters are shown, not obeyed.
+
+    Nor halves of surrogate pairs, which is how Python hands over arguments that are no text, and which no stream takes.
 
     >>> plain("red \x1b[31m")
     'red ?[31m'
