@@ -1,0 +1,58 @@
+"""Each call that a manager makes fails once, loses its reply once, and is refused once; its work is done for all that."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from peerd import Status, Task
+from peerd.config.settings import ManagerSettings
+from peerd.runtime.events import ComponentFailed
+from peerd.store.finish import database_now
+from peerd.testing import eventually_async, insert_task
+from tests.work.bench import Bench
+from tests.work.test_each_call import WAYS, harm
+from tests.work.test_manager import managing
+
+CHORES = ("scheduled", "failures", "ahead", "expired", "done", "canceled", "dead", "keys", "processes", "follow_policy")
+OWN = ("_beat_and_ask_the_time", "rescue_frozen", "deactivate_silent")
+PERIODS = ManagerSettings(every=0.02, max_update=0.5, max_completed=1800.0, max_failed=1800.0)
+
+
+def due(bench: Bench) -> dict[str, Task]:
+    """A task for each chore."""
+    database = bench.database
+    long_ago = database.read(database_now) - timedelta(hours=1)
+    rows = {status: insert_task(database, status, finished_at=long_ago) for status in ("done", "dead", "canceled")}
+    rows["late"] = insert_task(database, "pending", finish_at=long_ago)
+    rows["early"] = insert_task(database, "pending", start_at=long_ago + timedelta(hours=2))
+    rows["frozen"] = insert_task(database, "working", checked_at=long_ago)
+    for status in ("scheduled", "failure"):
+        rows[status] = insert_task(database, status, start_at=long_ago)
+    return rows
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_whatever_becomes_of_its_calls_a_manager_does_its_work(each_bench: Bench, way: str) -> None:
+    world = each_bench.world
+    rows = due(each_bench)
+    faults = {operation: harm(each_bench.database, way, operation, 1) for operation in (*CHORES, *OWN)}
+    async with managing(each_bench, PERIODS):
+        await eventually_async(lambda: all(fault.hits for fault in faults.values()), timeout=30)
+
+        def all_done() -> bool:
+            left = {name: row for name, task in rows.items() if (row := world.find(task.id)) is not None}
+            assert {name: row.status for name, row in left.items()} == {
+                "early": Status.SCHEDULED,
+                "frozen": Status.PENDING,
+                "scheduled": Status.PENDING,
+                "failure": Status.PENDING,
+            }
+            return True
+
+        await eventually_async(all_done, timeout=30)
+    assert world.outcomes(rows["frozen"].id) == ["rescued"]
+    assert world.get(rows["frozen"].id).attempts == 1
+    failed = {fact.component for fact in each_bench.of(ComponentFailed)}
+    assert len(failed) == (len(faults) if way == "refused" else 0)
