@@ -1,4 +1,4 @@
-"""Each call that a manager makes fails once, loses its reply once, and is refused once; its work is done for all that."""
+"""Each call that a manager makes fails, loses its reply, and is refused once; its work is done nevertheless."""
 
 from __future__ import annotations
 
