@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, closing
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sqlalchemy.engine import URL
 
-from peerd.config.settings import WorkerSettings
 from peerd.domain.task import Task
 from peerd.operate.client import Client
 from peerd.runtime.events import Events
@@ -22,15 +21,12 @@ from peerd.testing.facts import Facts
 from peerd.testing.faults import FaultyDatabase
 from peerd.testing.inline_process import InlineProcess, register_node
 from peerd.testing.inline_steps import LIMIT, InlineSteps
+from peerd.testing.serving import workers_of
 from peerd.testing.temporary import TemporaryDatabase
 from peerd.work.handlers import Queue
-from peerd.work.settings import Settings
-from peerd.work.task_worker import QueueWorker, TaskWorker
+from peerd.work.task_worker import TaskWorker
 
 T = TypeVar("T")
-
-SETTINGS: Final = ("delay_ratio", "max_attempts", "options", "timeout")
-"""Settings of a worker that mean something where nothing runs at the same time."""
 
 
 class InlineNode:
@@ -85,7 +81,7 @@ class InlineNode:
         self.facts = Facts()
         self.client: Client
         self.database: Database
-        self._workers = _workers(serves, settings)
+        self._workers = workers_of(serves, settings)
         self._eager = eager
         self._given = database
         self._clock = clock
@@ -224,18 +220,6 @@ def _a_loop_runs() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _workers(serves: Sequence[Queue | TaskWorker], settings: dict[str, Any]) -> list[TaskWorker]:
-    if unknown := sorted(set(settings) - set(SETTINGS)):
-        raise TypeError(f"InlineNode has no setting {unknown[0]!r}; it has {', '.join(SETTINGS)}")
-    given = WorkerSettings(**settings)
-    queues = [one for one in serves if isinstance(one, Queue)]
-    workers = [one for one in serves if isinstance(one, TaskWorker)]
-    workers = [*([QueueWorker(queues)] if queues else []), *workers]
-    for worker in workers:
-        worker.settings = Settings.of(worker, given)
-    return workers
 
 
 def _database(given: str | URL | Database | None) -> Database:
