@@ -1,0 +1,73 @@
+"""Writers of SQLite wait for one another: nobody is overtaken for long, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from peerd.domain.errors import DatabaseAway
+from peerd.store import database as store
+from peerd.store import engines
+from peerd.store.database import Database
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "peerd.sqlite"
+
+
+@contextmanager
+def hog(file: Path, first: float) -> Iterator[list[int]]:
+    """Another writer, which holds the lock at first for so long, and then again and again with short pauses."""
+    rounds = [0]
+    begun, enough = threading.Event(), threading.Event()
+
+    def live() -> None:
+        with closing(sqlite3.connect(file, timeout=30, isolation_level=None)) as connection:
+            held = first
+            while not enough.is_set():
+                connection.execute("BEGIN IMMEDIATE")
+                begun.set()
+                time.sleep(held)  # how long it writes is what is tested
+                connection.execute("COMMIT")
+                time.sleep(0.001)
+                rounds[0] += 1
+                held = 0.005
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    try:
+        assert begun.wait(30)
+        yield rounds
+    finally:
+        enough.set()
+        thread.join()
+
+
+def test_a_writer_that_has_waited_for_long_is_not_overtaken_again_and_again(file: Path) -> None:
+    database = Database(f"sqlite:///{file}")
+    database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE t (n INTEGER)").rowcount)
+    overtaken = 0
+    for _ in range(5):
+        with hog(file, first=0.4) as rounds:
+            overtaken += database.run(lambda connection: rounds[0])
+    database.close()
+    assert overtaken < 110  # SQLite's own waiting, a look each 100 ms, is overtaken 40 to 100 times in each of the five
+
+
+def test_a_lock_that_is_never_given_back_is_not_waited_for_for_ever(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr(store, "TRIES", 1)
+    database = Database(f"sqlite:///{file}")
+    with hog(file, first=2.0), pytest.raises(DatabaseAway, match="locked"):
+        database.run(lambda connection: None)
+    assert database.read(lambda connection: connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()) == 50
+    database.close()
