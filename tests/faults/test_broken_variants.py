@@ -19,7 +19,7 @@ from tests.faults.case import Settings
 from tests.support.servers import DatabaseFactory
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 class Trial:
