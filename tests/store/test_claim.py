@@ -118,10 +118,10 @@ def test_a_claim_writes_who_holds_the_task_and_raises_its_lease(world: World) ->
 
 
 def test_max_attempts_is_the_rows_then_the_handlers_then_the_workers(world: World) -> None:
-    rows = [world.add(name="n", max_attempts=9), world.add(name="n"), world.add(name="m")]
-    claimer = world.claimer(attempts_of={"n": 7, "x": 1}, default_attempts=2)
+    rows = [world.add(name="n", max_attempts=9), world.add(name="n"), world.add(name="m"), world.add("r", name="n")]
+    claimer = world.claimer("q", "r", attempts_of={("q", "n"): 7, ("q", "x"): 1, ("r", "m"): 4}, default_attempts=2)
     tasks = {task.id: task.max_attempts for task in world.take(claimer)}
-    assert [tasks[task_id] for task_id in rows] == [9, 7, 2]
+    assert [tasks[task_id] for task_id in rows] == [9, 7, 2, 2]
 
 
 def test_a_claim_takes_no_more_than_its_limit(world: World) -> None:

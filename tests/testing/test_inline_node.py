@@ -151,6 +151,23 @@ def test_every_outcome_is_written_as_a_worker_writes_it() -> None:
         assert rows["snooze"].start_at == node.clock.now + timedelta(hours=1)
 
 
+def test_handlers_of_one_name_in_two_queues_have_each_its_own_attempts() -> None:
+    strict, patient, usual = Queue("strict"), Queue("patient"), Queue("usual")
+
+    async def fails() -> None:
+        raise ValueError("boom")
+
+    calls = [
+        strict.task(name="it", max_attempts=1)(fails).with_args(),
+        patient.task(name="it", max_attempts=5)(fails).with_args(),
+        usual.task(name="it")(fails).with_args(),
+    ]
+    with InlineNode(strict, patient, usual) as node:
+        node.client.enqueue_many(calls)
+        ended = {task.queue: (task.status.value, task.max_attempts) for task in node.run_all()}
+    assert ended == {"strict": ("dead", 1), "patient": ("failure", 5), "usual": ("failure", 3)}
+
+
 def test_what_a_handler_enqueues_is_run_in_its_turn() -> None:
     with InlineNode(mail) as node:
         node.client.enqueue(send.with_args("later"))

@@ -34,7 +34,7 @@ class Bench:
         given = {"queues": worker.queues, "poll_every": 0.05, "update": 0.1, "delay_ratio": 0.0, **settings}
         worker.settings = Settings(**given)
         worker.events = Events(self.facts)
-        by = claimer or self.world.claimer(*worker.settings.queues, attempts_of=worker.attempts_by_name())
+        by = claimer or self.world.claimer(*worker.settings.queues, attempts_of=worker.attempts_by_handler())
         runner = Runner(worker, self.database, by, node="a", events=worker.events)
         self._runners.append((runner, asyncio.create_task(runner.run())))
         return runner

@@ -36,7 +36,9 @@ WIDEST: Final = 64
 """Rows that a compare-and-set claimer looks at beyond its limit, at the most."""
 
 Lanes = tuple[int, int]
-Defaults = tuple[int, tuple[tuple[str, int], ...]]
+HandlerKey = tuple[str, str]
+"""A handler: its queue, and its name there; two queues may each have one of the same name."""
+Defaults = tuple[int, tuple[tuple[HandlerKey, int], ...]]
 """max_attempts where the row has none: of all tasks, and of those whose handler has its own."""
 
 
@@ -52,7 +54,7 @@ class Claimer(msgspec.Struct, frozen=True, kw_only=True):
     process_id: int
     queues: tuple[str, ...]
     default_attempts: int = 3
-    attempts_of: Mapping[str, int] = msgspec.field(default_factory=dict)
+    attempts_of: Mapping[HandlerKey, int] = msgspec.field(default_factory=dict)
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -167,10 +169,11 @@ def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]
 
 def _holder(defaults: Defaults) -> dict[str, Any]:
     """What a claim writes."""
-    general, by_name = defaults
+    general, by_handler = defaults
     default: Any = sa.literal(general, sa.Integer())
-    if by_name:
-        default = sa.case(dict(by_name), value=tasks.c.name, else_=default)
+    if by_handler:
+        own = [(sa.and_(tasks.c.queue == queue, tasks.c.name == name), most) for (queue, name), most in by_handler]
+        default = sa.case(*own, else_=default)
     return {
         "status": becomes(target(Event.CLAIM)),
         "lease": tasks.c.lease + 1,

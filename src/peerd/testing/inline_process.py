@@ -87,7 +87,7 @@ class InlineProcess:
             process_id=process_id,
             queues=settings.queues,
             default_attempts=settings.max_attempts,
-            attempts_of=self._worker.attempts_by_name(),
+            attempts_of=self._worker.attempts_by_handler(),
         )
         self._writer = OutcomeWriter(self._threads, process_id, Outages(self._events, time.monotonic), lambda: 1)
         await self._worker.setup()

@@ -68,7 +68,7 @@ class TaskService:
             process_id=process_id,
             queues=self._worker.settings.queues,
             default_attempts=self._worker.settings.max_attempts,
-            attempts_of=self._worker.attempts_by_name(),
+            attempts_of=self._worker.attempts_by_handler(),
         )
         self._runner = Runner(
             self._worker,

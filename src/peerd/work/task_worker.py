@@ -11,6 +11,7 @@ import msgspec
 from peerd.domain.errors import InvalidArguments
 from peerd.domain.outcome import Dead, Outcome
 from peerd.domain.task import Task
+from peerd.store.claim import HandlerKey
 from peerd.work.context import Context
 from peerd.work.execute import Code, JsonText, call_hook
 from peerd.work.handlers import Handler, Queue
@@ -71,7 +72,7 @@ class TaskWorker(BaseWorker):
         """The user code that serves a task."""
         return WholeRow(self)
 
-    def attempts_by_name(self) -> dict[str, int]:
+    def attempts_by_handler(self) -> dict[HandlerKey, int]:
         """max_attempts of handlers that have their own."""
         return {}
 
@@ -123,9 +124,9 @@ class QueueWorker(TaskWorker):
         handler = queue.handlers.get(task.name)
         return HandlerCode(self, queue, handler) if handler is not None else NoHandler(queue, task)
 
-    def attempts_by_name(self) -> dict[str, int]:
+    def attempts_by_handler(self) -> dict[HandlerKey, int]:
         return {
-            handler.name: handler.policy.max_attempts
+            (queue.name, handler.name): handler.policy.max_attempts
             for queue in self._queues.values()
             for handler in queue.handlers.values()
             if handler.policy.max_attempts is not None

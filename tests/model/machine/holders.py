@@ -33,7 +33,7 @@ OUTCOMES: Final[st.SearchStrategy[Outcome]] = st.one_of(
     st.builds(Canceled, st.just("unwanted")),
     st.builds(Released, st.just("the process ends")),
 )
-ATTEMPTS_OF: Final = {"n": 2, "m": 1}
+ATTEMPTS_OF: Final = {("a", "n"): 2, ("b", "m"): 1, ("b", "n"): 1}
 some_places = st.lists(PLACES, min_size=1, max_size=4)
 served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
 

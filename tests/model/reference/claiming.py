@@ -19,7 +19,7 @@ def claim(
     limit: int,
     alone: bool,
     default_attempts: int,
-    attempts_of: Mapping[str, int],
+    attempts_of: Mapping[tuple[str, str], int],
 ) -> list[tuple[int, int]]:
     """Take the best tasks; the ids and leases in their order."""
     taken = eligible(state, process, queues, now, alone=alone)[:limit]
@@ -34,7 +34,7 @@ def claim(
             process_id=process.id,
             worker_started_at=now,
             checked_at=now,
-            max_attempts=task.max_attempts or attempts_of.get(task.name, default_attempts),
+            max_attempts=task.max_attempts or attempts_of.get((task.queue, task.name), default_attempts),
             progress=None,
             progress_note=None,
         )
