@@ -32,10 +32,11 @@ class Kills(Lane):
         self.one_of({"child": (94, self.kill_child), "master": (3, self.kill_master), "power": (3, self.cut_power)})
 
     def kill_child(self) -> None:
-        """Mostly one of those that have booted: else a node whose first process is killed each time never comes up."""
+        """Mostly one that has booted, of a node that is up: else nodes whose agents are killed each time never are."""
         victims = [one for node in self._fleet.nodes for one in node.children()]
-        if self.rng.random() < 0.9:
-            victims = [victim for victim in victims if victim.age() > BOOTED]
+        if self.rng.random() < 0.95:
+            up = {node.name for node in self._fleet.nodes if node.is_ready}
+            victims = [victim for victim in victims if victim.node in up and victim.age() > BOOTED]
         if victims:
             victim = self.rng.choice(victims)
             kill(f"kill {victim.role}", victim.name, [victim])
@@ -53,8 +54,9 @@ class Kills(Lane):
             kill("kill node", node.name, everything)
 
     def _node(self) -> Node | None:
+        """One of two, at least, that are up: so that there is somebody to notice."""
         ready = [node for node in self._fleet.nodes if node.is_ready]
-        return self.rng.choice(ready) if ready else None
+        return self.rng.choice(ready) if len(ready) > 1 else None
 
 
 class Freezes(Lane):

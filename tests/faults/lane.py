@@ -29,8 +29,8 @@ class Tempo(msgspec.Struct, frozen=True):
 
     kill_every: float = 1.0
     freeze_every: float = 8.0
-    outage_every: float = 15.0
-    longest_outage: float = 20.0
+    outage_every: float = 20.0
+    longest_outage: float = 15.0
     the_minute: float | None = None
     """The length of the one long outage, where there is one."""
 
