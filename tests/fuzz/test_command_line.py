@@ -21,9 +21,9 @@ from tests.fuzz.conftest import searched
 
 OPTIONS = (
     "--json", "--config", "--database", "--debug-not", "--priority", "--max-attempts", "--timeout", "--unique",
-    "--unique-for", "--start-at", "--start-in", "--finish-at", "--finish-in", "--node", "--wait-for", "--text", "--file",
-    "--trace-context", "--status", "--queue", "--name", "--limit", "--before", "--to", "--to-any", "--all", "--yes",
-    "--for", "-h", "--version",
+    "--unique-for", "--start-at", "--start-in", "--finish-at", "--finish-in", "--node", "--wait-for", "--text",
+    "--file", "--trace-context", "--status", "--queue", "--name", "--limit", "--before", "--to", "--to-any", "--all",
+    "--yes", "--for", "-h", "--version",
 )  # fmt: skip
 COMMANDS = (
     ("enqueue",), ("tasks", "list"), ("tasks", "show"), ("tasks", "retry"), ("tasks", "cancel"), ("tasks", "delete"),

@@ -72,7 +72,7 @@ def read_answer(answer: bytes, source: str = "the file") -> Media:
     """
     try:
         raw = msgspec.json.decode(answer.decode(errors="replace"), type=_Answer)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise MediaUnreadable(source=source, reason=f"ffprobe's answer makes no sense ({error})") from error
     pictures = [s for s in raw.streams if s.codec_type == "video" and not s.disposition.attached_pic]
     sounds = sorted((s for s in raw.streams if s.codec_type == "audio"), key=lambda s: not s.disposition.default)
@@ -139,9 +139,10 @@ def _clock(text: str) -> float | None:
 
 def _rate(text: str) -> Fraction | None:
     above, _, below = text.partition("/")
-    if not (above.isdigit() and below.isdigit() and int(above) and int(below)):
+    digits = above + below
+    if not (digits.isascii() and above.isdigit() and below.isdigit() and len(digits) < 40):
         return None
-    return Fraction(int(above), int(below))
+    return Fraction(int(above), int(below)) if int(above) and int(below) else None
 
 
 def _sample_aspect(text: str) -> Fraction:

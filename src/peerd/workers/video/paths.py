@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from peerd.workers.video.errors import PathRefused, SourceEmpty, SourceMissing
 
 _LONGEST_NAME = 255  # bytes; NAME_MAX of Linux's file systems
+_LONGEST_PATH = 1024  # bytes; less than PATH_MAX, so that errors can quote it
 
 
 class MediaDirectory:
@@ -73,7 +74,8 @@ class MediaDirectory:
     def _below(self, name: str, role: str) -> Path:
         reason = _fault_of(name)
         if reason:
-            raise PathRefused(name=name, role=role, reason=reason)
+            shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+            raise PathRefused(name=shown, role=role, reason=reason)
         path = Path(os.path.normpath(self.root / name))
         if path == self.root or not path.is_relative_to(self.root):
             raise PathRefused(name=name, role=role, reason="it is outside the media directory")
@@ -100,9 +102,11 @@ def _fault_of(name: str) -> str | None:
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
         return "it has control characters"
     try:
-        os.fsencode(name)
+        size = len(os.fsencode(name))
     except UnicodeEncodeError:
         return "it is not text that can be a file name"
+    if size > _LONGEST_PATH:
+        return f"it has {size} bytes, more than {_LONGEST_PATH}"
     if ".." in PurePath(name).parts:
         return "it has '..' in it"
     return None
