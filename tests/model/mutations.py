@@ -143,7 +143,7 @@ def rescue_looks_at_the_start_of_the_attempt(patch: pytest.MonkeyPatch) -> None:
 
 def crash_is_not_counted_as_a_crash(patch: pytest.MonkeyPatch) -> None:
     original = finish.apply_verdicts
-    patch.setattr(rescue, "apply_verdicts", lambda connection, judged, crashes: original(connection, judged))
+    patch.setattr(rescue, "apply_verdicts", lambda connection, judged, **_: original(connection, judged))
 
 
 def attempts_are_not_recorded(patch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class Cluster(Base):
                 self.state.nodes[name].draining = what == "drain"
         return multiple()
 
-    @rule(queue=st.sampled_from(QUEUES), pauses=st.booleans(), duration=st.none() | st.sampled_from(AHEAD))
+    @rule(queue=st.sampled_from(QUEUES), pauses=st.booleans(), duration=st.sampled_from([None, *AHEAD]))
     def pause_or_resume(self, queue: str, pauses: bool, duration: float | None) -> None:  # noqa: FBT001
         now = self.clock.now()
         if pauses:
