@@ -12,7 +12,10 @@ from typing import Any
 import msgspec
 
 from peerd.domain.errors import InvalidArguments
+from peerd.domain.outcome import cut
 
+LONGEST_REASON = 500
+"""Characters: an unknown argument's name, which is quoted, may be as long as a body."""
 REFUSED = {
     inspect.Parameter.VAR_POSITIONAL: "*{0} has no name in the body; name each argument",
     inspect.Parameter.VAR_KEYWORD: "**{0} cannot be checked; name each argument",
@@ -81,7 +84,7 @@ class Arguments:
         try:
             value = self._decoder.decode(body if body is not None else b"{}")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidArguments(self.name, str(error)) from None
+            raise InvalidArguments(self.name, cut(str(error), LONGEST_REASON)) from None
         return {parameter.name: getattr(value, parameter.name) for parameter in self._parameters}
 
     def _refuse_kinds(self) -> None:
