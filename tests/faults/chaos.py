@@ -29,7 +29,7 @@ class Kills(Lane):
         self._fleet = fleet
 
     def act(self) -> None:
-        self.one_of({"child": (94, self.kill_child), "master": (3, self.kill_master), "power": (3, self.cut_power)})
+        self.one_of({"child": (96, self.kill_child), "master": (2, self.kill_master), "power": (2, self.cut_power)})
 
     def kill_child(self) -> None:
         """Mostly one that has booted, of a node that is up: else nodes whose agents are killed each time never are."""
