@@ -84,6 +84,28 @@ async def test_it_can_be_abandoned_in_its_round() -> None:
     assert (worker.stopped.is_set(), worker.torn_down) == (True, 1)
 
 
+async def test_a_teardown_that_has_begun_is_not_cut_short_by_somebody_who_hurries() -> None:
+    begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Slow(Steps):
+        async def teardown(self) -> None:
+            begun.set()
+            await may_end.wait()
+            ended.set()
+
+    worker = Slow()
+    worker.go_on.set()
+    await worker.start()
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.wait_for(begun.wait(), 10)
+    hurrying = asyncio.create_task(worker.abandon())
+    await asyncio.sleep(0)
+    may_end.set()
+    await asyncio.wait_for(asyncio.gather(stopping, hurrying), 10)
+    assert ended.is_set()
+    await worker.ended()
+
+
 async def test_it_stops_before_it_was_started() -> None:
     worker = Steps()
     await worker.stop()

@@ -110,10 +110,14 @@ class Worker(BaseWorker):
             await asyncio.shield(self._living)
 
     async def abandon(self) -> None:
-        """Stop now: cancel the round that runs. One in a thread cannot be cancelled: it is waited for."""
+        """Stop now: cancel the round that runs. One in a thread cannot be cancelled: it is waited for.
+
+        So is a `teardown` that has begun: what is half closed would be worse.
+        """
         self._stopping.set()
         if self._living is not None:
-            self._living.cancel()
+            if self.state is not State.STOP:
+                self._living.cancel()
             await asyncio.gather(self._living, return_exceptions=True)
 
     async def _live(self) -> None:
