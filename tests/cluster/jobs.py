@@ -96,6 +96,16 @@ class Leaver(Worker):
         sys.exit(0)
 
 
+class Endless(Worker):
+    """Its round does not end."""
+
+    async def loop(self) -> None:
+        await asyncio.sleep(1000)
+
+    async def teardown(self) -> None:
+        await asyncio.sleep(0.05)
+
+
 @jobs.task
 async def taints(ctx: Context) -> str:
     """Leaves a thread behind whose exception nobody catches."""

@@ -123,6 +123,14 @@ def test_what_does_not_end_within_the_grace_is_given_back_and_not_counted(cluste
     assert cluster.wait_for(job, "cancelled")
 
 
+def test_a_periodic_worker_whose_round_does_not_end_leaves_in_good_order(cluster: Cluster) -> None:
+    [node] = cluster.up("one", workers={"endless": {"worker": "jobs:Endless", "update": "1s"}}, node={"grace": "200ms"})
+    assert node.stop() == 0
+    assert "Traceback" not in node.said()
+    causes = {process.slot: process.cause for process in cluster.client.nodes.processes(ended=True)}
+    assert causes["endless-1"] == "exit status 0"
+
+
 def test_the_task_of_a_thread_that_does_not_end_is_given_back_when_its_process_is_dead(cluster: Cluster) -> None:
     [node] = cluster.up("one", node={"grace": "200ms"})
     job = cluster.enqueue("deaf")

@@ -82,6 +82,7 @@ async def test_it_can_be_abandoned_in_its_round() -> None:
     await eventually_async(lambda: worker.rounds == 1)
     await worker.abandon()
     assert (worker.stopped.is_set(), worker.torn_down) == (True, 1)
+    await worker.ended()
 
 
 async def test_a_teardown_that_has_begun_is_not_cut_short_by_somebody_who_hurries() -> None:

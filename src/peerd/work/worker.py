@@ -107,7 +107,9 @@ class Worker(BaseWorker):
         """
         await self.stopped.wait()
         if self._living is not None:
-            await asyncio.shield(self._living)
+            await asyncio.wait([self._living])
+            if not self._living.cancelled():  # as `abandon` does: it has stopped, and that is no failure
+                self._living.result()
 
     async def abandon(self) -> None:
         """Stop now: cancel the round that runs. One in a thread cannot be cancelled: it is waited for.
