@@ -17,8 +17,6 @@ from tests.faults.lane import Lane, Tempo, sqlite_file, told
 from tests.faults.nodes import Fleet, Node, Victim
 
 FREEZE_TRIES: Final = 200
-BOOTED: Final = 4.0
-"""Seconds after which a process has probably booted, on a machine that has much to do."""
 
 
 class Kills(Lane):
@@ -32,11 +30,8 @@ class Kills(Lane):
         self.one_of({"child": (96, self.kill_child), "master": (2, self.kill_master), "power": (2, self.cut_power)})
 
     def kill_child(self) -> None:
-        """Mostly one that has booted, of a node that is up: else nodes whose agents are killed each time never are."""
-        victims = [one for node in self._fleet.nodes for one in node.children()]
-        if self.rng.random() < 0.95:
-            up = {node.name for node in self._fleet.nodes if node.is_ready}
-            victims = [victim for victim in victims if victim.node in up and victim.age() > BOOTED]
+        """Mostly one that has booted: else nodes whose agents are killed in each boot never come up."""
+        victims = self._fleet.booting() if self.rng.random() < 0.05 else self._fleet.children()
         if victims:
             victim = self.rng.choice(victims)
             kill(f"kill {victim.role}", victim.name, [victim])

@@ -24,18 +24,18 @@ NAMES: Final = ("one", "two", "three")
 ROLES: Final = ("master", "agent", "manager")
 START_AGAIN_AFTER: Final = 1.0
 """Seconds between the end of a master and its next start, as `RestartSec=1` of systemd."""
-LOOK_EVERY: Final = 0.1
+LOOK_EVERY: Final = 0.3
 STARTS_WITHIN: Final = 60.0
 
 
 class Timing(msgspec.Struct, frozen=True):
     """The periods of the nodes, in seconds; their relations are those of the defaults."""
 
-    max_update: float = 6.0
-    update: float = 0.6
-    heartbeat_every: float = 0.5
-    manager_every: float = 0.3
-    poll_every: float = 0.3
+    max_update: float = 8.0
+    update: float = 1.0
+    heartbeat_every: float = 1.0
+    manager_every: float = 1.0
+    poll_every: float = 0.5
     grace: float = 4.0
 
 
@@ -53,10 +53,6 @@ class Victim(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         return f"{self.node}/{self.slot}"
-
-    def age(self) -> float:
-        """Seconds since it was started; a booting process is a young one."""
-        return time.time() - float(self.process.create_time())
 
     @property
     def role(self) -> str:
@@ -79,7 +75,8 @@ class Node:
         self.proxy = proxy
         self.starts = 0
         self.is_ready = False
-        """Whether its present master has said that all its processes are ready."""
+        """Whether its present master has said that all its processes were ready once."""
+        self._running: dict[str, int] = {}
         self._stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep_up, name=f"keeper-{node.name}", daemon=True)
 
@@ -109,12 +106,26 @@ class Node:
         return None
 
     def children(self) -> list[Victim]:
-        """The processes of its slots that live now."""
+        """The processes of its slots that have booted and run, as its master said a moment ago."""
+        master = self.master()
+        if master is None:
+            return []
+        found = []
+        for slot, pid in self._running.items():
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                if process.ppid() == master.pid:
+                    found.append(Victim(self.name, slot, process))
+        return found
+
+    def booting(self) -> list[Victim]:
+        """The processes of its slots that are not among `children` yet."""
         master = self.master()
         if master is None:
             return []
         named = [(slot_of(child, master.pid), child) for child in _children(master.process)]
-        return [Victim(self.name, slot, child) for slot, child in named if slot]
+        known = self._running.values()
+        return [Victim(self.name, slot, child) for slot, child in named if slot and child.pid not in known]
 
     def everything(self) -> list[Victim]:
         """Its master, first, and all that descends from it, the programs of handlers too."""
@@ -126,26 +137,28 @@ class Node:
     # ------------------------------------------------------------ its keeper
 
     def _start(self) -> None:
-        self.is_ready = False
         self.starts += 1
         self.node.start()
 
     def _keep_up(self) -> None:
         while not self._stopping.wait(LOOK_EVERY):
             assert self.node.master is not None
+            self._look()
             status = self.node.master.poll()
             if status is not None:
-                self.is_ready = False
                 history.record("master-ended", node=self.name, error=str(status))
                 if not self._stopping.wait(START_AGAIN_AFTER):
                     self._start()
-            elif not self.is_ready:
-                self.is_ready = self._says_that_it_runs()
 
-    def _says_that_it_runs(self) -> bool:
-        with suppress(control.NotRunning, OSError):
-            return bool(control.status(self.node.run_directory)["state"] == "running")
-        return False
+    def _look(self) -> None:
+        """Ask its master how it is; one that stands still is waited for."""
+        try:
+            status = control.status(self.node.run_directory)
+        except (control.NotRunning, OSError):
+            self.is_ready, self._running = False, {}
+            return
+        self.is_ready = status["state"] == "running"
+        self._running = {slot["name"]: slot["pid"] for slot in status["slots"] if slot["state"] == "RUNNING"}
 
 
 class Fleet:
@@ -205,7 +218,12 @@ class Fleet:
             time.sleep(LOOK_EVERY)
 
     def children(self) -> list[Victim]:
+        """The processes that run in the slots of nodes that are up."""
         return [victim for node in self.nodes if node.is_ready for victim in node.children()]
+
+    def booting(self) -> list[Victim]:
+        """The processes that are being started."""
+        return [victim for node in self.nodes for victim in node.booting()]
 
     def stop(self) -> list[int]:
         """Stop all in good order; the processes that were left behind, which are ended now."""
