@@ -19,5 +19,5 @@ EXAMPLES = {"sqlite": 150, "mysql": 60, "postgresql": 60}
     indirect=True,
 )
 def test_the_store_does_what_the_rules_say(database: Database) -> None:
-    chosen = settings(max_examples=EXAMPLES[database.name], stateful_step_count=30, print_blob=True)
+    chosen = settings(max_examples=EXAMPLES[database.name], stateful_step_count=40, print_blob=True)
     run_state_machine_as_test(machine_on(database), settings=chosen)

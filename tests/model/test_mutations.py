@@ -41,7 +41,7 @@ def test_a_faulty_store_is_caught(mutation: Mutation, database: Database, monkey
     mutation(monkeypatch)
     chosen = settings(
         max_examples=EXAMPLES,
-        stateful_step_count=30,
+        stateful_step_count=40,
         derandomize=True,
         database=None,
         phases=[Phase.generate],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from hypothesis import note
@@ -164,13 +165,31 @@ class Base(RuleBasedStateMachine):
                 assert claim.key in self.completed, f"{claim} was followed by another, and nothing says why: {task}"
 
 
+def when(condition: Callable[[Any], object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Leave a step out when there is nothing that it could be done to.
+
+    This is no precondition of Hypothesis, because what is drawn next would depend on it; and so on what the database
+    may choose as it likes: which rows a bounded batch takes, which of two moments in a millisecond is the earlier.
+    """
+
+    def decorated(step: Callable[..., None]) -> Callable[..., None]:
+        @wraps(step)
+        def step_or_not(machine: Base, **drawn: object) -> None:
+            if condition(machine):
+                step(machine, **drawn)
+
+        return step_or_not
+
+    return decorated
+
+
 def there_is(*statuses: Status) -> Callable[[Base], bool]:
-    """A rule is worth a step when a task has one of these statuses."""
+    """For `when`: a task has one of these statuses."""
     return lambda machine: any(task.status in statuses for task in machine.state.tasks.values())
 
 
 def has_claimed(machine: Base) -> bool:
-    """A rule is worth a step when somebody has claimed something."""
+    """For `when`: somebody has claimed something."""
     return bool(machine.made)
 
 

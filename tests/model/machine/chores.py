@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import rule
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.store import rescue, sweeps
 from peerd.store.rescue import Rescued
 from tests.model.clock import SILENCE, STEP, let_pass, let_pass_in
 from tests.model.compare import read_all
-from tests.model.machine.base import LIMITS, NODES, Base, there_is
+from tests.model.machine.base import LIMITS, NODES, Base, there_is, when
 from tests.model.reference import sweeping, taking_back
 from tests.model.reference.state import Process, TaskRow
 
@@ -29,8 +29,8 @@ class Chores(Base):
         self.run(let_pass, steps * STEP)
         let_pass_in(self.state, steps * STEP)
 
-    @precondition(there_is(Status.WORKING))
     @rule(max_update=silences, limit=LIMITS, beat_ago=st.sampled_from([None, 0, STEP]))
+    @when(there_is(Status.WORKING))
     def rescue_frozen(self, max_update: float, limit: int, beat_ago: int | None) -> None:
         now = self.clock.now()
         as_of = None if beat_ago is None else now - timedelta(seconds=beat_ago)
@@ -40,8 +40,8 @@ class Chores(Base):
             wanted = taking_back.crash(self.state, task, "rescued", "nobody has touched", now)
             self._same_verdict(got, task, wanted)
 
-    @precondition(there_is(Status.WORKING))
     @rule(process=Base.processes, crashed=st.booleans(), limit=LIMITS)
+    @when(there_is(Status.WORKING))
     def a_process_is_dead(self, process: Process, crashed: bool, limit: int) -> None:  # noqa: FBT001
         now = self.clock.now()
         got = self.run(rescue.release_process, process.id, "signal 9", crashed=crashed, limit=limit)
@@ -53,8 +53,8 @@ class Chores(Base):
             )
             self._same_verdict(got, task, wanted)
 
-    @precondition(there_is(Status.WORKING))
     @rule(name=st.sampled_from(NODES), limit=LIMITS)
+    @when(there_is(Status.WORKING))
     def release_earlier_incarnations(self, name: str, limit: int) -> None:
         node = self.state.nodes[name]
         if node.incarnation is None:
@@ -76,8 +76,8 @@ class Chores(Base):
         [one] = [one for one in got if one.task_id == task.id]
         self.same((one.event, one.label), wanted)
 
-    @precondition(lambda machine: machine.state.tasks or machine.state.keys)
     @rule(chores=st.lists(st.sampled_from(CHORES), min_size=1, max_size=3), after=silences, limit=LIMITS)
+    @when(lambda machine: machine.state.tasks or machine.state.keys)
     def sweep(self, chores: list[str], after: float, limit: int) -> None:
         for chore in chores:
             getattr(self, f"_{chore}")(after, limit, self.clock.now())

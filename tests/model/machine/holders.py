@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import rule
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
@@ -16,7 +16,7 @@ from peerd.store.claim import Claimer
 from peerd.store.finish import Held
 from peerd.store.touch import Progress
 from tests.model.clock import DELAYS, SILENCE
-from tests.model.machine.base import LIMITS, PLACES, QUEUES, Base, Claim, has_claimed, there_is
+from tests.model.machine.base import LIMITS, PLACES, QUEUES, Base, Claim, has_claimed, there_is, when
 from tests.model.reference import claiming as claiming_rules
 from tests.model.reference import holding, taking_back
 from tests.model.reference.state import Process
@@ -38,16 +38,16 @@ served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
 class Holders(Base):
     """Rules of the claim and of the holder's writes."""
 
-    @precondition(lambda machine: machine.able())
     @rule(place=st.integers(0, 9), limit=LIMITS, reply_is_lost=st.booleans())
+    @when(lambda machine: machine.able())
     def claim(self, place: int, limit: int, reply_is_lost: bool) -> None:  # noqa: FBT001
         """One of those who can claim something does. If the reply is lost, it reads it back."""
         able = self.able()
         process, alone = able[place % len(able)]
         self._claim(process, QUEUES, limit, alone=alone, reply_is_lost=reply_is_lost)
 
-    @precondition(there_is(Status.PENDING))
     @rule(process=Base.processes, queues=served, limit=LIMITS, alone=st.sampled_from([False, False, True]))
+    @when(there_is(Status.PENDING))
     def claim_perhaps_in_vain(self, process: Process, queues: tuple[str, ...], limit: int, alone: bool) -> None:  # noqa: FBT001
         """Anyone claims, from any queues; its node's life may be over."""
         self._claim(process, queues, limit, alone=alone, reply_is_lost=False)
@@ -80,8 +80,8 @@ class Holders(Base):
         assert not answer.contended
         self.made += [Claim(Held(task.id, task.lease), process, token) for task in taken]
 
-    @precondition(has_claimed)
     @rule(place=PLACES, queues=served, patience=st.sampled_from(SILENCE))
+    @when(has_claimed)
     def ask(self, place: int, queues: tuple[str, ...], patience: float) -> None:
         """What a claim holds that was made long ago; whether a task that must run alone has waited for long."""
         claim = self.pick(place)
@@ -92,8 +92,8 @@ class Holders(Base):
         wanted = claiming_rules.someone_waits_alone(self.state, claim.process, queues, patience, now)
         self.same(waits, wanted)
 
-    @precondition(has_claimed)
     @rule(places=some_places, words=st.sampled_from([None, "half way"]), tells=st.booleans())
+    @when(has_claimed)
     def touch(self, places: list[int], words: str | None, tells: bool) -> None:  # noqa: FBT001
         """A process says that it is alive, or how far it is."""
         claims, now = self._pick_some(places), self.clock.now()
@@ -106,12 +106,12 @@ class Holders(Base):
             lost = self.run(touch.touch, {claim.held for claim in claims})
             self.same(keys(lost), holding.touch(self.state, [claim.key for claim in claims], now))
 
-    @precondition(has_claimed)
     @rule(
         places=some_places,
         result=st.sampled_from([None, '{"a": 1}']),
         times=st.integers(1, 2),
     )
+    @when(has_claimed)
     def complete(self, places: list[int], result: str | None, times: int) -> None:
         """A process completes what it holds, or held; the second time because the reply was lost."""
         claims = self._pick_some(places)
@@ -125,8 +125,8 @@ class Holders(Base):
             self.same(keys(refused), holding.complete(self.state, process.id, wanted, now))
             self.completed |= {one.key for one in mine if one.held not in refused}
 
-    @precondition(has_claimed)
     @rule(place=PLACES, outcome=outcomes, again=st.sampled_from([None, None, *OUTCOMES]))
+    @when(has_claimed)
     def conclude(self, place: int, outcome: Outcome, again: Outcome | None) -> None:
         """A process writes an outcome; perhaps once more, the same or another one."""
         claim = self.pick(place)
@@ -139,8 +139,8 @@ class Holders(Base):
         accepted = self.run(finish.conclude, process.id, claim.held, outcome)
         self.same(accepted, holding.conclude(self.state, process.id, claim.key, outcome, now))
 
-    @precondition(has_claimed)
     @rule(place=PLACES, process=Base.processes, outcome=outcomes)
+    @when(has_claimed)
     def somebody_else_writes_a_lost_claim(self, place: int, process: Process, outcome: Outcome) -> None:
         """Whoever repeats the write of another process is refused, although there is one like it."""
         claim = self.pick(place)
@@ -150,8 +150,8 @@ class Holders(Base):
         refused = self.run(finish.complete, process.id, {claim.held: None})
         self.same(keys(refused), holding.complete(self.state, process.id, {claim.key: None}, self.clock.now()))
 
-    @precondition(has_claimed)
     @rule(places=some_places, other=Base.processes, own=st.booleans())
+    @when(has_claimed)
     def release_held(self, places: list[int], other: Process, own: bool) -> None:  # noqa: FBT001
         """A process gives back claims of which it does not know; those of others are not its to give."""
         claims, now = self._pick_some(places), self.clock.now()
