@@ -12,7 +12,7 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test bench faults check format constraints clean
+.PHONY: help venv demo test bench faults simulate check format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ bench: $(VENV)/.dev ## Measure speed beside the bare drivers, on each database (
 faults: $(VENV)/.dev ## Kill, freeze and cut off real nodes and databases, and prove that nothing was lost (MINUTES=10 KINDS="mariadb …")
 	@scripts/debian-packages
 	$(BIN)/python -m tests.faults $(KINDS) --minutes $(MINUTES) $(ARGUMENTS)
+
+simulate: $(VENV)/.dev ## Run the simulated cluster through other seeds (SEEDS=0:20000, or one seed to see its history)
+	$(BIN)/python -m tests.simulation $(or $(SEEDS),0:20000) $(ARGUMENTS)
 
 check: $(VENV)/.dev ## Check style, types, layers and the examples in the documentation: what CI checks
 	$(BIN)/ruff check

@@ -1,16 +1,19 @@
-"""At the end of a run: how many tests ran on each database, and how many could not for want of a server.
+"""At the end of a run: how many tests ran on each database, how many could not for want of a server, and what tests
+have to report.
 
-The test notes what it really used among its report's properties, so that this works with xdist too.
+A test notes it among its report's properties, so that this works with xdist too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 _RAN_ON = "database"
 _MISSING = "missing_server"
+_LINE = "line:"
 
 
 def note_database(item: pytest.Item, kind: str) -> None:
@@ -24,10 +27,18 @@ def note_missing_server(item: pytest.Item, kind: str) -> None:
     item.user_properties.append((_MISSING, kind))
 
 
-class DatabaseSummary:
+@pytest.fixture
+def record_line(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``record_line(section, line)``: a line of a table that is printed at the end of the run."""
+    properties = request.node.user_properties
+    return lambda section, line: properties.append((_LINE + section, line))
+
+
+class Summary:
     """Counts reports on the controller, and words the counts."""
 
     def __init__(self) -> None:
+        self.lines: dict[str, list[str]] = {}
         self.ran: Counter[str] = Counter({"sqlite": 0, "mariadb": 0, "postgresql": 0})
         self.missing: Counter[str] = Counter()
 
@@ -36,8 +47,19 @@ class DatabaseSummary:
             self.ran.update(str(kind) for name, kind in report.user_properties if name == _RAN_ON)
         elif report.skipped:
             self.missing.update(str(kind) for name, kind in report.user_properties if name == _MISSING)
+        if report.when == "call":
+            for name, line in report.user_properties:
+                if name.startswith(_LINE):
+                    self.lines.setdefault(name.removeprefix(_LINE), []).append(str(line))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for section, lines in sorted(self.lines.items()):
+            terminalreporter.section(section)
+            for line in sorted(lines):
+                terminalreporter.write_line(line)
+        self._summarise_databases(terminalreporter)
+
+    def _summarise_databases(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.ran.total() and not self.missing.total():
             return
         terminalreporter.section("databases")
@@ -50,4 +72,4 @@ class DatabaseSummary:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(DatabaseSummary(), "peerd-database-summary")
+        config.pluginmanager.register(Summary(), "peerd-summary")

@@ -1,0 +1,95 @@
+"""``python -m tests.simulation FIRST:LAST``: runs seeds on all processors; prints a failing one, made small.
+
+The status is 1 when a seed breaks a rule, and 0 otherwise. ``--variants`` shows which seed catches each variant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Final
+
+from tests.simulation.arena import arena
+from tests.simulation.plan import draw_plan
+from tests.simulation.simulate import Totals, first_broken, report, run
+from tests.simulation.variants import VARIANTS, Variant, broken
+
+AT_ONCE: Final = 100
+"""Seeds that one process runs in an arena."""
+FOLDER: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("seeds", nargs="?", default="0:2000", help="FIRST:LAST, or one seed with its history")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--variants", action="store_true", help="which seed catches each broken variant")
+    given = parser.parse_args(arguments)
+    if given.variants:
+        return _show_variants(_seeds(given.seeds))
+    if ":" not in given.seeds:
+        return _show_one(int(given.seeds))
+    return _run_all(_seeds(given.seeds), given.jobs)
+
+
+def _seeds(text: str) -> range:
+    first, _, last = text.partition(":")
+    return range(int(first), int(last) if last else int(first) + 1)
+
+
+def _run_all(seeds: range, jobs: int) -> int:
+    began = time.monotonic()
+    totals, failures = Totals(), 0
+    parts = [seeds[start : start + AT_ONCE] for start in range(0, len(seeds), AT_ONCE)]
+    with ProcessPoolExecutor(jobs) as pool:
+        for done in as_completed([pool.submit(_run_part, part) for part in parts]):
+            part, problem = done.result()
+            totals.runs += part.runs
+            totals.counts.update(part.counts)
+            if problem is not None:
+                failures += 1
+                print(problem, flush=True)
+    print(f"{totals}\n{failures} failed; {time.monotonic() - began:.0f} s")
+    return 1 if failures else 0
+
+
+def _run_part(seeds: range) -> tuple[Totals, str | None]:
+    """Some seeds in an arena of their own; up to the first that fails."""
+    totals = Totals()
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, arena(Path(folder)) as place:
+        outcome = first_broken(seeds, place, totals=totals)
+        return totals, None if outcome is None else report(outcome, place)
+
+
+def _show_one(seed: int) -> int:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, arena(Path(folder)) as place:
+        outcome = run(draw_plan(seed), place)
+        print("\n".join(outcome.history.lines))
+        if outcome.rule is None:
+            print(f"seed {seed} holds; {outcome.history.digest()}")
+            return 0
+        print(report(outcome, place))
+        return 1
+
+
+def _show_variants(seeds: range) -> int:
+    caught = [_show_variant(variant, seeds) for variant in VARIANTS]
+    return 0 if all(caught) else 1
+
+
+def _show_variant(variant: Variant, seeds: range) -> bool:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, arena(Path(folder)) as place, broken(variant):
+        outcome = first_broken(seeds, place)
+    how = "NOT CAUGHT" if outcome is None else f"seed {outcome.plan.seed}: {outcome.rule}"
+    print(f"{variant.name:<55} {how}", flush=True)
+    return outcome is not None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""The database of a simulated process: every call of the store waits there until the world lets it happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from peerd.store.database import Database
+from tests.simulation.threads import Call, Thread
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+
+class SimulatedDatabase(Database):
+    """A process's way to the database that all share.
+
+    Args:
+        shared: the real one.
+        process: whose.
+    """
+
+    def __init__(self, shared: Database, process: Process) -> None:
+        self.url = shared.url
+        self.engine = shared.engine
+        self._shared = shared
+        self._process = process
+
+    def run(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return self._ask(operation, partial(self._shared.run, operation, *args, **kwargs))
+
+    def read(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return self._ask(operation, partial(self._shared.read, operation, *args, **kwargs))
+
+    def close(self) -> None:
+        """The connections are everybody's."""
+
+    def _ask(self, operation: Callable[..., Any], make: Callable[[], Any]) -> Any:
+        call = Call(operation.__name__, make, self._process.world.now)
+        return Thread.current().ask(call)

@@ -1,0 +1,139 @@
+"""What fate does: to processes, nodes, the database, the clock, and to single calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from peerd.domain.errors import DatabaseAway
+from tests.simulation.node import AGENT, Node
+from tests.simulation.plan import Happening
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+    from tests.simulation.threads import Call, Thread
+    from tests.simulation.world import World
+
+OF_CALLS = frozenset(
+    (
+        "lose the answer", "fail the call", "let the call come late", "freeze in the answer", "kill in the answer",
+        "kill before the call", "kill, and the call comes late",
+    )
+)  # fmt: skip
+OUTCOMES = frozenset(("complete", "conclude"))
+WRITES = OUTCOMES | frozenset(
+    ("claim", "touch", "report_progress", "release_process", "release_held", "rescue_frozen", "register_process",
+     "register", "_enqueue_one", "failures")
+)  # fmt: skip
+
+
+def awaits(fault: Happening, call: Call) -> bool:
+    """Whether this is the call that a fault is for."""
+    if fault.target < 0.4:
+        return call.name in OUTCOMES
+    return call.name in WRITES if fault.target < 0.8 else True
+
+
+def happen(world: World, one: Happening) -> None:
+    """Let a fault happen now, or at the next call."""
+    world.note(f"fate: {one.what}")
+    world.history.count(one.what)
+    if one.what in OF_CALLS:
+        world.next_call_fault = one
+        return
+    match one.what:
+        case "database away":
+            _take_database_away(world, seconds=5.0 + 150.0 * one.extent)
+        case "step the clock":
+            world.step_clock(360.0 * (one.extent - 0.5))
+        case "kill a process" | "kill a worker" | "freeze a process" | "recycle a worker":
+            _to_a_process(world, one)
+        case _:
+            _to_a_node(world, one)
+
+
+def strike_call(world: World, fault: Happening, process: Process, thread: Thread, call: Call) -> None:
+    """Let a fault happen to this call."""
+    world.note(f"fate strikes {process} {call.name}: {fault.what}")
+    process.hinder()
+    away = DatabaseAway("the connection was lost")
+    match fault.what:
+        case "fail the call":
+            thread.answer(error=away)
+        case "let the call come late":
+            world.late.append((process, call))
+            thread.answer(error=away)
+        case "kill, and the call comes late":
+            world.late.append((process, call))
+            process.kill("signal SIGKILL")
+        case "kill before the call":
+            process.kill("signal SIGKILL")
+        case "lose the answer":
+            world.make(process, call)
+            thread.answer(error=away)
+        case "kill in the answer":
+            world.make(process, call)
+            process.kill("signal SIGKILL")
+        case "freeze in the answer":
+            thread.answer(*world.make(process, call))
+            process.freeze(2.0 + 200.0 * fault.extent)
+
+
+def _take_database_away(world: World, seconds: float) -> None:
+    world.database_away_until = world.now + seconds
+    for process in world.processes:
+        process.hindered_at = max(process.hindered_at, world.database_away_until)
+
+
+def _to_a_process(world: World, one: Happening) -> None:
+    wanted = "worker" in one.what
+    candidates = [
+        process for process in world.processes if process.alive and (not wanted or process.place.role == "worker")
+    ]
+    if not candidates:
+        return
+    process = candidates[int(one.target * len(candidates))]
+    match one.what:
+        case "freeze a process":
+            process.freeze(2.0 + 200.0 * one.extent)
+        case "recycle a worker":
+            if process.ready:
+                process.asked_to_stop = True
+                process.link.watch.ask_to_stop(10.0 * one.extent)
+        case _:
+            process.kill("signal SIGKILL")
+
+
+def _to_a_node(world: World, one: Happening) -> None:
+    candidates = [node for node in world.nodes if node.up]
+    if not candidates:
+        return
+    node = candidates[int(one.target * len(candidates))]
+    seconds = 2.0 + 200.0 * one.extent
+    match one.what:
+        case "kill a node":
+            node.kill(down_for=seconds / 2)
+        case "stop a node":
+            node.leave()
+        case "freeze a node":
+            _freeze(node, seconds)
+        case "let a node sleep":
+            _freeze(node, seconds)
+            node.slept += seconds
+        case "begin a second life":
+            _begin_second_life(world, node, seconds)
+
+
+def _freeze(node: Node, seconds: float) -> None:
+    for process in node.processes.values():
+        process.freeze(seconds)
+
+
+def _begin_second_life(world: World, node: Node, seconds: float) -> None:
+    """A machine is cut off; a second one is started under its name; then the first one is back."""
+    if AGENT not in node.processes:
+        return
+    _freeze(node, seconds)
+    node.retired = True
+    second = Node(world, node.name, node.slots)
+    second.starts_at = world.now + 1.0
+    world.nodes.append(second)

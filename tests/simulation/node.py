@@ -1,0 +1,193 @@
+"""A simulated node: what its master does, in short. It starts, replaces, and reports the dead; it never fails alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from peerd.runtime import exits
+from peerd.runtime.link import Place
+from peerd.runtime.service import Service
+from tests.simulation.process import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+MakeService = Callable[[Process], Service]
+AGENT: Final = "agent"
+GRACE: Final = 20.0
+GIVE_BACK: Final = 5.0
+"""Seconds."""
+
+
+class Node:
+    """One life after another of a node.
+
+    Args:
+        world: where.
+        name: its name.
+        slots: the services of its processes by slot; the agent's among them.
+    """
+
+    def __init__(self, world: World, name: str, slots: Mapping[str, MakeService]) -> None:
+        self.world = world
+        self.name = name
+        self.slept = 0.0
+        """Seconds that its machine was asleep, which its monotonic clock does not count."""
+        self.processes: dict[str, Process] = {}
+        self.up = False
+        self.stopping = False
+        self.starts_at: float | None = 0.0
+        self.slots = slots
+        self.incarnation = ""
+        self.retired = False
+        """It does not come back any more."""
+        self._generations: dict[str, int] = {}
+        self._replacements: dict[str, float] = {}
+        self._deaths: dict[int, dict[str, object]] = {}
+        self._last_death = 0
+        self._ready = False
+
+    # ---------------------------------------------------------------- its life
+
+    def start(self) -> None:
+        """Begin a life: the agent first."""
+        self.incarnation = self.world.next_incarnation(self.name)
+        self.up, self.stopping, self._ready, self.starts_at = True, False, False, None
+        self._deaths.clear()
+        self._replacements.clear()
+        self._generations.clear()
+        self.processes.clear()
+        self.world.note(f"{self.name} starts as {self.incarnation}")
+        self._spawn(AGENT)
+
+    def kill(self, down_for: float) -> None:
+        """All its processes end on the spot; the machine is back after a while."""
+        self._go_down(down_for)
+        for process in list(self.processes.values()):
+            process.kill("the node was killed")
+
+    def leave(self) -> None:
+        """Stop in good order: workers and manager first, the agent last; it comes back a little later."""
+        if not self.up or self.stopping:
+            return
+        self.stopping = True
+        self.world.note(f"{self.name} stops")
+        for process in self._others():
+            self._ask_to_stop(process)
+        self._stop_agent_at_last()
+
+    def next_event(self) -> float | None:
+        """When the master has something to do by itself."""
+        moments = list(self._replacements.values())
+        if self.starts_at is not None:
+            moments.append(self.starts_at)
+        return min(moments, default=None)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        if self.starts_at is not None and self.world.now >= self.starts_at:
+            self.start()
+        for slot, moment in list(self._replacements.items()):
+            if self.world.now >= moment:
+                del self._replacements[slot]
+                self._spawn(slot)
+        for process in list(self.processes.values()):
+            if process.ends_hard_at is not None and self.world.now >= process.ends_hard_at:
+                process.kill("out of time")
+
+    # ---------------------------------------------------------------- what its processes say
+
+    def hear(self, process: Process, message: Mapping[str, object]) -> None:
+        """A frame from one of them."""
+        match message.get("type"):
+            case "ready":
+                self._become_ready(process, message["identity"])
+            case "death-acknowledged":
+                self._deaths.pop(int(str(message["id"])), None)
+            case "tainted" | "recycle":
+                self.world.note(f"{process} leaves: {message['reason']}")
+                self.world.uncaught(process, str(message["reason"]))
+            case "boot-failed" | "crashed":
+                self.world.note(f"{process} {message['type']}: {message['error']}")
+
+    def bury(self, process: Process, cause: str) -> None:
+        """One of them has died."""
+        if not self.up or self.processes.get(process.place.slot) is not process:
+            return
+        del self.processes[process.place.slot]
+        self._tell_death(process, cause)
+        if self.stopping:
+            self._stop_agent_at_last()
+        elif not self._ready and cause == f"status {exits.BOOT_FAILED}":
+            self.kill(down_for=self.world.draw(1.0, 20.0))  # its user, or systemd, starts it again
+        else:
+            self._replacements[process.place.slot] = self.world.now + self.world.draw(0.0, 2.0)
+
+    def _become_ready(self, process: Process, identity: Any) -> None:
+        process.ready, process.identity = True, identity
+        if process.place.slot == AGENT:
+            for message in self._deaths.values():
+                process.link.watch.post(dict(message))
+            if not self._others():
+                for slot in self.slots:
+                    if slot != AGENT:
+                        self._spawn(slot)
+                return
+        if (
+            not self._ready
+            and len(self.processes) == len(self.slots)
+            and all(one.ready for one in self.processes.values())
+        ):
+            self._ready = True
+            for one in self.processes.values():
+                one.link.watch.post({"type": "ready"})
+        elif self._ready:
+            process.link.watch.post({"type": "ready"})
+
+    def _spawn(self, slot: str) -> None:
+        if not self.up or self.stopping:
+            return
+        generation = self._generations[slot] = self._generations.get(slot, 0) + 1
+        kind = slot.rpartition("-")[0] or slot
+        role = slot if slot in (AGENT, "manager") else "worker"
+        place = Place(slot, kind, role, self.name, generation, grace=GRACE, give_back=GIVE_BACK)
+        self.processes[slot] = self.world.adopt(Process(self.world, self, place, self.slots[slot]))
+
+    def _others(self) -> list[Process]:
+        return [process for slot, process in self.processes.items() if slot != AGENT]
+
+    def _ask_to_stop(self, process: Process) -> None:
+        process.asked_to_stop = True
+        process.link.watch.ask_to_stop(GRACE)
+
+    def _stop_agent_at_last(self) -> None:
+        if self._others():
+            return
+        agent = self.processes.get(AGENT)
+        if agent is not None:
+            self._ask_to_stop(agent)
+        else:
+            self._go_down(self.world.draw(1.0, 30.0))
+
+    def _go_down(self, seconds: float) -> None:
+        self.up = False
+        self.starts_at = None if self.retired else self.world.now + seconds
+
+    def _tell_death(self, process: Process, cause: str) -> None:
+        self._last_death += 1
+        message: dict[str, object] = {
+            "type": "death",
+            "id": self._last_death,
+            "slot": process.place.slot,
+            "kind": process.place.kind,
+            "role": process.place.role,
+            "pid": process.pid,
+            "identity": process.identity,
+            "expected": process.asked_to_stop,
+            "cause": {"text": cause},
+        }
+        self._deaths[self._last_death] = message
+        agent = self.processes.get(AGENT)
+        if agent is not None and agent.ready:
+            agent.link.watch.post(dict(message))

@@ -1,0 +1,113 @@
+"""Reads the table after each step, and tells what changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+COLUMNS: Final = (
+    "id", "queue", "name", "status", "lease", "attempts", "max_attempts", "crashes", "node_id", "process_id",
+    "worker_node_id", "start_at", "finish_at", "finished_at", "checked_at", "unique_key", "result", "updated_at",
+)  # fmt: skip
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A task's row, its times as the text that SQLite has."""
+
+    id: int
+    queue: str
+    name: str
+    status: str
+    lease: int
+    attempts: int
+    max_attempts: int | None
+    crashes: int
+    node_id: int | None
+    process_id: int | None
+    worker_node_id: int | None
+    start_at: str | None
+    finish_at: str | None
+    finished_at: str | None
+    checked_at: str | None
+    unique_key: str | None
+    result: str | None
+    updated_at: str
+
+    @property
+    def claim(self) -> tuple[int, int]:
+        return (self.id, self.lease)
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A row of ``attempts``."""
+
+    task_id: int
+    lease: int
+    number: int
+    outcome: str
+    process_id: int | None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What one step did to one task: before and after, None where there is no row."""
+
+    before: Row | None
+    after: Row | None
+
+    @property
+    def id(self) -> int:
+        row = self.after or self.before
+        assert row is not None
+        return row.id
+
+
+class Observer:
+    """A reader of its own, beside all that the cluster does.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path)
+        self.rows: dict[int, Row] = {}
+        self._version = self._data_version()
+
+    def changes(self) -> list[Change]:
+        """What has changed since the last look."""
+        version = self._data_version()
+        if version == self._version:
+            return []
+        self._version = version
+        before, self.rows = self.rows, {row.id: row for row in self._tasks()}
+        ids = sorted(before.keys() | self.rows.keys())
+        return [Change(before.get(one), self.rows.get(one)) for one in ids if before.get(one) != self.rows.get(one)]
+
+    def attempts(self) -> list[Attempt]:
+        """All rows of ``attempts``."""
+        columns = ", ".join(Attempt.__struct_fields__)
+        return [Attempt(*row) for row in self._connection.execute(f"SELECT {columns} FROM attempts ORDER BY id")]
+
+    def is_paused(self, queue: str, now: str) -> bool:
+        """Whether a queue is paused at this moment."""
+        found = "SELECT 1 FROM queues WHERE name = ? AND paused AND (paused_until IS NULL OR paused_until > ?)"
+        return self._connection.execute(found, (queue, now)).fetchone() is not None
+
+    def is_on_duty(self, node_id: int) -> bool:
+        """Whether a node lives and is not being drained."""
+        found = "SELECT 1 FROM nodes WHERE id = ? AND incarnation IS NOT NULL AND NOT draining"
+        return self._connection.execute(found, (node_id,)).fetchone() is not None
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _tasks(self) -> Iterator[Row]:
+        for row in self._connection.execute(f"SELECT {', '.join(COLUMNS)} FROM tasks"):
+            yield Row(*row)
+
+    def _data_version(self) -> int:
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])

@@ -1,0 +1,132 @@
+"""What a run is made of. Drawn from a seed; shrunk by leaving out what a failure does not need."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+import msgspec
+
+FAULTS: Final = {
+    # between two calls
+    "kill a process": 8,
+    "kill a worker": 6,
+    "kill a node": 3,
+    "stop a node": 3,
+    "recycle a worker": 2,
+    "freeze a process": 6,
+    "freeze a node": 3,
+    "let a node sleep": 2,
+    "begin a second life": 1,
+    "database away": 4,
+    "step the clock": 3,
+    # of a call: of the next one, or of the next that writes an outcome, or that writes at all
+    "lose the answer": 8,
+    "fail the call": 5,
+    "let the call come late": 4,
+    "freeze in the answer": 5,
+    "kill in the answer": 5,
+    "kill before the call": 4,
+    "kill, and the call comes late": 4,
+}
+"""What may go wrong, and how often beside the others."""
+ACTS: Final = {
+    "enqueue": 20,
+    "insert by hand": 3,
+    "cancel": 4,
+    "retry": 3,
+    "move": 3,
+    "move by hand": 2,
+    "delete": 2,
+    "pause": 1,
+    "resume": 1,
+    "drain": 1,
+    "undrain": 1,
+}
+"""What people do meanwhile."""
+ENQUEUING: Final = ("enqueue", "insert by hand")
+HANDLERS: Final = {
+    "quick": 10,
+    "long": 6,
+    "flaky": 4,
+    "snoozy": 2,
+    "stubborn": 3,
+    "blocking": 2,
+    "poison": 1,
+    "parent": 2,
+}
+"""What a task does."""
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """Something that is done to the cluster, by fate or by people, before a step.
+
+    ``target`` and ``extent`` are numbers between 0 and 1, which choose among what is there when it happens.
+    """
+
+    step: int
+    what: str
+    target: float
+    extent: float
+    handler: str = ""
+    """Of the task that is enqueued."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A run: everything that is not decided by the code under test."""
+
+    seed: int
+    nodes: int
+    workers: int
+    """Processes of each node."""
+    places: int
+    """Tasks at once in each process."""
+    steps: int
+    """Steps before everything is healed."""
+    happenings: tuple[Happening, ...]
+
+
+def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
+    """The plan of a seed: the same for the same seed, on every machine.
+
+    Args:
+        seed: any number.
+        focus: names of faults, acts and handlers, where only some shall be drawn.
+
+    Each plan has a few kinds of faults, acts and handlers, and those often: what shows only together is met sooner so
+    than where everything may happen at any time (Groce and others, 'Swarm testing', 2012).
+
+    >>> draw_plan(7) == draw_plan(7)
+    True
+    """
+    random = Random(seed)
+    steps = random.choice((40, 60, 90, 150))
+    faults = _some(random, FAULTS, 4, focus)
+    acts = _some(random, ACTS, 3, focus)
+    handlers = _some(random, HANDLERS, 3, focus)
+    happenings = [
+        *(_happening(random, steps // 2, {"enqueue": 1}, handlers) for _ in range(random.randint(1, 6))),
+        *(_happening(random, steps, faults, handlers) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 8)))),
+        *(_happening(random, steps, acts, handlers) for _ in range(random.choice((0, 0, 2, 4, 8)))),
+    ]
+    return Plan(
+        seed=seed,
+        nodes=random.choice((1, 2, 2, 2, 3)),
+        workers=random.choice((1, 1, 2)),
+        places=random.choice((1, 2, 3)),
+        steps=steps,
+        happenings=tuple(sorted(happenings, key=lambda one: one.step)),
+    )
+
+
+def _some(random: Random, kinds: dict[str, int], most: int, focus: tuple[str, ...]) -> dict[str, int]:
+    """A few of these kinds."""
+    kinds = {name: weight for name, weight in kinds.items() if name in focus} or kinds
+    names = random.choices(list(kinds), weights=list(kinds.values()), k=random.randint(1, most))
+    return {name: kinds[name] for name in sorted(set(names))}
+
+
+def _happening(random: Random, steps: int, kinds: dict[str, int], handlers: dict[str, int]) -> Happening:
+    what = random.choices(list(kinds), weights=list(kinds.values()))[0]
+    handler = random.choices(list(handlers), weights=list(handlers.values()))[0] if what in ENQUEUING else ""
+    return Happening(random.randrange(steps), what, round(random.random(), 6), round(random.random(), 6), handler)

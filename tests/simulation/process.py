@@ -1,0 +1,192 @@
+"""A simulated process: a real service, led through its real life by an event loop in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from peerd.runtime.life import live
+from peerd.runtime.link import Place
+from peerd.runtime.service import Service
+from peerd.runtime.ticker import Step
+from tests.simulation.link import SimulatedLink
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.threads import Thread
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Node
+    from tests.simulation.world import World
+
+
+class Process:
+    """A process of a node.
+
+    Args:
+        world: where.
+        node: whose.
+        place: who it is.
+        make: its service; called with the process.
+    """
+
+    def __init__(self, world: World, node: Node, place: Place, make: Callable[[Process], Service]) -> None:
+        self.world = world
+        self.node = node
+        self.place = place
+        self.pid = world.next_pid()
+        self.alive = True
+        self.ready = False
+        self.frozen_until = 0.0
+        self.blocked_until = 0.0
+        """Its event loop stands still until then: a handler blocks it."""
+        self.ends_hard_at: float | None = None
+        self.asked_to_stop = False
+        self.identity: Mapping[str, Any] | None = None
+        self.hindered_at = max(world.now, world.database_away_until)
+        """When it last could not do what it should: not yet begun, frozen, cut off, an answer lost."""
+        self.running: dict[tuple[int, int], Any] = {}
+        """The handlers that run: (task, lease) → since when."""
+        self.threads: list[Thread] = []
+        self.link = SimulatedLink(self, place)
+        self.loop = SimulatedLoop(self.monotonic, self._start_thread)
+        self._life = self.loop.create_task(live(make(self), self.link))
+        self._life.add_done_callback(self._ended)
+
+    def __repr__(self) -> str:
+        return f"{self.node.name}/{self.place.slot}#{self.pid}"
+
+    @property
+    def process_id(self) -> int | None:
+        """Its identity in the table, once it has one."""
+        return None if self.identity is None else self.identity.get("process_id")
+
+    def monotonic(self) -> float:
+        """The clock of its machine."""
+        return self.world.now - self.node.slept
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.world.now < self.frozen_until
+
+    def settle(self) -> None:
+        """Run everything that can run without an answer of the database."""
+        while self.alive and not self.is_frozen and self._settle_once():
+            pass
+
+    def _settle_once(self) -> bool:
+        moved = False
+        if self.world.now >= self.blocked_until:
+            self.loop.settle()
+        now = self.world.now
+        for thread in [thread for thread in self.threads if thread.is_awake(now)]:
+            if self.alive:
+                thread.go_on()
+                moved = True
+        if moved:
+            self.threads = [thread for thread in self.threads if not thread.dead]
+        return moved
+
+    def calls(self) -> list[Thread]:
+        """Its threads that wait for the database."""
+        if not self.alive or self.is_frozen:
+            return []
+        return [thread for thread in self.threads if thread.call is not None]
+
+    def next_event(self) -> float | None:
+        """When it has something to do by itself, in virtual time."""
+        if not self.alive:
+            return None
+        moments = [thread.wakes_at for thread in self.threads if thread.wakes_at is not None and thread.call is None]
+        timer = self.loop.next_timer()
+        if timer is not None:
+            moments.append(max(timer + self.node.slept, self.blocked_until))
+        if self.ends_hard_at is not None:
+            moments.append(self.ends_hard_at)
+        return max(min(moments), self.frozen_until) if moments else None
+
+    def hinder(self) -> None:
+        """Something keeps it from what it should do, now."""
+        self.hindered_at = max(self.hindered_at, self.world.now)
+
+    def freeze(self, seconds: float) -> None:
+        """Stop it, as SIGSTOP does."""
+        self.frozen_until = max(self.frozen_until, self.world.now + seconds)
+        self.hindered_at = max(self.hindered_at, self.frozen_until)
+
+    def block_loop(self, seconds: float) -> None:
+        """Let its event loop stand still; its threads go on."""
+        self.blocked_until = max(self.blocked_until, self.world.now + seconds)
+
+    def kill(self, cause: str) -> None:
+        """End it on the spot."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.loop.halt()
+        self.running.clear()
+        self.world.note(f"{self} is dead: {cause}")
+        self.node.bury(self, cause)
+
+    def forget(self) -> None:
+        """Drop what is left of it, at the end of the world."""
+        self.loop.forget()
+        for thread in self.threads:
+            thread.forget()
+
+    def tick(self, step: Step) -> SimulatedTicker:
+        """A ticker in a thread of this process."""
+        return SimulatedTicker(self, step)
+
+    def begin(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
+        """Begin a thread."""
+        self.threads.append(Thread(work, ended))
+
+    def _start_thread(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+        def ended(result: Any, error: BaseException | None) -> None:
+            if future.done():
+                return
+            self.loop.call_soon(_tell, future, result, error)
+
+        self.begin(work, ended)
+
+    def _ended(self, life: asyncio.Task[int]) -> None:
+        if self.alive and not life.cancelled():
+            error = life.exception()
+            self.kill(f"status {life.result()}" if error is None else f"its life failed: {error!r}")
+
+
+class SimulatedTicker:
+    """A ticker (`peerd.runtime.ticker`) in a thread of a simulated process."""
+
+    def __init__(self, process: Process, step: Step) -> None:
+        self._process = process
+        self._step = step
+        self._stopping = False
+        self._ended = False
+
+    def start(self) -> None:
+        self._process.begin(self._live, self._end)
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def join(self, seconds: float) -> None:
+        Thread.current().sleep_until(self._process.world.now + seconds, lambda: self._ended)
+
+    def _live(self) -> None:
+        while not self._stopping:
+            pause = self._step(self._process.monotonic())
+            Thread.current().sleep_until(self._process.world.now + pause, lambda: self._stopping)
+
+    def _end(self, result: Any, error: BaseException | None) -> None:
+        self._ended = True
+        assert error is None, error
+
+
+def _tell(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

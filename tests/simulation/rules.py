@@ -1,0 +1,257 @@
+"""What must hold after every step, and at the end: invariants 1 to 6 of the design, as a simulation can see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from peerd.domain.lifecycle import TRANSITIONS, Status
+from tests.simulation.history import Claim
+from tests.simulation.observer import Change, Observer, Row
+from tests.simulation.services import MAX_COMPLETED, MAX_UPDATE
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+    from tests.simulation.world import World
+
+STEPS: Final = {(before, after) for (before, _), after in TRANSITIONS.items() if isinstance(after, Status)}
+MAX_FAILED: Final = 259_200.0
+OUTCOMES: Final = frozenset(("complete", "conclude"))
+"""The operations by which a holder writes how its attempt ended."""
+BY_HAND: Final = frozenset(("cancel", "retry", "move", "move by hand"))
+
+
+class Broken(AssertionError):
+    """A rule was broken.
+
+    Args:
+        rule: which.
+        proof: what shows it.
+    """
+
+    def __init__(self, rule: str, proof: str) -> None:
+        self.rule = rule
+        self.proof = proof
+        super().__init__(f"{rule}: {proof}")
+
+
+class Rules:
+    """Judges a world.
+
+    Args:
+        world: it.
+        observer: reads its table.
+    """
+
+    def __init__(self, world: World, observer: Observer) -> None:
+        self._world = world
+        self._history = world.history
+        self._observer = observer
+        self._attempts_seen = 0
+
+    @property
+    def rows(self) -> dict[int, Row]:
+        """The table, as it was after the last step."""
+        return self._observer.rows
+
+    # ---------------------------------------------------------------- after a step
+
+    def judge_step(self) -> None:
+        """Judge all that the last call has changed."""
+        for change in self._observer.changes():
+            before, after = change.before, change.after
+            self._world.note(f"    {_told(before)} -> {_told(after)}")
+            if before is None:
+                continue
+            if after is None:
+                self._judge_deletion(before)
+                continue
+            self._judge_status(before, after)
+            self._judge_lease(before, after)
+            if before.status == "working" and (after.status != "working" or after.lease != before.lease):
+                self._judge_end_of_claim(before, after)
+            if after.lease != before.lease and after.status == "working":
+                self._judge_claim(before, after)
+            self._judge_unique(change)
+
+    def _judge_deletion(self, before: Row) -> None:
+        if before.id in self._history.deleted_by_hand:
+            return
+        age = MAX_FAILED if before.status == "dead" else MAX_COMPLETED
+        over = before.finished_at or before.updated_at
+        if before.status in ("done", "canceled", "dead") and over <= self._world.database_text(ago=age):
+            return
+        if before.status == "pending" and before.finish_at and before.finish_at <= self._world.database_text():
+            return
+        raise Broken("nothing is lost", f"{before} was deleted by {self._by()}")
+
+    def _judge_status(self, before: Row, after: Row) -> None:
+        if before.status != after.status and (before.status, after.status) not in STEPS:
+            raise Broken("a status changes as the lifecycle says", f"{before} -> {after} by {self._by()}")
+
+    def _judge_lease(self, before: Row, after: Row) -> None:
+        if after.lease < before.lease or after.lease > before.lease + 1:
+            raise Broken("a lease grows, one by one", f"{before} -> {after} by {self._by()}")
+        if before.status != "working" and after.status == "working" and after.lease == before.lease:
+            raise Broken("a claim raises the lease", f"{before} -> {after} by {self._by()}")
+        if before.status == "working" and self._world.call_name in BY_HAND and after.lease == before.lease:
+            raise Broken("who takes a task from its holder raises the lease", f"{before} -> {after} by {self._by()}")
+
+    def _judge_claim(self, before: Row, after: Row) -> None:
+        """A task was claimed: it was eligible, and only its claimer holds it."""
+        proof = f"{before} -> {after} by {self._by()}"
+        caller = self._world.caller
+        now = self._world.database_text()
+        if before.status != "pending":
+            raise Broken("only pending tasks are claimed", proof)
+        if caller is None or after.process_id != caller.process_id:
+            raise Broken("a claimer claims for itself", proof)
+        assert after.process_id is not None
+        if (before.start_at and before.start_at > now) or (before.finish_at and before.finish_at <= now):
+            raise Broken("a task is claimed between start_at and finish_at", proof)
+        if before.node_id not in (None, after.worker_node_id):
+            raise Broken("a pinned task is claimed by its node", proof)
+        if self._observer.is_paused(before.queue, now):
+            raise Broken("a paused queue is left alone", proof)
+        if not self._observer.is_on_duty(after.worker_node_id or 0):
+            raise Broken("a node that is drained or gone claims nothing", proof)
+        if before.crashes and caller.running:
+            raise Broken("a task that crashed a process runs alone", proof)
+        self._history.claimed[after.claim] = after.process_id
+        self._history.count("claims")
+
+    def _judge_end_of_claim(self, before: Row, after: Row) -> None:
+        """A claim ended: by its holder, by somebody's hand, or because its holder is dead or was away for long."""
+        claim, name, caller = before.claim, self._world.call_name, self._world.caller
+        proof = f"{before} -> {after} by {self._by()}"
+        if name == "move by hand":
+            self._history.taken_by_sql.add(claim)
+        if caller is None or name in BY_HAND:
+            return
+        holder = self._holder(before)
+        if name in OUTCOMES:
+            self._judge_outcome(claim, after, holder, proof)
+        elif name == "release_held":
+            if holder is not caller or claim in self._history.began:
+                raise Broken("only a claim that its process never heard of is given back unstarted", proof)
+            self._history.given_back_unheard.add(claim)
+        elif name in ("release_process", "release_earlier_incarnations"):
+            if holder is not None and holder.alive and not self._was_away(holder):
+                raise Broken("only what a dead process held is taken back at once", proof)
+            self._history.count("taken back")
+        elif name == "rescue_frozen":
+            if holder is not None and holder.alive and not self._was_away(holder):
+                raise Broken("nobody rescues what a living holder can touch", proof)
+            self._history.count("rescued")
+        else:
+            raise Broken("a claim is ended by those who may", proof)
+
+    def _judge_outcome(self, claim: Claim, after: Row, holder: Process | None, proof: str) -> None:
+        ended = self._history.ended.get(claim)
+        released_unstarted = after.status == "pending" and claim not in self._history.began
+        if self._history.claimed.get(claim) is None:
+            raise Broken("an outcome is written under the lease of its claim", proof)
+        if ended is None and not released_unstarted:
+            never_begun = claim not in self._history.began  # its arguments did not fit, or a hook failed
+            if not never_begun:
+                raise Broken("an outcome is written after the handler has ended", proof)
+        if ended is not None and after.status == "done" and ended.how != "done":
+            raise Broken("done is what a handler has done", proof)
+        if after.status == "done" and after.result != str(after.lease):
+            raise Broken("the result is that of the claim", proof)
+        if holder is None or (self._world.caller is not holder):
+            raise Broken("an outcome is written by its holder", proof)
+        self._history.count("outcomes")
+
+    def _judge_unique(self, change: Change) -> None:
+        row = change.after
+        if row is None or row.unique_key is None or row.status in ("done", "dead", "canceled"):
+            return
+        same = [
+            one.id
+            for one in self.rows.values()
+            if one.unique_key == row.unique_key
+            and one.queue == row.queue
+            and one.status not in ("done", "dead", "canceled")
+        ]
+        if len(same) > 1:
+            raise Broken("one unfinished task has a unique key", f"{row.unique_key}: {same}")
+
+    # ---------------------------------------------------------------- what processes do
+
+    def judge_beginning(self, process: Process, claim: Claim, task: Any) -> None:
+        """A handler begins."""
+        proof = f"{claim} in {process}; {self.rows.get(claim[0])}"
+        if claim in self._history.began:
+            raise Broken("a claim is run once", proof)
+        if claim in self._history.given_back_unheard:
+            raise Broken("what was given back is not run", proof)
+        if self._history.claimed.get(claim) != process.process_id:
+            raise Broken("a handler runs under its own process's claim", proof)
+        if process.running and (task.crashes or any(one.crashes for one in process.running.values())):
+            raise Broken("a task that crashed a process runs alone", f"{proof} beside {list(process.running)}")
+        if len(process.running) >= self._world.plan.places:
+            raise Broken("a process runs as many tasks as it has places", proof)
+
+    def judge_accepted(self, task_id: int) -> None:
+        """An enqueue was acknowledged: the row is there."""
+        if task_id not in self.rows and task_id not in self._history.deleted_by_hand:
+            raise Broken("nothing is lost", f"task {task_id} was accepted, and is not there")
+
+    def judge_uncaught(self, process: Process, reason: str) -> None:
+        """Nothing in this cluster has a reason to be tainted."""
+        raise Broken("no exception goes uncaught", f"{process}: {reason}")
+
+    # ---------------------------------------------------------------- at the end
+
+    def judge_the_end(self) -> None:
+        """All has ended; what happened on the way is explained."""
+        attempts = self._observer.attempts()
+        recorded = {(one.task_id, one.lease) for one in attempts}
+        for claim in sorted(self._history.began):
+            row = self.rows.get(claim[0])
+            if row is None:
+                continue  # deleted by rule, with its attempts
+            if not (claim in recorded or self._is_done_by(claim, row) or claim in self._history.taken_by_sql):
+                raise Broken("each run is explained by its attempt", f"{claim}: {row}")
+        for one in attempts:
+            claim = (one.task_id, one.lease)
+            if claim not in self._history.claimed:
+                raise Broken("each attempt has a claim", str(one))
+        for row in self.rows.values():
+            self._judge_attempts_of(row, [one for one in attempts if one.task_id == row.id])
+
+    def _is_done_by(self, claim: Claim, row: Row) -> bool:
+        """Whether this run is the one that succeeded, or did before somebody had the task done again."""
+        if row.id in self._history.retried_by_hand:
+            ended = self._history.ended.get(claim)
+            return ended is not None and ended.how == "done"
+        return row.status == "done" and row.lease == claim[1]
+
+    def _judge_attempts_of(self, row: Row, attempts: list[Any]) -> None:
+        if row.id in self._history.retried_by_hand:
+            return
+        counted = [one for one in attempts if one.number > 0]
+        if row.attempts != len(counted):
+            raise Broken("the attempts are counted", f"{row} has {counted}")
+        if [one.number for one in counted] != list(range(1, len(counted) + 1)):
+            raise Broken("the attempts are numbered", f"{row} has {counted}")
+        if row.max_attempts is not None and row.attempts > row.max_attempts:
+            raise Broken("no more attempts than allowed", f"{row}")
+
+    # ---------------------------------------------------------------- small things
+
+    def _holder(self, row: Row) -> Process | None:
+        return next((one for one in self._world.processes if one.process_id == row.process_id), None)
+
+    def _was_away(self, process: Process) -> bool:
+        """Whether it was kept from touching, within the time that others wait for a touch."""
+        return self._world.now - process.hindered_at <= MAX_UPDATE
+
+    def _by(self) -> str:
+        return f"{self._world.caller or 'somebody'} in {self._world.call_name}"
+
+
+def _told(row: Row | None) -> str:
+    if row is None:
+        return "-"
+    return f"task {row.id} {row.name} {row.status} lease {row.lease} attempts {row.attempts} of {row.process_id}"

@@ -1,0 +1,85 @@
+"""The real services of a node, made for a simulated process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from unittest.mock import patch
+
+from peerd.config.settings import ManagerSettings, NodeSettings
+from peerd.manager.service import ManagerService
+from peerd.operate import asking
+from peerd.operate.client import Client
+from peerd.runtime import life
+from peerd.runtime.events import Events
+from peerd.runtime.service import Service
+from peerd.supervision.agent import AgentService
+from peerd.work import touching
+from peerd.work.services import TaskService
+from peerd.work.settings import Settings
+from peerd.work.task_worker import QueueWorker
+from tests.simulation.database import SimulatedDatabase
+from tests.simulation.load import SERVED
+from tests.simulation.node import AGENT, MakeService
+from tests.simulation.plan import Plan
+from tests.simulation.process import Process
+from tests.simulation.threads import SimulatedLock
+
+UPDATE: Final = 10.0
+PROGRESS_EVERY: Final = 5.0
+MAX_UPDATE: Final = 60.0
+INACTIVE_AFTER: Final = 30.0
+MAX_COMPLETED: Final = 600.0
+"""Seconds. The proportions are those of the defaults; the periods are longer, so that fewer calls are idle ones."""
+
+
+@contextmanager
+def fitted_to_the_simulation() -> Iterator[None]:
+    """Fewer idle rounds of the touch threads; boots that fail are noted in the history, not on stderr; green locks."""
+    with (
+        patch.object(touching, "PROGRESS_EVERY", PROGRESS_EVERY),
+        patch.object(life, "show", lambda error: None),
+        patch.object(asking, "Lock", SimulatedLock),
+    ):
+        yield
+
+
+def slots(plan: Plan) -> dict[str, MakeService]:
+    """What runs on each node."""
+    workers = {f"work-{number + 1}": lambda process: worker(process, plan.places) for number in range(plan.workers)}
+    return {AGENT: agent, "manager": manager, **workers}
+
+
+def agent(process: Process) -> Service:
+    settings = NodeSettings(name=process.node.name, heartbeat_every=10.0)
+    database = SimulatedDatabase(process.world.database, process)
+    return AgentService(settings, process.node.incarnation, INACTIVE_AFTER, database, _events(process))
+
+
+def manager(process: Process) -> Service:
+    settings = ManagerSettings(
+        every=15.0, max_update=MAX_UPDATE, max_completed=MAX_COMPLETED, inactive_after=INACTIVE_AFTER, batch=3
+    )
+    return ManagerService(settings, SimulatedDatabase(process.world.database, process), _events(process))
+
+
+def worker(process: Process, places: int) -> Service:
+    database = SimulatedDatabase(process.world.database, process)
+    serves = QueueWorker(SERVED)
+    serves.settings = Settings(
+        queues=serves.queues,
+        count=places,
+        update=UPDATE,
+        poll_every=15.0,
+        delay_ratio=20.0,
+        max_attempts=4,
+        options={"process": process},
+    )
+    serves.events = _events(process)
+    client = Client(database)
+    return TaskService(serves, database, serves.events, enqueue=client.aio.enqueue, client=client, ticker=process.tick)
+
+
+def _events(process: Process) -> Events:
+    return Events(lambda fact: process.world.note(f"{process} {fact}") if process.alive else None)

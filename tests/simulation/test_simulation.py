@@ -1,0 +1,71 @@
+"""A cluster of real loops in virtual time: what must hold, holds for every order of calls and faults that we draw."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.arena import Arena, arena
+from tests.simulation.plan import draw_plan
+from tests.simulation.simulate import first_broken, report, run
+from tests.simulation.variants import VARIANTS, Variant, broken
+
+SEEDS = 2000
+PARTS = 20
+"""Tests that share the seeds, so that they run side by side."""
+SEEDS_OF_A_VARIANT = 300
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    with arena(tmp_path_factory.mktemp("simulation")) as made:
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_is_lost_and_each_claim_has_one_holder_whatever_dies(part: int, place: Arena) -> None:
+    outcome = first_broken(range(part, SEEDS, PARTS), place)
+    assert outcome is None, report(outcome, place)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name.replace(" ", "-"))
+def test_a_precaution_that_is_taken_away_is_missed(
+    variant: Variant, place: Arena, record_line: Callable[[str, str], None]
+) -> None:
+    with broken(variant):
+        outcome = first_broken(range(SEEDS_OF_A_VARIANT), place, focus=variant.focus)
+    assert outcome is not None, f"nobody notices that {variant.name}"
+    record_line(
+        "broken variants, and the seed that caught each", f"{variant.name:<55} seed {outcome.plan.seed}: {outcome.rule}"
+    )
+
+
+def test_a_seed_replays_exactly_in_another_process(place: Arena) -> None:
+    here = run(draw_plan(45), place).history.digest()
+    script = "import sys; from tests.simulation.__main__ import main; sys.exit(main(['45']))"
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONHASHSEED": "7"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert elsewhere.stdout.splitlines()[-1] == f"seed 45 holds; {here}"
+
+
+def test_a_failing_run_is_made_small(place: Arena) -> None:
+    variant = next(one for one in VARIANTS if one.name == "outcomes are written whatever the status")
+    with broken(variant):
+        outcome = first_broken(range(SEEDS_OF_A_VARIANT), place, focus=variant.focus)
+        assert outcome is not None
+        text = report(outcome, place)
+    assert outcome.rule is not None
+    assert outcome.rule in text
+    assert text.count("before step") < len(outcome.plan.happenings)

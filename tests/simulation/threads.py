@@ -1,0 +1,131 @@
+"""Threads that run only when they are told to: each is a greenlet, which stops at every call of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+
+class Call:
+    """A call of the store that waits to be made.
+
+    Args:
+        name: of the store's operation.
+        make: does it, for good.
+        asked_at: virtual time, in seconds.
+    """
+
+    def __init__(self, name: str, make: Callable[[], Any], asked_at: float) -> None:
+        self.name = name
+        self.make = make
+        self.asked_at = asked_at
+
+
+class Thread(greenlet):
+    """A thread of a simulated process. It runs until it calls the database, or sleeps.
+
+    Args:
+        work: what it does.
+        ended: told how that ended, if anybody wants to know.
+    """
+
+    def __init__(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
+        super().__init__(self._live)
+        self.call: Call | None = None
+        self.wakes_at: float | None = None
+        self._answer: tuple[Any, BaseException | None] | None = None
+        self._woken_early: Callable[[], bool] = _never
+        self._work = work
+        self._ended = ended
+        self._begun = False
+
+    @staticmethod
+    def current() -> Thread:
+        """The thread that runs now."""
+        running = getcurrent()
+        assert isinstance(running, Thread), "the event loop itself called the database: it would block"
+        return running
+
+    # ---------------------------------------------------------------- from inside
+
+    def ask(self, call: Call) -> Any:
+        """Stop until the world has answered a call."""
+        self.call = call
+        return self._pause()
+
+    def sleep_until(self, moment: float, woken_early: Callable[[], bool] | None = None) -> None:
+        """Stop until a moment, or until something has happened."""
+        self.wakes_at = moment
+        self._woken_early = woken_early or _never
+        if not self._woken_early():
+            self._pause()
+        self.wakes_at = None
+
+    def _pause(self) -> Any:
+        assert self.parent is not None
+        return self.parent.switch()
+
+    # ---------------------------------------------------------------- from the world
+
+    def is_awake(self, now: float) -> bool:
+        """Whether it can go on without an answer."""
+        if self.dead or self.call is not None:
+            return False
+        if not self._begun or self._answer is not None:
+            return True
+        return self.wakes_at is not None and (self.wakes_at <= now or self._woken_early())
+
+    def answer(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Let it find the answer of its call when it goes on."""
+        self.call = None
+        self._answer = (value, error)
+
+    def go_on(self) -> None:
+        """Run until it stops by itself."""
+        self.parent = getcurrent()
+        if not self._begun:
+            self._begun = True
+            self.switch()
+            return
+        (value, error), self._answer = self._answer or (None, None), None
+        if error is not None:
+            self.throw(error)
+        else:
+            self.switch(value)
+
+    def forget(self) -> None:
+        """End it where it stands."""
+        if self._begun and not self.dead:
+            self.throw(GreenletExit)
+
+    def _live(self) -> None:
+        try:
+            result = self._work()
+        except GreenletExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whoever waits shall get it
+            self._ended(None, error)
+        else:
+            self._ended(result, None)
+
+
+class SimulatedLock:
+    """A lock between the threads of a simulated process; a real one would stop the whole simulation."""
+
+    def __init__(self) -> None:
+        self._held = False
+
+    def __enter__(self) -> None:
+        if self._held:
+            Thread.current().sleep_until(inf, lambda: not self._held)
+        self._held = True
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,192 @@
+"""peerd, broken on purpose: each variant takes one precaution away. The rules must catch every one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+import msgspec
+import sqlalchemy as sa
+
+from peerd.domain.errors import DatabaseAway
+from peerd.domain.lifecycle import Event, Status, sources
+from peerd.domain.outcome import Released
+from peerd.manager.pulse import Pulse
+from peerd.store import claim, finish, intervene, sweeps
+from peerd.store.claim import Claimed
+from peerd.store.clock import now
+from peerd.store.rows import TASK_COLUMNS, status_is, to_task, update_tasks
+from peerd.store.tables import tasks
+from peerd.work.claiming import Claiming
+from peerd.work.execute import Because, Execution
+from peerd.work.holdings import Holdings
+from peerd.work.outcomes import OutcomeWriter
+from peerd.work.touching import Toucher
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """A precaution that is taken away: for each place (object, attribute) what stands there instead.
+
+    ``focus`` names the faults, acts and handlers by which it shows soonest.
+    """
+
+    name: str
+    patches: tuple[tuple[Any, str, Any], ...]
+    focus: tuple[str, ...] = ()
+
+
+@contextmanager
+def broken(variant: Variant) -> Iterator[None]:
+    """peerd without that precaution."""
+    claim.forget_statements()
+    with ExitStack() as stack:
+        for where, attribute, instead in variant.patches:
+            stack.enter_context(patch.object(where, attribute, instead))
+        yield
+    claim.forget_statements()
+
+
+def _touch_by_process(self: Any) -> None:
+    mine = sa.update(tasks).where(tasks.c.process_id == self._process_id, status_is(Status.WORKING))
+    self._database.run(_execute, mine.values(checked_at=now()))
+
+
+def _execute(connection: Any, statement: Any) -> None:
+    connection.execute(statement)
+
+
+async def _end_without_waiting(self: Any) -> Any:
+    """A stop writes that a task is given back while its handler still runs."""
+    self._running = asyncio.ensure_future(self._steps())
+    while not self._running.done() and self.because is not Because.STOPPING:
+        await asyncio.wait([self._running], timeout=0.1)
+    return self._judge(self._running) if self._running.done() else Released("its process was stopped")
+
+
+async def _claim_in_two_steps(self: Any, token: int, limit: int, *, alone: bool) -> Claimed:
+    """Read the head, then write by primary key, without the conditions."""
+    lanes = (-1, -1 - self._claimer.node_id) if alone else (0, self._claimer.node_id)
+    ids = await self._database.read(_head, self._claimer, limit, lanes)
+    return await self._database.run(_take, self._claimer, token, ids) if ids else Claimed([])
+
+
+def _head(connection: Any, claimer: Any, limit: int, lanes: tuple[int, int]) -> list[int]:
+    candidates = claim._candidates(claimer.queues, lanes)
+    return list(connection.execute(candidates, claim._who(claimer) | {"limit": limit}).scalars())
+
+
+def _take(connection: Any, claimer: Any, token: int, ids: list[int]) -> Claimed:
+    mine = sa.update(tasks).where(tasks.c.id.in_(ids)).values(claim._holder(claim._defaults(claimer)))
+    connection.execute(mine, claim._who(claimer) | {"token": token})
+    rows = connection.execute(sa.select(*TASK_COLUMNS).where(tasks.c.id.in_(ids))).mappings()
+    return Claimed([to_task(row) for row in rows])
+
+
+async def _forget_lost_claims(self: Any, token: int, limit: int, *, alone: bool) -> Claimed:
+    try:
+        return await self._database.run(claim.claim, self._claimer, token=token, limit=limit, alone=alone)  # type: ignore[no-any-return]
+    except DatabaseAway:
+        return Claimed([])
+
+
+def _drop_outcomes(write: Any) -> Any:
+    async def dropping(self: Any, held: Any, outcome: Any) -> bool:
+        if self._outages._since is not None:
+            return False
+        return await write(self, held, outcome)  # type: ignore[no-any-return]
+
+    return dropping
+
+
+async def _stay_among_others(self: Any, free: int, running: int) -> list[Any]:
+    """Tasks that have crashed a process are claimed like all others, into any free place."""
+    lonely = await self._claim(1, alone=True)
+    claimed: list[Any] = lonely.tasks or (await self._claim(free, alone=False)).tasks
+    return claimed
+
+
+def _as_nobody_competes(self: Any, found: Any) -> list[Any]:
+    return [held for held in found if held not in self._held]
+
+
+def _without_lease(connection: Any, ids: Any, *conditions: Any, **values: Any) -> int:
+    values.pop("lease", None)
+    return update_tasks(connection, ids, *conditions, **values)
+
+
+def _holder_without_lease(defaults: Any) -> dict[str, Any]:
+    return {name: value for name, value in _HOLDER(defaults).items() if name != "lease"}
+
+
+def _expire_whatever_it_does(connection: Any, limit: int = 500) -> int:
+    return sweeps._delete(connection, (tasks.c.finish_at <= now(),), limit)
+
+
+def _see_gaps_only(self: Any, monotonic: float, database: Any) -> None:
+    """The pulse as it would be without an eye on the database's clock."""
+    if self._since is None or (self._last is not None and monotonic - self._last[0] > self._gap):
+        self._since = monotonic
+    self._last = (monotonic, database)
+
+
+_HOLDER: Final = claim._holder
+_WRITE: Final = OutcomeWriter.write
+
+
+def _lease_alone(lease: int) -> tuple[Any, ...]:
+    return (tasks.c.lease == lease,)
+
+
+def _status_alone(lease: int) -> tuple[Any, ...]:
+    return (status_is(*sources(Event.COMPLETE)),)
+
+
+VARIANTS: Final = (
+    Variant(
+        "outcomes are written without the lease",
+        ((finish, "_is_held", _status_alone),),
+        ("freeze a process", "freeze in the answer", "long", "stubborn", "cancel", "retry"),
+    ),
+    Variant(
+        "outcomes are written whatever the status",
+        ((finish, "_is_held", _lease_alone),),
+        ("kill, and the call comes late", "let the call come late", "long", "quick", "pause"),
+    ),
+    Variant("a claim does not raise the lease", ((claim, "_holder", _holder_without_lease),)),
+    Variant("a claim reads first and writes without conditions", ((Claiming, "_once", _claim_in_two_steps),)),
+    Variant("a claim ignores the row's times", ((claim, "_may_start", sa.true),), ("insert by hand", "flaky")),
+    Variant(
+        "a claim whose answer was lost is forgotten",
+        ((Claiming, "_once", _forget_lost_claims), (Toucher, "_release_strays", lambda self: None)),
+        ("lose the answer", "let the call come late"),
+    ),
+    Variant(
+        "nodes rescue without a steady pulse",
+        ((Pulse, "may_rescue", lambda self, monotonic: True),),
+        ("step the clock", "database away", "long"),
+    ),
+    Variant("the pulse does not see the clock's steps", ((Pulse, "beat", _see_gaps_only),), ("step the clock", "long")),
+    Variant(
+        "touch goes by the process, not by the claims",
+        ((Toucher, "_touch", _touch_by_process),),
+        ("lose the answer", "let the call come late", "freeze in the answer"),
+    ),
+    Variant("claims in flight count as strays", ((Holdings, "strays", _as_nobody_competes),)),
+    Variant(
+        "a stop gives back what still runs",
+        ((Execution, "_run", _end_without_waiting),),
+        ("stop a node", "recycle a worker", "stubborn"),
+    ),
+    Variant(
+        "outcomes are dropped while the database is away",
+        ((OutcomeWriter, "write", _drop_outcomes(_WRITE)),),
+        ("database away", "fail the call", "long", "flaky"),
+    ),
+    Variant("poison runs beside other tasks", ((Claiming, "claim", _stay_among_others),), ("poison", "long")),
+    Variant("attempts are not recorded", ((finish, "record_attempts", lambda *args: None),), ("flaky",)),
+    Variant("a retry by hand leaves the lease", ((intervene, "update_tasks", _without_lease),), ("retry", "long")),
+    Variant("what runs is expired", ((sweeps, "expire", _expire_whatever_it_does),), ("long",)),
+)

@@ -1,0 +1,275 @@
+"""The one scheduler: it draws from a seed who calls the database next, and what goes wrong meanwhile.
+
+A step is one call of the store, or the passing of time until somebody has something to do. After each step the rules
+are asked. Everything that the cluster does between two steps needs no database, so its order does not matter.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from peerd.domain.errors import DatabaseAway
+from peerd.testing.clock import START
+from tests.simulation import acts, faults, services
+from tests.simulation.arena import Arena
+from tests.simulation.history import Claim, Ended, History
+from tests.simulation.node import Node
+from tests.simulation.observer import Observer
+from tests.simulation.plan import ACTS, Happening, Plan
+from tests.simulation.process import Process
+from tests.simulation.rules import Broken, Rules
+from tests.simulation.threads import Call, Thread
+
+CALL_TAKES: Final = (0.0005, 0.05)
+"""Seconds that a call takes, drawn between these."""
+SLOW_CALLS: Final = 0.1
+"""How often time passes although somebody waits for the database."""
+LONGEST_WAIT: Final = 2.0
+"""Seconds after which a waiting call comes before everything else: the database is slow, not unfair."""
+HEAL_WITHIN: Final = 1800.0
+"""Seconds of virtual time that a healed cluster has to end all tasks."""
+MOST_STEPS: Final = 20_000
+FINISHED: Final = ("done", "dead", "canceled")
+
+
+class World:
+    """A cluster, its database, and fate.
+
+    Args:
+        plan: what is to happen.
+        arena: the database; emptied first.
+    """
+
+    def __init__(self, plan: Plan, arena: Arena) -> None:
+        random.seed(plan.seed)  # what the code under test draws
+        arena.empty()
+        self.plan = plan
+        self.now = 0.0
+        self.history = History()
+        self.random = random.Random(plan.seed ^ 0x5EED)
+        self.database = arena.database
+        self.database_away_until = 0.0
+        self.processes: list[Process] = []
+        self.step_number = 0
+        self.next_call_fault: Happening | None = None
+        self.late: list[tuple[Process, Call]] = []
+        """Calls that the server will do although their callers were told that it is away."""
+        self.nodes = [Node(self, name, services.slots(plan)) for name in "abcd"[: plan.nodes]]
+        self.caller: Process | None = None
+        """Whose call is being made; None is a person's."""
+        self.call_name = ""
+        self._clock = arena.clock
+        self._clock_is_ahead = 0.0
+        self._happenings = list(plan.happenings)
+        self._pid = 0
+        self._life = 0
+        self._firsts: set[Any] = set()
+        self._observer = Observer(arena.path)
+        self.rules = Rules(self, self._observer)
+
+    # ---------------------------------------------------------------- the run
+
+    def run(self) -> None:
+        """Let all happen that the plan says, heal everything, and see that all tasks end.
+
+        Raises:
+            Broken: a rule.
+        """
+        with _hooks_restored(), services.fitted_to_the_simulation():
+            try:
+                self._run()
+            finally:
+                self._forget_all()
+
+    def _run(self) -> None:
+        while self.step_number < self.plan.steps:
+            self._let_happen()
+            self._step()
+        self._heal()
+        self._run_to_the_end()
+        self.rules.judge_the_end()
+
+    def _run_to_the_end(self) -> None:
+        deadline = self.now + HEAL_WITHIN
+        while self._unfinished():
+            if self.now > deadline or self.step_number > self.plan.steps + MOST_STEPS:
+                raise Broken("a healed cluster does not end its tasks", str(self._unfinished()))
+            self._step()
+
+    def _unfinished(self) -> list[Any]:
+        return [row for row in self._observer.rows.values() if row.status not in FINISHED] or list(self.late)
+
+    def _let_happen(self) -> None:
+        while self._happenings and self._happenings[0].step <= self.step_number:
+            one = self._happenings.pop(0)
+            (acts if one.what in ACTS else faults).happen(self, one)
+
+    def _step(self) -> None:
+        self.step_number += 1
+        for node in self.nodes:
+            node.tick()
+        living = [process for process in self.processes if process.alive]
+        for process in living:
+            process.settle()
+        waiting = [(process, thread) for process in living for thread in process.calls()]
+        urgent = [one for one in waiting if self.now - _asked_at(one[1]) > LONGEST_WAIT]
+        if not waiting or (not urgent and self.random.random() < SLOW_CALLS):
+            self._pass_time(short=bool(waiting))
+        else:
+            self._call(*self.random.choice(urgent or waiting))
+        self.rules.judge_step()
+        self._do_late_calls()
+
+    def _pass_time(self, *, short: bool) -> None:
+        """Time passes until somebody has something to do; less, if somebody waits for the database."""
+        moments = [node.next_event() for node in self.nodes] + [process.next_event() for process in self.processes]
+        coming = [moment for moment in moments if moment is not None]
+        until = max(min(coming, default=self.now + 1.0), self.now) + 1e-6
+        self.now = min(until, self.now + LONGEST_WAIT / 4) if short else until
+        self._set_clock()
+
+    def _call(self, process: Process, thread: Thread) -> None:
+        """One call of the store, and what fate makes of it."""
+        call = thread.call
+        assert call is not None
+        self.now += self.random.uniform(*CALL_TAKES)
+        self._set_clock()
+        if self.now < self.database_away_until:
+            self.note(f"{process} {call.name}: away")
+            thread.answer(error=DatabaseAway("the server is away"))
+        elif self.next_call_fault is not None and faults.awaits(self.next_call_fault, call):
+            fault, self.next_call_fault = self.next_call_fault, None
+            faults.strike_call(self, fault, process, thread, call)
+        else:
+            thread.answer(*self.make(process, call))
+
+    def make(self, process: Process, call: Call) -> tuple[Any, BaseException | None]:
+        """Do a call in the database; its answer."""
+        self.caller, self.call_name = process, call.name
+        try:
+            value, error = call.make(), None
+        except Exception as raised:  # noqa: BLE001 - it is the caller's
+            value, error = None, raised
+        self.note(f"{process} {call.name}{'' if error is None else f': {error!r}'}")
+        self.history.count("calls")
+        return value, error
+
+    def _do_late_calls(self) -> None:
+        """What a server still does that nobody waits for any more."""
+        if self.late and self.now >= self.database_away_until and self.random.random() < 0.2:
+            process, call = self.late.pop(0)
+            self.make(process, call)
+            self.rules.judge_step()
+
+    def by_hand(self, what: str, act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Something that a person does, in a transaction of its own."""
+        self.caller, self.call_name = None, what
+        self._set_clock()
+        result = self.database.run(act, *args, **kwargs)
+        self.note(f"somebody does: {what} {args}")
+        self.rules.judge_step()
+        return result
+
+    def _heal(self) -> None:
+        self.note("no more faults; what is frozen or down comes back in its time")
+        self._happenings.clear()
+        self.next_call_fault = None
+        self.database_away_until = self.now
+        acts.undo_all(self)
+
+    def _forget_all(self) -> None:
+        sys.unraisablehook = lambda unraisable: None  # coroutines and threads are cut off where they stand
+        for process in self.processes:
+            process.alive = False
+            process.loop.halt()
+        for process in self.processes:
+            process.forget()
+        self._observer.close()
+
+    # ---------------------------------------------------------------- what the others ask and tell
+
+    def note(self, line: str) -> None:
+        """Enter a line into the history."""
+        self.history.note(f"{self.step_number:5} {self.now:9.3f} {line}")
+
+    def draw(self, low: float, high: float) -> float:
+        return self.random.uniform(low, high)
+
+    def next_pid(self) -> int:
+        self._pid += 1
+        return self._pid
+
+    def next_incarnation(self, name: str) -> str:
+        self._life += 1
+        return f"{name}-{self._life}"
+
+    def adopt(self, process: Process) -> Process:
+        self.processes.append(process)
+        self.note(f"{process} begins")
+        return process
+
+    def first_time(self, what: Any) -> bool:
+        """Whether this is asked for the first time."""
+        if what in self._firsts:
+            return False
+        self._firsts.add(what)
+        return True
+
+    def database_now(self) -> datetime:
+        """What the database's clock says."""
+        return START + timedelta(seconds=self.now + self._clock_is_ahead)
+
+    def database_text(self, ago: float = 0.0) -> str:
+        """The database's clock, some seconds ago, as SQLite writes it."""
+        moment = self.database_now() - timedelta(seconds=ago)
+        return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+
+    def step_clock(self, seconds: float) -> None:
+        """Set the database's clock."""
+        self._clock_is_ahead += seconds
+        self._set_clock()
+
+    def handler_began(self, process: Process, claim: Claim, task: Any) -> None:
+        if process.alive:
+            self.note(f"{process} begins task {claim}")
+            self.rules.judge_beginning(process, claim, task)
+            self.history.began[claim] = process.pid
+            process.running[claim] = task
+
+    def handler_ended(self, process: Process, claim: Claim, how: str) -> None:
+        if process.alive:
+            self.note(f"{process} ends task {claim}: {how}")
+            self.history.ended[claim] = Ended(process.pid, how)
+            process.running.pop(claim, None)
+
+    def accepted(self, task_id: int) -> None:
+        """An enqueue was acknowledged."""
+        self.rules.judge_step()
+        self.rules.judge_accepted(task_id)
+
+    def uncaught(self, process: Process, reason: str) -> None:
+        """A process says that it cannot be trusted any more."""
+        self.rules.judge_uncaught(process, reason)
+
+    def _set_clock(self) -> None:
+        self._clock.set(self.database_now())
+
+
+@contextmanager
+def _hooks_restored() -> Iterator[None]:
+    """A process's life sets the interpreter's hooks for exceptions; the simulated ones are not alone in theirs."""
+    hooks = sys.unraisablehook, threading.excepthook
+    try:
+        yield
+    finally:
+        sys.unraisablehook, threading.excepthook = hooks
+
+
+def _asked_at(thread: Thread) -> float:
+    return 0.0 if thread.call is None else thread.call.asked_at
