@@ -29,6 +29,7 @@ SILENCE: Final = (300.0, 1500.0)
 """Seconds after which something is frozen, silent or old."""
 DELAYS: Final = (0.0, 450.0, 1050.0)
 """Seconds until a retry."""
+LEAD: Final = timedelta(seconds=2)
 EARLIER: Final = {
     "sqlite": f"strftime('{SQLITE_FORM}', {{column}}, '-{{seconds}} seconds')",
     "postgresql": "{column} - make_interval(secs => {seconds})",
@@ -38,14 +39,17 @@ EARLIER: Final = {
 
 
 class Clock:
-    """What time it is for the database, without asking it each time."""
+    """What time it is for the database, without asking it each time; a little ahead of it.
+
+    What the database has just written as now is not ahead of now, however long its answer took.
+    """
 
     def __init__(self, database: Database) -> None:
-        self._began_at = database.read(lambda connection: connection.execute(sa.select(now())).scalar_one())
         self._began = time.monotonic()
+        self._began_at = database.read(lambda connection: connection.execute(sa.select(now())).scalar_one())
 
     def now(self) -> datetime:
-        moment: datetime = self._began_at + timedelta(seconds=time.monotonic() - self._began)
+        moment: datetime = self._began_at + LEAD + timedelta(seconds=time.monotonic() - self._began)
         return moment
 
 

@@ -122,10 +122,6 @@ def move_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
     without_columns(patch, intervene, "lease", where=lambda values: "node_id" in values)
 
 
-def retry_takes_the_key_from_whoever_has_it(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unique, "take_again", nothing)
-
-
 def rescue_does_not_count(patch: pytest.MonkeyPatch) -> None:
     original = verdict.judge_crash
     patch.setattr(rescue, "judge_crash", lambda *about: msgspec.structs.replace(original(*about), counted=False))
@@ -222,7 +218,6 @@ SHY: Final[tuple[Mutation, ...]] = (
     claim_serves_paused_queues,
     claim_puts_attempts_before_priority,
     claim_serves_nodes_of_any_life,
-    retry_takes_the_key_from_whoever_has_it,
     unique_key_outlives_its_task,
 )
 """Those that show themselves only where several rare things meet."""
