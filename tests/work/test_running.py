@@ -15,6 +15,7 @@ from peerd.runtime.events import AttemptEnded, ClaimLost
 from peerd.store import enqueue, intervene
 from peerd.store.clock import seconds_from_now
 from peerd.testing import eventually_async
+from peerd.work import claiming
 from peerd.work.worker import State
 from tests.work.bench import Bench, Gates
 
@@ -322,6 +323,31 @@ async def test_a_blocked_event_loop_does_not_keep_tasks_from_being_touched(bench
     assert (await bench.until(task_id, Status.DONE)).result == "true"
 
 
+def of_any_task(*_: object, alone: bool, **__: object) -> bool:
+    return not alone
+
+
+@pytest.mark.parametrize("fault", ["the loop is blocked", "the answer is lost"])
+async def test_what_was_won_is_touched_although_the_loop_has_not_heard_of_it(
+    each_bench: Bench, gates: Gates, fault: str
+) -> None:
+    database, world = each_bench.database, each_bench.world
+    if fault == "the loop is blocked":
+        database.hold_reply("claim", when=of_any_task)  # the answer is in its thread, and the loop does not take it
+    else:
+        database.lose_reply("claim", when=of_any_task)
+        database.fail("claimed_by_token", times=None)
+    task_id = world.add(name="gated")
+    each_bench.run(gates.queue, update=0.1)
+    first = (await each_bench.until(task_id, Status.WORKING)).checked_at
+    await eventually_async(lambda: world.get(task_id).checked_at != first)
+    assert gates.began == []
+    database.heal()
+    gates.open("")
+    assert (await each_bench.until(task_id, Status.DONE)).lease == 1
+    assert world.outcomes(task_id) == []
+
+
 async def test_a_task_that_has_crashed_a_process_runs_in_an_empty_one(each_bench: Bench, gates: Gates) -> None:
     world = each_bench.world
     beside = world.add(name="gated", body='{"key": "beside"}')
@@ -341,6 +367,17 @@ async def test_a_task_that_has_crashed_a_process_runs_in_an_empty_one(each_bench
     await each_bench.until(poison, Status.DONE)
     await each_bench.until(later, Status.DONE)
     assert each_bench.database.calls["claim"] > claims
+
+
+async def test_tasks_that_must_run_alone_follow_one_another_at_once_where_nothing_else_waits(
+    each_bench: Bench, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claiming, "LOOK_FOR_LONELY_EVERY", 3600.0)
+    lonely = [each_bench.world.insert(name="gated", crashes=1, start_at=seconds_from_now(-60.0)) for _ in range(3)]
+    gates.open("")
+    each_bench.run(gates.queue, count=3)
+    for task_id in lonely:
+        await each_bench.until(task_id, Status.DONE)
 
 
 async def test_waiting_for_a_process_to_run_empty_costs_no_busy_loop(bench: Bench, gates: Gates) -> None:

@@ -18,8 +18,8 @@ class Holdings:
 
     >>> holdings = Holdings()
     >>> holdings.begin_claim(token=5)
-    >>> holdings.strays({Held(1, 1): 5, Held(2, 1): 4})
-    [Held(id=2, lease=1)]
+    >>> holdings.strays({Held(1, 1): 5, Held(2, 1): 4}), holdings.arriving({Held(1, 1): 5, Held(2, 1): 4})
+    ([Held(id=2, lease=1)], {Held(id=1, lease=1)})
     >>> holdings.end_claim(5, [Held(1, 1)])
     >>> holdings.strays({Held(1, 1): 5})
     []
@@ -55,6 +55,15 @@ class Holdings:
         """All claims that are held now."""
         with self._lock:
             return set(self._held)
+
+    def arriving(self, found: Mapping[Held, int | None]) -> set[Held]:
+        """Which of these claims are those of a claim in flight: ours, although we do not know them yet.
+
+        Args:
+            found: as for `strays`.
+        """
+        with self._lock:
+            return {held for held, token in found.items() if held not in self._held and token in self._in_flight}
 
     def strays(self, found: Mapping[Held, int | None]) -> list[Held]:
         """Which of these claims, which the table says this process has, it does not know of.

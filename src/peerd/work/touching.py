@@ -1,13 +1,14 @@
 """Touching: a thread with a connection of its own says of each held task that it is still held.
 
 It is a thread (`peerd.runtime.ticker`) because handlers may block the event loop for as long as they like, and a task
-that nobody touches is given to another node. It also writes progress, learns which claims were lost, and gives back
-rows that the table says this process holds but that it does not know of: the answer of their claim was lost.
+that nobody touches is given to another node. That goes for what a claim in flight has won, too, which the event loop
+has not heard of yet. It also writes progress, learns which claims were lost, and gives back rows that the table says
+this process holds but that it does not know of: the answer of their claim was lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from peerd.domain.errors import DatabaseAway
@@ -85,7 +86,9 @@ class Toucher:
 
     def _touch_all(self) -> None:
         self._touch()
-        self._release_strays()
+        found = self._database.read(held_by, self._process_id)
+        self._touch_arriving(found)
+        self._release_strays(found)
         self._database.run(beat_process, self._process_id)
         self._outages.found()
 
@@ -106,8 +109,13 @@ class Toucher:
         for one in lost:
             self._lost(one)
 
-    def _release_strays(self) -> None:
-        found = self._database.read(held_by, self._process_id)
+    def _touch_arriving(self, found: Mapping[Held, int | None]) -> None:
+        """Touch what a claim has won whose answer has not been taken: a handler may block the event loop for long."""
+        arriving = self._holdings.arriving(found)
+        if arriving:
+            self._database.run(touch, arriving)  # what is lost of it, its handler's first touch or outcome will tell
+
+    def _release_strays(self, found: Mapping[Held, int | None]) -> None:
         strays = self._holdings.strays(found)
         if strays:
             for released in self._database.run(
