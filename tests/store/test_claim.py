@@ -145,6 +145,12 @@ def test_a_task_that_crashed_a_process_is_claimed_only_alone(world: World) -> No
     assert [task.id for task in world.take(another, 5, alone=True)] == crashed[1:]
 
 
+def test_a_lonely_task_that_has_waited_is_noticed_behind_more_urgent_ones(world: World) -> None:
+    world.insert(crashes=1, created_at=seconds_from_now(-60))
+    world.insert(crashes=1, priority=99)
+    assert world.store.read(claim.someone_waits_alone, world.claimer(), 5.0)
+
+
 def test_a_lonely_task_is_noticed_when_it_has_waited(world: World) -> None:
     claimer = world.claimer()
     assert not world.store.read(claim.someone_waits_alone, claimer, 5.0)

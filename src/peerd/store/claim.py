@@ -33,7 +33,7 @@ from peerd.store.tables import ORDER, nodes, queues, tasks
 from peerd.store.types import MYSQL
 
 WIDEST: Final = 64
-"""Rows that a compare-and-set claimer looks at beyond its limit, at the most."""
+"""Rows at the head of the order that are looked at beyond those that are wanted, at the most."""
 
 Lanes = tuple[int, int]
 HandlerKey = tuple[str, str]
@@ -109,9 +109,12 @@ def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> li
 
 
 def someone_waits_alone(connection: Connection, claimer: Claimer, patience: float) -> bool:
-    """Whether a task that must run alone has waited for longer than ``patience`` seconds in one of the queues."""
+    """Whether a task that must run alone has waited for longer than ``patience`` seconds in one of the queues.
+
+    Not only the first in the order is looked at: urgent ones that keep coming would hide one that waits for ever.
+    """
     statement = _candidates(claimer.queues, (-1, -1 - claimer.node_id))
-    ids = connection.execute(statement, _who(claimer) | {"limit": 1}).scalars().all()
+    ids = connection.execute(statement, _who(claimer) | {"limit": WIDEST}).scalars().all()
     long_due = sa.select(tasks.c.id).where(tasks.c.id.in_(ids), tasks.c.due_at < seconds_from_now(-patience))
     return bool(ids) and connection.execute(long_due).first() is not None
 

@@ -86,7 +86,10 @@ def rescue_frozen(
 def release_earlier_incarnations(
     connection: Connection, node_id: int, incarnation: str, limit: int = BATCH
 ) -> list[Rescued]:
-    """Take back what processes of this node's earlier lives held; the node has just registered anew."""
+    """Take back what processes of this node's earlier lives held; the node has just registered anew.
+
+    The attempt counts, and no crash does: what ended the whole node was hardly one of its tasks.
+    """
     mine = sa.select(processes.c.id).where(processes.c.incarnation == incarnation, processes.c.node_id == node_id)
     condition = sa.and_(
         tasks.c.worker_node_id == node_id, sa.or_(tasks.c.process_id.is_(None), tasks.c.process_id.not_in(mine))

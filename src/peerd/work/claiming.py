@@ -61,6 +61,7 @@ class Claiming:
         self._look_further = 0
         self._next_lonely_look = 0.0
         self._runs_empty = False
+        self._found_lonely = False
         self._empty_looks = 0
 
     async def claim(self, free: int, running: int) -> list[Task]:
@@ -78,6 +79,8 @@ class Claiming:
         if self._runs_empty:
             return []
         won = await self._claim(free, alone=False)
+        if self._found_lonely and not (won.tasks or running):  # nothing else to do: no reason to wait for the next look
+            return await self._look_for_lonely(running)
         self._look_further = min(self._look_further * 2 + free, 64) if won.contended else 0
         self._empty_looks = 0 if won.tasks or won.contended else self._empty_looks + 1
         return won.tasks
@@ -100,7 +103,9 @@ class Claiming:
                 self._outages.lost(error)
             return []
         self._runs_empty = False
-        return (await self._claim(1, alone=True)).tasks
+        lonely = (await self._claim(1, alone=True)).tasks
+        self._found_lonely = bool(lonely)
+        return lonely
 
     async def _claim(self, limit: int, *, alone: bool) -> Claimed:
         token = new_token()

@@ -48,8 +48,8 @@ def claimed_by_token(state: State, process: Process, token: int) -> list[tuple[i
 
 
 def someone_waits_alone(state: State, process: Process, queues: Sequence[str], patience: float, now: datetime) -> bool:
-    """Whether the next of the tasks that must run alone has waited for long."""
-    waiting = eligible(state, process, queues, now, alone=True)[:1]
+    """Whether one of the next tasks that must run alone has waited for long."""
+    waiting = eligible(state, process, queues, now, alone=True)[:64]
     return any(task.due_at < later(now, -patience) for task in waiting)
 
 
