@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 OF_CALLS = frozenset(
     (
-        "lose the answer", "fail the call", "let the call come late", "freeze in the answer", "kill in the answer",
-        "kill before the call", "kill, and the call comes late",
+        "lose the answer", "delay the answer", "fail the call", "let the call come late", "freeze in the answer",
+        "kill in the answer", "kill before the call", "kill, and the call comes late",
     )
 )  # fmt: skip
+AWAY = DatabaseAway("the connection was lost")
 OUTCOMES = frozenset(("complete", "conclude"))
 WRITES = OUTCOMES | frozenset(
     ("claim", "touch", "report_progress", "release_process", "release_held", "rescue_frozen", "register_process",
@@ -51,30 +52,48 @@ def happen(world: World, one: Happening) -> None:
             _to_a_node(world, one)
 
 
-def strike_call(world: World, fault: Happening, process: Process, thread: Thread, call: Call) -> None:
-    """Let a fault happen to this call."""
-    world.note(f"fate strikes {process} {call.name}: {fault.what}")
-    process.hinder()
-    away = DatabaseAway("the connection was lost")
+def strike_call(world: World, fault: Happening, process: Process, thread: Thread, call: Call) -> bool:
+    """Let a fault happen to this call.
+
+    Returns:
+        whether it did: to lose the answer of a claim that won nothing would be a waste of it.
+    """
     match fault.what:
         case "fail the call":
-            thread.answer(error=away)
+            thread.answer(error=AWAY)
         case "let the call come late":
             world.late.append((process, call))
-            thread.answer(error=away)
+            thread.answer(error=AWAY)
         case "kill, and the call comes late":
             world.late.append((process, call))
             process.kill("signal SIGKILL")
         case "kill before the call":
             process.kill("signal SIGKILL")
+        case _:
+            value, error = world.make(process, call)
+            if call.name == "claim" and error is None and not value.tasks:
+                thread.answer(value)
+                return False
+            _strike_answer(fault, process, thread, value, error)
+    world.note(f"fate has struck {process} {call.name}: {fault.what}")
+    process.hinder()
+    return True
+
+
+def _strike_answer(
+    fault: Happening, process: Process, thread: Thread, value: object, error: BaseException | None
+) -> None:
+    match fault.what:
         case "lose the answer":
-            world.make(process, call)
-            thread.answer(error=away)
+            thread.answer(error=AWAY)
+        case "delay the answer":
+            later = process.world.now + 1.0 + 30.0 * fault.extent
+            thread.answer(value, error, at=later)
+            process.hindered_at = max(process.hindered_at, later)
         case "kill in the answer":
-            world.make(process, call)
             process.kill("signal SIGKILL")
         case "freeze in the answer":
-            thread.answer(*world.make(process, call))
+            thread.answer(value, error)
             process.freeze(2.0 + 200.0 * fault.extent)
 
 
@@ -115,24 +134,18 @@ def _to_a_node(world: World, one: Happening) -> None:
         case "stop a node":
             node.leave()
         case "freeze a node":
-            _freeze(node, seconds)
+            node.freeze(seconds)
         case "let a node sleep":
-            _freeze(node, seconds)
-            node.slept += seconds
+            node.sleep(seconds)
         case "begin a second life":
             _begin_second_life(world, node, seconds)
-
-
-def _freeze(node: Node, seconds: float) -> None:
-    for process in node.processes.values():
-        process.freeze(seconds)
 
 
 def _begin_second_life(world: World, node: Node, seconds: float) -> None:
     """A machine is cut off; a second one is started under its name; then the first one is back."""
     if AGENT not in node.processes:
         return
-    _freeze(node, seconds)
+    node.freeze(seconds)
     node.retired = True
     second = Node(world, node.name, node.slots)
     second.starts_at = world.now + 1.0

@@ -26,7 +26,7 @@ def process_of(ctx: Context) -> Process:
 async def running(ctx: Context) -> AsyncIterator[dict[str, Any]]:
     """Between the beginning and the end of a handler, whatever ends it."""
     process, claim = process_of(ctx), (ctx.task.id, ctx.task.lease)
-    process.world.handler_began(process, claim, ctx.task)
+    process.world.handler_began(process, claim, ctx)
     how: dict[str, Any] = {"end": "raised"}
     try:
         yield how

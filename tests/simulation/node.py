@@ -35,6 +35,7 @@ class Node:
         self.slept = 0.0
         """Seconds that its machine was asleep, which its monotonic clock does not count."""
         self.processes: dict[str, Process] = {}
+        self._asleep_until = 0.0
         self.up = False
         self.stopping = False
         self.starts_at: float | None = 0.0
@@ -66,6 +67,18 @@ class Node:
         self._go_down(down_for)
         for process in list(self.processes.values()):
             process.kill("the node was killed")
+
+    def freeze(self, seconds: float) -> None:
+        """All its processes stand still; its clock goes on."""
+        for process in self.processes.values():
+            process.freeze(seconds)
+
+    def sleep(self, seconds: float) -> None:
+        """The machine sleeps: its monotonic clock stands still with it."""
+        self.freeze(seconds)
+        until = self.world.now + seconds
+        self.slept += max(0.0, until - max(self._asleep_until, self.world.now))
+        self._asleep_until = max(self._asleep_until, until)
 
     def leave(self) -> None:
         """Stop in good order: workers and manager first, the agent last; it comes back a little later."""

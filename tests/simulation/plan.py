@@ -19,9 +19,10 @@ FAULTS: Final = {
     "let a node sleep": 2,
     "begin a second life": 1,
     "database away": 4,
-    "step the clock": 3,
+    "step the clock": 4,
     # of a call: of the next one, or of the next that writes an outcome, or that writes at all
     "lose the answer": 8,
+    "delay the answer": 5,
     "fail the call": 5,
     "let the call come late": 4,
     "freeze in the answer": 5,
@@ -59,12 +60,12 @@ HANDLERS: Final = {
 
 
 class Happening(msgspec.Struct, frozen=True):
-    """Something that is done to the cluster, by fate or by people, before a step.
+    """Something that is done to the cluster, by fate or by people, at a moment (in seconds of virtual time).
 
     ``target`` and ``extent`` are numbers between 0 and 1, which choose among what is there when it happens.
     """
 
-    step: int
+    at: float
     what: str
     target: float
     extent: float
@@ -81,8 +82,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Processes of each node."""
     places: int
     """Tasks at once in each process."""
-    steps: int
-    """Steps before everything is healed."""
+    seconds: float
+    """Of virtual time, after which nothing goes wrong any more."""
     happenings: tuple[Happening, ...]
 
 
@@ -100,22 +101,22 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
     True
     """
     random = Random(seed)
-    steps = random.choice((40, 60, 90, 150))
+    seconds = random.choice((15.0, 30.0, 60.0, 90.0, 150.0))
     faults = _some(random, FAULTS, 4, focus)
     acts = _some(random, ACTS, 3, focus)
     handlers = _some(random, HANDLERS, 3, focus)
     happenings = [
-        *(_happening(random, steps // 2, {"enqueue": 1}, handlers) for _ in range(random.randint(1, 6))),
-        *(_happening(random, steps, faults, handlers) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 8)))),
-        *(_happening(random, steps, acts, handlers) for _ in range(random.choice((0, 0, 2, 4, 8)))),
+        *(_happening(random, seconds / 2, {"enqueue": 1}, handlers) for _ in range(random.randint(1, 6))),
+        *(_happening(random, seconds, faults, handlers) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 8)))),
+        *(_happening(random, seconds, acts, handlers) for _ in range(random.choice((0, 0, 2, 4, 8)))),
     ]
     return Plan(
         seed=seed,
-        nodes=random.choice((1, 2, 2, 2, 3)),
-        workers=random.choice((1, 1, 2)),
+        nodes=random.choice((1, 1, 2, 2, 2, 3)),
+        workers=random.choice((1, 1, 1, 2)),
         places=random.choice((1, 2, 3)),
-        steps=steps,
-        happenings=tuple(sorted(happenings, key=lambda one: one.step)),
+        seconds=seconds,
+        happenings=tuple(sorted(happenings, key=lambda one: one.at)),
     )
 
 
@@ -126,7 +127,8 @@ def _some(random: Random, kinds: dict[str, int], most: int, focus: tuple[str, ..
     return {name: kinds[name] for name in sorted(set(names))}
 
 
-def _happening(random: Random, steps: int, kinds: dict[str, int], handlers: dict[str, int]) -> Happening:
+def _happening(random: Random, seconds: float, kinds: dict[str, int], handlers: dict[str, int]) -> Happening:
     what = random.choices(list(kinds), weights=list(kinds.values()))[0]
     handler = random.choices(list(handlers), weights=list(handlers.values()))[0] if what in ENQUEUING else ""
-    return Happening(random.randrange(steps), what, round(random.random(), 6), round(random.random(), 6), handler)
+    at = round(random.uniform(0.0, seconds), 3)
+    return Happening(at, what, round(random.random(), 6), round(random.random(), 6), handler)

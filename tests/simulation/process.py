@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from peerd import Context
 from peerd.runtime.life import live
 from peerd.runtime.link import Place
 from peerd.runtime.service import Service
@@ -39,13 +40,15 @@ class Process:
         self.frozen_until = 0.0
         self.blocked_until = 0.0
         """Its event loop stands still until then: a handler blocks it."""
+        self.told_until = 0.0
+        """Until then its handlers cannot be told anything."""
         self.ends_hard_at: float | None = None
         self.asked_to_stop = False
         self.identity: Mapping[str, Any] | None = None
         self.hindered_at = max(world.now, world.database_away_until)
         """When it last could not do what it should: not yet begun, frozen, cut off, an answer lost."""
-        self.running: dict[tuple[int, int], Any] = {}
-        """The handlers that run: (task, lease) → since when."""
+        self.running: dict[tuple[int, int], Context] = {}
+        """The handlers that run, by task and lease."""
         self.threads: list[Thread] = []
         self.link = SimulatedLink(self, place)
         self.loop = SimulatedLoop(self.monotonic, self._start_thread)
@@ -96,7 +99,7 @@ class Process:
         """When it has something to do by itself, in virtual time."""
         if not self.alive:
             return None
-        moments = [thread.wakes_at for thread in self.threads if thread.wakes_at is not None and thread.call is None]
+        moments = [moment for thread in self.threads if (moment := thread.next_moment()) is not None]
         timer = self.loop.next_timer()
         if timer is not None:
             moments.append(max(timer + self.node.slept, self.blocked_until))
@@ -116,6 +119,7 @@ class Process:
     def block_loop(self, seconds: float) -> None:
         """Let its event loop stand still; its threads go on."""
         self.blocked_until = max(self.blocked_until, self.world.now + seconds)
+        self.told_until = max(self.told_until, self.blocked_until)
 
     def kill(self, cause: str) -> None:
         """End it on the spot."""

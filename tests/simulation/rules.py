@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from peerd.domain.lifecycle import TRANSITIONS, Status
 from tests.simulation.history import Claim
 from tests.simulation.observer import Change, Observer, Row
-from tests.simulation.services import MAX_COMPLETED, MAX_UPDATE
+from tests.simulation.services import MAX_COMPLETED, MAX_UPDATE, UPDATE
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 STEPS: Final = {(before, after) for (before, _), after in TRANSITIONS.items() if isinstance(after, Status)}
 MAX_FAILED: Final = 259_200.0
+TOLD_WITHIN: Final = UPDATE + 15.0
+"""Seconds: a touch, and the time that slow calls before it may take."""
 OUTCOMES: Final = frozenset(("complete", "conclude"))
 """The operations by which a holder writes how its attempt ended."""
 BY_HAND: Final = frozenset(("cancel", "retry", "move", "move by hand"))
@@ -46,7 +48,7 @@ class Rules:
         self._world = world
         self._history = world.history
         self._observer = observer
-        self._attempts_seen = 0
+        self._lost_at: dict[Claim, float] = {}
 
     @property
     def rows(self) -> dict[int, Row]:
@@ -72,6 +74,22 @@ class Rules:
             if after.lease != before.lease and after.status == "working":
                 self._judge_claim(before, after)
             self._judge_unique(change)
+        self._judge_running()
+
+    def _judge_running(self) -> None:
+        """A handler whose claim was lost is told to end, soon."""
+        for process in self._world.processes:
+            if not process.alive:
+                continue
+            for claim, ctx in process.running.items():
+                row = self.rows.get(claim[0])
+                if row is not None and (row.status, row.lease) == ("working", claim[1]):
+                    self._lost_at.pop(claim, None)
+                    continue
+                since = max(self._lost_at.setdefault(claim, self._world.now), process.hindered_at, process.told_until)
+                ended = claim in self._history.ended or ctx._cancelled
+                if not ended and self._world.now - since > TOLD_WITHIN:
+                    raise Broken("a holder learns that it has lost its claim", f"{claim} in {process}: {row}")
 
     def _judge_deletion(self, before: Row) -> None:
         if before.id in self._history.deleted_by_hand:
@@ -178,7 +196,7 @@ class Rules:
 
     # ---------------------------------------------------------------- what processes do
 
-    def judge_beginning(self, process: Process, claim: Claim, task: Any) -> None:
+    def judge_beginning(self, process: Process, claim: Claim, crashes: int) -> None:
         """A handler begins."""
         proof = f"{claim} in {process}; {self.rows.get(claim[0])}"
         if claim in self._history.began:
@@ -187,7 +205,8 @@ class Rules:
             raise Broken("what was given back is not run", proof)
         if self._history.claimed.get(claim) != process.process_id:
             raise Broken("a handler runs under its own process's claim", proof)
-        if process.running and (task.crashes or any(one.crashes for one in process.running.values())):
+        crashed = crashes or any(ctx.task.crashes for ctx in process.running.values())
+        if process.running and crashed:
             raise Broken("a task that crashed a process runs alone", f"{proof} beside {list(process.running)}")
         if len(process.running) >= self._world.plan.places:
             raise Broken("a process runs as many tasks as it has places", proof)

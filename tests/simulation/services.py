@@ -59,7 +59,7 @@ def agent(process: Process) -> Service:
 
 def manager(process: Process) -> Service:
     settings = ManagerSettings(
-        every=15.0, max_update=MAX_UPDATE, max_completed=MAX_COMPLETED, inactive_after=INACTIVE_AFTER, batch=3
+        every=20.0, max_update=MAX_UPDATE, max_completed=MAX_COMPLETED, inactive_after=INACTIVE_AFTER, batch=3
     )
     return ManagerService(settings, SimulatedDatabase(process.world.database, process), _events(process))
 
@@ -71,7 +71,7 @@ def worker(process: Process, places: int) -> Service:
         queues=serves.queues,
         count=places,
         update=UPDATE,
-        poll_every=15.0,
+        poll_every=20.0,
         delay_ratio=20.0,
         max_attempts=4,
         options={"process": process},

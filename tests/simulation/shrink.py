@@ -53,9 +53,9 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     for field in ("nodes", "workers", "places"):
         for value in range(1, getattr(plan, field)):
             yield msgspec.structs.replace(plan, **{field: value})
-    last = plan.happenings[-1].step + 1 if plan.happenings else 1
-    if last < plan.steps:
-        yield msgspec.structs.replace(plan, steps=last)
+    last = plan.happenings[-1].at if plan.happenings else 0.0
+    if last < plan.seconds:
+        yield msgspec.structs.replace(plan, seconds=last)
 
 
 def _with(plan: Plan, happenings: tuple[Happening, ...]) -> Plan:

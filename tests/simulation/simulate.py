@@ -81,7 +81,7 @@ def report(outcome: Outcome, arena: Arena) -> str:
             f"seed {outcome.plan.seed} breaks: {outcome.rule}",
             again.proof or outcome.proof,
             f"made small: {small.nodes} nodes × {small.workers} processes × {small.places} places,",
-            *(f"    before step {one.step}: {one.what}" for one in small.happenings),
+            *(f"    at {one.at}: {one.what} {one.handler}" for one in small.happenings),
             "what happened:",
             *again.history.lines,
             f"again: make simulate SEEDS={outcome.plan.seed}",

@@ -16,7 +16,7 @@ from tests.simulation.simulate import first_broken, report, run
 from tests.simulation.variants import VARIANTS, Variant, broken
 
 SEEDS = 2000
-PARTS = 20
+PARTS = 40
 """Tests that share the seeds, so that they run side by side."""
 SEEDS_OF_A_VARIANT = 300
 
@@ -68,4 +68,4 @@ def test_a_failing_run_is_made_small(place: Arena) -> None:
         text = report(outcome, place)
     assert outcome.rule is not None
     assert outcome.rule in text
-    assert text.count("before step") < len(outcome.plan.happenings)
+    assert text.count("    at ") < len(outcome.plan.happenings)

@@ -37,6 +37,7 @@ class Thread(greenlet):
         self.call: Call | None = None
         self.wakes_at: float | None = None
         self._answer: tuple[Any, BaseException | None] | None = None
+        self._answered_at = 0.0
         self._woken_early: Callable[[], bool] = _never
         self._work = work
         self._ended = ended
@@ -74,14 +75,23 @@ class Thread(greenlet):
         """Whether it can go on without an answer."""
         if self.dead or self.call is not None:
             return False
-        if not self._begun or self._answer is not None:
+        if not self._begun:
             return True
+        if self._answer is not None:
+            return self._answered_at <= now
         return self.wakes_at is not None and (self.wakes_at <= now or self._woken_early())
 
-    def answer(self, value: Any = None, error: BaseException | None = None) -> None:
-        """Let it find the answer of its call when it goes on."""
+    def next_moment(self) -> float | None:
+        """When it can go on by itself, if it can."""
+        if self.call is not None:
+            return None
+        return self.wakes_at if self._answer is None else self._answered_at
+
+    def answer(self, value: Any = None, error: BaseException | None = None, *, at: float = 0.0) -> None:
+        """Let it find the answer of its call when it goes on, not before a moment."""
         self.call = None
         self._answer = (value, error)
+        self._answered_at = at
 
     def go_on(self) -> None:
         """Run until it stops by itself."""

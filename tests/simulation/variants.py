@@ -108,7 +108,7 @@ async def _stay_among_others(self: Any, free: int, running: int) -> list[Any]:
     return claimed
 
 
-def _as_nobody_competes(self: Any, found: Any) -> list[Any]:
+def _strays_in_flight_too(self: Any, found: Any) -> list[Any]:
     return [held for held in found if held not in self._held]
 
 
@@ -160,8 +160,8 @@ VARIANTS: Final = (
     Variant("a claim ignores the row's times", ((claim, "_may_start", sa.true),), ("insert by hand", "flaky")),
     Variant(
         "a claim whose answer was lost is forgotten",
-        ((Claiming, "_once", _forget_lost_claims), (Toucher, "_release_strays", lambda self: None)),
-        ("lose the answer", "let the call come late"),
+        ((Claiming, "_once", _forget_lost_claims), (Toucher, "_release_strays", lambda self, found: None)),
+        ("lose the answer",),
     ),
     Variant(
         "nodes rescue without a steady pulse",
@@ -172,9 +172,13 @@ VARIANTS: Final = (
     Variant(
         "touch goes by the process, not by the claims",
         ((Toucher, "_touch", _touch_by_process),),
-        ("lose the answer", "let the call come late", "freeze in the answer"),
+        ("cancel", "move", "retry", "long"),
     ),
-    Variant("claims in flight count as strays", ((Holdings, "strays", _as_nobody_competes),)),
+    Variant(
+        "claims in flight count as strays",
+        ((Holdings, "strays", _strays_in_flight_too),),
+        ("delay the answer",),
+    ),
     Variant(
         "a stop gives back what still runs",
         ((Execution, "_run", _end_without_waiting),),

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from peerd import Context
 from peerd.domain.errors import DatabaseAway
 from peerd.testing.clock import START
 from tests.simulation import acts, faults, services
@@ -30,6 +31,8 @@ CALL_TAKES: Final = (0.0005, 0.05)
 """Seconds that a call takes, drawn between these."""
 SLOW_CALLS: Final = 0.1
 """How often time passes although somebody waits for the database."""
+SLOW_ANSWERS: Final = 0.1
+"""How often an answer takes its time, while the others go on."""
 LONGEST_WAIT: Final = 2.0
 """Seconds after which a waiting call comes before everything else: the database is slow, not unfair."""
 HEAL_WITHIN: Final = 1800.0
@@ -70,6 +73,7 @@ class World:
         self._pid = 0
         self._life = 0
         self._firsts: set[Any] = set()
+        self._broken: Broken | None = None
         self._observer = Observer(arena.path)
         self.rules = Rules(self, self._observer)
 
@@ -88,7 +92,7 @@ class World:
                 self._forget_all()
 
     def _run(self) -> None:
-        while self.step_number < self.plan.steps:
+        while self.now < self.plan.seconds:
             self._let_happen()
             self._step()
         self._heal()
@@ -98,7 +102,7 @@ class World:
     def _run_to_the_end(self) -> None:
         deadline = self.now + HEAL_WITHIN
         while self._unfinished():
-            if self.now > deadline or self.step_number > self.plan.steps + MOST_STEPS:
+            if self.now > deadline or self.step_number > MOST_STEPS:
                 raise Broken("a healed cluster does not end its tasks", str(self._unfinished()))
             self._step()
 
@@ -106,7 +110,7 @@ class World:
         return [row for row in self._observer.rows.values() if row.status not in FINISHED] or list(self.late)
 
     def _let_happen(self) -> None:
-        while self._happenings and self._happenings[0].step <= self.step_number:
+        while self._happenings and self._happenings[0].at <= self.now:
             one = self._happenings.pop(0)
             (acts if one.what in ACTS else faults).happen(self, one)
 
@@ -117,6 +121,8 @@ class World:
         living = [process for process in self.processes if process.alive]
         for process in living:
             process.settle()
+        if self._broken is not None:
+            raise self._broken
         waiting = [(process, thread) for process in living for thread in process.calls()]
         urgent = [one for one in waiting if self.now - _asked_at(one[1]) > LONGEST_WAIT]
         if not waiting or (not urgent and self.random.random() < SLOW_CALLS):
@@ -129,6 +135,7 @@ class World:
     def _pass_time(self, *, short: bool) -> None:
         """Time passes until somebody has something to do; less, if somebody waits for the database."""
         moments = [node.next_event() for node in self.nodes] + [process.next_event() for process in self.processes]
+        moments += [one.at for one in self._happenings[:1]]
         coming = [moment for moment in moments if moment is not None]
         until = max(min(coming, default=self.now + 1.0), self.now) + 1e-6
         self.now = min(until, self.now + LONGEST_WAIT / 4) if short else until
@@ -144,10 +151,12 @@ class World:
             self.note(f"{process} {call.name}: away")
             thread.answer(error=DatabaseAway("the server is away"))
         elif self.next_call_fault is not None and faults.awaits(self.next_call_fault, call):
-            fault, self.next_call_fault = self.next_call_fault, None
-            faults.strike_call(self, fault, process, thread, call)
+            if faults.strike_call(self, self.next_call_fault, process, thread, call):
+                self.next_call_fault = None
         else:
-            thread.answer(*self.make(process, call))
+            slow = self.random.random() < SLOW_ANSWERS
+            later = self.now + self.random.uniform(0.0, LONGEST_WAIT) if slow else self.now
+            thread.answer(*self.make(process, call), at=later)
 
     def make(self, process: Process, call: Call) -> tuple[Any, BaseException | None]:
         """Do a call in the database; its answer."""
@@ -235,12 +244,13 @@ class World:
         self._clock_is_ahead += seconds
         self._set_clock()
 
-    def handler_began(self, process: Process, claim: Claim, task: Any) -> None:
+    def handler_began(self, process: Process, claim: Claim, ctx: Context) -> None:
         if process.alive:
             self.note(f"{process} begins task {claim}")
-            self.rules.judge_beginning(process, claim, task)
+            with self._remembered():
+                self.rules.judge_beginning(process, claim, ctx.task.crashes)
             self.history.began[claim] = process.pid
-            process.running[claim] = task
+            process.running[claim] = ctx
 
     def handler_ended(self, process: Process, claim: Claim, how: str) -> None:
         if process.alive:
@@ -250,12 +260,21 @@ class World:
 
     def accepted(self, task_id: int) -> None:
         """An enqueue was acknowledged."""
-        self.rules.judge_step()
-        self.rules.judge_accepted(task_id)
+        with self._remembered():
+            self.rules.judge_accepted(task_id)
 
     def uncaught(self, process: Process, reason: str) -> None:
         """A process says that it cannot be trusted any more."""
-        self.rules.judge_uncaught(process, reason)
+        with self._remembered():
+            self.rules.judge_uncaught(process, reason)
+
+    @contextmanager
+    def _remembered(self) -> Iterator[None]:
+        """What is found inside the code under test, which would catch it, is raised after the step."""
+        try:
+            yield
+        except Broken as broken:
+            self._broken = self._broken or broken
 
     def _set_clock(self) -> None:
         self._clock.set(self.database_now())
