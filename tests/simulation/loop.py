@@ -80,6 +80,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                     coroutine.close()
         finally:
             events._set_running_loop(None)
+        self.close()
 
     def _is_due(self) -> bool:
         due = self.next_timer()

@@ -133,9 +133,9 @@ class Process:
 
     def forget(self) -> None:
         """Drop what is left of it, at the end of the world."""
-        self.loop.forget()
         for thread in self.threads:
             thread.forget()
+        self.loop.forget()
 
     def tick(self, step: Step) -> SimulatedTicker:
         """A ticker in a thread of this process."""
