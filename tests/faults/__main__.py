@@ -1,7 +1,5 @@
 """Run campaigns, print what they showed, and draw it: `python -m tests.faults --help`."""
 
-# ruff: noqa: T201 - a program for people
-
 from __future__ import annotations
 
 import argparse

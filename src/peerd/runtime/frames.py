@@ -38,7 +38,7 @@ def encode(message: Mapping[str, object]) -> bytes:
     try:
         text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         body = text.encode()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise FrameError(f"the message cannot be said in JSON: {error}") from error
     if len(body) > MAXIMUM:
         raise FrameError(f"the message has {len(body)} bytes; a frame carries at most {MAXIMUM}")

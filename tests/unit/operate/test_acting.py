@@ -6,7 +6,7 @@ from peerd.domain.errors import InvalidTask, KeyTaken, NodeNotFound, TaskNotFoun
 from peerd.domain.lifecycle import IllegalTransition, Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
-from peerd.operate.tasks import InvalidFilter
+from peerd.operate.given import InvalidFilter
 from tests.unit.operate.holder import Holder
 
 

@@ -64,3 +64,11 @@ def test_receive_takes_one_frame_and_leaves_the_rest() -> None:
         theirs.sendall(b"\x00\x00")
         theirs.close()
         assert receive(mine) is None
+
+
+def test_a_message_that_is_nested_too_deeply_is_refused_as_others_are() -> None:
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(FrameError, match="cannot be said in JSON"):
+        encode({"nested": nested})
