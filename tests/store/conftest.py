@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -30,7 +30,7 @@ def kept_stores(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Ite
 
         def store_of(kind: str) -> Database:
             if kind not in kept:
-                name = f"kept_{worker_id}_{os.getpid()}"
+                name = f"kept_{worker_id}_{secrets.token_hex(4)}"  # each folder that borrows the fixture has its own
                 url = (
                     f"sqlite:///{tmp_path_factory.mktemp('store') / 'kept.sqlite'}"
                     if kind == "sqlite"
