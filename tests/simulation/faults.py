@@ -23,7 +23,7 @@ AWAY = DatabaseAway("the connection was lost")
 OUTCOMES = frozenset(("complete", "conclude"))
 WRITES = OUTCOMES | frozenset(
     ("claim", "touch", "report_progress", "release_process", "release_held", "rescue_frozen", "register_process",
-     "register", "_enqueue_one", "failures")
+     "register", "enqueue", "failures")
 )  # fmt: skip
 
 
