@@ -49,7 +49,7 @@ def draw(result: Result, file: Path) -> None:
     _draw_tasks(upper, samples, start)
     _draw_faults(upper, lower, list(_intervals(events, start)), (samples[-1]["at"] / SECOND) - start)
     upper.set_title(f"{result.plan.kind}: {result.plan.tasks} tasks, three nodes, seed {result.plan.seed}")
-    mpl.rcParams["svg.hashsalt"] = "peerd"
+    mpl.rcParams |= {"svg.hashsalt": "peerd", "svg.fonttype": "none"}
     figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None, dpi=110)
     plt.close(figure)
 
