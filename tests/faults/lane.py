@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +36,7 @@ class Tempo(msgspec.Struct, frozen=True):
     """The length of the one long outage, where there is one."""
 
 
-class Lane:
+class Lane(ABC):
     """One fault after another, until it is told to end. What goes wrong in it is kept for who asks.
 
     Args:
@@ -57,9 +58,9 @@ class Lane:
         self._stopping = stopping
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
 
+    @abstractmethod
     def act(self) -> None:
         """Do one fault, and heal it."""
-        raise NotImplementedError
 
     def start(self) -> None:
         self._thread.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from peerd.domain.lifecycle import TRANSITIONS, Status
+from peerd.domain.lifecycle import FINISHED, TRANSITIONS, Status
 from tests.simulation.history import Claim
 from tests.simulation.observer import Change, Observer, Row
 from tests.simulation.services import MAX_COMPLETED, MAX_UPDATE, UPDATE
@@ -96,7 +96,7 @@ class Rules:
             return
         age = MAX_FAILED if before.status == "dead" else MAX_COMPLETED
         over = before.finished_at or before.updated_at
-        if before.status in ("done", "canceled", "dead") and over <= self._world.database_text(ago=age):
+        if before.status in FINISHED and over <= self._world.database_text(ago=age):
             return
         if before.status == "pending" and before.finish_at and before.finish_at <= self._world.database_text():
             return
@@ -182,14 +182,12 @@ class Rules:
 
     def _judge_unique(self, change: Change) -> None:
         row = change.after
-        if row is None or row.unique_key is None or row.status in ("done", "dead", "canceled"):
+        if row is None or row.unique_key is None or row.status in FINISHED:
             return
         same = [
             one.id
             for one in self.rows.values()
-            if one.unique_key == row.unique_key
-            and one.queue == row.queue
-            and one.status not in ("done", "dead", "canceled")
+            if one.unique_key == row.unique_key and one.queue == row.queue and one.status not in FINISHED
         ]
         if len(same) > 1:
             raise Broken("one unfinished task has a unique key", f"{row.unique_key}: {same}")

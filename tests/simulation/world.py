@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from peerd import Context
 from peerd.domain.errors import DatabaseAway
+from peerd.domain.lifecycle import FINISHED
 from peerd.testing.clock import START
 from tests.simulation import acts, faults, services
 from tests.simulation.arena import Arena
@@ -38,7 +39,6 @@ LONGEST_WAIT: Final = 2.0
 HEAL_WITHIN: Final = 1800.0
 """Seconds of virtual time that a healed cluster has to end all tasks."""
 MOST_STEPS: Final = 20_000
-FINISHED: Final = ("done", "dead", "canceled")
 
 
 class World:
