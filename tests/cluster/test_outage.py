@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
@@ -11,7 +12,8 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.store.clock import seconds_from_now
 from peerd.store.tables import tasks
-from tests.cluster.cluster import MAX_UPDATE, Cluster
+from peerd.testing import eventually
+from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster
 from tests.support.server import Server
 from tests.support.servers import ServerFactory
@@ -59,6 +61,35 @@ def test_an_outage_longer_than_max_update_rescues_nothing_that_lives(
     assert {process.id for process in cluster.client.nodes.processes()} == before
     for node in nodes:
         assert node.state() == "running"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+def test_what_is_replaced_during_an_outage_is_there_as_soon_as_the_database_is(
+    kind: str, private_server: ServerFactory, make_cluster: MakeCluster
+) -> None:
+    server = private_server(kind)
+    cluster = make_cluster(server.url("peerd"))
+    [node] = cluster.up("one")
+    held = cluster.enqueue("gated")
+    cluster.wait_for(held, "began")
+    server.kill()
+    killed = {slot: node.kill(slot) for slot in ("agent", "manager", "jobs-1")}
+    for slot, pid in killed.items():
+        eventually(partial(_waits_for_the_database, node, slot, pid), timeout=WITHIN, message=node.said)
+    server.start()
+    for slot in killed:
+        eventually(node.replaced(slot, killed[slot]), timeout=WITHIN, message=node.said)
+        assert node.slot(slot)["generation"] == 2, "the one that waited is the one that runs"
+    cluster.open(held)
+    assert cluster.done(held).crashes == 1
+    beating = [process.slot for process in cluster.client.nodes.processes()]
+    assert sorted(beating) == sorted(killed), "each of them has one record"
+
+
+def _waits_for_the_database(node: ClusterNode, slot: str, killed: int) -> bool:
+    now = node.slot(slot)
+    return now["state"] == "STARTING" and now["pid"] != killed and "does not answer" in (now["error"] or "")
 
 
 def _see_that_rescues_are_allowed(cluster: Cluster) -> None:

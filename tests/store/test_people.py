@@ -103,6 +103,14 @@ def test_a_process_has_a_new_identity_at_each_start_and_ends_once(world: World) 
     assert [one.id for one in world.store.read(processes.list_processes)] == [second]
 
 
+def test_a_process_that_begins_again_after_a_lost_answer_has_one_living_record(world: World) -> None:
+    unanswered = world.claimer(pid=7).process_id
+    neighbour, began_again = world.claimer(pid=8).process_id, world.claimer(pid=7).process_id
+    living = [one.id for one in world.store.read(processes.list_processes)]
+    assert living == [neighbour, began_again]
+    assert not world.store.run(processes.beat_process, unanswered)
+
+
 def test_processes_of_earlier_lives_are_ended_together(world: World) -> None:
     old, other = world.claimer().process_id, world.claimer(node="b").process_id
     world.store.run(processes.end_earlier_processes, world.node("a"), "a new life")

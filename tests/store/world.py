@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ class World:
 
     store: Database
     _nodes: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _pids: Iterator[int] = field(default_factory=lambda: count(1))
 
     def empty(self) -> None:
         self.store.run(empty)
@@ -48,8 +49,8 @@ class World:
         self.node(name)
         return self._nodes[name][1]
 
-    def claimer(self, *queues: str, node: str = "a", **more: Any) -> Claimer:
-        """A new process of a node."""
+    def claimer(self, *queues: str, node: str = "a", pid: int | None = None, **more: Any) -> Claimer:
+        """A new process of a node; one of this number on its machine."""
         node_id, incarnation = self.node(node), self.incarnation(node)
         process_id = self.store.run(
             processes.register_process,
@@ -58,7 +59,7 @@ class World:
             kind="w",
             slot="w-1",
             role="worker",
-            pid=1,
+            pid=next(self._pids) if pid is None else pid,
         )
         return Claimer(node_id=node_id, incarnation=incarnation, process_id=process_id, queues=queues or ("q",), **more)
 

@@ -108,6 +108,14 @@ def test_a_replacement_that_dies_in_its_boot_is_tried_again(node: Nodes) -> None
     assert toys.status()["state"] == "running"
 
 
+def test_a_boot_that_says_what_it_waits_for_has_its_time_again(node: Nodes) -> None:
+    toys = node(AGENT, {**WORKER, "entry": "toys:waits_when_it_replaces", "boot_timeout": 0.9}).up()
+    pid = toys.kill("video-1")
+    eventually(lambda: toys.slot("video-1")["error"] == "the database does not answer", message="status says why")
+    running_again(toys, "video-1", pid)
+    assert (toys.slot("video-1")["generation"], toys.slot("video-1")["error"]) == (2, None)
+
+
 @pytest.mark.parametrize("how", ["taint", "taint_task", "taint_thread"])
 def test_a_tainted_process_is_replaced_at_once_finishes_its_work_and_leaves_with_70(
     node: Nodes, tmp_path: Path, how: str

@@ -171,6 +171,22 @@ def weak_after_first_boot(payload: Mapping[str, Any]) -> Toy:
     return WeakAfterFirstBoot(payload)
 
 
+class WaitsWhenItReplaces(Toy):
+    """A replacement boots slowly, and says why."""
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        identity = await super().start(link)
+        until = time.monotonic() + (2.0 if link.is_replacement else 0.0)
+        while time.monotonic() < until:
+            link.still_booting("the database does not answer")
+            await asyncio.sleep(0.1)
+        return identity
+
+
+def waits_when_it_replaces(payload: Mapping[str, Any]) -> Toy:
+    return WaitsWhenItReplaces(payload)
+
+
 class DiesOfItsFirstDeath(Toy):
     """An agent that is killed by the first death that it is told."""
 

@@ -23,7 +23,8 @@ from peerd.runtime.link import Link
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.finish import database_now
 from peerd.store.nodes import deactivate_silent
-from peerd.store.presence import enter
+from peerd.store.outages import Outages
+from peerd.store.presence import enter_patiently
 from peerd.store.processes import beat_process
 from peerd.store.rescue import rescue_frozen
 from peerd.store.sweeps import count_pinned
@@ -60,7 +61,8 @@ class ManagerService:
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process."""
         self._now = asyncio.get_running_loop().time
-        _, self._process_id = await asyncio.to_thread(enter, self._database, link)
+        outages = Outages(self._events, self._now)
+        _, self._process_id = await enter_patiently(self._database, link, outages)
         return {"process_id": self._process_id}
 
     async def run(self) -> None:

@@ -84,6 +84,11 @@ class Link:
         return self._place.generation
 
     @property
+    def is_replacement(self) -> bool:
+        """Whether the slot has had a process before: then its node is up."""
+        return self._place.generation > 1
+
+    @property
     def grace(self) -> float:
         """Seconds that running work has when the process stops."""
         return self._place.grace
@@ -102,6 +107,10 @@ class Link:
             FrameError: the message cannot be a frame.
         """
         self._watch.send(message)
+
+    def still_booting(self, reason: str) -> None:
+        """Say why the process is not ready yet: its master gives it the whole time for its boot again."""
+        self.send({"type": "still-booting", "reason": reason})
 
     def tainted(self, reason: str) -> None:
         """Say that the process can no longer be trusted: the master replaces it, it stops with its grace, status 70.

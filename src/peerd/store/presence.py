@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from peerd.domain.errors import NodeNotRunning
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from peerd.domain.errors import DatabaseAway, NodeNotRunning
 from peerd.runtime.link import Link
 from peerd.store.database import Database
 from peerd.store.migrate import require_newest
 from peerd.store.nodes import Node, find_node
+from peerd.store.outages import Outages
 from peerd.store.processes import register_process
+
+T = TypeVar("T")
 
 
 def enter(database: Database, link: Link) -> tuple[Node, int]:
@@ -23,6 +30,7 @@ def enter(database: Database, link: Link) -> tuple[Node, int]:
     Raises:
         NodeNotRunning: the agent has not.
         SchemaMissing: the tables are not as this version needs them.
+        DatabaseAway: it does not answer.
     """
     require_newest(database)
     node = database.read(find_node, link.node)
@@ -38,3 +46,30 @@ def enter(database: Database, link: Link) -> tuple[Node, int]:
         pid=link.pid,
     )
     return node, process_id
+
+
+async def patiently(enter: Callable[[], Awaitable[T]], link: Link, outages: Outages) -> T:
+    """Enter, even if the database is away at the moment.
+
+    A replacement waits for it: the node is up, and is to be whole again as soon as the database is back. The first
+    process of a slot fails, so that the start of a node says what is wrong with it.
+
+    Args:
+        enter: it may be called again after a `DatabaseAway`.
+        link: who the process is; its master is told that it waits.
+        outages: what is learned about the database.
+    """
+
+    async def attempt() -> T:
+        try:
+            return await enter()
+        except DatabaseAway as error:
+            link.still_booting(str(error))
+            raise
+
+    return await (outages.outlast(attempt) if link.is_replacement else enter())
+
+
+async def enter_patiently(database: Database, link: Link, outages: Outages) -> tuple[Node, int]:
+    """`enter`, from an event loop, `patiently`."""
+    return await patiently(lambda: asyncio.to_thread(enter, database, link), link, outages)

@@ -41,7 +41,8 @@ BEAT = (
 def register_process(
     connection: Connection, *, node_id: int, incarnation: str, kind: str, slot: str, role: str, pid: int
 ) -> int:
-    """Begin a process; its identity."""
+    """Begin a process; its identity. Where it has begun already and was not answered, that record ends."""
+    end_nameless_process(connection, incarnation, slot, pid, "it began again: it had got no answer")
     values = {"node_id": node_id, "incarnation": incarnation, "kind": kind, "slot": slot, "role": role, "pid": pid}
     key = connection.execute(sa.insert(processes).values(values)).inserted_primary_key
     assert key is not None

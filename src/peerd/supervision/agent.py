@@ -14,8 +14,6 @@ from peerd.domain.errors import DatabaseAway, NodeNameTaken, NodeReplaced
 from peerd.domain.lifecycle import Event
 from peerd.runtime.events import (
     ComponentFailed,
-    DatabaseFound,
-    DatabaseLost,
     Events,
     NodeMustLeave,
     ProcessDied,
@@ -26,6 +24,8 @@ from peerd.runtime.link import Link
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.migrate import require_newest
 from peerd.store.nodes import beat, leave
+from peerd.store.outages import Outages
+from peerd.store.presence import patiently
 from peerd.store.processes import beat_process, end_nameless_process, end_process, register_process
 from peerd.store.rescue import release_process
 from peerd.supervision.registration import Registration
@@ -58,12 +58,18 @@ class AgentService:
         self._threads = DatabaseThreads(database, threads=2)
         self._events = events
         self._deaths: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
-        self._seconds_away = 0.0
         self._replaced = False
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the node: it is in the table before any other process of it begins."""
         self._link = link
+        self._outages = Outages(self._events, asyncio.get_running_loop().time)
+        node_id, self._process_id = await patiently(self._enter, link, self._outages)
+        return {"process_id": self._process_id, "node_id": node_id}
+
+    async def _enter(self) -> tuple[int, int]:
+        """Begin this life of the node, or go on with it, and register the process."""
+        link = self._link
         await asyncio.to_thread(require_newest, self._database)
         registration = Registration(
             self._threads,
@@ -77,10 +83,10 @@ class AgentService:
         try:
             node = await registration.register()
         except NodeNameTaken as taken:
-            if link.generation > 1:  # the node is up; it was replaced while it had no agent
+            if link.is_replacement:  # the node is up; it was replaced while it had no agent
                 self._leave_to(taken)
             raise
-        self._process_id = await self._threads.run(
+        process_id = await self._threads.run(
             register_process,
             node_id=node.id,
             incarnation=self._incarnation,
@@ -89,7 +95,7 @@ class AgentService:
             role=link.role,
             pid=link.pid,
         )
-        return {"process_id": self._process_id, "node_id": node.id}
+        return node.id, process_id
 
     async def run(self) -> None:
         """Keep the components going."""
@@ -136,18 +142,13 @@ class AgentService:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _beat(self) -> None:
-        began = asyncio.get_running_loop().time()
         try:
             await self._threads.run(beat, self._link.node, self._incarnation)
             await self._threads.run(beat_process, self._process_id)
         except DatabaseAway as error:
-            if not self._seconds_away:
-                self._events.emit(DatabaseLost(reason=error.reason))
-            self._seconds_away += asyncio.get_running_loop().time() - began + FIRST_PAUSE
+            self._outages.lost(error)
             raise
-        if self._seconds_away:
-            self._events.emit(DatabaseFound(seconds=self._seconds_away))
-            self._seconds_away = 0.0
+        self._outages.found()
         await asyncio.sleep(self._settings.heartbeat_every)
 
     def _leave_to(self, replaced: NodeReplaced | NodeNameTaken) -> None:

@@ -52,6 +52,7 @@ class Keeper:
         self._node_is_ready = False
         self._said: dict[str, Callable[[Member, Process, Mapping[str, Any]], None]] = {
             "ready": self._on_ready,
+            "still-booting": self._on_still_booting,
             "boot-failed": self._on_error,
             "crashed": self._on_error,
             "tainted": self._on_retire,
@@ -120,6 +121,10 @@ class Keeper:
             process.link.send({"type": "ready"})
         if member.is_agent:
             self._deaths.tell_all(process)
+
+    def _on_still_booting(self, member: Member, process: Process, message: Mapping[str, Any]) -> None:
+        member.error = str(message.get("reason"))
+        process.go_on_booting(time.monotonic())
 
     def _on_error(self, member: Member, process: Process, message: Mapping[str, Any]) -> None:
         process.error = member.error = str(message.get("error"))

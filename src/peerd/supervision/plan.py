@@ -40,7 +40,7 @@ class SlotPlan:
     boot_timeout: float = 60.0
     backoff_initial: float = 0.5
     backoff_maximum: float = 30.0
-    stable_after: float = 60.0
+    stable_after: float = 10.0
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

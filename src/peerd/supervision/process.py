@@ -42,7 +42,9 @@ class Process:
         """Why, in its own words."""
         self.mark = mark(slot.name, generation)
         self._out_of_time = False
-        self._kill_at = None if self.ready else now + slot.boot_timeout
+        self._kill_at: float | None = None
+        if not self.ready:
+            self.go_on_booting(now)
         end, other = socket.socketpair()
         self.link = Channel(end)
         try:
@@ -63,6 +65,11 @@ class Process:
     def kill_at(self) -> float | None:
         """When it will be killed if it has not become ready, or ended, by then."""
         return self._kill_at
+
+    def go_on_booting(self, now: float) -> None:
+        """Give it the whole time for its boot, from now on."""
+        if not (self.ready or self.asked_to_stop):
+            self._kill_at = now + self.slot.boot_timeout
 
     def become_ready(self, identity: Mapping[str, object] | None) -> None:
         """Note that it has booted, and as whom the agent knows it."""

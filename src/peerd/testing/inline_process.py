@@ -20,6 +20,7 @@ from peerd.store.claim import Claimer, claim, claimed_by_token, new_token
 from peerd.store.database import DatabaseThreads
 from peerd.store.finish import Held
 from peerd.store.nodes import Node, beat, find_node, new_incarnation, register
+from peerd.store.outages import Outages
 from peerd.store.processes import end_earlier_processes, end_process, register_process
 from peerd.store.read import find_task
 from peerd.store.rescue import release_earlier_incarnations
@@ -27,7 +28,7 @@ from peerd.store.touch import Progress, report_progress
 from peerd.testing.attempting import execution_of
 from peerd.work.context import Context
 from peerd.work.execute import Because, Execution
-from peerd.work.outcomes import Outages, OutcomeWriter
+from peerd.work.outcomes import OutcomeWriter
 from peerd.work.running import attempt_ended, seconds_until_finish
 from peerd.work.task_worker import TaskWorker
 

@@ -17,8 +17,8 @@ from peerd.runtime.events import Events, TasksClaimed
 from peerd.store.claim import Claimed, Claimer, claim, claimed_by_token, new_token, someone_waits_alone
 from peerd.store.database import DatabaseThreads
 from peerd.store.finish import Held
+from peerd.store.outages import Outages
 from peerd.work.holdings import Holdings
-from peerd.work.outcomes import Outages
 
 LOOK_FOR_LONELY_EVERY: Final = 1.0
 """Seconds between two looks for tasks that must run alone."""

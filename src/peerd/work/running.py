@@ -19,11 +19,12 @@ from peerd.runtime.ticker import Step, ThreadTicker, Ticker
 from peerd.store.claim import Claimer
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.finish import Held
+from peerd.store.outages import Outages
 from peerd.work.claiming import Claiming
 from peerd.work.context import Context
 from peerd.work.execute import Because, Execution
 from peerd.work.holdings import Holdings
-from peerd.work.outcomes import Outages, OutcomeWriter
+from peerd.work.outcomes import OutcomeWriter
 from peerd.work.settings import Settings
 from peerd.work.task_worker import TaskWorker
 from peerd.work.touching import Toucher

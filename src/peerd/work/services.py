@@ -12,9 +12,9 @@ from peerd.runtime.link import Link
 from peerd.runtime.ticker import Step, ThreadTicker, Ticker
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
-from peerd.store.presence import enter
+from peerd.store.outages import Outages
+from peerd.store.presence import enter_patiently
 from peerd.store.processes import beat_process, end_process
-from peerd.work.outcomes import Outages
 from peerd.work.recycling import Recycling
 from peerd.work.running import Runner
 from peerd.work.task_worker import TaskWorker
@@ -56,7 +56,8 @@ class TaskService:
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process, and set the user's worker up."""
-        node, process_id = await asyncio.to_thread(enter, self._database, link)
+        outages = Outages(self._events, asyncio.get_running_loop().time)
+        node, process_id = await enter_patiently(self._database, link, outages)
         try:
             await self._worker.setup()
         except BaseException:
@@ -128,7 +129,7 @@ class PeriodicService:
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process."""
         self._outages = Outages(self._events, asyncio.get_running_loop().time)
-        _, self._process_id = await asyncio.to_thread(enter, self._database, link)
+        _, self._process_id = await enter_patiently(self._database, link, self._outages)
         return {"process_id": self._process_id}
 
     async def run(self) -> None:

@@ -16,11 +16,11 @@ from peerd.runtime.events import ComponentFailed, Events, StrayReleased
 from peerd.runtime.faults import words
 from peerd.store.database import Database
 from peerd.store.finish import Held
+from peerd.store.outages import Outages
 from peerd.store.processes import beat_process
 from peerd.store.rescue import release_held
 from peerd.store.touch import held_by, report_progress, touch
 from peerd.work.holdings import Holdings
-from peerd.work.outcomes import Outages
 
 PROGRESS_EVERY: Final = 1.0
 """Seconds."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from itertools import count
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from hypothesis import note
@@ -71,6 +71,7 @@ class Base(RuleBasedStateMachine):
         self._rules_strategy.enabled_rules_strategy = st.just(cast("Any", EveryRule()))
         self.database.run(empty)
         self.clock = Clock(self.database)
+        self.pids = count(1)
         self.state = State(hand_writes_renew=self.database.name in ("mysql", "mariadb"))
         self.comparison = Comparison(self.database)
         self.made: list[Claim] = []
@@ -95,7 +96,7 @@ class Base(RuleBasedStateMachine):
         node = self.state.nodes[name]
         if node.incarnation is None:
             return None
-        about = {"kind": "w", "slot": "w-1", "role": "worker", "pid": os.getpid()}
+        about = {"kind": "w", "slot": "w-1", "role": "worker", "pid": next(self.pids)}
         process_id = self.run(
             processes.register_process,
             node_id=node.id,
