@@ -78,8 +78,8 @@ def test_what_is_replaced_during_an_outage_is_there_as_soon_as_the_database_is(
     for slot, pid in killed.items():
         eventually(partial(_waits_for_the_database, node, slot, pid), timeout=WITHIN, message=node.said)
     server.start()
-    for slot in killed:
-        eventually(node.replaced(slot, killed[slot]), timeout=WITHIN, message=node.said)
+    for slot, pid in killed.items():
+        eventually(node.replaced(slot, pid), timeout=WITHIN, message=node.said)
         assert node.slot(slot)["generation"] == 2, "the one that waited is the one that runs"
     cluster.open(held)
     assert cluster.done(held).crashes == 1
