@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -36,6 +37,9 @@ UNEXPECTED: Final = re.compile(
     r"|^(?!sqlalchemy|pymysql|psycopg|sqlite3|peerd\.domain|Connection\w*Error|TimeoutError|OSError)[\w.]*Error\b"
 )
 """What no fault excuses in a log: the master's own faults, facts without words, errors that nobody has worded."""
+
+
+UNFINISHED: Final = tasks.c.status.not_in([str(status) for status in FINISHED])
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +190,7 @@ class Campaign:
 
     def _wait_for_tasks(self, deadline: float) -> None:
         """Until every task has ended."""
-        while unfinished := count_unfinished(self._fleet.cluster.client.database):
+        while unfinished := count_tasks(self._fleet.cluster.client.database, UNFINISHED):
             if time.monotonic() > deadline:
                 self._problems.append(
                     f"{unfinished} tasks had not ended {self._plan.ends_within:g} s after the healing"
@@ -210,7 +214,12 @@ class Campaign:
         while not ended.wait(SAMPLE_EVERY):
             with suppress(Exception):  # a database that is away has nothing to say
                 counts = self._fleet.cluster.client.tasks.counts()
-                history.record("sample", counts={str(status): count for status, count in counts.items()})
+                history.record(
+                    "sample",
+                    counts={str(status): count for status, count in counts.items()},
+                    slots=Counter(state for node in self._fleet.nodes for state in node.states),
+                    alone=count_tasks(self._fleet.cluster.client.database, UNFINISHED, tasks.c.lane < 0),
+                )
 
     def _look_at_the_log(self) -> None:
         for line in self._fleet.said().splitlines():
@@ -218,10 +227,9 @@ class Campaign:
                 self._problems.append(f"the nodes' log says: {line}")
 
 
-def count_unfinished(database: Database) -> int:
-    """How many tasks have not ended."""
-    unfinished = tasks.c.status.not_in([str(status) for status in FINISHED])
-    statement = sa.select(sa.func.count()).select_from(tasks).where(unfinished)
+def count_tasks(database: Database, *which: sa.ColumnElement[bool]) -> int:
+    """How many tasks are such."""
+    statement = sa.select(sa.func.count()).select_from(tasks).where(*which)
     return database.read(lambda connection: int(connection.execute(statement).scalar_one()))
 
 

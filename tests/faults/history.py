@@ -13,7 +13,7 @@ The events, and their fields beyond `at`, `wall`, `pid`:
     hand      task action               somebody is about to cancel, retry or move a task
     fault     kind target effect [pids] [nodes] [everyone] [lingers]
     healed    kind target
-    sample    done working pending …    for the plot
+    sample    counts slots alone        for the plot: tasks by status, slots by state, tasks that wait to run alone
 
 An `ended` has the outcome of the handler's code: done, failure, snoozed, canceled, dead, cancelled (it was told to
 end), crashing (it is about to kill its process).

@@ -76,6 +76,8 @@ class Node:
         self.starts = 0
         self.is_ready = False
         """Whether its present master has said that all its processes were ready once."""
+        self.states: list[str] = []
+        """Of its slots, as its master said a moment ago."""
         self._running: dict[str, int] = {}
         self._stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep_up, name=f"keeper-{node.name}", daemon=True)
@@ -155,9 +157,10 @@ class Node:
         try:
             status = control.status(self.node.run_directory)
         except (control.NotRunning, OSError):
-            self.is_ready, self._running = False, {}
+            self.is_ready, self._running, self.states = False, {}, []
             return
         self.is_ready = status["state"] == "running"
+        self.states = [slot["state"] for slot in status["slots"]]
         self._running = {slot["name"]: slot["pid"] for slot in status["slots"] if slot["state"] == "RUNNING"}
 
 
