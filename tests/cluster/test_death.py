@@ -72,7 +72,9 @@ def test_a_nodes_tasks_are_finished_by_the_others_when_it_has_been_silent_for_ma
     assert names == {one.name: False, two.name: True}
 
 
-def test_a_node_started_again_after_a_power_cut_takes_over_after_the_silence(cluster: Cluster) -> None:
+def test_a_node_started_again_after_a_power_cut_waits_out_the_silence_and_rescues_its_own_tasks(
+    cluster: Cluster,
+) -> None:
     [node] = cluster.up("one", manager={"inactive_after": "6s"})
     job = cluster.enqueue("first_hangs")
     cluster.wait_for(job, "began")
@@ -81,7 +83,21 @@ def test_a_node_started_again_after_a_power_cut_takes_over_after_the_silence(clu
     assert "an earlier life of this node may go on" in node.said()
     task = cluster.done(job)
     assert task.attempts == 1
-    assert cluster.outcomes(job) == [("crash", "its node was started anew")]
+    assert [outcome for outcome, _ in cluster.outcomes(job)] == ["rescued"]
+
+
+def test_a_master_started_again_takes_nothing_from_workers_that_finish_for_the_killed_one(
+    each_cluster: Cluster,
+) -> None:
+    [node] = each_cluster.up("one")
+    job = each_cluster.enqueue("gated")
+    each_cluster.wait_for(job, "began")
+    node.kill_master()
+    node.up()
+    assert each_cluster.client.tasks.get(job.id).status is Status.WORKING
+    each_cluster.open(job)
+    assert each_cluster.done(job).lease == 1
+    assert each_cluster.outcomes(job) == []
 
 
 def test_a_second_living_node_of_a_name_is_refused(cluster: Cluster) -> None:

@@ -681,7 +681,7 @@ def test_a_process_that_goes_on_after_its_tasks_were_taken_back_is_caught(script
         script.claim(one)
         script.begin(one)
     script.tell("fault", kind="kill master", target="two/master", effect="dead", pids=(9,))
-    script.write(task, "crash", error="its node was started anew")
+    script.write(task, "crash", error="its process died")
     script.arrive(task)
     script.now += 1
     script.end(other)

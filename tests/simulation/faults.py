@@ -131,6 +131,8 @@ def _to_a_node(world: World, one: Happening) -> None:
     match one.what:
         case "kill a node":
             node.kill(down_for=seconds / 2)
+        case "kill a master":
+            node.lose_master(down_for=seconds / 20)
         case "stop a node":
             node.leave()
         case "freeze a node":

@@ -43,6 +43,8 @@ class Node:
         self.incarnation = ""
         self.retired = False
         """It does not come back any more."""
+        self._orphans: list[Process] = []
+        """Processes of an earlier life, whose master was killed: they leave by themselves."""
         self._generations: dict[str, int] = {}
         self._replacements: dict[str, float] = {}
         self._deaths: dict[int, dict[str, object]] = {}
@@ -65,12 +67,21 @@ class Node:
     def kill(self, down_for: float) -> None:
         """All its processes end on the spot; the machine is back after a while."""
         self._go_down(down_for)
-        for process in list(self.processes.values()):
+        for process in self._all():
             process.kill("the node was killed")
+
+    def lose_master(self, down_for: float) -> None:
+        """Its master alone is killed: its processes hear nothing more of it, and leave in good order."""
+        self._go_down(down_for)
+        self._orphans += self.processes.values()
+        for process in self._orphans:
+            process.link.watch.lost = True
+            process.link.watch.ask_to_stop(GRACE)
+        self.processes.clear()
 
     def freeze(self, seconds: float) -> None:
         """All its processes stand still; its clock goes on."""
-        for process in self.processes.values():
+        for process in self._all():
             process.freeze(seconds)
 
     def sleep(self, seconds: float) -> None:
@@ -105,7 +116,7 @@ class Node:
             if self.world.now >= moment:
                 del self._replacements[slot]
                 self._spawn(slot)
-        for process in list(self.processes.values()):
+        for process in self._all():
             if process.ends_hard_at is not None and self.world.now >= process.ends_hard_at:
                 process.kill("out of time")
 
@@ -113,6 +124,8 @@ class Node:
 
     def hear(self, process: Process, message: Mapping[str, object]) -> None:
         """A frame from one of them."""
+        if process in self._orphans:
+            return
         match message.get("type"):
             case "ready":
                 self._become_ready(process, message["identity"])
@@ -126,6 +139,8 @@ class Node:
 
     def bury(self, process: Process, cause: str) -> None:
         """One of them has died."""
+        if process in self._orphans:
+            self._orphans.remove(process)
         if not self.up or self.processes.get(process.place.slot) is not process:
             return
         del self.processes[process.place.slot]
@@ -133,7 +148,9 @@ class Node:
         if self.stopping:
             self._stop_agent_at_last()
         elif not self._ready and cause == f"status {exits.BOOT_FAILED}":
-            self.kill(down_for=self.world.draw(1.0, 20.0))  # its user, or systemd, starts it again
+            self._go_down(self.world.draw(1.0, 20.0))  # its user, or systemd, starts it again
+            for other in self._others():
+                other.kill("its node could not start")
         else:
             self._replacements[process.place.slot] = self.world.now + self.world.draw(0.0, 2.0)
 
@@ -166,6 +183,9 @@ class Node:
         role = slot if slot in (AGENT, "manager") else "worker"
         place = Place(slot, kind, role, self.name, generation, grace=GRACE, give_back=GIVE_BACK)
         self.processes[slot] = self.world.adopt(Process(self.world, self, place, self.slots[slot]))
+
+    def _all(self) -> list[Process]:
+        return [*self.processes.values(), *self._orphans]
 
     def _others(self) -> list[Process]:
         return [process for slot, process in self.processes.items() if slot != AGENT]

@@ -12,6 +12,7 @@ FAULTS: Final = {
     "kill a process": 8,
     "kill a worker": 6,
     "kill a node": 3,
+    "kill a master": 3,
     "stop a node": 3,
     "recycle a worker": 2,
     "freeze a process": 6,

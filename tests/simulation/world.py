@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 from peerd import Context
@@ -36,6 +37,8 @@ SLOW_ANSWERS: Final = 0.1
 """How often an answer takes its time, while the others go on."""
 LONGEST_WAIT: Final = 2.0
 """Seconds after which a waiting call comes before everything else: the database is slow, not unfair."""
+BETWEEN_BEATS: Final = 30.0
+"""Seconds between two beats of a manager, at the most; it does not see two steps of the clock that undo each other."""
 HEAL_WITHIN: Final = 1800.0
 """Seconds of virtual time that a healed cluster has to end all tasks."""
 MOST_STEPS: Final = 20_000
@@ -69,6 +72,7 @@ class World:
         self.call_name = ""
         self._clock = arena.clock
         self._clock_is_ahead = 0.0
+        self._clock_steps: list[float] = []
         self._happenings = list(plan.happenings)
         self._pid = 0
         self._life = 0
@@ -242,7 +246,13 @@ class World:
     def step_clock(self, seconds: float) -> None:
         """Set the database's clock."""
         self._clock_is_ahead += seconds
+        self._clock_steps.append(self.now)
         self._set_clock()
+
+    def clock_was_astray(self, within: float) -> bool:
+        """Whether the database's clock was set twice within the last seconds, so quickly that no manager saw it."""
+        recent = [step for step in self._clock_steps if step >= self.now - within - BETWEEN_BEATS]
+        return any(later - earlier <= BETWEEN_BEATS for earlier, later in pairwise(recent))
 
     def handler_began(self, process: Process, claim: Claim, ctx: Context) -> None:
         if process.alive:

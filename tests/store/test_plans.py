@@ -181,8 +181,6 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     yield partial(run, sweeps.purge, Status.DEAD, 3600.0, 20), {"tasks_closing"} | by_id
     yield partial(run, rescue.release_process, claimer.process_id, "SIGKILL", crashed=True, limit=20), working | by_id
     yield partial(run, rescue.rescue_frozen, 3600.0, 20), working | by_id
-    earlier = rescue.release_earlier_incarnations
-    yield partial(run, earlier, claimer.node_id, claimer.incarnation, 20), working | by_id
     yield partial(run, rescue.rescue_frozen, -60.0, 20), working | by_id
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from peerd.domain.lifecycle import Status
-from peerd.store import nodes, rescue, sweeps
+from peerd.store import rescue, sweeps
 from peerd.store.clock import seconds_from_now
 from tests.store.world import World, at_once
 
@@ -84,21 +84,6 @@ def test_every_extra_run_is_explained_by_an_attempt(world: World) -> None:
     task = world.take_one()
     world.complete(task)
     assert [one.lease for one in world.attempts(task_id)] == list(range(1, task.lease))
-
-
-def test_a_node_that_starts_anew_takes_back_what_its_earlier_lives_held(world: World) -> None:
-    for _ in range(3):
-        world.add()
-    old = world.take(world.claimer(), 1)[0]
-    handmade = world.insert(status="working", worker_node_id=world.node("a"), checked_at=seconds_from_now(0))
-    other = world.take(world.claimer(node="b"), 1)[0]
-    assert world.store.run(nodes.register, "a", "second", replaces=world.incarnation("a"))
-    world._nodes["a"] = world.node("a"), "second"
-    mine = world.take(world.claimer(), 1)[0]
-    rescued = world.store.run(rescue.release_earlier_incarnations, world.node("a"), "second")
-    assert {one.task_id for one in rescued} == {old.id, handmade}
-    assert world.attempts(old.id)[0].cause == "its node was started anew"
-    assert world.status(mine.id) is world.status(other.id) is Status.WORKING
 
 
 def test_rescuers_everywhere_at_once_rescue_each_task_once(world: World) -> None:

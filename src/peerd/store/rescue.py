@@ -16,7 +16,7 @@ from peerd.domain.verdict import Verdict, judge, judge_crash
 from peerd.store.clock import seconds_from_now
 from peerd.store.finish import Held, apply_verdicts, database_now
 from peerd.store.rows import BATCH, by_index, lock_tasks, status_is
-from peerd.store.tables import processes, tasks
+from peerd.store.tables import tasks
 
 WORKING = sources(Event.RESCUE)
 
@@ -81,23 +81,6 @@ def rescue_frozen(
     cause = f"nobody has touched the task for {max_update:g} s"
     frozen = lock_tasks(connection, ids, status_is(*WORKING), silent, skip_locked=True)
     return _take_back(connection, frozen, lambda task: judge_crash(task, "rescued", cause))
-
-
-def release_earlier_incarnations(
-    connection: Connection, node_id: int, incarnation: str, limit: int = BATCH
-) -> list[Rescued]:
-    """Take back what processes of this node's earlier lives held; the node has just registered anew.
-
-    The attempt counts, and no crash does: what ended the whole node was hardly one of its tasks.
-    """
-    mine = sa.select(processes.c.id).where(processes.c.incarnation == incarnation, processes.c.node_id == node_id)
-    condition = sa.and_(
-        tasks.c.worker_node_id == node_id, sa.or_(tasks.c.process_id.is_(None), tasks.c.process_id.not_in(mine))
-    )
-    ids = _candidates(connection, condition, limit)
-    cause = "its node was started anew"
-    held = lock_tasks(connection, ids, status_is(*WORKING), condition, skip_locked=True)
-    return _take_back(connection, held, lambda task: judge_crash(task, "crash", cause))
 
 
 def _candidates(connection: Connection, condition: sa.ColumnElement[bool], limit: int) -> Sequence[int]:

@@ -7,11 +7,10 @@ from typing import Final
 
 from peerd import __version__
 from peerd.domain.errors import NodeNameTaken
-from peerd.runtime.events import Events, NodeRegistered, TasksTakenBack, WaitingForNode
+from peerd.runtime.events import Events, NodeRegistered, WaitingForNode
 from peerd.store.database import DatabaseThreads
 from peerd.store.nodes import Node, beat, find_node, is_alive, register
 from peerd.store.processes import end_earlier_processes
-from peerd.store.rescue import release_earlier_incarnations
 
 LOOKS: Final = 20
 """At a life that may still go on, within the time after which a silent one counts as over."""
@@ -50,7 +49,10 @@ class Registration:
         self._events = events
 
     async def register(self) -> Node:
-        """Begin this life, or go on with it; take back what earlier lives held.
+        """Begin this life, or go on with it.
+
+        What earlier lives held is not touched: where only the master was killed, their processes may still be finishing
+        it. If they are dead too, it is rescued like that of any other node that has died.
 
         Raises:
             NodeNameTaken: another life of this name goes on.
@@ -63,7 +65,7 @@ class Registration:
                 await self._outlive(node)
             if await self._begin(node) is not None:
                 break
-        return await self._take_over()
+        return await self._follow()
 
     async def _outlive(self, earlier: Node) -> None:
         """Wait until an earlier life has been silent for long enough; if it beats, it is alive."""
@@ -92,11 +94,8 @@ class Registration:
             version=__version__,
         )
 
-    async def _take_over(self) -> Node:
+    async def _follow(self) -> Node:
         node = await self._database.run(beat, self._name, self._incarnation)
         await self._database.run(end_earlier_processes, node.id, self._incarnation)
-        while taken := await self._database.run(release_earlier_incarnations, node.id, self._incarnation):
-            ids = tuple(one.task_id for one in taken)
-            self._events.emit(TasksTakenBack(cause="the node was started anew", task_ids=ids))
         self._events.emit(NodeRegistered(node=node.name, node_id=node.id))
         return node

@@ -23,7 +23,6 @@ from peerd.store.nodes import Node, beat, find_node, new_incarnation, register
 from peerd.store.outages import Outages
 from peerd.store.processes import end_earlier_processes, end_process, register_process
 from peerd.store.read import find_task
-from peerd.store.rescue import release_earlier_incarnations
 from peerd.store.touch import Progress, report_progress
 from peerd.testing.attempting import execution_of
 from peerd.work.context import Context
@@ -42,8 +41,6 @@ async def register_node(threads: DatabaseThreads, name: str) -> Node:
         raise NodeNameTaken(name, None)
     node = await threads.run(beat, name, incarnation)
     await threads.run(end_earlier_processes, node.id, incarnation)
-    while await threads.run(release_earlier_incarnations, node.id, incarnation):
-        pass
     return node
 
 

@@ -13,7 +13,7 @@ from peerd.store import rescue, sweeps
 from peerd.store.rescue import Rescued
 from tests.model.clock import SILENCE, STEP, let_pass, let_pass_in
 from tests.model.compare import read_all
-from tests.model.machine.base import LIMITS, NODES, Base, there_is, when
+from tests.model.machine.base import LIMITS, Base, there_is, when
 from tests.model.reference import sweeping, taking_back
 from tests.model.reference.state import Process, TaskRow
 
@@ -51,19 +51,6 @@ class Chores(Base):
                 if crashed
                 else taking_back.give_back(self.state, task, "signal 9", now)
             )
-            self._same_verdict(got, task, wanted)
-
-    @rule(name=st.sampled_from(NODES), limit=LIMITS)
-    @when(there_is(Status.WORKING))
-    def release_earlier_incarnations(self, name: str, limit: int) -> None:
-        node = self.state.nodes[name]
-        if node.incarnation is None:
-            return
-        now = self.clock.now()
-        got = self.run(rescue.release_earlier_incarnations, node.id, node.incarnation, limit)
-        possible = taking_back.held_by_earlier_lives(self.state, node.id, node.incarnation)
-        for task in self._taken_back(got, possible, limit):
-            wanted = taking_back.crash(self.state, task, "crash", "its node was started anew", now)
             self._same_verdict(got, task, wanted)
 
     def _taken_back(self, got: list[Rescued], possible: list[TaskRow], limit: int) -> list[TaskRow]:

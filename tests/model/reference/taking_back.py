@@ -21,16 +21,6 @@ def held_by(state: State, process_id: int) -> list[TaskRow]:
     return [task for task in state.working() if task.process_id == process_id]
 
 
-def held_by_earlier_lives(state: State, node_id: int, incarnation: str) -> list[TaskRow]:
-    """What processes of a node's earlier lives hold, or nobody knows which."""
-    living = {
-        process.id
-        for process in state.processes.values()
-        if process.node_id == node_id and process.incarnation == incarnation
-    }
-    return [task for task in state.working() if task.worker_node_id == node_id and task.process_id not in living]
-
-
 def crash(state: State, task: TaskRow, label: str, cause: str, now: datetime, *, crashes: int = 0) -> tuple[Event, str]:
     """Take a task back whose holder is dead; what became of it, and how its attempt is called."""
     event = Event.DIE if is_last(task) else Event.RESCUE
