@@ -74,13 +74,13 @@ async def _claim_in_two_steps(self: Any, token: int, limit: int, *, alone: bool)
 
 
 def _head(connection: Any, claimer: Any, limit: int, lanes: tuple[int, int]) -> list[int]:
-    candidates = claim._candidates(claimer.queues, lanes)
-    return list(connection.execute(candidates, claim._who(claimer) | {"limit": limit}).scalars())
+    candidates = claim.candidates(claimer.queues, lanes)
+    return list(connection.execute(candidates, claim.who(claimer) | {"limit": limit}).scalars())
 
 
 def _take(connection: Any, claimer: Any, token: int, ids: list[int]) -> Claimed:
     mine = sa.update(tasks).where(tasks.c.id.in_(ids)).values(claim._holder(claim._defaults(claimer)))
-    connection.execute(mine, claim._who(claimer) | {"token": token})
+    connection.execute(mine, claim.who(claimer) | {"token": token})
     rows = connection.execute(sa.select(*TASK_COLUMNS).where(tasks.c.id.in_(ids))).mappings()
     return Claimed([to_task(row) for row in rows])
 

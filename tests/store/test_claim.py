@@ -145,22 +145,6 @@ def test_a_task_that_crashed_a_process_is_claimed_only_alone(world: World) -> No
     assert [task.id for task in world.take(another, 5, alone=True)] == crashed[1:]
 
 
-def test_a_lonely_task_that_has_waited_is_noticed_behind_more_urgent_ones(world: World) -> None:
-    world.insert(crashes=1, created_at=seconds_from_now(-60))
-    world.insert(crashes=1, priority=99)
-    assert world.store.read(claim.someone_waits_alone, world.claimer(), 5.0)
-
-
-def test_a_lonely_task_is_noticed_when_it_has_waited(world: World) -> None:
-    claimer = world.claimer()
-    assert not world.store.read(claim.someone_waits_alone, claimer, 5.0)
-    task_id = world.insert(crashes=1, created_at=seconds_from_now(-10))
-    assert world.store.read(claim.someone_waits_alone, claimer, 5.0)
-    assert not world.store.read(claim.someone_waits_alone, claimer, 60.0)
-    world.set(task_id, queue="other")
-    assert not world.store.read(claim.someone_waits_alone, claimer, 5.0)
-
-
 def test_a_claim_whose_answer_was_lost_is_read_back_by_its_token(world: World) -> None:
     for priority in (1, 3, 2):
         world.add(priority=priority)

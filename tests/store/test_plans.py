@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
-from peerd.store import claim, finish, rescue, sweeps, touch
+from peerd.store import alone, claim, finish, rescue, sweeps, touch
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
 from peerd.store.migrate import migrate
@@ -163,7 +163,7 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     yield take, {"tasks_claim"} | by_id
     assert len(held_now) == 10
     yield partial(run, claim.claim, claimer, token=claim.new_token(), limit=1, alone=True), {"tasks_claim"} | by_id
-    yield partial(run, claim.someone_waits_alone, claimer, 1.0), {"tasks_claim"} | by_id
+    yield partial(run, alone.should_run_empty, claimer, 1.0), {"tasks_claim"} | by_id
     yield partial(run, claim.claimed_by_token, claimer, token), working
     yield partial(run, touch.held_by, claimer.process_id), working
     yield partial(run, touch.touch, {held(task) for task in held_now}), by_id

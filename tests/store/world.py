@@ -49,15 +49,15 @@ class World:
         self.node(name)
         return self._nodes[name][1]
 
-    def claimer(self, *queues: str, node: str = "a", pid: int | None = None, **more: Any) -> Claimer:
+    def claimer(self, *queues: str, node: str = "a", kind: str = "w", pid: int | None = None, **more: Any) -> Claimer:
         """A new process of a node; one of this number on its machine."""
         node_id, incarnation = self.node(node), self.incarnation(node)
         process_id = self.store.run(
             processes.register_process,
             node_id=node_id,
             incarnation=incarnation,
-            kind="w",
-            slot="w-1",
+            kind=kind,
+            slot=f"{kind}-1",
             role="worker",
             pid=next(self._pids) if pid is None else pid,
         )

@@ -102,9 +102,9 @@ async def test_a_database_that_is_away_does_not_end_the_process_while_it_looks_f
     task_id = bench.world.add(name="gated")
     bench.run(gates.queue, count=2)
     await eventually_async(lambda: gates.began)
-    bench.database.fail("someone_waits_alone", times=None)
-    looks = bench.database.calls["someone_waits_alone"]
-    await eventually_async(lambda: bench.database.calls["someone_waits_alone"] > looks + 1)
+    bench.database.fail("should_run_empty", times=None)
+    looks = bench.database.calls["should_run_empty"]
+    await eventually_async(lambda: bench.database.calls["should_run_empty"] > looks + 1)
     assert bench.of(DatabaseLost)
     assert bench.of(ComponentFailed) == []
     gates.open("")

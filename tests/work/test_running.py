@@ -354,9 +354,9 @@ async def test_a_task_that_has_crashed_a_process_runs_in_an_empty_one(each_bench
     each_bench.run(gates.queue, count=3)
     await eventually_async(lambda: gates.began == ["beside"])
     poison = world.insert(name="gated", body='{"key": "poison"}', crashes=1, start_at=seconds_from_now(-60.0))
-    await eventually_async(lambda: each_bench.database.calls["someone_waits_alone"] >= 2)
+    await eventually_async(lambda: each_bench.database.calls["should_run_empty"] >= 2)
     later = world.add(name="gated", body='{"key": "later"}')
-    await eventually_async(lambda: each_bench.database.calls["someone_waits_alone"] >= 4)
+    await eventually_async(lambda: each_bench.database.calls["should_run_empty"] >= 4)
     assert gates.began == ["beside"]  # the process runs empty for it
     gates.open("beside")
     await each_bench.until(beside, Status.DONE)
@@ -378,6 +378,23 @@ async def test_tasks_that_must_run_alone_follow_one_another_at_once_where_nothin
     each_bench.run(gates.queue, count=3)
     for task_id in lonely:
         await each_bench.until(task_id, Status.DONE)
+
+
+async def test_a_process_that_has_run_empty_takes_one_after_another_of_those_that_must_run_alone(
+    each_bench: Bench, gates: Gates
+) -> None:
+    world = each_bench.world
+    world.add(name="gated", body='{"key": "beside"}')
+    runner = each_bench.run(gates.queue, count=3)
+    await eventually_async(lambda: gates.began)
+    lonely = ["first", "second", "third"]
+    for key in lonely:
+        world.insert(name="gated", body=f'{{"key": "{key}"}}', crashes=1, start_at=seconds_from_now(-60.0))
+    await eventually_async(lambda: runner._claiming._runs_empty)
+    later = world.add(name="gated", body='{"key": "later"}')
+    gates.open("beside", *lonely, "later")
+    await each_bench.until(later, Status.DONE)
+    assert gates.began == ["beside", *lonely, "later"]
 
 
 async def test_waiting_for_a_process_to_run_empty_costs_no_busy_loop(bench: Bench, gates: Gates) -> None:

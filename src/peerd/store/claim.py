@@ -27,7 +27,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Event, sources, target
 from peerd.domain.task import Task
-from peerd.store.clock import now, seconds_from_now
+from peerd.store.clock import now
 from peerd.store.rows import TASK_COLUMNS, becomes, by_index, select_by_id, status_is, to_task, update_by_id
 from peerd.store.tables import ORDER, nodes, queues, tasks
 from peerd.store.types import MYSQL
@@ -96,7 +96,7 @@ def claim(
     if connection.dialect.name in MYSQL:
         return _compare_and_set(connection, claimer, lanes, token, limit, look_further)
     statement = _returning(claimer.queues, lanes, _defaults(claimer))
-    rows = connection.execute(statement, _who(claimer) | {"token": token, "limit": limit}).mappings()
+    rows = connection.execute(statement, who(claimer) | {"token": token, "limit": limit}).mappings()
     return Claimed(_in_order([to_task(row) for row in rows]))
 
 
@@ -108,24 +108,25 @@ def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> li
     return _in_order([to_task(row) for row in connection.execute(by_index(statement, "tasks_claim")).mappings()])
 
 
-def someone_waits_alone(connection: Connection, claimer: Claimer, patience: float) -> bool:
-    """Whether a task that must run alone has waited for longer than ``patience`` seconds in one of the queues.
+@lru_cache(maxsize=256)
+def candidates(serves: tuple[str, ...], lanes: Lanes) -> sa.Select[int]:
+    """The ids at the heads of these lanes of these queues, best first, read without locks.
 
-    Not only the first in the order is looked at: urgent ones that keep coming would hide one that waits for ever.
+    Its parameters are those of `who`, and ``limit``.
     """
-    statement = _candidates(claimer.queues, (-1, -1 - claimer.node_id))
-    ids = connection.execute(statement, _who(claimer) | {"limit": WIDEST}).scalars().all()
-    long_due = sa.select(tasks.c.id).where(tasks.c.id.in_(ids), tasks.c.due_at < seconds_from_now(-patience))
-    return bool(ids) and connection.execute(long_due).first() is not None
+    limit = sa.bindparam("limit", type_=sa.Integer())
+    heads = [sa.select(_head(queue, lane, limit).subquery()) for queue in serves for lane in lanes]
+    union = sa.union_all(*heads).subquery("heads")
+    return sa.select(union.c.id).order_by(*(union.c[column.name] for column in ORDER)).limit(limit)
+
+
+def who(claimer: Claimer) -> dict[str, Any]:
+    """The parameters that every statement of a claimer has."""
+    return {"node": claimer.node_id, "incarnation": claimer.incarnation, "process": claimer.process_id}
 
 
 def _in_order(claimed: list[Task]) -> list[Task]:
     return sorted(claimed, key=lambda task: (-task.priority, task.attempts, task.start_at or task.created_at, task.id))
-
-
-def _who(claimer: Claimer) -> dict[str, Any]:
-    """The parameters that every statement of a claimer has."""
-    return {"node": claimer.node_id, "incarnation": claimer.incarnation, "process": claimer.process_id}
 
 
 def _defaults(claimer: Claimer) -> Defaults:
@@ -233,7 +234,7 @@ def _won() -> sa.Select[Any]:
 
 def forget_statements() -> None:
     """Make the statements anew, for a test that has changed what they are made of."""
-    for made in (_returning, _guarded, _won, _candidates):
+    for made in (_returning, _guarded, _won, candidates):
         made.cache_clear()
 
 
@@ -251,26 +252,17 @@ def _chosen(serves: tuple[str, ...], lanes: Lanes) -> sa.Select[int]:
     return sa.select(union.c.id).order_by(*(union.c[column.name] for column in ORDER)).limit(limit)
 
 
-@lru_cache(maxsize=256)
-def _candidates(serves: tuple[str, ...], lanes: Lanes) -> sa.Select[int]:
-    """The ids at the heads of all lanes, best first, read without locks."""
-    limit = sa.bindparam("limit", type_=sa.Integer())
-    heads = [sa.select(_head(queue, lane, limit).subquery()) for queue in serves for lane in lanes]
-    union = sa.union_all(*heads).subquery("heads")
-    return sa.select(union.c.id).order_by(*(union.c[column.name] for column in ORDER)).limit(limit)
-
-
 def _compare_and_set(
     connection: Connection, claimer: Claimer, lanes: Lanes, token: int, limit: int, look_further: int
 ) -> Claimed:
     window = limit + min(look_further, WIDEST)
-    statement = _candidates(claimer.queues, lanes)
-    seen: Sequence[int] = connection.execute(statement, _who(claimer) | {"limit": window}).scalars().all()
+    statement = candidates(claimer.queues, lanes)
+    seen: Sequence[int] = connection.execute(statement, who(claimer) | {"limit": window}).scalars().all()
     ids = sorted(seen if len(seen) <= limit else random.sample(seen, limit))
     if not ids:
         return Claimed([])
     guarded = _guarded(claimer.queues, lanes, _defaults(claimer))
-    won = connection.execute(guarded, _who(claimer) | {"token": token, "ids": ids}).rowcount
+    won = connection.execute(guarded, who(claimer) | {"token": token, "ids": ids}).rowcount
     if not won:
         return Claimed([], contended=True)
     rows = connection.execute(_won(), {"token": token, "ids": ids}).mappings()

@@ -2,7 +2,8 @@
 
 A task that has crashed a process runs alone, so that its neighbours are not killed with it again: it is claimed only
 by a process that runs nothing, which then claims nothing else. Such tasks stand in lanes of their own. A process that
-is never empty looks into them now and then, and when one has waited for long it lets itself run empty for it.
+is never empty looks into them now and then, and when one has waited for long it lets itself run empty for it, if it is
+its turn (`peerd.store.alone`); having done so, it takes one after another until the lanes are empty.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Final
 from peerd.domain.errors import DatabaseAway
 from peerd.domain.task import Task
 from peerd.runtime.events import Events, TasksClaimed
-from peerd.store.claim import Claimed, Claimer, claim, claimed_by_token, new_token, someone_waits_alone
+from peerd.store.alone import should_run_empty
+from peerd.store.claim import Claimed, Claimer, claim, claimed_by_token, new_token
 from peerd.store.database import DatabaseThreads
 from peerd.store.finish import Held
 from peerd.store.outages import Outages
@@ -36,7 +38,7 @@ class Claiming:
         outages: what it learns about the database.
         events: how many were claimed.
         poll_every: seconds between two looks at the most.
-        patience: seconds after which a process runs empty for a task that must run alone.
+        patience: seconds after which the first process runs empty for a task that must run alone.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Claiming:
         self._next_lonely_look = 0.0
         self._runs_empty = False
         self._found_lonely = False
+        self._has_run_empty = False
         self._empty_looks = 0
 
     async def claim(self, free: int, running: int) -> list[Task]:
@@ -71,8 +74,8 @@ class Claiming:
             free: places.
             running: tasks that run.
         """
-        emptied_for_it = self._runs_empty and not running
-        if emptied_for_it or self._now() >= self._next_lonely_look:
+        self._has_run_empty |= self._runs_empty and not running
+        if self._has_run_empty or self._now() >= self._next_lonely_look:
             lonely = await self._look_for_lonely(running)
             if lonely:
                 return lonely
@@ -98,13 +101,14 @@ class Claiming:
         self._next_lonely_look = self._now() + LOOK_FOR_LONELY_EVERY * random.uniform(0.5, 1.5)
         if running:
             try:
-                self._runs_empty = await self._database.read(someone_waits_alone, self._claimer, self._patience)
+                self._runs_empty = await self._database.read(should_run_empty, self._claimer, self._patience)
             except DatabaseAway as error:
                 self._outages.lost(error)
             return []
         self._runs_empty = False
         lonely = (await self._claim(1, alone=True)).tasks
         self._found_lonely = bool(lonely)
+        self._has_run_empty &= self._found_lonely
         return lonely
 
     async def _claim(self, limit: int, *, alone: bool) -> Claimed:

@@ -12,6 +12,7 @@ from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store import claim as claiming
 from peerd.store import finish, rescue, touch
+from peerd.store.alone import should_run_empty
 from peerd.store.claim import Claimer
 from peerd.store.finish import Held
 from peerd.store.touch import Progress
@@ -88,8 +89,8 @@ class Holders(Base):
         now, claimer = self.clock.now(), claimer_of(claim.process, queues)
         got = self.database.read(claiming.claimed_by_token, claimer, claim.token)
         self.same(keys_of(got), claiming_rules.claimed_by_token(self.state, claim.process, claim.token))
-        waits = self.database.read(claiming.someone_waits_alone, claimer, patience)
-        wanted = claiming_rules.someone_waits_alone(self.state, claim.process, queues, patience, now)
+        waits = self.database.read(should_run_empty, claimer, patience)
+        wanted = claiming_rules.should_run_empty(self.state, claim.process, queues, patience, now)
         self.same(waits, wanted)
 
     @rule(places=some_places, words=st.sampled_from([None, "half way"]), tells=st.booleans())

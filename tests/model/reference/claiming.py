@@ -47,10 +47,24 @@ def claimed_by_token(state: State, process: Process, token: int) -> list[tuple[i
     return [(task.id, task.lease) for task in sorted(mine, key=in_order)]
 
 
-def someone_waits_alone(state: State, process: Process, queues: Sequence[str], patience: float, now: datetime) -> bool:
-    """Whether one of the next tasks that must run alone has waited for long."""
-    waiting = eligible(state, process, queues, now, alone=True)[:64]
-    return any(task.due_at < later(now, -patience) for task in waiting)
+def should_run_empty(state: State, process: Process, queues: Sequence[str], patience: float, now: datetime) -> bool:
+    """Whether it is this process's turn to run empty: a task that must run alone has waited, the longer the later."""
+    waiting = eligible(state, process, queues, now, alone=True)
+    for node_id in (None, process.node_id):
+        mine = [task for task in waiting if task.node_id == node_id][:64]
+        before = [one for one in older(state, process) if node_id in (None, one.node_id)]
+        if any(task.due_at < later(now, -patience * 2 ** len(before)) for task in mine):
+            return True
+    return False
+
+
+def older(state: State, process: Process) -> list[Process]:
+    """The processes that are asked before it."""
+    return [one for one in state.processes.values() if one.id < process.id and _can_claim(state, one)]
+
+
+def _can_claim(state: State, process: Process) -> bool:
+    return state.nodes[process.node].active and _is_on_duty(state, process)
 
 
 def eligible(state: State, process: Process, queues: Sequence[str], now: datetime, *, alone: bool) -> list[TaskRow]:

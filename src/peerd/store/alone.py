@@ -1,0 +1,66 @@
+"""Tasks that must run alone, because they have crashed a process: who runs empty for one.
+
+Where processes are always busy, one of them has to take nothing more until it is empty. If all did, a single task would
+cost the cluster all its other places for as long as the longest neighbour runs; if none did, it would wait for ever. So
+they have an order, the oldest first: the first one runs empty when such a task has waited for `patience`, the second
+one when it has waited for twice as long, the third one for four times. Whoever is empty by chance takes it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.store.claim import WIDEST, Claimer, candidates, who
+from peerd.store.clock import seconds_from_now
+from peerd.store.tables import nodes, processes, tasks
+
+MOST_DOUBLED: Final = 16
+"""Processes in the order for which the wait doubles: to a week, where patience is 10 s. It must stay a time."""
+
+
+def should_run_empty(connection: Connection, claimer: Claimer, patience: float) -> bool:
+    """Whether this process is to claim nothing until it runs nothing, for the sake of a task that must run alone.
+
+    Not only the first in the order of the claim is looked at: urgent ones that keep coming would hide one that waits
+    for ever.
+
+    Args:
+        connection: reading.
+        claimer: who asks, and which queues it serves.
+        patience: seconds that such a task waits for a process that is empty anyway.
+    """
+    for lane, rivals in ((-1, sa.true()), (-1 - claimer.node_id, processes.c.node_id == claimer.node_id)):
+        statement = candidates(claimer.queues, (lane,))
+        ids = connection.execute(statement, who(claimer) | {"limit": WIDEST}).scalars().all()
+        if ids and _one_waits(connection, ids, patience):
+            before = min(_older(connection, claimer, rivals), MOST_DOUBLED)
+            if not before or _one_waits(connection, ids, patience * 2.0**before):
+                return True
+    return False
+
+
+def _one_waits(connection: Connection, ids: Sequence[int], seconds: float) -> bool:
+    statement = sa.select(tasks.c.id).where(tasks.c.id.in_(ids), tasks.c.due_at < seconds_from_now(-seconds))
+    return connection.execute(statement.limit(1)).first() is not None
+
+
+def _older(connection: Connection, claimer: Claimer, rivals: sa.ColumnElement[bool]) -> int:
+    """How many living processes of its kind are older, of those that could take the task too."""
+    return int(connection.execute(_count_older().where(rivals), {"process": claimer.process_id}).scalar_one())
+
+
+@lru_cache(maxsize=1)
+def _count_older() -> sa.Select[int]:
+    itself, process = processes.alias("itself"), sa.bindparam("process", type_=sa.BigInteger())
+    kind = sa.select(itself.c.kind).where(itself.c.id == process).scalar_subquery()
+    on_duty = sa.and_(nodes.c.active, sa.not_(nodes.c.draining), nodes.c.incarnation == processes.c.incarnation)
+    return (
+        sa.select(sa.func.count())
+        .select_from(processes.join(nodes, nodes.c.id == processes.c.node_id))
+        .where(processes.c.id < process, processes.c.ended_at.is_(None), processes.c.kind == kind, on_duty)
+    )
