@@ -28,7 +28,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import Event, sources, target
 from peerd.domain.task import Task
 from peerd.store.clock import now
-from peerd.store.rows import TASK_COLUMNS, becomes, by_index, select_by_id, status_is, to_task, update_by_id
+from peerd.store.rows import TASK_COLUMNS, becomes, by_index, raised, select_by_id, status_is, to_task, update_by_id
 from peerd.store.tables import ORDER, nodes, queues, tasks
 from peerd.store.types import MYSQL
 
@@ -180,7 +180,7 @@ def _holder(defaults: Defaults) -> dict[str, Any]:
         default = sa.case(*own, else_=default)
     return {
         "status": becomes(target(Event.CLAIM)),
-        "lease": tasks.c.lease + 1,
+        "lease": raised(tasks.c.lease),
         "claim_token": sa.bindparam("token", type_=sa.BigInteger()),
         "worker_node_id": NODE,
         "process_id": sa.bindparam("process", type_=sa.BigInteger()),

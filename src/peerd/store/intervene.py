@@ -19,7 +19,7 @@ from peerd.store.claim import new_token
 from peerd.store.clock import now
 from peerd.store.finish import record_attempts
 from peerd.store.nodes import node_id_of
-from peerd.store.rows import becomes, lock_task, update_tasks
+from peerd.store.rows import becomes, lock_task, raised_lease, update_tasks
 from peerd.store.tables import attempts, tasks
 
 
@@ -34,7 +34,7 @@ def cancel(connection: Connection, task_id: int, reason: str = "canceled by hand
     status = _status_after(task, Event.CANCEL)
     _take_from_holder(connection, task, "withdrawn", reason)
     error = cut(reason, ERROR_LIMIT)
-    values = {"status": becomes(status), "lease": task.lease + 1, "finished_at": now(), "error": error}
+    values = {"status": becomes(status), "lease": raised_lease(task.lease), "finished_at": now(), "error": error}
     update_tasks(connection, [task_id], **values)
 
 
@@ -55,7 +55,7 @@ def retry(connection: Connection, task_id: int) -> None:
         connection,
         [task_id],
         status=becomes(status),
-        lease=task.lease + 1,
+        lease=raised_lease(task.lease),
         attempts=0,
         crashes=0,
         start_at=None,
@@ -79,7 +79,7 @@ def move(connection: Connection, task_id: int, node: str | None) -> None:
     task = _locked(connection, task_id)
     status = _status_after(task, Event.MOVE)
     _take_from_holder(connection, task, "moved", f"moved to {node or 'any node'}")
-    lease = task.lease + 1 if task.status is Status.WORKING else task.lease
+    lease = raised_lease(task.lease) if task.status is Status.WORKING else task.lease
     update_tasks(connection, [task_id], status=becomes(status), node_id=node_id, lease=lease)
 
 

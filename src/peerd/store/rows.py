@@ -26,6 +26,7 @@ TASK_COLUMNS: Final = tuple(tasks.c[field] for field in Task.__struct_fields__)
 NUMBERS: Final = ("priority", "attempts", "max_attempts", "crashes", "timeout", "progress")
 LARGEST_INTEGER: Final = 2**31 - 1
 """What a column of the type INTEGER holds at the most on MySQL and PostgreSQL."""
+LAST_LEASE: Final = 2**63 - 1
 
 
 def status_is(*statuses: Status) -> sa.ColumnElement[bool]:
@@ -56,6 +57,20 @@ def to_task(row: RowMapping) -> Task:
 def one_more(column: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
     """A count that grows, and stays where the column ends: what is refused there could never be written."""
     return sa.case((column == LARGEST_INTEGER, column), else_=column + 1)
+
+
+def raised(lease: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+    """The next lease of a task. After the last number, which only somebody's SQL can have written, it begins anew."""
+    return sa.case((lease == LAST_LEASE, 1), else_=lease + 1)
+
+
+def raised_lease(lease: int) -> int:
+    """`raised`, of a number that was read.
+
+    >>> raised_lease(3), raised_lease(LAST_LEASE)
+    (4, 1)
+    """
+    return 1 if lease == LAST_LEASE else lease + 1
 
 
 def select_by_id(statement: sa.Select[Any]) -> sa.Select[Any]:

@@ -17,7 +17,7 @@ from peerd.domain.verdict import Verdict
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.finish import record_attempts
 from peerd.store.intervene import delete_rows
-from peerd.store.rows import BATCH, becomes, lock_tasks, status_is, update_tasks
+from peerd.store.rows import BATCH, becomes, lock_tasks, raised, raised_lease, status_is, update_tasks
 from peerd.store.tables import DUE, nodes, processes, tasks, unique_keys
 from peerd.store.types import MYSQL
 
@@ -97,15 +97,15 @@ def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int
     doomed = lock_tasks(connection, ids, status_is(Status.PENDING), stuck, skip_locked=True)
     # The lease is raised, so that this row does not meet the one of an attempt that failed at the present lease.
     unheld = {"worker_node_id": None, "process_id": None, "worker_started_at": None}
-    raised = [msgspec.structs.replace(task, lease=task.lease + 1, **unheld) for task in doomed]
+    given_up = [msgspec.structs.replace(task, lease=raised_lease(task.lease), **unheld) for task in doomed]
     values = {
         "status": becomes(target(Event.ABANDON)),
         "error": error,
         "finished_at": now(),
-        "lease": tasks.c.lease + 1,
+        "lease": raised(tasks.c.lease),
     }
-    if raised:
-        record_attempts(connection, raised, Verdict(event=Event.ABANDON, counted=False, label="dead", error=error))
+    if given_up:
+        record_attempts(connection, given_up, Verdict(event=Event.ABANDON, counted=False, label="dead", error=error))
     return update_tasks(connection, [task.id for task in doomed], **values)
 
 
