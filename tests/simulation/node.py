@@ -149,7 +149,7 @@ class Node:
             self._stop_agent_at_last()
         elif not self._ready and cause == f"status {exits.BOOT_FAILED}":
             self._go_down(self.world.draw(1.0, 20.0))  # its user, or systemd, starts it again
-            for other in self._others():
+            for other in list(self.processes.values()):
                 other.kill("its node could not start")
         else:
             self._replacements[process.place.slot] = self.world.now + self.world.draw(0.0, 2.0)

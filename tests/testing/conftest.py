@@ -12,6 +12,7 @@ from peerd.store.migrate import migrate
 from peerd.testing import Clock
 from tests.store.world import World
 from tests.support.servers import DatabaseFactory
+from tests.testing.mail import ran
 
 
 @pytest.fixture
@@ -25,3 +26,8 @@ def world(request: pytest.FixtureRequest, database_factory: DatabaseFactory, clo
         migrate(database)
         clock.govern(database)
         yield World(database)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    ran.clear()

@@ -1,0 +1,226 @@
+"""Tasks are run in the test itself, and all that is decided about them is decided as on a real node."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from peerd import Context, JobFailed, Queue, Snooze, Status
+from peerd.domain.errors import DatabaseAway
+from peerd.testing import AttemptEnded, ClaimLost, InlineNode
+from tests.support.servers import DatabaseFactory
+from tests.testing.mail import invite, look, mail, ran, send, statuses, wait
+from tests.unit.work import declared
+
+
+def test_a_task_is_run_when_the_test_says_so_and_not_before() -> None:
+    with InlineNode(mail) as node:
+        job = node.client.enqueue(send.with_args("me"))
+        assert (job.status, ran) == (Status.PENDING, [])
+        task = node.run_one()
+        assert task is not None
+        assert (task.id, task.status, task.lease, task.attempts, task.progress) == (job.id, Status.DONE, 1, 0, 1.0)
+        assert job.result(timeout=0) == "sent to me by inline"
+        assert node.run_one() is None
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "mariadb", "postgresql"])
+def test_a_failure_is_retried_when_its_time_has_come(database_factory: DatabaseFactory, kind: str) -> None:
+    with InlineNode(mail, database=database_factory(kind), delay_ratio="0s" if kind == "postgresql" else "5m") as node:
+        job = node.client.enqueue(send.with_args("nobody"))
+        if kind != "postgresql":
+            for attempt in range(1, 4):
+                assert statuses(node.run_all()) == ["failure"]
+                assert job.refresh().task is not None
+                node.clock.advance(attempt * 300 - 0.01)
+                assert node.run_all() == []
+                node.clock.advance(0.01)
+        assert statuses(node.run_all())[-1] == "dead"
+        assert [attempt.number for attempt in node.client.tasks.attempts(job.id)] == [1, 2, 3, 4]
+        with pytest.raises(JobFailed, match="no such address"):
+            job.result(timeout=0)
+    assert ran == ["nobody"] * 4
+
+
+def test_tasks_run_in_the_order_of_the_claim() -> None:
+    with InlineNode(mail) as node:
+        for to, options in {
+            "late": {"start_in": "1m"}, "low": {"priority": 1}, "first": {}, "second": {},
+            "high": {"priority": 99}, "pinned": {"node": "inline"},
+        }.items():  # fmt: skip
+            node.client.enqueue(send.with_args(to), **options)  # type: ignore[arg-type]
+        node.run_all()
+        node.clock.advance("1m")
+        node.run_all()
+    assert ran == ["high", "first", "second", "pinned", "low", "late"]
+
+
+def test_a_paused_queue_and_a_drained_node_claim_nothing() -> None:
+    with InlineNode(mail) as node:
+        node.client.enqueue(send.with_args())
+        node.client.queues.pause("mail", duration="1h")
+        assert node.run_all() == []
+        node.client.queues.resume("mail")
+        node.client.nodes.drain("inline")
+        assert node.run_all() == []
+        node.client.nodes.undrain("inline")
+        assert statuses(node.run_all()) == ["done"]
+
+
+def test_every_outcome_is_written_as_a_worker_writes_it() -> None:
+    with InlineNode(mail) as node:
+        jobs = {how: node.client.enqueue(look.with_args(how)) for how in ("retry", "snooze", "cancel", "dead")}
+        jobs["timeout"] = node.client.enqueue(wait.with_args())
+        jobs["arguments"] = node.client.enqueue("mail", name="look", body={"wrong": 1})
+        node.run_all()
+        rows = {how: node.client.tasks.get(job.id) for how, job in jobs.items()}
+        labels = {how: [one.outcome for one in node.client.tasks.attempts(job.id)] for how, job in jobs.items()}
+        assert {how: row.status.value for how, row in rows.items()} == {
+            "retry": "failure", "snooze": "scheduled", "cancel": "canceled", "dead": "dead", "timeout": "failure",
+            "arguments": "dead",
+        }  # fmt: skip
+        assert labels == {
+            "retry": ["failure"], "snooze": ["snoozed"], "cancel": ["canceled"], "dead": ["dead"],
+            "timeout": ["timeout"], "arguments": ["dead"],
+        }  # fmt: skip
+        assert rows["retry"].start_at == node.clock.now + timedelta(minutes=10)
+        assert rows["snooze"].start_at == node.clock.now + timedelta(hours=1)
+
+
+def test_handlers_of_one_name_in_two_queues_have_each_its_own_attempts() -> None:
+    strict, patient, usual = Queue("strict"), Queue("patient"), Queue("usual")
+
+    async def fails() -> None:
+        raise ValueError("boom")
+
+    calls = [
+        strict.task(name="it", max_attempts=1)(fails).with_args(),
+        patient.task(name="it", max_attempts=5)(fails).with_args(),
+        usual.task(name="it")(fails).with_args(),
+    ]
+    with InlineNode(strict, patient, usual) as node:
+        node.client.enqueue_many(calls)
+        ended = {task.queue: (task.status.value, task.max_attempts) for task in node.run_all()}
+    assert ended == {"strict": ("dead", 1), "patient": ("failure", 5), "usual": ("failure", 3)}
+
+
+def test_what_a_handler_enqueues_is_run_in_its_turn() -> None:
+    with InlineNode(mail) as node:
+        node.client.enqueue(send.with_args("later"))
+        node.client.enqueue(invite.with_args(["a", "b"]), priority=30)
+        assert statuses(node.run_all()) == ["done"] * 4
+    assert ran == ["invited", "a", "b", "later"]
+
+
+def test_hooks_are_called_around_each_attempt() -> None:
+    queue = Queue("hooked")
+    calls: list[str] = []
+
+    @queue.before_attempt
+    def before(ctx: Context) -> None:
+        calls.append(f"before {ctx.task.attempts}")
+
+    @queue.after_attempt
+    async def after(ctx: Context, outcome: object) -> None:
+        calls.append(f"after {type(outcome).__name__}")
+
+    @queue.task
+    def work() -> None:
+        calls.append("work")
+
+    with InlineNode(queue) as node:
+        node.client.enqueue(work.with_args())
+        node.run_all()
+    assert calls == ["before 0", "work", "after Done"]
+
+
+def test_a_unique_key_holds_until_its_task_has_ended() -> None:
+    with InlineNode(mail) as node:
+        first = node.client.enqueue(send.with_args(), unique="k")
+        assert node.client.enqueue(send.with_args(), unique="k").id == first.id
+        node.run_all()
+        assert node.client.enqueue(send.with_args(), unique="k").created
+    assert len(ran) == 1
+
+
+def test_a_handler_in_a_process_of_its_own_is_run_in_one() -> None:
+    with InlineNode(declared.apart) as node:
+        job = node.client.enqueue(declared.double.with_args(21))
+        [task] = node.run_all()
+        assert (task.process_id, job.result(timeout=0)) == (1, 42)
+
+
+async def test_a_cancelled_attempt_is_given_back_as_by_a_process_that_stops() -> None:
+    queue = Queue("q")
+    began = asyncio.Event()
+
+    @queue.task
+    async def stays() -> None:
+        began.set()
+        await asyncio.sleep(60)
+
+    async with InlineNode(queue) as node:
+        job = await node.client.aio.enqueue(stays.with_args())
+        running = asyncio.create_task(node.aio.run_all())
+        await began.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert (await node.client.aio.refresh(job)).status is Status.PENDING
+        assert [one.outcome for one in await node.client.aio.tasks.attempts(job.id)] == ["released"]
+
+
+def test_a_task_that_was_taken_away_while_it_ran_keeps_what_was_done_to_it() -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def cancels_itself(ctx: Context) -> str:
+        await ctx.client.aio.tasks.cancel(ctx.task.id, "not wanted")
+        return "too late"
+
+    with InlineNode(queue) as node:
+        node.client.enqueue(cancels_itself.with_args())
+        [task] = node.run_all()
+        assert (task.status, task.error, task.result) == (Status.CANCELED, "not wanted", None)
+        assert node.facts.of(ClaimLost, task_id=task.id)
+        assert node.facts.of(AttemptEnded) == []
+
+
+@pytest.mark.parametrize("operation", ["claim", "complete", "conclude"])
+def test_lost_replies_run_nothing_twice(operation: str) -> None:
+    with InlineNode(mail, delay_ratio=60.0) as node:
+        jobs = [node.client.enqueue(send.with_args(to)) for to in ("a", "nobody")]
+        node.faults.lose_reply(operation)
+        if operation == "claim":
+            with pytest.raises(DatabaseAway):
+                node.run_all()
+        node.run_all()
+        assert [job.refresh().status for job in jobs] == [Status.DONE, Status.FAILURE]
+        assert [node.client.tasks.get(job.id).lease for job in jobs] == [1, 1]
+    assert ran == ["a", "nobody"]
+
+
+def test_a_result_that_the_database_refuses_fails_the_attempt() -> None:
+    with InlineNode(mail) as node:
+        node.faults.fail("complete", error=ValueError("too strange"))
+        node.client.enqueue(send.with_args())
+        [task] = node.run_all()
+        assert (task.status, task.error) == (
+            Status.FAILURE,
+            "its outcome could not be written: ValueError: too strange",
+        )
+
+
+def test_a_task_that_is_due_again_at_once_does_not_run_for_ever() -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def again() -> Snooze:
+        return Snooze(0)
+
+    with InlineNode(queue) as node:
+        node.client.enqueue(again.with_args())
+        with pytest.raises(RuntimeError, match="5 attempts were run, and more may be due: the last was task 1"):
+            node.run_all(limit=5)
