@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tests.faults.case import Settings
-from tests.faults.checker import Report, judge
+from tests.faults.checker import RULE_NAMES, Report, judge
 from tests.faults.history import Event
 from tests.faults.tables import AttemptRow, Change, ProcessRow, Row, Tables
 
@@ -170,3 +170,27 @@ class Script:
             ledger=self.ledger,
         )
         return judge(sorted(self.events, key=lambda event: event.at), found, Settings(max_update=6.0, **settings))
+
+
+def rescued_while_frozen(script: Script) -> int:
+    """A task whose holder, process 1 at lease 1, was frozen; process 2 has it now at lease 2."""
+    task = script.task("long")
+    script.claim(task)
+    script.begin(task)
+    touched = script.now
+    script.tell("fault", kind="freeze", target="w", effect="frozen", pids=(101,))
+    script.now += 8
+    script.write(task, "rescued", error="its process died", checked_at=touched)
+    script.arrive(task)
+    script.claim(task, process=2)
+    script.begin(task)
+    script.tell("healed", kind="freeze", target="w")
+    return task
+
+
+def caught(script: Script, rule: str, words: str) -> None:
+    """The rule, and no other, is broken."""
+    problems = script.judge().problems
+    assert {problem.rule for problem in problems} == {rule}, "\n".join(str(problem) for problem in problems)
+    assert any(words in problem.text for problem in problems), [problem.text for problem in problems]
+    assert rule in RULE_NAMES

@@ -1,0 +1,12 @@
+"""`script`: a hand-made history, and the tables that go with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.script import Script
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
