@@ -43,10 +43,11 @@ def draw(result: Result, file: Path) -> None:
     events = history.read(result.history)
     samples = _samples(result.history)
     start = samples[0]["at"] / SECOND
-    figure, (upper, lower) = plt.subplots(
-        2, 1, sharex=True, figsize=(10, 6), height_ratios=(3, 1.4), layout="constrained"
+    figure, (upper, middle, lower) = plt.subplots(
+        3, 1, sharex=True, figsize=(10, 7), height_ratios=(3, 0.8, 1.4), layout="constrained"
     )
     _draw_tasks(upper, samples, start)
+    _draw_processes(middle, samples, start)
     _draw_faults(upper, lower, list(_intervals(events, start)), (samples[-1]["at"] / SECOND) - start)
     upper.set_title(f"{result.plan.kind}: {result.plan.tasks} tasks, three nodes, seed {result.plan.seed}")
     mpl.rcParams |= {"svg.hashsalt": "peerd", "svg.fonttype": "none"}
@@ -72,6 +73,15 @@ def _draw_tasks(axes: Axes, samples: Sequence[dict[str, Any]], start: float) -> 
     axes.set_ylabel("tasks")
     axes.legend(loc="upper left")
     axes.grid(visible=True, alpha=0.3)
+
+
+def _draw_processes(axes: Axes, samples: Sequence[dict[str, Any]], start: float) -> None:
+    """How many of the nodes' processes had booted and ran, of those that there are when all is well."""
+    times = [sample["at"] / SECOND - start for sample in samples]
+    running = [float(sample["slots"].get("RUNNING", 0)) for sample in samples]
+    axes.fill_between(times, running, step="post", color="tab:purple", alpha=0.5, linewidth=0)
+    axes.set_ylim(0, max(running, default=1.0))
+    axes.set_ylabel("processes")
 
 
 def _draw_faults(upper: Axes, lower: Axes, faults: Sequence[tuple[str, float, float]], end: float) -> None:

@@ -143,10 +143,21 @@ class Script:
     def arrive(self, task: int) -> None:
         self.change(task, status="pending")
 
+    def start(self, task: int, process: int = 1) -> int:
+        """A process claims it, and its handler begins; the lease."""
+        lease = self.claim(task, process)
+        self.begin(task)
+        return lease
+
+    def fail(self, task: int) -> None:
+        """From the claim to a failure that is written down."""
+        self.start(task)
+        self.end(task, "failure")
+        self.write(task, "failure")
+
     def succeed(self, task: int, process: int = 1) -> None:
         """From the claim to the end."""
-        self.claim(task, process)
-        self.begin(task)
+        self.start(task, process)
         self.end(task)
         self.complete(task)
 
@@ -175,15 +186,13 @@ class Script:
 def rescued_while_frozen(script: Script) -> int:
     """A task whose holder, process 1 at lease 1, was frozen; process 2 has it now at lease 2."""
     task = script.task("long")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     touched = script.now
     script.tell("fault", kind="freeze", target="w", effect="frozen", pids=(101,))
     script.now += 8
     script.write(task, "rescued", error="its process died", checked_at=touched)
     script.arrive(task)
-    script.claim(task, process=2)
-    script.begin(task)
+    script.start(task, process=2)
     script.tell("healed", kind="freeze", target="w")
     return task
 

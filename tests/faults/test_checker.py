@@ -14,8 +14,7 @@ from tests.faults.script import Script, rescued_while_frozen
 
 def a_kill(script: Script) -> None:
     task = script.task("long")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.kill(1)
     script.write(task, "crash", error="its process died: killed by SIGKILL")
     script.arrive(task)
@@ -47,8 +46,7 @@ def a_node_that_is_cut_off(script: Script) -> None:
 def an_outage(script: Script) -> None:
     """Whoever has ended meanwhile writes it when the database is back."""
     task = script.task("long")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.tell("fault", kind="outage", target="all", effect="cut", everyone=True)
     script.end(task)
     script.tell("unsure", key="lost and never written", error="gone")
@@ -60,8 +58,7 @@ def an_outage(script: Script) -> None:
 def hands(script: Script) -> None:
     for action, label in (("cancel", "withdrawn"), ("retry", "retried"), ("move", "moved")):
         task = script.task("long")
-        lease = script.claim(task, process=2)
-        script.begin(task)
+        lease = script.start(task, process=2)
         script.tell("hand", task=task, action=action)
         script.write(task, label, error="by hand")
         script.end(task, "cancelled", lease=lease)
@@ -71,8 +68,7 @@ def hands(script: Script) -> None:
 
 def a_move_by_sql(script: Script) -> None:
     task = script.task("long")
-    lease = script.claim(task, process=2)
-    script.begin(task)
+    lease = script.start(task, process=2)
     script.tell("hand", task=task, action="move by SQL")
     script.change(task, status="pending", lease=lease + 1)
     script.end(task, "cancelled", lease=lease)
@@ -81,18 +77,14 @@ def a_move_by_sql(script: Script) -> None:
 
 def a_failure(script: Script) -> None:
     task = script.task("failing")
-    script.claim(task)
-    script.begin(task)
-    script.end(task, "failure")
-    script.write(task, "failure")
+    script.fail(task)
     script.arrive(task)
     script.succeed(task)
 
 
 def a_timeout(script: Script) -> None:
     task = script.task("stubborn")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.now += 1
     script.end(task, "cancelled")
     script.write(task, "timeout", error="it ran longer")
@@ -103,8 +95,7 @@ def a_timeout(script: Script) -> None:
 def a_snooze_and_a_stop(script: Script) -> None:
     for name, outcome, label in (("snoozing", "snoozed", "snoozed"), ("long", "cancelled", "released")):
         task = script.task(name)
-        script.claim(task)
-        script.begin(task)
+        script.start(task)
         script.end(task, outcome, saw_cancel=True)
         script.write(task, label)
         if label == "snoozed":
@@ -115,8 +106,7 @@ def a_snooze_and_a_stop(script: Script) -> None:
 def ends_that_are_asked_for(script: Script) -> None:
     for name, label in (("gives_up", "dead"), ("withdraws", "canceled")):
         task = script.task(name)
-        script.claim(task)
-        script.begin(task)
+        script.start(task)
         script.end(task, label)
         script.write(task, label)
 
@@ -126,8 +116,7 @@ def an_end_by_finish_at(script: Script) -> None:
     script.now += 2
     script.delete(task)
     task = script.task("long", finish_at=script.now + 1)
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.now += 1
     script.end(task, "cancelled")
     script.write(task, "canceled", error="its finish_at came while it ran")
@@ -142,8 +131,7 @@ def a_purge(script: Script) -> None:
 
 def children(script: Script) -> None:
     parent = script.task("parent", key="77")
-    script.claim(parent)
-    script.begin(parent)
+    script.start(parent)
     script.ledger.append((parent, "77/1/0"))
     child = script.task(key="77/1/0")
     script.end(parent)
@@ -193,8 +181,7 @@ def test_all_of_it_in_one_run_is_accepted_and_counted(script: Script) -> None:
 
 def test_poison_that_runs_alone_and_ends_dead_is_accepted(script: Script) -> None:
     neighbour, poison = script.task(), script.task("poison")
-    script.claim(neighbour)
-    script.begin(neighbour)
+    script.start(neighbour)
     for process in (1, 2, 3):
         script.claim(poison, process)
         script.begin(poison)

@@ -39,16 +39,14 @@ def test_a_failure_of_a_stale_holder_is_caught(script: Script) -> None:
 
 def test_a_task_that_is_done_although_its_handler_never_ended_is_caught(script: Script) -> None:
     task = script.task()
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.complete(task)
     caught(script, "stale write", "its handler never ended")
 
 
 def test_a_task_that_is_done_although_its_handler_failed_is_caught(script: Script) -> None:
     task = script.task()
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.end(task, "snoozed")
     script.complete(task)
     problems = script.judge().problems
@@ -58,8 +56,7 @@ def test_a_task_that_is_done_although_its_handler_failed_is_caught(script: Scrip
 
 def test_an_outcome_that_is_written_before_the_handler_ended_is_caught(script: Script) -> None:
     task = script.task()
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.complete(task)
     script.now += 1
     script.end(task)
@@ -70,8 +67,7 @@ def test_an_outcome_that_is_written_before_the_handler_ended_is_caught(script: S
 
 def test_an_attempt_of_another_process_than_the_claims_is_caught(script: Script) -> None:
     task = script.task("failing")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.end(task, "failure")
     script.write(task, "failure").process_id = 3
     script.arrive(task)
@@ -83,8 +79,7 @@ def test_an_attempt_of_another_process_than_the_claims_is_caught(script: Script)
 
 def test_a_timeout_before_its_time_is_caught(script: Script) -> None:
     task = script.task("stubborn")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.end(task, "cancelled")
     script.write(task, "timeout", error="it ran longer")
     script.arrive(task)
@@ -134,11 +129,9 @@ def test_a_handler_that_begins_before_its_claim_is_caught(script: Script) -> Non
 
 def test_a_task_that_is_released_while_its_handler_runs_is_caught(script: Script) -> None:
     task = script.task("deaf")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.write(task, "released", error="its process was stopped")
-    script.claim(task, process=2)
-    script.begin(task)
+    script.start(task, process=2)
     script.now += 1
     script.end(task, lease=1, process_id=1, pid=101)
     script.end(task)
@@ -151,10 +144,7 @@ def test_a_task_that_is_released_while_its_handler_runs_is_caught(script: Script
 
 def test_an_extra_run_without_its_attempt_is_caught(script: Script) -> None:
     task = script.task("failing")
-    script.claim(task)
-    script.begin(task)
-    script.end(task, "failure")
-    script.write(task, "failure")
+    script.fail(task)
     script.arrive(task)
     script.succeed(task)
     script.attempts.clear()
@@ -174,8 +164,7 @@ def attempt_of(task: int) -> AttemptRow:
 
 def test_an_attempt_of_a_claim_that_succeeded_is_caught(script: Script) -> None:
     task = script.task()
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.end(task)
     script.write(task, "failure")
     script.rows[task].status = "done"
@@ -185,8 +174,7 @@ def test_an_attempt_of_a_claim_that_succeeded_is_caught(script: Script) -> None:
 
 def test_attempts_that_are_miscounted_are_caught(script: Script) -> None:
     task = script.task("failing")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.end(task, "failure")
     script.write(task, "failure").number = 2
     script.arrive(task)
@@ -196,8 +184,7 @@ def test_attempts_that_are_miscounted_are_caught(script: Script) -> None:
 
 def test_an_attempt_that_counts_although_it_should_not_is_caught(script: Script) -> None:
     task = script.task("snoozing")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.end(task, "snoozed")
     script.write(task, "snoozed")
     script.rows[task].attempts = script.changes[-1].new_attempts = 1
@@ -208,8 +195,7 @@ def test_an_attempt_that_counts_although_it_should_not_is_caught(script: Script)
 
 def test_an_outcome_that_was_not_written_is_caught(script: Script) -> None:
     task = script.task()
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.end(task)
     script.write(task, "released", error="its process was stopped")
     script.succeed(task)
@@ -218,8 +204,7 @@ def test_an_outcome_that_was_not_written_is_caught(script: Script) -> None:
 
 def test_an_outcome_that_a_living_process_kept_to_itself_is_caught(script: Script) -> None:
     task = script.task()
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.end(task)
     script.now += 60
     script.kill(1)

@@ -7,8 +7,7 @@ from tests.faults.script import Script, caught
 
 def test_a_rescue_from_a_living_process_is_caught(script: Script) -> None:
     task = script.task("long")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     touched = script.now
     script.now += 10
     script.write(task, "rescued", error="its process died", checked_at=touched)
@@ -19,8 +18,7 @@ def test_a_rescue_from_a_living_process_is_caught(script: Script) -> None:
 
 def test_a_rescue_long_after_an_outage_is_caught(script: Script) -> None:
     task = script.task("long")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     touched = script.now
     script.tell("fault", kind="kill server", target="server", effect="cut", everyone=True, lingers=1.0)
     script.now += 2
@@ -34,8 +32,7 @@ def test_a_rescue_long_after_an_outage_is_caught(script: Script) -> None:
 
 def test_a_rescue_too_early_is_caught(script: Script) -> None:
     task = script.task("long")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.kill(1)
     script.now += 8
     script.write(task, "rescued", error="its process died", checked_at=script.now - 3)
@@ -46,8 +43,7 @@ def test_a_rescue_too_early_is_caught(script: Script) -> None:
 
 def test_a_crash_of_a_process_that_nothing_has_hurt_is_caught(script: Script) -> None:
     task = script.task("long")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.write(task, "crash", error="its process died")
     script.arrive(task)
     script.succeed(task, process=2)
@@ -57,8 +53,7 @@ def test_a_crash_of_a_process_that_nothing_has_hurt_is_caught(script: Script) ->
 def test_a_process_that_goes_on_after_its_tasks_were_taken_back_is_caught(script: Script) -> None:
     task, other = script.task("long"), script.task("long")
     for one in (task, other):
-        script.claim(one)
-        script.begin(one)
+        script.start(one)
     script.tell("fault", kind="kill master", target="two/master", effect="dead", pids=(9,))
     script.write(task, "crash", error="its process died")
     script.arrive(task)
@@ -71,13 +66,11 @@ def test_a_process_that_goes_on_after_its_tasks_were_taken_back_is_caught(script
 
 def test_a_task_that_crashed_a_process_and_runs_beside_others_is_caught(script: Script) -> None:
     task, other = script.task("long"), script.task("long")
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.kill(1)
     script.write(task, "crash", error="its process died")
     script.arrive(task)
-    script.claim(other, process=2)
-    script.begin(other)
+    script.start(other, process=2)
     script.succeed(task, process=2)
     script.end(other)
     script.complete(other)

@@ -22,8 +22,7 @@ def test_a_task_that_has_not_ended_is_lost(script: Script) -> None:
 
 def test_a_task_that_ends_as_it_should_not_is_lost(script: Script) -> None:
     task = script.task()
-    script.claim(task)
-    script.begin(task)
+    script.start(task)
     script.end(task, "failure")
     script.write(task, "dead")
     caught(script, "lost", "ends as done, and this one is dead")
@@ -95,10 +94,7 @@ def test_a_way_that_the_lifecycle_does_not_know_is_caught(script: Script) -> Non
 
 def test_a_write_that_nobody_wrote_down_is_caught(script: Script) -> None:
     task = script.task("failing")
-    script.claim(task)
-    script.begin(task)
-    script.end(task, "failure")
-    script.write(task, "failure")
+    script.fail(task)
     script.arrive(task)
     script.succeed(task, process=2)
     del script.changes[3]
@@ -133,10 +129,7 @@ def test_a_claim_of_a_task_that_is_held_is_caught(script: Script) -> None:
 
 def test_a_lease_that_nobody_may_raise_is_caught(script: Script) -> None:
     task = script.task("failing")
-    script.claim(task)
-    script.begin(task)
-    script.end(task, "failure")
-    script.write(task, "failure")
+    script.fail(task)
     script.change(task, status="pending", lease=2)
     script.succeed(task)
     caught(script, "lease", "nobody who may do so raised its lease")
