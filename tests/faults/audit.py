@@ -45,6 +45,21 @@ audit = sa.Table(
 """`what`: insert, update, delete of a task. `checked_at` is as it was before the change.
 `details`: of an insert the body, of an update the result."""
 
+kept_attempts = sa.Table(
+    "kept_attempts",
+    metadata,
+    sa.Column("task_id", sa.BigInteger(), nullable=False),
+    sa.Column("lease", sa.BigInteger(), nullable=False),
+    sa.Column("outcome", sa.String(20), nullable=False),
+    sa.Column("number", sa.Integer(), nullable=False),
+    sa.Column("process_id", sa.BigInteger()),
+    sa.Column("error", sa.Text()),
+    sa.Column("cause", sa.Text()),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+"""The rows of ``attempts``, which outlive their tasks here: a task that expires takes its own with it."""
+
 BOTH: Final = ("status", "lease", "attempts")
 """Columns of which the old value and the new one are kept."""
 NEWEST: Final = ("process_id", "worker_node_id", "crashes", "node_id")
@@ -83,6 +98,12 @@ def _insert(what: str, now: str, seconds: str) -> str:
     return f"INSERT INTO audit ({', '.join(values)}) VALUES ({', '.join(values.values())})"
 
 
+def _keep() -> str:
+    """The INSERT of the trigger that keeps attempts."""
+    columns = [column.name for column in kept_attempts.c]
+    return f"INSERT INTO kept_attempts ({', '.join(columns)}) VALUES ({', '.join(f'NEW.{name}' for name in columns)})"
+
+
 def _changed(differs: str) -> str:
     """That a column of those has changed."""
     return " OR ".join(differs.format(f"OLD.{column}", f"NEW.{column}") for column in NOTED)
@@ -92,9 +113,12 @@ def _on_sqlite() -> list[str]:
     now, seconds = "(julianday('now') - 2440587.5) * 86400.0", "(julianday({}) - 2440587.5) * 86400.0"
     when = {"update": f"WHEN {_changed('{} IS NOT {}')}"}
     return [
-        f"CREATE TRIGGER audit_{what} AFTER {what.upper()} ON tasks {when.get(what, '')} "
-        f"BEGIN {_insert(what, now, seconds)}; END"
-        for what in ("insert", "update", "delete")
+        f"CREATE TRIGGER audit_attempt AFTER INSERT ON attempts BEGIN {_keep()}; END",
+        *(
+            f"CREATE TRIGGER audit_{what} AFTER {what.upper()} ON tasks {when.get(what, '')} "
+            f"BEGIN {_insert(what, now, seconds)}; END"
+            for what in ("insert", "update", "delete")
+        ),
     ]
 
 
@@ -107,15 +131,21 @@ def _on_mysql() -> list[str]:
         "delete": _insert("delete", now, seconds),
     }
     return [
-        f"CREATE TRIGGER audit_{what} AFTER {what.upper()} ON tasks FOR EACH ROW {body}"
-        for what, body in bodies.items()
+        f"CREATE TRIGGER audit_attempt AFTER INSERT ON attempts FOR EACH ROW {_keep()}",
+        *(
+            f"CREATE TRIGGER audit_{what} AFTER {what.upper()} ON tasks FOR EACH ROW {body}"
+            for what, body in bodies.items()
+        ),
     ]
 
 
 def _on_postgresql() -> list[str]:
     now, seconds = "extract(epoch FROM clock_timestamp())", "extract(epoch FROM {})"
     when = {"update": f"WHEN ({_changed('{} IS DISTINCT FROM {}')})"}
-    statements = []
+    statements = [
+        f"CREATE FUNCTION audit_attempt() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {_keep()}; RETURN NULL; END $$",
+        "CREATE TRIGGER audit_attempt AFTER INSERT ON attempts FOR EACH ROW EXECUTE FUNCTION audit_attempt()",
+    ]
     for what in ("insert", "update", "delete"):
         statements.append(
             f"CREATE FUNCTION audit_{what}() RETURNS trigger LANGUAGE plpgsql AS "

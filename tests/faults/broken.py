@@ -54,12 +54,11 @@ def forgets_outcomes() -> None:
 
 def runs_the_crashed_beside_others() -> None:
     """A task that has crashed a process is claimed by one that is not empty."""
-    look_when_empty = claiming.Claiming._look_for_lonely
 
-    async def look(self: claiming.Claiming, running: int) -> list[Task]:
-        return await look_when_empty(self, 0)
+    async def claim(self: claiming.Claiming, free: int, running: int) -> list[Task]:
+        return (await self._claim(1, alone=True)).tasks or (await self._claim(free, alone=False)).tasks
 
-    claiming.Claiming._look_for_lonely = look  # type: ignore[method-assign]
+    claiming.Claiming.claim = claim  # type: ignore[method-assign]
 
 
 VARIANTS: Final[dict[str, Callable[[], None]]] = {

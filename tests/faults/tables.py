@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.store.database import Database
 from peerd.store.tables import attempts, nodes, processes, tasks
-from tests.faults.audit import audit
+from tests.faults.audit import audit, kept_attempts
 from tests.faults.jobs import LEDGER
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -33,7 +33,7 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 class AttemptRow(msgspec.Struct, kw_only=True):
-    """An attempt that did not succeed."""
+    """An attempt that did not succeed; also of a task that is gone."""
 
     task_id: int
     lease: int
@@ -99,9 +99,12 @@ def read(url: str) -> Tables:
 
 
 def _read(connection: Connection) -> Tables:
+    rows = _all(connection, tasks, Row)
+    ids = {row.id for row in rows}
+    of_the_gone = [one for one in _all(connection, kept_attempts, AttemptRow) if one.task_id not in ids]
     return Tables(
-        rows=_all(connection, tasks, Row),
-        attempts=_all(connection, attempts, AttemptRow),
+        rows=rows,
+        attempts=_all(connection, attempts, AttemptRow) + of_the_gone,
         changes=sorted(_all(connection, audit, Change), key=lambda change: change.seq),
         processes=_all(connection, processes, ProcessRow),
         nodes={row.id: row.name for row in connection.execute(sa.select(nodes.c.id, nodes.c.name))},

@@ -83,6 +83,16 @@ def test_a_change_tells_who_when_and_what(client: Client) -> None:
         assert -0.01 <= done.at - done.checked_at < 30
 
 
+def test_attempts_outlive_their_task(client: Client) -> None:
+    with client:
+        job = client.enqueue("work", name="x", body={"key": "1"})
+        held = take(client)
+        client.database.run(finish.conclude, 7, held, Failed(error="no", retry_in=0.0))
+        client.database.run(intervene.delete, job.id)
+        [kept] = tables.read(client.database.url.render_as_string(hide_password=False)).attempts
+        assert (kept.task_id, kept.lease, kept.outcome, kept.number, kept.error) == (job.id, 1, "failure", 1, "no")
+
+
 def test_what_is_undone_leaves_no_trace(client: Client) -> None:
     with client, client.database.engine.connect() as connection:
         connection.begin()

@@ -129,6 +129,17 @@ def a_purge(script: Script) -> None:
     script.delete(task)
 
 
+def an_expiry_after_a_kill(script: Script) -> None:
+    """The task is gone with its row; what it went through was written down."""
+    task = script.task(finish_at=script.now + 2)
+    script.start(task, process=3)
+    script.kill(3)
+    script.write(task, "crash", error="its process died: killed by SIGKILL")
+    script.arrive(task)
+    script.now += 3
+    script.delete(task)
+
+
 def children(script: Script) -> None:
     parent = script.task("parent", key="77")
     script.start(parent)
@@ -152,6 +163,7 @@ STORIES = (
     an_end_by_finish_at,
     children,
     a_purge,
+    an_expiry_after_a_kill,
     a_kill,
 )
 
@@ -171,12 +183,12 @@ def test_all_of_it_in_one_run_is_accepted_and_counted(script: Script) -> None:
     counts = report.counts
     assert (counts["rescued"], counts["crash"], counts["by hand"], counts["ended too late, and refused"]) == (
         1,
-        1,
+        2,
         4,
         4,
     )
-    assert (counts["deleted"], counts["unsure"], counts["timeout"], counts["failure"]) == (2, 1, 1, 1)
-    assert (counts["fault: kill worker"], counts["fault: cut off"]) == (1, 1)
+    assert (counts["deleted"], counts["unsure"], counts["timeout"], counts["failure"]) == (3, 1, 1, 1)
+    assert (counts["fault: kill worker"], counts["fault: cut off"]) == (2, 1)
 
 
 def test_poison_that_runs_alone_and_ends_dead_is_accepted(script: Script) -> None:

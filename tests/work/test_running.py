@@ -397,6 +397,18 @@ async def test_a_process_that_has_run_empty_takes_one_after_another_of_those_tha
     assert gates.began == ["beside", *lonely, "later"]
 
 
+async def test_what_must_run_alone_and_has_not_waited_yet_comes_after_all_else(each_bench: Bench, gates: Gates) -> None:
+    world = each_bench.world
+    lonely = world.insert(name="gated", body='{"key": "lonely"}', crashes=1)
+    others = [f"{n}" for n in range(4)]
+    for key in others:
+        world.add(name="gated", body=f'{{"key": "{key}"}}')
+    gates.open("lonely", *others)
+    each_bench.run(gates.queue, count=1)
+    await each_bench.until(lonely, Status.DONE)
+    assert gates.began == [*others, "lonely"]
+
+
 async def test_waiting_for_a_process_to_run_empty_costs_no_busy_loop(bench: Bench, gates: Gates) -> None:
     bench.world.add(name="gated", body='{"key": "beside"}')
     runner = bench.run(gates.queue, count=3)

@@ -3,7 +3,7 @@
 Where processes are always busy, one of them has to take nothing more until it is empty. If all did, a single task would
 cost the cluster all its other places for as long as the longest neighbour runs; if none did, it would wait for ever. So
 they have an order, the oldest first: the first one runs empty when such a task has waited for `patience`, the second
-one when it has waited for twice as long, the third one for four times. Whoever is empty by chance takes it at once.
+one when it has waited for twice as long, the third one for four times. Whoever has nothing else to do takes it at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def should_run_empty(connection: Connection, claimer: Claimer, patience: float) 
     Args:
         connection: reading.
         claimer: who asks, and which queues it serves.
-        patience: seconds that such a task waits for a process that is empty anyway.
+        patience: seconds that such a task waits for a process that has nothing else to do.
     """
     for lane, rivals in ((-1, sa.true()), (-1 - claimer.node_id, processes.c.node_id == claimer.node_id)):
         statement = candidates(claimer.queues, (lane,))

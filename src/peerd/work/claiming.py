@@ -2,8 +2,9 @@
 
 A task that has crashed a process runs alone, so that its neighbours are not killed with it again: it is claimed only
 by a process that runs nothing, which then claims nothing else. Such tasks stand in lanes of their own. A process that
-is never empty looks into them now and then, and when one has waited for long it lets itself run empty for it, if it is
-its turn (`peerd.store.alone`); having done so, it takes one after another until the lanes are empty.
+finds nothing else to do looks into them. So does, now and then, one that always has something to do, and when one has
+waited for long it lets itself run empty for it, if it is its turn (`peerd.store.alone`); having done so it takes one
+after another, as long as it is its turn. The others go on meanwhile: a crash does not cost the cluster all its places.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Claiming:
         self._next_lonely_look = 0.0
         self._runs_empty = False
         self._found_lonely = False
-        self._has_run_empty = False
+        self._ran_alone = False
+        self._is_busy = False
         self._empty_looks = 0
 
     async def claim(self, free: int, running: int) -> list[Task]:
@@ -74,18 +76,16 @@ class Claiming:
             free: places.
             running: tasks that run.
         """
-        self._has_run_empty |= self._runs_empty and not running
-        if self._has_run_empty or self._now() >= self._next_lonely_look:
-            lonely = await self._look_for_lonely(running)
-            if lonely:
-                return lonely
+        if self._ran_alone or (self._look_is_due() and (running or self._is_busy)):
+            self._runs_empty = await self._is_its_turn()
         if self._runs_empty:
-            return []
+            return [] if running else await self._claim_alone()
         won = await self._claim(free, alone=False)
-        if self._found_lonely and not (won.tasks or running):  # nothing else to do: no reason to wait for the next look
-            return await self._look_for_lonely(running)
+        self._is_busy = bool(won.tasks) or won.contended
+        if not (running or self._is_busy) and (self._found_lonely or self._look_is_due()):
+            return await self._claim_alone()
         self._look_further = min(self._look_further * 2 + free, 64) if won.contended else 0
-        self._empty_looks = 0 if won.tasks or won.contended else self._empty_looks + 1
+        self._empty_looks = 0 if self._is_busy else self._empty_looks + 1
         return won.tasks
 
     def pause(self) -> float:
@@ -97,19 +97,30 @@ class Claiming:
         grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_looks - 1, 16), self._poll_every)
         return grown * random.uniform(0.75, 1.25)
 
-    async def _look_for_lonely(self, running: int) -> list[Task]:
-        self._next_lonely_look = self._now() + LOOK_FOR_LONELY_EVERY * random.uniform(0.5, 1.5)
-        if running:
-            try:
-                self._runs_empty = await self._database.read(should_run_empty, self._claimer, self._patience)
-            except DatabaseAway as error:
-                self._outages.lost(error)
-            return []
+    def _look_is_due(self) -> bool:
+        """Whether it is time to look again for tasks that must run alone."""
+        return self._now() >= self._next_lonely_look
+
+    async def _is_its_turn(self) -> bool:
+        """Whether this process, which has other things to do, is to run empty for a task that must run alone."""
+        self._look_later()
+        self._ran_alone = False
+        try:
+            return await self._database.read(should_run_empty, self._claimer, self._patience)
+        except DatabaseAway as error:
+            self._outages.lost(error)
+            return self._runs_empty
+
+    async def _claim_alone(self) -> list[Task]:
+        """Claim a task that must run alone, for a process that runs nothing."""
+        self._look_later()
         self._runs_empty = False
         lonely = (await self._claim(1, alone=True)).tasks
-        self._found_lonely = bool(lonely)
-        self._has_run_empty &= self._found_lonely
+        self._found_lonely = self._ran_alone = bool(lonely)
         return lonely
+
+    def _look_later(self) -> None:
+        self._next_lonely_look = self._now() + LOOK_FOR_LONELY_EVERY * random.uniform(0.5, 1.5)
 
     async def _claim(self, limit: int, *, alone: bool) -> Claimed:
         token = new_token()
