@@ -22,6 +22,8 @@ from tests.simulation.variants import VARIANTS, Variant, broken
 
 AT_ONCE: Final = 100
 """Seeds that one process runs in an arena."""
+TOLD_EVERY: Final = 1000
+"""Seeds after which it is said how far it is."""
 FOLDER: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -55,6 +57,9 @@ def _run_all(seeds: range, jobs: int) -> int:
             if problem is not None:
                 failures += 1
                 print(problem, flush=True)
+            if totals.runs // TOLD_EVERY > (totals.runs - part.runs) // TOLD_EVERY:
+                spent = time.monotonic() - began
+                print(f"{totals.runs} of {len(seeds)} seeds, {failures} failed; {spent:.0f} s", flush=True)
     print(f"{totals}\n{failures} failed; {time.monotonic() - began:.0f} s")
     return 1 if failures else 0
 
