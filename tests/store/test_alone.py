@@ -36,12 +36,14 @@ def test_it_is_noticed_behind_more_urgent_ones(world: World) -> None:
     assert those_who_run_empty(world, world.claimer()) == [0]
 
 
-@pytest.mark.parametrize(("waited", "run_empty"), [(11, [0]), (19, [0]), (21, [0, 1]), (41, [0, 1, 2]), (39, [0, 1])])
-def test_one_process_after_another_runs_empty_the_oldest_first(
+@pytest.mark.parametrize(
+    ("waited", "run_empty"), [(11, [0]), (19, [0]), (21, [0, 1]), (39, [0, 1]), (41, [0, 1, 2]), (9_999, [0, 1, 2])]
+)
+def test_one_process_after_another_runs_empty_the_oldest_first_and_half_of_them_never(
     world: World, waited: float, run_empty: list[int]
 ) -> None:
     world.insert(crashes=1, created_at=seconds_from_now(-waited))
-    claimers = [world.claimer(), world.claimer(node="b"), world.claimer()]
+    claimers = [world.claimer(), world.claimer(node="b"), world.claimer(), world.claimer(), world.claimer(node="b")]
     assert those_who_run_empty(world, *claimers) == run_empty
 
 

@@ -3,7 +3,8 @@
 Where processes are always busy, one of them has to take nothing more until it is empty. If all did, a single task would
 cost the cluster all its other places for as long as the longest neighbour runs; if none did, it would wait for ever. So
 they have an order, the oldest first: the first one runs empty when such a task has waited for `patience`, the second
-one when it has waited for twice as long, the third one for four times. Whoever has nothing else to do takes it at once.
+one when it has waited for twice as long, the third one for four times; the younger half of them never do. Whoever has
+nothing else to do takes it at once.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def should_run_empty(connection: Connection, claimer: Claimer, patience: float) 
         statement = candidates(claimer.queues, (lane,))
         ids = connection.execute(statement, who(claimer) | {"limit": WIDEST}).scalars().all()
         if ids and _one_waits(connection, ids, patience):
-            before = min(_older(connection, claimer, rivals), MOST_DOUBLED)
-            if not before or _one_waits(connection, ids, patience * 2.0**before):
+            before, among = _place(connection, claimer, rivals)
+            if 2 * before < among and _one_waits(connection, ids, patience * 2.0 ** min(before, MOST_DOUBLED)):
                 return True
     return False
 
@@ -49,18 +50,20 @@ def _one_waits(connection: Connection, ids: Sequence[int], seconds: float) -> bo
     return connection.execute(statement.limit(1)).first() is not None
 
 
-def _older(connection: Connection, claimer: Claimer, rivals: sa.ColumnElement[bool]) -> int:
-    """How many living processes of its kind are older, of those that could take the task too."""
-    return int(connection.execute(_count_older().where(rivals), {"process": claimer.process_id}).scalar_one())
+def _place(connection: Connection, claimer: Claimer, rivals: sa.ColumnElement[bool]) -> tuple[int, int]:
+    """How many living processes of its kind are older, and how many there are, of those that could take the task."""
+    row = connection.execute(_count().where(rivals), {"process": claimer.process_id}).one()
+    return int(row.older or 0), int(row.all)
 
 
 @lru_cache(maxsize=1)
-def _count_older() -> sa.Select[int]:
+def _count() -> sa.Select[int, int]:
     itself, process = processes.alias("itself"), sa.bindparam("process", type_=sa.BigInteger())
     kind = sa.select(itself.c.kind).where(itself.c.id == process).scalar_subquery()
     on_duty = sa.and_(nodes.c.active, sa.not_(nodes.c.draining), nodes.c.incarnation == processes.c.incarnation)
+    older = sa.case((processes.c.id < process, 1), else_=0)
     return (
-        sa.select(sa.func.count())
+        sa.select(sa.func.sum(older).label("older"), sa.func.count().label("all"))
         .select_from(processes.join(nodes, nodes.c.id == processes.c.node_id))
-        .where(processes.c.id < process, processes.c.ended_at.is_(None), processes.c.kind == kind, on_duty)
+        .where(processes.c.ended_at.is_(None), processes.c.kind == kind, on_duty)
     )

@@ -52,15 +52,14 @@ def should_run_empty(state: State, process: Process, queues: Sequence[str], pati
     waiting = eligible(state, process, queues, now, alone=True)
     for node_id in (None, process.node_id):
         mine = [task for task in waiting if task.node_id == node_id][:64]
-        before = [one for one in older(state, process) if node_id in (None, one.node_id)]
-        if any(task.due_at < later(now, -patience * 2 ** len(before)) for task in mine):
+        among = [
+            one.id for one in state.processes.values() if _can_claim(state, one) and node_id in (None, one.node_id)
+        ]
+        before = sum(one < process.id for one in among)
+        long = any(task.due_at < later(now, -patience * 2**before) for task in mine)
+        if long and before < len(among) / 2:
             return True
     return False
-
-
-def older(state: State, process: Process) -> list[Process]:
-    """The processes that are asked before it."""
-    return [one for one in state.processes.values() if one.id < process.id and _can_claim(state, one)]
 
 
 def _can_claim(state: State, process: Process) -> bool:
