@@ -6,7 +6,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 JOBS    := $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 2 ] && echo $$n || echo 2)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
-USER_EXTRAS := mysql,postgresql,video
+USER_EXTRAS := mysql,postgresql,video,web,watch
 DEV_EXTRAS  := $(USER_EXTRAS),dev
 MINUTES := 10
 KINDS   := sqlite mariadb postgresql
