@@ -51,6 +51,7 @@ def _place(plan: Mapping[str, Any]) -> Place:
         generation=plan["generation"],
         grace=plan["grace"],
         give_back=plan["give_back"],
+        hang_after=plan["hang_after"],
     )
 
 
@@ -82,7 +83,8 @@ def _load(plan: Mapping[str, Any]) -> Service:
     sys.path.insert(0, plan["project_directory"])
     module, _, name = plan["entry"].partition(":")
     make = getattr(importlib.import_module(module), name)
-    return cast("Service", make(plan["payload"]))
+    payload = plan["payload"]
+    return cast("Service", make({**payload, "slot": plan["slot"]} if isinstance(payload, dict) else payload))
 
 
 if __name__ == "__main__":

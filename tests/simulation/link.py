@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from peerd.runtime import exits
 from peerd.runtime.link import Link, Place
+from peerd.runtime.vitals import Vitals
 from peerd.runtime.watch import Listener, StopAsked
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class SimulatedWatch:
     def __init__(self, process: Process, give_back: float) -> None:
         self.grace = 0.0
         self.lost = False
+        self.replaced = False
         self.flushed = threading.Event()
         self.flushed.set()
         self._process = process
@@ -74,6 +76,7 @@ class SimulatedLink(Link):
         self._place = place
         self._lock = threading.Lock()
         self._status = exits.OK
+        self._vitals = Vitals(None, self._hung)
         self.watch = SimulatedWatch(process, place.give_back)
         self._watch = self.watch  # type: ignore[assignment]
         self._process = process

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from peerd.testing import eventually as eventually_within
 
 HERE = Path(__file__).parent
 WITHIN = 30.0
+DEFAULTS = {"backoff_initial": 0.1, "give_back": 1.0}
+PLANNED = {"entry", "command", "grace", "give_back", "boot_timeout", "environment", "silent_after", "hang_after"}
+PLANNED |= {"backoff_initial", "backoff_maximum", "stable_after"}
 eventually = functools.partial(eventually_within, timeout=WITHIN)
 
 
@@ -41,20 +45,26 @@ class ToyNode:
             "node": "toys",
             "run_directory": str(self.run_directory),
             "project_directory": str(HERE),
-            "slots": [self._slot(**slot) for slot in slots],
+            "kinds": self._kinds(slots),
             **plan,
         }
         self.errors = folder / "stderr"
         self.master: subprocess.Popen[bytes] | None = None
 
-    def _slot(self, name: str, *, role: str = "worker", **more: Any) -> dict[str, Any]:
-        known = {"entry", "command", "grace", "give_back", "boot_timeout", "environment"}
-        known |= {"backoff_initial", "backoff_maximum", "stable_after"}
-        slot: dict[str, Any] = {"name": name, "kind": name.rpartition("-")[0] or role, "role": role}
-        slot |= {"backoff_initial": 0.1, "give_back": 1.0} | {key: more.pop(key) for key in known & more.keys()}
-        if role != "command":
-            slot = {"entry": "toys:toy", "payload": {"facts": str(self.facts_file), **more}} | slot
-        return slot
+    def _kinds(self, slots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Toys are told slot by slot what they do; what a plan has for a kind is taken from all of its slots."""
+        kinds: dict[str, dict[str, Any]] = {}
+        for slot in slots:
+            name, role = slot["name"], slot.get("role", "worker")
+            kind_name = name if role in ("agent", "manager") else name.rpartition("-")[0]
+            kind = kinds.setdefault(kind_name, {"name": kind_name, "role": role, "processes": 0, **DEFAULTS})
+            kind["processes"] += 1
+            kind |= {key: slot[key] for key in PLANNED & slot.keys()}
+            if role != "command":
+                kind.setdefault("entry", "toys:toy")
+                payload = kind.setdefault("payload", {"facts": str(self.facts_file), "slots": {}})
+                payload["slots"][name] = {key: slot[key] for key in slot.keys() - PLANNED - {"name", "role"}}
+        return list(kinds.values())
 
     def start(self) -> ToyNode:
         self.master = self.start_another()

@@ -122,7 +122,7 @@ def test_a_tainted_process_is_replaced_at_once_finishes_its_work_and_leaves_with
 ) -> None:
     done = tmp_path / "done"
     toys = node(AGENT, {**WORKER, "run": ["sleep 0.3", f"once {how}"], "until": str(done)}).up()
-    (tainted,) = eventually(lambda: toys.slot("video-1")["leaving"])
+    tainted = eventually(lambda: toys.slot("video-1")["leaving"])[0]["pid"]
     pid = running_again(toys, "video-1", tainted)
     assert is_alive(tainted), "the replacement is there before the tainted one has left"
     done.touch()
@@ -144,21 +144,21 @@ def test_an_exception_never_ends_the_agent(node: Nodes) -> None:
 def test_a_recycled_process_is_replaced_without_blame(node: Nodes) -> None:
     toys = node(AGENT, {**WORKER, "run": ["sleep 0.2", "once recycle"], "work": 0.5}).up()
     (death,) = eventually(lambda: toys.received("death", "agent"))
-    assert (death["cause"]["status"], death["cause"]["text"]) == (75, "exit status 75: had 1000 tasks")
+    assert (death["cause"]["status"], death["cause"]["text"]) == (75, "recycled (exit status 75): had 1000 tasks")
     running_again(toys, "video-1", death["pid"])
 
 
 def test_a_program_that_cannot_be_started_is_tried_again_and_again(node: Nodes, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
-    tunnel = {"name": "tunnel", "role": "command", "command": ["sleep", "600"], "backoff_initial": 0.1}
+    tunnel = {"name": "tunnel-1", "role": "command", "command": ["sleep", "600"], "backoff_initial": 0.1}
     toys = node(tunnel, project_directory=str(folder)).up()
     folder.rename(tmp_path / "away")
-    toys.kill("tunnel")
-    eventually(lambda: "cannot be started" in (toys.slot("tunnel")["error"] or ""))
+    toys.kill("tunnel-1")
+    eventually(lambda: "cannot be started" in (toys.slot("tunnel-1")["error"] or ""))
     assert toys.status()["state"] == "running"
     (tmp_path / "away").rename(folder)
-    eventually(lambda: toys.slot("tunnel")["state"] == "RUNNING")
+    eventually(lambda: toys.slot("tunnel-1")["state"] == "RUNNING")
 
 
 def test_a_child_that_sends_what_is_no_frame_is_killed_and_replaced(node: Nodes) -> None:
@@ -179,9 +179,9 @@ def test_what_a_dead_worker_has_started_dies_with_it(node: Nodes, how: str) -> N
 
 
 def test_a_command_slot_is_supervised_the_same_way(node: Nodes) -> None:
-    toys = node(AGENT, {"name": "tunnel", "role": "command", "command": ["sleep", "600"]}).up()
-    pid = toys.kill("tunnel")
-    running_again(toys, "tunnel", pid)
+    toys = node(AGENT, {"name": "tunnel-1", "role": "command", "command": ["sleep", "600"]}).up()
+    pid = toys.kill("tunnel-1")
+    running_again(toys, "tunnel-1", pid)
     (death,) = eventually(lambda: toys.received("death", "agent"))
     assert (death["role"], death["cause"]["text"]) == ("command", "killed by SIGKILL")
     assert toys.stop() == 0

@@ -108,7 +108,7 @@ def test_a_killed_master_leaves_no_process_behind(node: Nodes) -> None:
         {"name": "blocked-1", "run": ["spawn", "spawn session", "block"], **stubborn},
         {"name": "threads-1", "run": ["thread"], **stubborn},
         {"name": "spawner-1", "run": ["spawn", "spawn session"]},
-        {"name": "tunnel", "role": "command", "command": ["sleep", "600"]},
+        {"name": "tunnel-1", "role": "command", "command": ["sleep", "600"]},
     ).up()
     eventually(lambda: toys.facts("blocks") and len(toys.facts("spawned")) == 4)
     assert len(toys.processes()) == 7 + 4

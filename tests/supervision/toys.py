@@ -18,10 +18,10 @@ from peerd.runtime.link import Link
 
 
 class Toy:
-    """Does what its payload says: `{"facts": file, "start": …, "run": …, "stop": …}`."""
+    """Does what its payload says for its slot: `{"facts": file, "slots": {SLOT: {"start": …, "run": …}}}`."""
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
-        self.payload = payload
+        self.payload = {**payload, **payload["slots"].get(payload["slot"], {})}
         self.stopped = asyncio.Event()
 
     def note(self, fact: str, **more: object) -> None:
@@ -169,6 +169,20 @@ class WeakAfterFirstBoot(Toy):
 
 def weak_after_first_boot(payload: Mapping[str, Any]) -> Toy:
     return WeakAfterFirstBoot(payload)
+
+
+class WeakForTenBoots(Toy):
+    """Its second to eleventh boot fail."""
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        identity = await super().start(link)
+        if 2 <= link.generation <= 11:
+            raise RuntimeError("the disk is not mounted")
+        return identity
+
+
+def weak_for_ten_boots(payload: Mapping[str, Any]) -> Toy:
+    return WeakForTenBoots(payload)
 
 
 class WaitsWhenItReplaces(Toy):

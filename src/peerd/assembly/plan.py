@@ -1,8 +1,9 @@
-"""The master's plan of a node: which processes it has, and what each is told."""
+"""The master's plan of a node: which kinds of processes it has, and what each is told."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from peerd.config.settings import Settings
@@ -13,39 +14,71 @@ ENTRIES: Final = {
     "manager": "peerd.assembly.manager:manager",
     "worker": "peerd.assembly.worker:worker",
 }
+FOR_ALL: Final = ("project_directory", "file", "node", "database", "logging")
+"""Sections that every process gets. A kind is replaced by `peerd reload --config-only` when what it gets has changed,
+so each gets what it needs and no more."""
 
 
-def plan(settings: Settings) -> dict[str, Any]:
-    """The plan: agent, manager, and the processes of each enabled worker.
+def plan(settings: Settings, incarnation: str | None = None) -> dict[str, Any]:
+    """The plan: agent, manager, workers and commands.
 
     Args:
         settings: from `peerd.config.load`.
+        incarnation: of the life of the master, when it is a plan for one that lives; a new one when None.
     """
-    given = settings.model_dump(mode="json", exclude_unset=True)
-    given["database"] = settings.database.model_dump(mode="json")
-    shared = {"settings": given, "incarnation": new_incarnation()}
-    slots = [_slot("agent", "agent", "agent", settings.node.grace, shared)]
-    slots.append(_slot("manager", "manager", "manager", settings.node.grace, shared))
-    for kind, worker in settings.workers.items():
-        grace = settings.node.grace if worker.grace is None else worker.grace
-        numbers = range(1, worker.processes + 1) if worker.enabled else ()
-        slots += [_slot(f"{kind}-{number}", kind, "worker", grace, shared) for number in numbers]
+    life = incarnation or new_incarnation()
     return {
         "node": settings.node.name,
         "run_directory": str(settings.node.run_directory),
         "project_directory": str(settings.project_directory),
         "shutdown_interval": settings.node.shutdown_interval,
         "grace": settings.node.grace,
-        "slots": slots,
+        "kinds": list(_kinds(settings, life)),
+        "planner": [sys.executable, "-P", "-m", "peerd.assembly.planner", life, str(settings.file or "")],
     }
 
 
-def _slot(name: str, kind: str, role: str, grace: float, shared: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "kind": kind,
-        "role": role,
-        "grace": grace,
-        "entry": ENTRIES[role],
-        "payload": {**shared, "kind": kind, "slot": name},
-    }
+def _kinds(settings: Settings, incarnation: str) -> Iterator[dict[str, Any]]:
+    given = _as_given(settings)
+
+    def payload(kind: str, **sections: Any) -> dict[str, Any]:
+        shared = {name: given[name] for name in FOR_ALL if name in given}
+        return {"kind": kind, "incarnation": incarnation, "settings": {**shared, **sections}}
+
+    manager = {"manager": given["manager"]}
+    yield _kind("agent", "agent", payload=payload("agent", **manager), hang_after=60.0)
+    yield _kind("manager", "manager", payload=payload("manager", **manager))
+    for name, worker in settings.workers.items():
+        yield _kind(
+            name,
+            "worker",
+            payload=payload(name, workers={name: given["workers"][name]}),
+            hang_after=worker.hang_after,
+            processes=worker.processes if worker.enabled else 0,
+            **_own_grace(worker.grace),
+        )
+    for name, command in settings.commands.items():
+        yield {
+            "name": name,
+            "role": "command",
+            "command": list(command.command),
+            "environment": dict(command.environment),
+            "processes": command.processes if command.enabled else 0,
+            **_own_grace(command.grace),
+        }
+
+
+def _kind(name: str, role: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "role": role, "entry": ENTRIES[role], **more}
+
+
+def _own_grace(grace: float | None) -> dict[str, float]:
+    return {} if grace is None else {"grace": grace}
+
+
+def _as_given(settings: Settings) -> Mapping[str, Any]:
+    """The settings that were given, and those that were derived: with them a child derives the same."""
+    given = settings.model_dump(mode="json", exclude_unset=True)
+    given["database"] = settings.database.model_dump(mode="json")
+    given.setdefault("manager", {})["inactive_after"] = settings.manager.inactive_after
+    return given

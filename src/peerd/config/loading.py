@@ -27,7 +27,9 @@ LARGEST_FILE = 1024 * 1024
 """Bytes."""
 MOST = 100
 """Problems of values that are listed."""
-_NOT_YET = ("agent", "commands", "web")
+KINDS = ("workers", "commands", "web")
+"""Sections whose tables are kinds of processes."""
+_NOT_YET = ("agent", "web")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +151,34 @@ def _tables_of_later_versions(source: Source) -> Iterator[Problem]:
 
 def _shape_problems(source: Source) -> Iterator[Problem]:
     """What must hold between the keys of a worker, said even when one of them is wrong by itself."""
-    workers: Any = source.values.get("workers")
-    for name, worker in workers.items() if isinstance(workers, dict) else ():
-        if not isinstance(worker, dict):
-            continue
+    yield from _name_problems(source)
+    for name, worker in _tables_of(source, "workers"):
         place = ("workers", name)
-        if name in {"agent", "manager", "master"}:
-            yield source.problem(place, "is the name of a process of peerd's own", "choose another name")
         if "tasks" in worker and "worker" in worker:
             second = max("tasks", "worker", key=lambda key: source.line((*place, key)) or 0)
             yield source.problem((*place, second), "a worker has tasks or worker, not both", "keep one of them")
         if "tasks" not in worker and "worker" not in worker:
             remedy = 'name a queue, tasks = "studio.jobs:video", or a class, worker = "studio.jobs:Cleanup"'
             yield source.problem(place, "has nothing to run", remedy)
+
+
+def _name_problems(source: Source) -> Iterator[Problem]:
+    """A kind of process is known by its name alone, in status and to reload, so no two may share one."""
+    taken: dict[str, str] = {}
+    for section in KINDS:
+        for name, _ in _tables_of(source, section):
+            if name in {"agent", "manager", "master"}:
+                yield source.problem((section, name), "is the name of a process of peerd's own", "choose another name")
+            if name in taken:
+                yield source.problem((section, name), f"[{taken[name]}.{name}] has this name", "choose another name")
+            taken.setdefault(name, section)
+
+
+def _tables_of(source: Source, section: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    tables: Any = source.values.get(section)
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        if isinstance(table, dict):
+            yield name, table
 
 
 def _place(problem: Problem) -> tuple[str, int, str]:

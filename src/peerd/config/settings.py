@@ -72,6 +72,13 @@ class DatabaseSettings(Section):
             yield name, self.masked_url if name == "url" else value
 
 
+def _words(value: Any) -> Any:
+    if isinstance(value, str):
+        problem = "is a text; write the program and its arguments as a list, no shell reads them"
+        raise ValueError(problem)  # noqa: TRY004 - pydantic words ValueErrors
+    return tuple(value) if isinstance(value, list) else value
+
+
 class WorkerSettings(Section):
     """[workers.NAME]: processes of one kind that run a user's code. Exactly one of `tasks` and `worker` is given."""
 
@@ -91,7 +98,18 @@ class WorkerSettings(Section):
     recycle_after: Count | None = None  # tasks
     recycle_age: Period | None = None
     recycle_memory: Size | None = None
+    hang_after: Period | None = None  # None: the event loop may be blocked for as long as it likes
     options: Mapping[str, Any] = Field(default_factory=dict)  # the user's own
+
+
+class CommandSettings(Section):
+    """[commands.NAME]: any other program, supervised the same way."""
+
+    command: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(_words)]
+    enabled: Flag = True
+    processes: Few = 1
+    grace: Duration | None = None  # None: the node's
+    environment: Mapping[Text, Text] = Field(default_factory=dict)
 
 
 class ManagerSettings(Section):
@@ -124,6 +142,7 @@ class Document(Section):
     node: NodeSettings = Field(default_factory=NodeSettings)
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     workers: Mapping[Name, WorkerSettings] = Field(default_factory=dict)
+    commands: Mapping[Name, CommandSettings] = Field(default_factory=dict)
     manager: ManagerSettings = Field(default_factory=ManagerSettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
 

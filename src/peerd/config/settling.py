@@ -19,6 +19,7 @@ def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]
         node=_with_run_directory(document.node, source.folder),
         database=database,
         workers=document.workers,
+        commands=document.commands,
         manager=_with_inactive_after(document.manager, document.node),
         logging=document.logging,
     )

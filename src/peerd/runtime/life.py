@@ -41,7 +41,7 @@ class _Life:
 
     async def lead(self) -> int:
         taint_on_uncaught(self._loop, self._link)
-        self._link.attach(self._from_the_watch)
+        self._link.attach(self._from_the_watch, self._loop)
         try:
             started = await self._start()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is why the boot failed

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from peerd.runtime import exits
+from peerd.runtime.vitals import Vitals
 from peerd.runtime.watch import Listener, Watch
 
 FLUSH_WITHIN: Final = 2.0
@@ -24,6 +26,7 @@ class Place:
     `slot` is such as `video-1`; `kind` the config section that it belongs to, or `agent`, or `manager`; `role` is
     `agent`, `manager` or `worker`; `generation` how many processes the slot has had, this one included. `grace` and
     `give_back` are seconds: what a stop leaves to running work, and what it leaves after that for giving the rest back.
+    The process is replaced when its event loop does not answer for `hang_after` seconds, if they are given.
     """
 
     slot: str
@@ -33,6 +36,7 @@ class Place:
     generation: int = 1
     grace: float = 30.0
     give_back: float = 5.0
+    hang_after: float | None = None
 
 
 class Link:
@@ -51,7 +55,8 @@ class Link:
         self._place = place
         self._lock = threading.Lock()
         self._status: int = exits.OK
-        self._watch = Watch(end, place.slot, place.give_back)
+        self._vitals = Vitals(place.hang_after, self._hung)
+        self._watch = Watch(end, place.slot, place.give_back, self._vitals)
 
     @property
     def slot(self) -> str:
@@ -98,6 +103,11 @@ class Link:
         """Whether the master has gone."""
         return self._watch.lost
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the process was asked to stop because another one takes its place; the node goes on."""
+        return self._watch.replaced
+
     # ---------------------------------------------------------------- what a service says
 
     def send(self, message: Mapping[str, object]) -> None:
@@ -119,7 +129,7 @@ class Link:
         """
         self._watch.complain(reason)
         if self.role == "agent":
-            self.send({"type": "alert", "text": reason})
+            self.alert("exception", reason)
         else:
             self._retire("tainted", reason, exits.CRASHED)
 
@@ -127,10 +137,29 @@ class Link:
         """Ask for a fresh process in this one's place; this one stops with its grace, status 75, and is not blamed."""
         self._retire("recycle", reason, exits.RECYCLED)
 
+    def tell_in_flight(self, count: Callable[[], int]) -> None:
+        """Have the master told, every two seconds, how many tasks or requests run; `count` is called from a thread."""
+        self._vitals.in_flight = count
+
+    def alert(self, alert: str, text: str, **data: object) -> None:
+        """Tell a person, by way of the master and the agent, who knows the hooks.
+
+        Args:
+            alert: its kind, such as `dead-tasks`.
+            text: for people.
+            data: for programs; what JSON can say.
+        """
+        self.send({"type": "alert", "alert": alert, "text": text, "data": data})
+
     def ask_master_to_leave(self) -> None:
         """Ask the master to end the whole node, as its user would."""
         if not self.master_lost:
             os.kill(os.getppid(), signal.SIGTERM)
+
+    def _hung(self, seconds: float) -> None:
+        reason = f"its event loop has not answered for {seconds:.0f} s"
+        self._watch.show_threads(f"{reason}; its threads are here:")
+        self._retire("hung", reason, exits.CRASHED)
 
     def _retire(self, how: str, reason: str, status: int) -> None:
         with self._lock:
@@ -151,8 +180,9 @@ class Link:
         """Start to watch over the process, and take SIGTERM and SIGINT. Called once, from the main thread."""
         self._watch.start()
 
-    def attach(self, deliver: Listener) -> None:
-        """Hand over all that has arrived and will arrive, from a thread; `deliver` must not wait."""
+    def attach(self, deliver: Listener, loop: asyncio.AbstractEventLoop) -> None:
+        """Hand over all that has arrived and will arrive, from a thread; `deliver` must not wait. Measure the loop."""
+        self._vitals.attach(loop)
         self._watch.attach(deliver)
 
     def become_ready(self, identity: Mapping[str, object]) -> None:

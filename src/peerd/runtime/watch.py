@@ -26,6 +26,7 @@ from typing import Final
 
 from peerd.runtime import descendants, exits
 from peerd.runtime.frames import Decoder, FrameError, encode
+from peerd.runtime.vitals import Vitals
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -43,14 +44,17 @@ Listener = Callable[[StopAsked | dict[str, object]], None]
 class Watch:
     """Holds the child's end of the link. All methods are thread-safe, and none waits."""
 
-    def __init__(self, end: socket.socket, name: str, give_back: float) -> None:
+    def __init__(self, end: socket.socket, name: str, give_back: float, vitals: Vitals) -> None:
         """Make it; nothing is read before `start`.
 
         Args:
             end: the socket.
             name: of the process, for its complaints.
             give_back: seconds that the process has beyond the grace of a stop before it is ended the hard way.
+            vitals: how the process is, which is told to the master.
         """
+        self.replaced = False
+        """Whether the stop was asked for because another process takes this one's place."""
         self.grace = 0.0
         """Seconds that a stop leaves when nobody says otherwise; none as long as nothing has begun."""
         self.lost = False
@@ -62,6 +66,7 @@ class Watch:
         self._end.setblocking(False)
         self._name = name
         self._give_back = give_back
+        self._vitals = vitals
         self._decoder = Decoder()
         self._outgoing = bytearray()
         self._lock = threading.RLock()
@@ -137,6 +142,12 @@ class Watch:
             sys.stderr.write(f"{self._name}: {text}\n")
             sys.stderr.flush()
 
+    def show_threads(self, text: str) -> None:
+        """Write to stderr where each thread of the process is."""
+        with contextlib.suppress(Exception):
+            self.complain(text)
+            faulthandler.dump_traceback(all_threads=True)
+
     # ---------------------------------------------------------------- the watching thread
 
     def _keep_watching(self, woken: socket.socket) -> None:
@@ -153,6 +164,7 @@ class Watch:
             self._count_signals(woken.recv(4096))
         if self._end.fileno() in readable:
             self._read()
+        self._tell_vitals()
         with self._lock:
             self._write()
         if self._deadline is not None and time.monotonic() >= self._deadline:
@@ -163,8 +175,19 @@ class Watch:
         poll.register(woken, select.POLLIN)
         if not self.lost:
             poll.register(self._end, select.POLLIN | (select.POLLOUT if self._outgoing else 0))
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic()) * 1000 + 1
-        return {fd for fd, events in poll.poll(left) if events & ~select.POLLOUT}
+        return {fd for fd, events in poll.poll(self._milliseconds_left()) if events & ~select.POLLOUT}
+
+    def _milliseconds_left(self) -> float | None:
+        """How long there is nothing to do but to listen."""
+        now = time.monotonic()
+        waits = [] if self.lost else [self._vitals.seconds_until_due(now)]
+        waits += [] if self._deadline is None else [max(0.0, self._deadline - now)]
+        return min(waits) * 1000 + 1 if waits else None
+
+    def _tell_vitals(self) -> None:
+        """Say how the loop answers. It is also the sign that the process is not frozen."""
+        if not self.lost and (frame := self._vitals.look(time.monotonic())):
+            self.send(frame)
 
     def _count_signals(self, numbers: bytes) -> None:
         for number in numbers:
@@ -196,6 +219,7 @@ class Watch:
     def _take(self, message: dict[str, object]) -> None:
         if message.get("type") == "stop":
             grace = message.get("grace")
+            self.replaced = message.get("replaced") is True
             self.ask_to_stop(float(grace) if isinstance(grace, int | float) else self.grace)
         else:
             self._post(message)
@@ -209,9 +233,7 @@ class Watch:
 
     def _end_the_hard_way(self) -> None:
         """Time is up: show where the threads are, and end, whatever they do."""
-        with contextlib.suppress(Exception):
-            self.complain("did not end in time, and is ended now; its threads are here:")
-            faulthandler.dump_traceback(all_threads=True)
+        self.show_threads("did not end in time, and is ended now; its threads are here:")
         self._bury_the_group()
         os._exit(self._hard_status)
 

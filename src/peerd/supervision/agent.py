@@ -119,7 +119,8 @@ class AgentService:
                 while not self._deaths.empty():
                     await self._take_next_death()
                 await self._threads.run(end_process, self._process_id, "stopped")
-                await self._threads.run(leave, self._link.node, self._incarnation)
+                if not self._link.is_replaced:
+                    await self._threads.run(leave, self._link.node, self._incarnation)
         except (TimeoutError, DatabaseAway):
             return  # the node falls silent instead, and others notice
 

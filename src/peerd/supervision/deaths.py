@@ -53,9 +53,9 @@ def _message(number: int, process: Process, cause: Cause) -> dict[str, object]:
     return {
         "type": "death",
         "id": number,
-        "slot": process.slot.name,
-        "kind": process.slot.kind,
-        "role": process.slot.role,
+        "slot": process.slot,
+        "kind": process.kind.name,
+        "role": process.kind.role,
         "pid": process.pid,
         "identity": process.identity,
         "expected": process.asked_to_stop,

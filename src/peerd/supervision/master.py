@@ -1,9 +1,9 @@
 """The master: the one process that one starts, and that must never fall.
 
-It starts the node's processes in order, keeps each slot filled, tells the agent of each death, and stops the node in
-order. It runs no user code, opens no database, and loads nothing but the standard library and its own few modules. One
-thread, one loop. What follows from an event for a slot is decided in `slot`, what is done with processes in `keeper`;
-here is decided when.
+It starts the node's processes in order, keeps each slot filled, tells the agent of each death, replaces processes by
+new ones when asked, and stops the node in order. It runs no user code, opens no database, and loads nothing but the
+standard library and its own few modules. One thread, one loop. What follows from an event for a slot is decided in
+`slot`, what is done with processes in `keeper`, the order of a reload in `reload`; here is decided when.
 
     python -P -m peerd.supervision.master FD        the plan, JSON, is read from this descriptor
 """
@@ -25,21 +25,29 @@ from typing import Any, Final, NoReturn
 from peerd.runtime import exits
 from peerd.runtime.parent import adopt_orphans
 from peerd.supervision import orphans
+from peerd.supervision.alerts import Alerts
+from peerd.supervision.cause import SCALED, wish
 from peerd.supervision.console import Console
 from peerd.supervision.control_server import ControlServer
 from peerd.supervision.deaths import Deaths
 from peerd.supervision.keeper import Keeper
 from peerd.supervision.lock import AlreadyRunning, NodeLock
 from peerd.supervision.loop import Loop
-from peerd.supervision.plan import Plan, PlanError
+from peerd.supervision.plan import ALONE, MOST_PROCESSES, Plan, PlanError
+from peerd.supervision.planner import Planner
+from peerd.supervision.reload import Progress, Reload, Reloads, Request
 from peerd.supervision.roster import Member, Roster
 from peerd.supervision.slot import State
+from peerd.supervision.terminal import has_terminal
 
 ACKNOWLEDGE_WITHIN: Final = 10.0
 """Seconds that a stopping master waits for the agent to deal with the last deaths."""
 
 ACKNOWLEDGE_FAST: Final = 1.0
 """The same when somebody hurries."""
+
+ASLEEP: Final = 5.0
+"""Seconds between two looks after which the master itself was held up, and may not call others silent."""
 
 
 class Phase(StrEnum):
@@ -59,7 +67,13 @@ class Master:
         self._loop = Loop(self._console.fault)
         self._roster = Roster(plan)
         self._deaths = Deaths(self._roster)
-        self._keeper = Keeper(plan, self._roster, self._loop, self._console, self._deaths, self._on_failure)
+        self._alerts = Alerts(self._roster, self._console)
+        self._keeper = Keeper(plan, self._roster, self._loop, self._alerts, self._deaths, self._on_failure)
+        self._reloads = Reloads()
+        self._reload: Reload | None = None
+        self._planner: Planner | None = None
+        self._has_terminal = has_terminal()
+        self._looked_at = time.monotonic()
         self._started_at = datetime.now(UTC)
         self._phase = Phase.STARTING
         self._failed = False
@@ -70,6 +84,8 @@ class Master:
         self._commands: dict[str, Callable[[Mapping[str, Any]], Mapping[str, object]]] = {
             "status": self._status,
             "stop": self._stop_command,
+            "reload": self._reload_command,
+            "scale": self._scale_command,
             "modules": lambda _: {"modules": sorted(sys.modules)},
         }
 
@@ -82,6 +98,8 @@ class Master:
             self._loop.guard(self._look)
             self._loop.wait(self._until_next_look())
         orphans.leave_none()
+        if self._planner:
+            self._planner.kill()
         control.close()
         return exits.BOOT_FAILED if self._failed else exits.OK
 
@@ -92,14 +110,38 @@ class Master:
         now = time.monotonic()
         for process in self._roster.processes():
             process.kill_if_out_of_time(now)
+        self._look_for_silent_ones(now)
         if self._phase is Phase.STARTING:
             self._go_on_starting(now)
+        if self._phase is Phase.RUNNING:
+            self._go_on_reloading(now)
         if self._phase is Phase.STOPPING:
             self._go_on_stopping(now)
+        self._roster.drop_the_unwanted()
         for member in self._roster.members:
-            if member.slot.is_due(now) and self._may_start(member):
+            if self._is_due(member, now) and self._may_start(member):
                 self._keeper.start(member, now)
-        orphans.reap(self._roster.pids())
+        orphans.reap(self._known_pids())
+
+    def _is_due(self, member: Member, now: float) -> bool:
+        """Whether a slot is to get a process now: it waits for one, or has just been added."""
+        is_new = member.slot.state is State.STOPPED and self._phase is Phase.RUNNING
+        return member.wanted and not member.processes_in_the_way and (is_new or member.slot.is_due(now))
+
+    def _look_for_silent_ones(self, now: float) -> None:
+        was_asleep = now - self._looked_at > ASLEEP
+        self._looked_at = now
+        for member in self._roster.members:
+            for process in member.processes:
+                if was_asleep:
+                    process.hear(now)
+                before = process.is_silent
+                process.kill_if_silent(now)
+                if process.is_silent and not before:
+                    self._alerts.about(member, process, "silent", f"{process} is silent, and is killed")
+
+    def _known_pids(self) -> set[int]:
+        return self._roster.pids() | ({self._planner.pid} if self._planner else set())
 
     def _until_next_look(self) -> float:
         if self._finished:
@@ -147,6 +189,7 @@ class Master:
         self._console.say("stopping, with no grace" if fast else "stopping")
         self._phase = Phase.STOPPING
         self._fast = fast
+        self._reloads.give_up("the node stops")
         for member in self._roster.others:
             self._keeper.stop(member, fast=fast)
         agent = self._roster.agent
@@ -174,13 +217,68 @@ class Master:
         can_answer = not self._failed or (agent.process is not None and agent.process.ready)
         return bool(self._deaths.unacknowledged) and can_answer and now < self._acknowledge_by
 
+    # ---------------------------------------------------------------- reload
+
+    def _go_on_reloading(self, now: float) -> None:
+        """Carry out one request after another: have the plan computed, then follow it."""
+        if self._planner:
+            self._planner.look(now)
+            return
+        if self._reload and not self._reload.request.is_over:
+            self._reload.look(now)
+            return
+        self._reload = None
+        if request := self._reloads.next():
+            self._begin_to_reload(request, now)
+
+    def _begin_to_reload(self, request: Request, now: float) -> None:
+        request.progress = Progress.RUNNING
+        self._console.say("reloading " + ("everything" if request.kinds is None else ", ".join(request.kinds)))
+        if not self._plan.planner:
+            self._on_planned(request, self._plan, "")
+            return
+        try:
+            self._planner = Planner(self._plan, self._loop, lambda *came: self._on_planned(request, *came), now)
+        except OSError as error:
+            self._give_up_reloading(request, f"the planner cannot be started: {error}")
+
+    def _on_planned(self, request: Request, plan: Plan | None, error: str) -> None:
+        self._planner = None
+        if plan is None:
+            self._give_up_reloading(request, error)
+        elif problem := self._why_not(plan, request):
+            self._give_up_reloading(request, problem)
+        else:
+            self._reload = Reload(request, plan, self._roster, self._keeper, self._alerts)
+
+    def _why_not(self, plan: Plan, request: Request) -> str:
+        """Why a running node cannot become this one."""
+        for name in ("node", "run_directory", "project_directory"):
+            if getattr(plan, name) != getattr(self._plan, name):
+                return f"{name} is {getattr(plan, name)} now: that takes a restart (peerd stop, then start it anew)"
+        known = {kind.name for kind in plan.kinds} | self._roster.kinds.keys()
+        if unknown := set(request.kinds or ()) - known:
+            return f"there is no {', '.join(sorted(unknown))}; only {', '.join(sorted(known))}"
+        return ""
+
+    def _give_up_reloading(self, request: Request, error: str) -> None:
+        request.progress, request.error = Progress.ABANDONED, error
+        text = f"the reload was abandoned, everything goes on as before: {error}"
+        self._console.say(text)
+        self._alerts.about(None, None, "reload-abandoned", text)
+
     # ---------------------------------------------------------------- signals and commands
 
     def _on_signals(self, numbers: list[int]) -> None:
         for number in numbers:
-            if number != signal.SIGCHLD:  # which only wakes the loop, for orphans: children have their pidfds
-                self._signals += 1
-                self._stop(fast=self._signals > 1)
+            match number:
+                case signal.SIGCHLD:
+                    pass  # it only wakes the loop, for orphans: children have their pidfds
+                case signal.SIGHUP if not self._has_terminal or has_terminal():
+                    self._reloads.ask(None, config_only=False)
+                case _:
+                    self._signals += 1
+                    self._stop(fast=self._signals > 1)
 
     def _answer(self, command: Mapping[str, Any]) -> Mapping[str, object]:
         known = self._commands.get(str(command.get("command")))
@@ -196,7 +294,33 @@ class Master:
             "state": self._phase.value,
             "started_at": self._started_at.isoformat(),
             "slots": [member.to_json(now) for member in self._roster.members],
+            "reloads": self._reloads.to_json(),
         }
+
+    def _reload_command(self, command: Mapping[str, Any]) -> Mapping[str, object]:
+        kinds = command.get("kinds")
+        if self._phase is not Phase.RUNNING:
+            return {"error": f"the node is {self._phase}; only one that runs can be reloaded"}
+        if kinds is not None and not (isinstance(kinds, list) and kinds and all(isinstance(one, str) for one in kinds)):
+            return {"error": "kinds must be a list of names, or null for all of them"}
+        return {"number": self._reloads.ask(kinds, config_only=bool(command.get("config_only"))).number}
+
+    def _scale_command(self, command: Mapping[str, Any]) -> Mapping[str, object]:
+        name, processes = command.get("kind"), command.get("processes")
+        kind = self._roster.kinds.get(str(name))
+        if self._phase is not Phase.RUNNING:
+            return {"error": f"the node is {self._phase}; only one that runs can be scaled"}
+        if kind is None or kind.role in ALONE:
+            known = [one.name for one in self._roster.kinds.values() if one.role not in ALONE]
+            return {"error": f"there is no kind {name!r} to scale; only {', '.join(known) or 'none'}"}
+        if not isinstance(processes, int) or isinstance(processes, bool) or not 0 <= processes <= MOST_PROCESSES:
+            return {"error": f"processes must be a number from 0 to {MOST_PROCESSES}"}
+        before = len(self._roster.of_kind(kind.name))
+        for member in self._roster.scale(kind, processes):
+            if member.slot.state is not State.DRAINING:
+                self._keeper.stop(member, fast=False, because=wish(SCALED, "scaled down"))
+        self._console.say(f"{kind.name} is scaled from {before} to {processes} processes")
+        return {"kind": kind.name, "before": before, "processes": processes}
 
     def _stop_command(self, command: Mapping[str, Any]) -> Mapping[str, object]:
         self._stop(fast=bool(command.get("fast")))

@@ -1,17 +1,21 @@
-"""The plan of a node: which processes it has. The CLI computes it; the master believes it, and knows no user code."""
+"""The plan of a node: which kinds of processes it has. Others compute it, the master believes it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from peerd.runtime.frames import MAXIMUM, FrameError, encode
 
-ROLES: Final = ("agent", "manager", "worker", "command")
+ROLES: Final = ("agent", "manager", "worker", "web", "command")
+ALONE: Final = ("agent", "manager")
+"""Roles of which a node has one process at the most; its slot is named like its kind."""
 
 LARGEST_PAYLOAD: Final = MAXIMUM // 2
-"""Bytes; it travels in one frame with the rest of a slot's plan."""
+"""Bytes; it travels in one frame with the rest of a kind's plan."""
+MOST_PROCESSES: Final = 1000
+"""Of a kind, as in the config."""
 
 
 class PlanError(ValueError):
@@ -19,19 +23,20 @@ class PlanError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPlan:
-    """One place for a process. All times are seconds.
+class Kind:
+    """Processes of one kind: a section of the config, or the agent, or the manager. All times are seconds.
 
-    A slot of role `command` runs `command`, any program; the others call `entry` (`module:callable`) with `payload` in
-    a fresh interpreter. `kind` is the config section's name, or `agent`, or `manager`. A stop leaves `grace` to running
-    work and then `give_back` for giving the rest back. A slot that keeps failing is tried again after
-    `backoff_initial`, doubled each time, at most `backoff_maximum`; one that has been ready for `stable_after` starts
-    from nothing again.
+    One of role `command` runs `command`, any program; the others call `entry` (`module:callable`) with `payload` in a
+    fresh interpreter. A stop leaves `grace` to running work and then `give_back` for giving the rest back. A slot that
+    keeps failing is tried again after `backoff_initial`, doubled each time, at most `backoff_maximum`; one that has
+    been ready for `stable_after` starts from nothing again. A process whose watching thread has said nothing for
+    `silent_after` is frozen, and is killed; one whose event loop has not answered for `hang_after` is replaced (None:
+    it may take its time).
     """
 
     name: str
-    kind: str
     role: str = "worker"
+    processes: int = 1
     entry: str = ""
     payload: Any = None
     command: tuple[str, ...] = ()
@@ -41,40 +46,64 @@ class SlotPlan:
     backoff_initial: float = 0.5
     backoff_maximum: float = 30.0
     stable_after: float = 10.0
+    silent_after: float = 60.0
+    hang_after: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, data: Mapping[str, Any]) -> SlotPlan:
-        """Read a slot from the plan's JSON.
+    def parse(cls, data: Mapping[str, Any]) -> Kind:
+        """Read a kind from the plan's JSON.
 
         Raises:
             PlanError: a key is missing, unknown, or contradicts another.
         """
-        where = f"slot {data.get('name', '?')!r}"
-        slot: SlotPlan = _parse(cls, where, {**data, "command": tuple(data.get("command", ()))})
+        where = f"kind {data.get('name', '?')!r}"
+        kind: Kind = _parse(cls, where, {**data, "command": tuple(data.get("command", ()))})
         try:
-            size = len(encode({"payload": slot.payload}))
+            size = len(encode({"payload": kind.payload}))
         except FrameError as error:
             raise PlanError(f"{where}: its payload: {error}") from error
         if size > LARGEST_PAYLOAD:
             raise PlanError(f"{where}: its payload has {size} bytes, and {LARGEST_PAYLOAD} are allowed")
-        if slot.role not in ROLES:
-            raise PlanError(f"{where}: role {slot.role!r} is none of {', '.join(ROLES)}")
-        if (slot.role == "command") != bool(slot.command) or (slot.role != "command") != bool(slot.entry):
-            raise PlanError(f"{where}: a command slot has a command, and every other one an entry")
-        return slot
+        if kind.role not in ROLES:
+            raise PlanError(f"{where}: role {kind.role!r} is none of {', '.join(ROLES)}")
+        if (kind.role == "command") != bool(kind.command) or (kind.role != "command") != bool(kind.entry):
+            raise PlanError(f"{where}: a command has a command line, and every other kind an entry")
+        if not 0 <= kind.processes <= (1 if kind.role in ALONE else MOST_PROCESSES):
+            raise PlanError(f"{where}: {kind.processes} processes of role {kind.role} are not possible")
+        return kind
+
+    def slot_name(self, number: int) -> str:
+        """Return the name of its slot of a number, from 1.
+
+        Example:
+            >>> Kind("video", entry="studio:video").slot_name(2)
+            'video-2'
+            >>> Kind("agent", role="agent", entry="studio:agent").slot_name(1)
+            'agent'
+        """
+        return self.name if self.role in ALONE else f"{self.name}-{number}"
+
+    def is_like(self, other: Kind) -> bool:
+        """Whether its processes need not be replaced to become those of the other; only their number may differ."""
+        return replace(self, processes=0) == replace(other, processes=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A node: its name, its folders, its slots; `shutdown_interval` is the longest time between two looks, seconds."""
+    """A node: its name, its folders, its kinds; `shutdown_interval` is the longest time between two looks, seconds.
+
+    `planner` is the command line that prints the plan as JSON once more, from a configuration that may have changed; a
+    plan without one can be reloaded only as it is.
+    """
 
     node: str
     run_directory: str
     project_directory: str
-    slots: tuple[SlotPlan, ...]
+    kinds: tuple[Kind, ...]
     shutdown_interval: float = 1.0
     grace: float = 30.0
+    planner: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Plan:
@@ -84,12 +113,12 @@ class Plan:
             PlanError: it is not one; the text says where.
         """
         grace = {"grace": data["grace"]} if "grace" in data else {}
-        slots = tuple(SlotPlan.parse({**grace, **slot}) for slot in data.get("slots", ()))
-        plan: Plan = _parse(cls, "the plan", {**data, "slots": slots})
-        names = [slot.name for slot in slots]
+        kinds = tuple(Kind.parse({**grace, **kind}) for kind in data.get("kinds", ()))
+        plan: Plan = _parse(cls, "the plan", {**data, "kinds": kinds, "planner": tuple(data.get("planner", ()))})
+        names = [kind.name for kind in kinds]
         if len(set(names)) < len(names):
-            raise PlanError(f"two slots have the same name: {', '.join(sorted(names))}")
-        if sum(slot.role == "agent" for slot in slots) > 1:
+            raise PlanError(f"two kinds have the same name: {', '.join(sorted(names))}")
+        if sum(kind.role == "agent" for kind in kinds) > 1:
             raise PlanError("a node has one agent")
         return plan
 

@@ -15,9 +15,12 @@ from typing import Final
 from peerd.runtime.launch import launch_command
 from peerd.supervision.cause import Cause, Story, cause_of
 from peerd.supervision.channel import Channel
+from peerd.supervision.memory import OutOfMemory
 from peerd.supervision.orphans import mark
-from peerd.supervision.plan import Plan, SlotPlan
+from peerd.supervision.plan import Kind, Plan
 
+ABORT_WITHIN: Final = 2.0
+"""Seconds that a silent process has to show where it is before it is killed."""
 KILL_MARGIN: Final = 2.0
 """Seconds that a child has, after its own hard deadline, to end itself and show where it hangs."""
 
@@ -25,22 +28,31 @@ KILL_MARGIN: Final = 2.0
 class Process:
     """A living or just ended child, the leader of its own process group."""
 
-    def __init__(self, plan: Plan, slot: SlotPlan, generation: int, now: float) -> None:
+    def __init__(self, plan: Plan, kind: Kind, slot: str, generation: int, now: float) -> None:
         """Start it.
 
         Raises:
             OSError: it cannot be started.
         """
+        self.kind = kind
         self.slot = slot
+        self.generation = generation
         self.started_at = datetime.now(UTC)
-        self.ready = slot.role == "command"  # which has no way to say so
+        self.ready = kind.role == "command"  # which has no way to say so
         self.identity: Mapping[str, object] | None = None
         self.asked_to_stop = False
         self.retired = ""
-        """`tainted` or `recycle` once the process has asked to be replaced."""
+        """`tainted`, `recycle` or `hung` once the process has asked to be replaced."""
+        self.vitals: Mapping[str, object] | None = None
+        """How its event loop answers and what runs in it, as it says itself."""
+        self.sample: Mapping[str, object] | None = None
+        """Its memory and processor time, as the agent has measured them."""
         self.error = ""
         """Why, in its own words."""
-        self.mark = mark(slot.name, generation)
+        self.mark = mark(slot, generation)
+        self._because: Cause | None = None
+        self._heard_at = now
+        self._silent_for: float | None = None
         self._out_of_time = False
         self._kill_at: float | None = None
         if not self.ready:
@@ -56,10 +68,10 @@ class Process:
         self.pid = self._popen.pid
         self.pidfd = self._watchable()
         if not self.ready:
-            self.link.send(_first_frame(plan, slot, generation))
+            self.link.send(_first_frame(plan, kind, slot, generation))
 
     def __str__(self) -> str:
-        return f"{self.slot.name} (process {self.pid})"
+        return f"{self.slot} (process {self.pid})"
 
     @property
     def kill_at(self) -> float | None:
@@ -69,7 +81,7 @@ class Process:
     def go_on_booting(self, now: float) -> None:
         """Give it the whole time for its boot, from now on."""
         if not (self.ready or self.asked_to_stop):
-            self._kill_at = now + self.slot.boot_timeout
+            self._kill_at = now + self.kind.boot_timeout
 
     def become_ready(self, identity: Mapping[str, object] | None) -> None:
         """Note that it has booted, and as whom the agent knows it."""
@@ -78,19 +90,26 @@ class Process:
         if not self.asked_to_stop:
             self._kill_at = None
 
-    def ask_to_stop(self, now: float, grace: float) -> None:
-        """Ask it to end within `grace` seconds, and the time to give back; it is killed afterwards."""
+    def ask_to_stop(self, now: float, grace: float, because: Cause | None = None) -> None:
+        """Ask it to end within `grace` seconds, and the time to give back; it is killed afterwards.
+
+        Args:
+            now: the time, seconds.
+            grace: seconds for what runs.
+            because: why, when another process takes its place; None when the node stops.
+        """
         self.asked_to_stop = True
-        self._kill_at = now + grace + self.slot.give_back + KILL_MARGIN
-        if self.slot.role == "command":
+        self._because = self._because or because
+        self._kill_at = now + grace + self.kind.give_back + KILL_MARGIN
+        if self.kind.role == "command":
             self._signal_group(signal.SIGTERM)
         else:
-            self.link.send({"type": "stop", "grace": grace})
+            self.link.send({"type": "stop", "grace": grace, "replaced": because is not None})
 
     def retire(self, now: float, how: str) -> None:
         """Note that it is stopping by itself, for it wants to be replaced."""
         self.retired = how
-        self._kill_at = now + self.slot.grace + self.slot.give_back + KILL_MARGIN
+        self._kill_at = now + self.kind.grace + self.kind.give_back + KILL_MARGIN
 
     def kill_if_out_of_time(self, now: float) -> None:
         """Kill it, with its group, if its time is up."""
@@ -99,17 +118,42 @@ class Process:
             self._out_of_time = True
             self.kill()
 
+    def hear(self, now: float) -> None:
+        """Note that it has said something."""
+        self._heard_at = now
+
+    def kill_if_silent(self, now: float) -> None:
+        """Kill it if even its watching thread, which waits for nothing, has been silent for too long.
+
+        It is asked to abort first, which shows where its threads are if it can still do that.
+        """
+        silent_for = now - self._heard_at
+        if not self.ready or self.kind.role == "command" or silent_for < self.kind.silent_after:
+            return
+        if self._silent_for is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGABRT)
+        self._silent_for = self._silent_for or silent_for
+        if silent_for >= self.kind.silent_after + ABORT_WITHIN:
+            self.kill()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it is being killed for its silence."""
+        return self._silent_for is not None
+
     def kill(self) -> None:
         """Kill it with its group, which would not end with it; until it is reaped, the group's number is its own."""
         self._signal_group(signal.SIGKILL)
 
-    def bury(self) -> Cause:
+    def bury(self, out_of_memory: OutOfMemory) -> Cause:
         """End the group of this ended process, reap it, close all that belonged to it, and say why it died."""
         self.kill()
         returncode = self._popen.wait()
+        has_killed = out_of_memory.has_killed()  # whoever it was: only what happens from here on counts for the next
         os.close(self.pidfd)
         self.link.close()
-        return cause_of(self._story(returncode))
+        return cause_of(self._story(returncode, out_of_memory=has_killed))
 
     # ---------------------------------------------------------------- steps
 
@@ -125,7 +169,7 @@ class Process:
 
     def _command(self, plan: Plan) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            launch_command(self.slot.command),
+            launch_command(self.kind.command),
             stdin=subprocess.DEVNULL,
             cwd=plan.project_directory,
             env=self._environment(),
@@ -133,7 +177,7 @@ class Process:
         )
 
     def _environment(self) -> dict[str, str]:
-        environment = {**os.environ, **self.slot.environment, **self.mark}
+        environment = {**os.environ, **self.kind.environment, **self.mark}
         environment.pop("NOTIFY_SOCKET", None)  # only the master speaks with systemd
         return environment
 
@@ -150,28 +194,32 @@ class Process:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def _story(self, returncode: int) -> Story:
+    def _story(self, returncode: int, *, out_of_memory: bool) -> Story:
         return Story(
             returncode=returncode,
             ready=self.ready,
             asked_to_stop=self.asked_to_stop,
             out_of_time=self._out_of_time,
-            tainted=self.retired == "tainted",
+            because=self._because,
+            silent_for=self._silent_for,
+            out_of_memory=out_of_memory,
+            retired=self.retired,
             error=self.error,
         )
 
 
-def _first_frame(plan: Plan, slot: SlotPlan, generation: int) -> dict[str, object]:
+def _first_frame(plan: Plan, kind: Kind, slot: str, generation: int) -> dict[str, object]:
     return {
         "type": "plan",
-        "slot": slot.name,
-        "kind": slot.kind,
-        "role": slot.role,
+        "slot": slot,
+        "kind": kind.name,
+        "role": kind.role,
         "generation": generation,
-        "entry": slot.entry,
-        "payload": slot.payload,
-        "grace": slot.grace,
-        "give_back": slot.give_back,
+        "entry": kind.entry,
+        "payload": kind.payload,
+        "grace": kind.grace,
+        "give_back": kind.give_back,
+        "hang_after": kind.hang_after,
         "node": plan.node,
         "project_directory": plan.project_directory,
     }

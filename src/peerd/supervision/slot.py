@@ -3,7 +3,8 @@
 It knows no process and reads no clock: `now` is passed in, seconds of any clock that does not jump.
 
 A slot and its processes are two things. A tainted process is still at work when its replacement starts; it belongs to
-the slot, but the slot's state is that of the replacement.
+the slot, but the slot's state is that of the replacement. A process that boots to take over from a running one (after
+a reload) is not the slot's state yet either: the slot is RUNNING all the while, and is so again with the new one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from peerd.supervision.plan import SlotPlan
+from peerd.supervision.plan import Kind
 
 
 class State(StrEnum):
@@ -39,10 +40,12 @@ class Event(StrEnum):
     """Its process has died, could not be started, or is tainted."""
     RECYCLE = "recycle"
     """Its process has asked for a fresh one in its place."""
+    REPLACED = "replaced"
+    """Another process, which was started beside its own, has become ready and has taken over."""
     LEAVE = "leave"
     """Its process has left with status 0 by its own will. (One that was never ready has not left: it has failed.)"""
     STOP = "stop"
-    """The node stops: it is to have no process."""
+    """It is to have no process: the node stops, or has fewer slots."""
     END = "end"
     """The process that was asked to stop is gone, however it went."""
 
@@ -56,6 +59,7 @@ TRANSITIONS: Final = {
     (State.STARTING, Event.STOP): State.DRAINING,
     (State.RUNNING, Event.FAIL): State.BACKOFF,
     (State.RUNNING, Event.RECYCLE): State.BACKOFF,
+    (State.RUNNING, Event.REPLACED): State.RUNNING,
     (State.RUNNING, Event.LEAVE): State.EXITED,
     (State.RUNNING, Event.STOP): State.DRAINING,
     (State.BACKOFF, Event.START): State.STARTING,
@@ -63,7 +67,8 @@ TRANSITIONS: Final = {
     (State.BACKOFF, Event.STOP): State.STOPPED,
     (State.DRAINING, Event.STOP): State.DRAINING,
     (State.DRAINING, Event.END): State.STOPPED,
-    (State.EXITED, Event.STOP): State.EXITED,
+    (State.EXITED, Event.START): State.STARTING,
+    (State.EXITED, Event.STOP): State.STOPPED,
 }
 """(state, event) → state; every pair that is not here cannot happen."""
 
@@ -79,15 +84,16 @@ class Slot:
     """The state of one slot, and when it is to be started again.
 
     Example:
-        >>> slot = Slot(SlotPlan(name="video-1", kind="video", entry="studio:video"))
+        >>> slot = Slot("video-1", Kind("video", entry="studio:video"))
         >>> slot.apply(Event.START, now=0.0)
         >>> slot.apply(Event.FAIL, now=2.0)
         >>> slot.state, slot.is_due(now=2.0)
         (<State.BACKOFF: 'BACKOFF'>, True)
     """
 
-    def __init__(self, plan: SlotPlan) -> None:
-        self.plan = plan
+    def __init__(self, name: str, kind: Kind) -> None:
+        self.name = name
+        self.kind = kind
         self.state = State.STOPPED
         self.generation = 0
         self.failures = 0
@@ -112,9 +118,7 @@ class Slot:
         """
         state = TRANSITIONS.get((self.state, event))
         if state is None:
-            raise Impossible(self.plan.name, self.state, event)
-        if event is Event.START:
-            self.generation += 1
+            raise Impossible(self.name, self.state, event)
         if event is Event.FAIL:
             self._count_the_failure(now)
         self.backoff_until = None
@@ -123,17 +127,28 @@ class Slot:
         self.ready_at = now if state is State.RUNNING else None
         self.state = state
 
+    def next_generation(self) -> int:
+        """Count one more process, and return its number."""
+        self.generation += 1
+        return self.generation
+
+    def try_again_now(self, now: float) -> None:
+        """Forget earlier failures: something has changed, and it may go well now."""
+        self.failures = 0
+        if self.state is State.BACKOFF:
+            self.backoff_until = now
+
     def is_due(self, now: float) -> bool:
         """Whether it waits for a new process, and has waited long enough."""
         return self.state is State.BACKOFF and self.backoff_until is not None and now >= self.backoff_until
 
     def _count_the_failure(self, now: float) -> None:
-        if self.ready_at is not None and now - self.ready_at >= self.plan.stable_after:
+        if self.ready_at is not None and now - self.ready_at >= self.kind.stable_after:
             self.failures = 0
         self.failures += 1
 
     def _wait(self, jitter: float) -> float:
-        return backoff(self.failures, self.plan.backoff_initial, self.plan.backoff_maximum, jitter)
+        return backoff(self.failures, self.kind.backoff_initial, self.kind.backoff_maximum, jitter)
 
 
 def backoff(failures: int, initial: float, maximum: float, jitter: float) -> float:

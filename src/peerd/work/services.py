@@ -81,6 +81,7 @@ class TaskService:
             client=self._client,
             ticker=self._ticker,
         )
+        link.tell_in_flight(lambda: self._runner.in_flight)
         self._recycling = Recycling(self._worker.settings, link, lambda: self._runner.ended_count)
         return {"process_id": process_id}
 

@@ -10,6 +10,7 @@ import pytest
 from peerd.config import check, load
 from peerd.config.environment import variables
 from peerd.config.settings import (
+    CommandSettings,
     DatabaseSettings,
     LoggingSettings,
     ManagerSettings,
@@ -26,7 +27,10 @@ WORDS_FOR_DEFAULTS = {
     "inactive_after": "two heartbeats",
     "queues": "those that the code names",
     ("workers.NAME", "grace"): "the node's",
+    ("commands.NAME", "grace"): "the node's",
     "options": "`{}`",
+    "environment": "`{}`",
+    "command": "",
     "tasks": "",
     "worker": "",
 }
@@ -44,6 +48,7 @@ def rows_of(section: str) -> dict[str, str]:
         ("node", NodeSettings),
         ("database", DatabaseSettings),
         ("workers.NAME", WorkerSettings),
+        ("commands.NAME", CommandSettings),
         ("manager", ManagerSettings),
         ("logging", LoggingSettings),
     ],

@@ -248,6 +248,30 @@ def test_every_error_is_told_at_once_with_its_line_and_remedy(write: Write) -> N
     ]
 
 
+def test_a_command_is_a_list_and_its_name_its_own(write: Write) -> None:
+    path = write(
+        """
+        [workers.video]
+        tasks = "studio:video"
+        [commands.video]
+        command = "ssh -N storage"
+        [commands.agent]
+        command = []
+        [commands.tunnel]
+        command = ["ssh", "-N", "storage"]
+        """,
+    )
+    assert problems(path) == [
+        "peerd.toml:3: commands.video: [workers.video] has this name; choose another name",
+        (
+            "peerd.toml:4: commands.video.command: is a text; "
+            "write the program and its arguments as a list, no shell reads them"
+        ),
+        "peerd.toml:5: commands.agent: is the name of a process of peerd's own; choose another name",
+        "peerd.toml:6: commands.agent.command: must not be empty",
+    ]
+
+
 def test_an_error_holds_its_problems(write: Write) -> None:
     with pytest.raises(ConfigError) as caught:
         load(write("[node]\ngrace = -1\n"), EMPTY)

@@ -7,6 +7,7 @@ import pytest
 
 from peerd.runtime.frames import Decoder
 from peerd.runtime.link import Link, Place
+from peerd.runtime.vitals import Vitals
 from peerd.runtime.watch import StopAsked, Watch
 
 
@@ -30,7 +31,7 @@ def heard(masters: socket.socket) -> list[dict[str, object]]:
 
 
 def test_a_request_to_stop_counts_only_if_it_leaves_less_time(ends: tuple[socket.socket, socket.socket]) -> None:
-    watch = Watch(ends[0], "video-1", give_back=5.0)
+    watch = Watch(ends[0], "video-1", give_back=5.0, vitals=Vitals(None, print))
     events: list[object] = []
     watch.attach(events.append)
     assert [watch.ask_to_stop(grace) for grace in (30.0, 30.0, 60.0, 0.0, 0.0)] == [True, False, False, True, False]
@@ -38,7 +39,7 @@ def test_a_request_to_stop_counts_only_if_it_leaves_less_time(ends: tuple[socket
 
 
 def test_the_first_signal_leaves_the_grace_and_the_second_none(ends: tuple[socket.socket, socket.socket]) -> None:
-    watch = Watch(ends[0], "video-1", give_back=5.0)
+    watch = Watch(ends[0], "video-1", give_back=5.0, vitals=Vitals(None, print))
     watch.grace = 30.0
     events: list[object] = []
     watch._count_signals(b"\0\x0f\0")
@@ -49,7 +50,7 @@ def test_the_first_signal_leaves_the_grace_and_the_second_none(ends: tuple[socke
 
 
 def test_the_lost_master_and_the_signal_of_its_death_are_one_wish(ends: tuple[socket.socket, socket.socket]) -> None:
-    watch = Watch(ends[0], "video-1", give_back=5.0)
+    watch = Watch(ends[0], "video-1", give_back=5.0, vitals=Vitals(None, print))
     watch.grace = 30.0
     events: list[object] = []
     watch.attach(events.append)

@@ -1,36 +1,45 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from peerd.supervision.plan import Plan, PlanError
+from peerd.supervision.plan import Kind, Plan, PlanError
 
-SLOT = {"name": "video-1", "kind": "video", "role": "worker", "entry": "studio:video"}
-
-
-def plan(*slots: dict[str, Any], **more: Any) -> Plan:
-    return Plan.parse({"node": "n", "run_directory": "/r", "project_directory": "/p", "slots": list(slots), **more})
+VIDEO = {"name": "video", "role": "worker", "entry": "studio:video"}
 
 
-def test_the_nodes_grace_is_that_of_slots_without_one() -> None:
-    parsed = plan(SLOT, SLOT | {"name": "video-2", "grace": 5.0}, grace=90.0)
-    assert [slot.grace for slot in parsed.slots] == [90.0, 5.0]
+def plan(*kinds: dict[str, Any], **more: Any) -> Plan:
+    return Plan.parse({"node": "n", "run_directory": "/r", "project_directory": "/p", "kinds": list(kinds), **more})
+
+
+def test_the_nodes_grace_is_that_of_kinds_without_one() -> None:
+    parsed = plan(VIDEO, VIDEO | {"name": "audio", "grace": 5.0}, grace=90.0)
+    assert [kind.grace for kind in parsed.kinds] == [90.0, 5.0]
+
+
+def test_processes_are_replaced_when_what_they_are_told_has_changed_and_not_for_their_number() -> None:
+    video = Kind("video", entry="studio:video", payload={"count": 4})
+    assert video.is_like(replace(video, processes=7))
+    assert not video.is_like(replace(video, payload={"count": 5}))
 
 
 @pytest.mark.parametrize(
-    ("slots", "error"),
+    ("kinds", "error"),
     [
-        ([SLOT | {"colour": "red"}], "slot 'video-1': unknown colour"),
-        ([{"name": "video-1", "entry": "studio:video"}], "slot 'video-1': .*'kind'"),
-        ([SLOT | {"role": "king"}], "role 'king' is none of agent, manager, worker, command"),
-        ([SLOT | {"payload": "x" * 600_000}], "its payload has 600018 bytes"),
-        ([SLOT, SLOT], "two slots have the same name"),
-        ([SLOT | {"role": "agent"}, SLOT | {"role": "agent", "name": "b"}], "a node has one agent"),
-        ([SLOT | {"command": ["ls"]}], "a command slot has a command, and every other one an entry"),
-        ([{"name": "t", "kind": "t", "role": "command"}], "a command slot has a command"),
+        ([VIDEO | {"colour": "red"}], "kind 'video': unknown colour"),
+        ([{"entry": "studio:video"}], "kind '\\?': .*'name'"),
+        ([VIDEO | {"role": "king"}], "role 'king' is none of agent, manager, worker, web, command"),
+        ([VIDEO | {"payload": "x" * 600_000}], "its payload has 600018 bytes"),
+        ([VIDEO | {"processes": -1}], "-1 processes of role worker are not possible"),
+        ([VIDEO | {"role": "manager", "processes": 2}], "2 processes of role manager are not possible"),
+        ([VIDEO, VIDEO], "two kinds have the same name"),
+        ([VIDEO | {"role": "agent"}, VIDEO | {"role": "agent", "name": "b"}], "a node has one agent"),
+        ([VIDEO | {"command": ["ls"]}], "a command has a command line, and every other kind an entry"),
+        ([{"name": "t", "role": "command"}], "a command has a command line"),
     ],
 )
-def test_a_plan_that_cannot_be_carried_out_is_refused(slots: list[dict[str, Any]], error: str) -> None:
+def test_a_plan_that_cannot_be_carried_out_is_refused(kinds: list[dict[str, Any]], error: str) -> None:
     with pytest.raises(PlanError, match=error):
-        plan(*slots)
+        plan(*kinds)

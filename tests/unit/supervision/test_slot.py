@@ -4,14 +4,14 @@ import itertools
 
 import pytest
 
-from peerd.supervision.plan import SlotPlan
+from peerd.supervision.plan import Kind
 from peerd.supervision.slot import TRANSITIONS, Event, Impossible, Slot, State, backoff
 
-PLAN = SlotPlan(name="video-1", kind="video", entry="studio:video", stable_after=60.0)
+VIDEO = Kind("video", entry="studio:video", stable_after=60.0)
 
 
 def slot_after(*events: Event) -> Slot:
-    slot = Slot(PLAN)
+    slot = Slot("video-1", VIDEO)
     for event in events:
         slot.apply(event, now=0.0)
     return slot
@@ -59,7 +59,6 @@ def test_the_first_failure_is_made_good_at_once_and_the_next_ones_wait_longer_an
         waits.append(slot.backoff_until - 100.0)
         slot.apply(Event.START, now=100.0)
     assert waits == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
-    assert (slot.generation, slot.restarts) == (10, 9)
 
 
 @pytest.mark.parametrize(("ran", "failures"), [(59.0, 3), (60.0, 1)])
@@ -68,6 +67,23 @@ def test_a_slot_that_was_stable_starts_from_nothing_again(ran: float, failures: 
     slot.apply(Event.READY, now=1000.0)
     slot.apply(Event.FAIL, now=1000.0 + ran)
     assert slot.failures == failures
+
+
+def test_each_process_of_a_slot_has_a_number() -> None:
+    slot = slot_after()
+    assert slot.restarts == 0
+    assert [slot.next_generation(), slot.next_generation()] == [1, 2]
+    assert slot.restarts == 1
+
+
+def test_when_something_has_changed_it_is_tried_again_at_once_and_its_failures_are_forgotten() -> None:
+    slot = slot_after(Event.START, Event.FAIL, Event.START, Event.FAIL, Event.START, Event.FAIL)
+    assert not slot.is_due(0.5)
+    slot.try_again_now(0.5)
+    assert slot.is_due(0.5)
+    slot.apply(Event.START, now=0.5)
+    slot.apply(Event.FAIL, now=0.6)
+    assert slot.is_due(0.6)
 
 
 def test_a_long_boot_is_not_stability() -> None:

@@ -1,0 +1,28 @@
+"""Prints the plan of a node once more, for a master that reloads: `python -P -m peerd.assembly.planner LIFE [FILE]`.
+
+LIFE is the incarnation of the master that asks. Errors of the configuration go to stderr, and there is no plan then.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from peerd.assembly.plan import plan
+from peerd.config import ConfigError, load
+
+
+def main(incarnation: str, file: str = "") -> int:
+    """Print the plan; return the exit status."""
+    try:
+        settings = load(Path(file) if file else None)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    json.dump(plan(settings, incarnation), sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""Whether the kernel has killed for want of memory: a SIGKILL alone does not say where it came from.
+
+The counter of the own cgroup is exact where there is one (version 2: memory.events, version 1: memory.oom_control); the
+machine's (/proc/vmstat) counts the kills of strangers too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+_VMSTAT: Final = Path("/proc/vmstat")
+
+
+class OutOfMemory:
+    """Looks at the kernel's count of processes killed for want of memory."""
+
+    def __init__(self, counters: list[Path] | None = None) -> None:
+        """Begin to count.
+
+        Args:
+            counters: files with a line `oom_kill N`, the best first; the machine's own when None.
+        """
+        self._counters = [*_counters_of_this_cgroup(), _VMSTAT] if counters is None else counters
+        self._seen = self._count()
+
+    def has_killed(self) -> bool:
+        """Return whether the count has grown since the last call."""
+        before, self._seen = self._seen, self._count()
+        return before is not None and self._seen is not None and self._seen > before
+
+    def _count(self) -> int | None:
+        return next((count for file in self._counters if (count := oom_kills(file)) is not None), None)
+
+
+def oom_kills(file: Path) -> int | None:
+    """Return the number in the line `oom_kill N` of a file; None when there is none."""
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return None
+    counts = [line.split()[1] for line in lines if line.startswith("oom_kill ")]
+    return int(counts[0]) if counts and counts[0].isdigit() else None
+
+
+def _counters_of_this_cgroup() -> Iterator[Path]:
+    try:
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for group in groups:  # "0::/path" in version 2, "4:memory:/path" in version 1
+        _, controllers, path = group.split(":", 2)
+        if not controllers:
+            yield Path(f"/sys/fs/cgroup{path}") / "memory.events"
+        elif "memory" in controllers.split(","):
+            yield Path(f"/sys/fs/cgroup/memory{path}") / "memory.oom_control"
+            yield Path("/sys/fs/cgroup/memory/memory.oom_control")
