@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 
 from peerd import Status
 from peerd.config.settings import ManagerSettings
+from peerd.domain.errors import DatabaseAway
 from peerd.manager.service import ManagerService
 from peerd.runtime.events import ChoreRan, ComponentFailed, Events, NodesSilent, RescueHeld, TasksTakenBack
 from peerd.runtime.link import Link, Place
@@ -27,22 +28,31 @@ from tests.work.bench import Bench
 
 
 def settings(**more: Any) -> ManagerSettings:
-    periods: dict[str, Any] = {"every": 0.05, "max_update": 0.5, "inactive_after": 5.0}
+    periods: dict[str, Any] = {"every": 0.05, "max_update": 0.5, "inactive_after": 1.0}
     return ManagerSettings(**(periods | more))
+
+
+async def beats_of(bench: Bench, node: str) -> None:
+    while True:
+        with suppress(DatabaseAway):
+            await asyncio.to_thread(bench.database.run, beat, node, bench.world.incarnation(node))
+        await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
 async def managing(bench: Bench, given: ManagerSettings, node: str = "a") -> AsyncIterator[ManagerService]:
-    """A manager that runs."""
+    """A manager that runs, on a node whose agent beats."""
     bench.world.node(node)
     ours, theirs = socket.socketpair()
     manager = ManagerService(given, bench.database, Events(bench.facts))
     with ours, theirs:
         await manager.start(Link(theirs, Place(slot="manager", kind="manager", role="manager", node=node)))
         running = asyncio.create_task(manager.run())
+        beating = asyncio.create_task(beats_of(bench, node))
         try:
             yield manager
         finally:
+            beating.cancel()
             await manager.quiet()
             await manager.stop(5.0)
             await running
@@ -165,7 +175,9 @@ async def test_a_task_pinned_to_a_node_that_stays_silent_follows_the_policy(
     task_id = world.add(node="gone")
     other = world.add(node="a")
     async with managing(each_bench, settings(pinned_policy=policy, pinned_after=10.0)):
-        await eventually_async(lambda: each_bench.database.calls["follow_policy"] >= 2)
+        await eventually_async(lambda: each_bench.of(NodesSilent))
+        rounds = each_bench.database.calls["follow_policy"]
+        await eventually_async(lambda: each_bench.database.calls["follow_policy"] > rounds + 1)
         await each_bench.until(task_id, status)
     assert (world.get(task_id).node_id == gone) is pinned
     assert world.get(other).node_id == world.node("a")
@@ -188,6 +200,22 @@ async def test_a_silent_node_is_inactive_until_it_beats_again(bench: Bench) -> N
         rounds = bench.database.calls["deactivate_silent"]
         await eventually_async(lambda: bench.database.calls["deactivate_silent"] > rounds + 1)
         assert is_active()
+
+
+async def test_after_an_outage_nodes_that_are_only_coming_back_are_not_called_silent(bench: Bench) -> None:
+    bench.world.node("b")
+    async with managing(bench, settings(inactive_after=0.5)):
+        await eventually_async(lambda: bench.of(NodesSilent), message="b has no agent")
+        bench.database.run(beat, "b", bench.world.incarnation("b"))
+        with bench.database.away() as outage:
+            looks = bench.database.calls["_beat_and_ask_the_time"]
+            # Each look at a database that is away is one; so many take longer than a node may be silent.
+            await eventually_async(lambda: bench.database.calls["_beat_and_ask_the_time"] > looks + 12)
+            outage.heal()
+        looks = bench.database.calls["_beat_and_ask_the_time"]
+        await eventually_async(lambda: bench.database.calls["_beat_and_ask_the_time"] > looks + 2)
+        assert len(bench.of(NodesSilent)) == 1, "nothing is said before it has had its time"
+        await eventually_async(lambda: len(bench.of(NodesSilent)) == 2, message="b stays silent, and that is seen then")
 
 
 async def test_a_rescue_that_is_held_up_takes_nothing_that_was_touched_before_it(bench: Bench) -> None:

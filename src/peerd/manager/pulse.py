@@ -18,7 +18,7 @@ class Pulse:
     """The beats of this node's manager. Pure: the times are passed in.
 
     Args:
-        needed: seconds without a gap before it may rescue.
+        needed: seconds without a gap before it may judge others by such a silence.
         gap: seconds between two beats that are too many.
 
     >>> from datetime import UTC, datetime, timedelta
@@ -26,10 +26,10 @@ class Pulse:
     >>> pulse = Pulse(needed=30.0, gap=5.0)
     >>> for second in range(0, 31, 3):
     ...     pulse.beat(float(second), midnight + timedelta(seconds=second))
-    >>> pulse.steady_for(30.0), pulse.may_rescue(30.0)
+    >>> pulse.steady_for(30.0), pulse.may_judge(30.0)
     (30.0, True)
     >>> pulse.beat(33.0, midnight + timedelta(hours=1))
-    >>> pulse.may_rescue(33.0), pulse.reason
+    >>> pulse.may_judge(33.0), pulse.reason
     (False, "the database's clock and this node's parted by 3567.0 s")
     """
 
@@ -65,7 +65,7 @@ class Pulse:
             return 0.0
         return self._last[0] - self._since
 
-    def may_rescue(self, monotonic: float) -> bool:
+    def may_judge(self, monotonic: float) -> bool:
         """Whether this node has beaten without a gap for long enough."""
         return self.steady_for(monotonic) >= self.needed
 

@@ -57,6 +57,7 @@ class ManagerService:
         self._next_pinned_report = 0.0
         self._held_said = False
         self._pulse = Pulse(needed=settings.max_update, gap=max(3 * settings.every, settings.max_update / 3))
+        self._pulse_among_nodes = Pulse(settings.inactive_after, gap=max(3 * settings.every, settings.inactive_after))
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process."""
@@ -112,10 +113,11 @@ class ManagerService:
     async def _beat(self) -> None:
         moment = await self._threads.run(_beat_and_ask_the_time, self._process_id)
         self._pulse.beat(self._now(), moment)
+        self._pulse_among_nodes.beat(self._now(), moment)
 
     async def _rescue(self) -> None:
         now = self._now()
-        if not self._pulse.may_rescue(now):
+        if not self._pulse.may_judge(now):
             self._say_held(self._pulse.needed - self._pulse.steady_for(now))
             return
         self._held_said = False
@@ -134,6 +136,9 @@ class ManagerService:
             self._events.emit(RescueHeld(seconds=seconds, reason=self._pulse.reason))
 
     async def _deactivate_nodes(self) -> None:
+        """Say which nodes are silent; after an outage only when all have had the time to be heard again."""
+        if not self._pulse_among_nodes.may_judge(self._now()):
+            return
         silent = await self._threads.run(deactivate_silent, self._settings.inactive_after)
         if silent:
             self._events.emit(NodesSilent(nodes=tuple(silent)))

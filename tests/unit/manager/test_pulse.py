@@ -41,7 +41,7 @@ def test_it_may_rescue_only_after_it_has_beaten_for_so_long_without_gap_or_step(
     history: list[tuple[float, float]], later: float
 ) -> None:
     pulse, last, fault = beaten(history)
-    may = pulse.may_rescue(last + later)
+    may = pulse.may_judge(last + later)
     if may:
         assert last - fault >= NEEDED - 1e-6
         assert later <= GAP + 1e-6
@@ -52,7 +52,7 @@ def test_it_may_rescue_only_after_it_has_beaten_for_so_long_without_gap_or_step(
 def test_it_may_not_before_its_first_beat() -> None:
     pulse = Pulse(needed=0.0, gap=GAP)
     assert pulse.last_beat is None
-    assert not Pulse(needed=NEEDED, gap=GAP).may_rescue(1e9)
+    assert not Pulse(needed=NEEDED, gap=GAP).may_judge(1e9)
 
 
 def test_silence_is_counted_back_from_its_latest_beat() -> None:
