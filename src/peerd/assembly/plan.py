@@ -33,7 +33,7 @@ def plan(settings: Settings, incarnation: str | None = None) -> dict[str, Any]:
         "project_directory": str(settings.project_directory),
         "shutdown_interval": settings.node.shutdown_interval,
         "grace": settings.node.grace,
-        "kinds": list(_kinds(settings, life)),
+        "kinds": [{"silent_after": settings.node.silent_after, **kind} for kind in _kinds(settings, life)],
         "planner": [sys.executable, "-P", "-m", "peerd.assembly.planner", life, str(settings.file or "")],
     }
 

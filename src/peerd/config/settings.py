@@ -47,6 +47,7 @@ class NodeSettings(Section):
     grace: Duration = 30.0
     shutdown_interval: Period = 1.0
     heartbeat_every: Period = 2.0
+    silent_after: Period = 60.0
 
 
 def _usable(url: str) -> str:
