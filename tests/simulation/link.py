@@ -76,6 +76,7 @@ class SimulatedLink(Link):
         self._place = place
         self._lock = threading.Lock()
         self._status = exits.OK
+        self._ready = False
         self._vitals = Vitals(None, self._hung)
         self.watch = SimulatedWatch(process, place.give_back)
         self._watch = self.watch  # type: ignore[assignment]

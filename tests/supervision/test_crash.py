@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -176,6 +178,17 @@ def test_what_a_dead_worker_has_started_dies_with_it(node: Nodes, how: str) -> N
     toys.kill("video-1")
     eventually(lambda: not is_alive(mine["program"]))
     assert is_alive(others["program"])
+
+
+@pytest.mark.parametrize("slot", ["video-1", "agent"])
+def test_a_process_that_a_stranger_asks_to_stop_finishes_its_work_and_is_replaced(node: Nodes, slot: str) -> None:
+    toys = node(AGENT, {**WORKER, "work": 0.3}).up()
+    pid = toys.slot(slot)["pid"]
+    os.kill(pid, signal.SIGTERM)
+    running_again(toys, slot, pid)
+    death = eventually(lambda: [d for d in toys.received("death", "agent") if d["pid"] == pid])[0]
+    assert death["cause"]["text"] == "recycled (exit status 75): somebody sent it SIGTERM or SIGINT"
+    assert [f["grace"] for f in toys.facts("stopped", slot) if f["pid"] == pid] == [30.0]
 
 
 def test_a_command_slot_is_supervised_the_same_way(node: Nodes) -> None:

@@ -13,6 +13,7 @@ from peerd.runtime import exits
 from peerd.supervision import control
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import ToyNode, eventually, is_alive
+from tests.supervision.test_crash import running_again
 
 AGENT = {"name": "agent", "role": "agent"}
 VIDEO = {"name": "video-1"}
@@ -108,7 +109,7 @@ def test_a_new_generation_that_does_not_boot_is_abandoned_and_the_old_one_goes_o
         "video-1"
     ]
     pid = toys.kill("video-1")  # what runs by the old plan is replaced by the old plan
-    eventually(lambda: toys.slot("video-1")["state"] == "RUNNING" and toys.slot("video-1")["pid"] != pid)
+    running_again(toys, "video-1", pid)
 
 
 def test_a_reload_follows_the_plan_and_touches_only_what_has_changed(node: Nodes) -> None:
@@ -154,7 +155,7 @@ def test_a_process_that_dies_while_its_successor_boots_is_followed_by_it(node: N
     control.ask(toys.run_directory, {"command": "reload", "kinds": ["video"]})
     eventually(lambda: toys.slot("video-1")["replacing"])
     os.kill(old, signal.SIGKILL)
-    eventually(lambda: toys.slot("video-1")["state"] == "RUNNING" and toys.slot("video-1")["pid"] != old)
+    running_again(toys, "video-1", old)
     assert [f["generation"] for f in toys.facts("start", "video-1")] == [1, 2], "no third one was needed"
     assert toys.status()["reloads"][0]["progress"] == "done"
 

@@ -80,13 +80,6 @@ def test_a_stopping_node_waits_for_its_agent_to_deal_with_the_deaths(node: Nodes
     assert [d["slot"] for d in told] == ["video-1", "video-1", "agent"], "the new agent was told again"
 
 
-def test_a_signal_to_one_child_stops_it_gracefully(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "work": 0.5}).up()
-    os.kill(toys.slot("video-1")["pid"], signal.SIGTERM)
-    eventually(lambda: toys.slot("video-1")["state"] == "EXITED")
-    assert [f["grace"] for f in toys.facts("stopped", "video-1")] == [30.0]
-
-
 @pytest.mark.parametrize("how", ["loop", "handler"])
 def test_user_code_may_handle_other_signals_itself(node: Nodes, how: str) -> None:
     toys = node(AGENT, {**WORKER, "run": [f"own_signals {how}"]}).up()
@@ -96,8 +89,7 @@ def test_user_code_may_handle_other_signals_itself(node: Nodes, how: str) -> Non
     eventually(lambda: len(toys.facts("own signal", "video-1")) == 2)
     assert not toys.facts("stop")
     os.kill(pid, signal.SIGTERM)
-    eventually(lambda: toys.slot("video-1")["state"] == "EXITED")
-    assert [f["grace"] for f in toys.facts("stop", "video-1")] == [30.0]
+    eventually(lambda: [f["grace"] for f in toys.facts("stop", "video-1")] == [30.0])
 
 
 def test_a_killed_master_leaves_no_process_behind(node: Nodes) -> None:

@@ -56,7 +56,8 @@ class Link:
         self._lock = threading.Lock()
         self._status: int = exits.OK
         self._vitals = Vitals(place.hang_after, self._hung)
-        self._watch = Watch(end, place.slot, place.give_back, self._vitals)
+        self._watch = Watch(end, place.slot, place.give_back, self._vitals, self._signalled)
+        self._ready = False
 
     @property
     def slot(self) -> str:
@@ -105,8 +106,8 @@ class Link:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the process was asked to stop because another one takes its place; the node goes on."""
-        return self._watch.replaced
+        """Whether the process stops because another one takes its place; the node goes on."""
+        return self._watch.replaced or self._status == exits.RECYCLED
 
     # ---------------------------------------------------------------- what a service says
 
@@ -156,6 +157,11 @@ class Link:
         if not self.master_lost:
             os.kill(os.getppid(), signal.SIGTERM)
 
+    def _signalled(self) -> None:
+        """Only the master stops a process for good. One that somebody else signals is replaced."""
+        if self._ready:
+            self._retire("recycle", "somebody sent it SIGTERM or SIGINT", exits.RECYCLED)
+
     def _hung(self, seconds: float) -> None:
         reason = f"its event loop has not answered for {seconds:.0f} s"
         self._watch.show_threads(f"{reason}; its threads are here:")
@@ -188,6 +194,7 @@ class Link:
     def become_ready(self, identity: Mapping[str, object]) -> None:
         """Say that the process is ready. From now there is work that a stop leaves time for."""
         self._watch.grace = self.grace
+        self._ready = True
         self.send({"type": "ready", "identity": dict(identity)})
 
     def leave(self, status: int) -> None:

@@ -44,7 +44,14 @@ Listener = Callable[[StopAsked | dict[str, object]], None]
 class Watch:
     """Holds the child's end of the link. All methods are thread-safe, and none waits."""
 
-    def __init__(self, end: socket.socket, name: str, give_back: float, vitals: Vitals) -> None:
+    def __init__(
+        self,
+        end: socket.socket,
+        name: str,
+        give_back: float,
+        vitals: Vitals,
+        on_signal: Callable[[], None] = lambda: None,
+    ) -> None:
         """Make it; nothing is read before `start`.
 
         Args:
@@ -52,6 +59,7 @@ class Watch:
             name: of the process, for its complaints.
             give_back: seconds that the process has beyond the grace of a stop before it is ended the hard way.
             vitals: how the process is, which is told to the master.
+            on_signal: called from the watching thread when a signal, and not the master, asks the process to stop.
         """
         self.replaced = False
         """Whether the stop was asked for because another process takes this one's place."""
@@ -67,6 +75,7 @@ class Watch:
         self._name = name
         self._give_back = give_back
         self._vitals = vitals
+        self._on_signal_to_stop = on_signal
         self._decoder = Decoder()
         self._outgoing = bytearray()
         self._lock = threading.RLock()
@@ -193,6 +202,8 @@ class Watch:
         for number in numbers:
             if number in _STOP_SIGNALS:  # else our own waking, or a signal that user code handles
                 self._signals += 1
+                if not self.stopping and not self.lost:
+                    self._on_signal_to_stop()
                 self.ask_to_stop(self.grace if self._signals == 1 else 0.0)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:

@@ -128,7 +128,7 @@ class Process:
         It is asked to abort first, which shows where its threads are if it can still do that.
         """
         silent_for = now - self._heard_at
-        if not self.ready or self.kind.role == "command" or silent_for < self.kind.silent_after:
+        if self.kind.role == "command" or silent_for < self.kind.silent_after:
             return
         if self._silent_for is None:
             with contextlib.suppress(ProcessLookupError):

@@ -96,6 +96,7 @@ class Member:
             "vitals": process.vitals if process else None,
             "sample": process.sample if process else None,
             "replacing": self.replacing,
+            "successor": self.successor.pid if self.successor else None,
             "leaving": [
                 {"pid": one.pid, "generation": one.generation, "started_at": one.started_at.isoformat()}
                 for one in self.leaving
