@@ -62,7 +62,7 @@ def pids(toys: ToyNode) -> dict[str, int]:
 
 def test_a_reload_replaces_one_kind_new_process_first_and_touches_nothing_else(node: Nodes, tmp_path: Path) -> None:
     done = tmp_path / "done"
-    toys = node(AGENT, {**VIDEO, "until": str(done)}, {"name": "video-2"}, AUDIO).up()
+    toys = node(AGENT, {**VIDEO, "start": ["sleep 0.3"], "until": str(done)}, {"name": "video-2"}, AUDIO).up()
     before = pids(toys)
     assert reload(toys, "video") == {"number": 1, "progress": "done", "error": None, "kinds": {"video": "done"}}
     after = pids(toys)
@@ -72,7 +72,7 @@ def test_a_reload_replaces_one_kind_new_process_first_and_touches_nothing_else(n
     death = eventually(lambda: [d for d in toys.received("death") if d["pid"] == before["video-1"]])[0]
     assert (death["expected"], death["cause"]["kind"]) == (True, "replaced")
     assert death["cause"]["text"] == "replaced by a reload (exit status 0)"
-    ready = next(f["at"] for f in toys.facts("run", "video-1") if f["pid"] == after["video-1"])
+    ready = next(f["at"] + 0.3 for f in toys.facts("start", "video-1") if f["pid"] == after["video-1"])
     asked = next(f["at"] for f in toys.facts("quiet", "video-1") if f["pid"] == before["video-1"])
     assert ready <= asked, "the new one was ready before the old one was asked to stop"
     assert toys.slot("video-1")["generation"] == 2
