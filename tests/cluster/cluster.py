@@ -166,12 +166,12 @@ class Cluster:
             migrate(self.client.database)
 
     def node(self, name: str, **settings: Any) -> ClusterNode:
-        """A node that is not started yet: settings of its worker `jobs`, or tables node=, database=, workers= …"""
+        """A node that is not started yet: settings of its worker `jobs`, or tables node=, workers= …, sections=."""
         database = {"url": self.url, **settings.pop("database", {})}
         node = {"name": name, **NODE, **settings.pop("node", {})}
         manager = {**MANAGER, **settings.pop("manager", {})}
+        sections = {"node": node, "database": database, "manager": manager, **settings.pop("sections", {})}
         workers = settings.pop("workers", {"jobs": {**WORKER, **settings}})
-        sections = {"node": node, "database": database, "manager": manager}
         for kind, worker in workers.items():
             sections[f"workers.{kind}"] = worker
             if "tasks" in worker:

@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from peerd import Context, Queue, Worker
+from peerd import Context, Queue, Worker, launch_command
 
 jobs = Queue("jobs")
+ENDLESS_ENCODING = ["ffmpeg", "-v", "error", "-re", "-f", "lavfi", "-i", "testsrc=size=64x64:rate=5", "-f", "null", "-"]
 
 
 def note(ctx: Context, fact: str, **more: Any) -> None:
@@ -58,6 +59,22 @@ async def first_hangs(ctx: Context) -> dict[str, Any]:
             note(ctx, "cancelled")
             raise
     return {"lease": ctx.lease, "node": ctx.node, "pid": os.getpid()}
+
+
+@jobs.task
+async def first_encodes(ctx: Context) -> int:
+    """The first claim has a program run until its gate is opened; every later one is done at once."""
+    note(ctx, "began")
+    if ctx.lease == 1:
+        encoder = await asyncio.create_subprocess_exec(*launch_command(ENDLESS_ENCODING), stdin=subprocess.DEVNULL)
+        note(ctx, "encodes", program=encoder.pid)
+        try:
+            while not gate(ctx).exists():  # noqa: ASYNC110 - it is a file
+                await asyncio.sleep(0.02)
+        finally:
+            encoder.kill()
+            await encoder.wait()
+    return ctx.lease
 
 
 @jobs.task

@@ -24,6 +24,14 @@ def descendants(ancestor: int) -> list[int]:
     return found
 
 
+def is_stopped(pid: int) -> bool:
+    """Return whether a process has been stopped by a signal, or a debugger, and cannot run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in {"T", "t"}
+    except OSError:
+        return False
+
+
 def kill(pids: Iterable[int]) -> None:
     """Kill processes that may be gone already."""
     for pid in pids:

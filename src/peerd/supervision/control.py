@@ -18,7 +18,7 @@ from typing import Any, Final
 from peerd.runtime.frames import encode, receive
 
 _NAME: Final = "control.sock"
-_ANSWER_WITHIN: Final = 10.0
+ANSWER_WITHIN: Final = 10.0
 
 
 class NotRunning(Exception):
@@ -79,20 +79,27 @@ def stop(run_directory: str | Path, *, fast: bool = False, timeout: float | None
             pass
 
 
-def ask(run_directory: str | Path, command: Mapping[str, object]) -> dict[str, Any]:
+def ask(run_directory: str | Path, command: Mapping[str, object], timeout: float = ANSWER_WITHIN) -> dict[str, Any]:
     """Send any command to the master and return its answer.
 
+    Args:
+        run_directory: the node's.
+        command: `{"command": NAME, …}`.
+        timeout: seconds to wait for the answer.
+
     Raises:
+        TimeoutError: the master does not answer in time; it is frozen, or its machine is overloaded.
         NotRunning: there is no master.
         Refused: the master does not know the command, or cannot do it.
     """
     with _connect(run_directory) as end:
+        end.settimeout(timeout)
         return _exchange(end, command, run_directory)
 
 
 def _connect(run_directory: str | Path) -> socket.socket:
     end = socket.socket(socket.AF_UNIX)
-    end.settimeout(_ANSWER_WITHIN)
+    end.settimeout(ANSWER_WITHIN)
     try:
         with control_address(run_directory) as address:
             end.connect(address)

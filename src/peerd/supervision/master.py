@@ -46,7 +46,7 @@ ACKNOWLEDGE_WITHIN: Final = 10.0
 ACKNOWLEDGE_FAST: Final = 1.0
 """The same when somebody hurries."""
 
-ASLEEP: Final = 5.0
+ASLEEP: Final = 3.0
 """Seconds between two looks after which the master itself was held up, and may not call others silent."""
 
 

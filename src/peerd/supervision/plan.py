@@ -29,9 +29,9 @@ class Kind:
     One of role `command` runs `command`, any program; the others call `entry` (`module:callable`) with `payload` in a
     fresh interpreter. A stop leaves `grace` to running work and then `give_back` for giving the rest back. A slot that
     keeps failing is tried again after `backoff_initial`, doubled each time, at most `backoff_maximum`; one that has
-    been ready for `stable_after` starts from nothing again. A process whose watching thread has said nothing for
-    `silent_after` is frozen, and is killed; one whose event loop has not answered for `hang_after` is replaced (None:
-    it may take its time).
+    been ready for `stable_after` starts from nothing again. A process that has said nothing for `silent_after` and is
+    stopped, or for three times as long otherwise, is killed; one whose event loop has not answered for `hang_after` is
+    replaced (None: it may take its time).
     """
 
     name: str

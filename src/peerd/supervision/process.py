@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from peerd.runtime.descendants import is_stopped
 from peerd.runtime.launch import launch_command
 from peerd.supervision.cause import Cause, Story, cause_of
 from peerd.supervision.channel import Channel
@@ -19,6 +20,8 @@ from peerd.supervision.memory import OutOfMemory
 from peerd.supervision.orphans import mark
 from peerd.supervision.plan import Kind, Plan
 
+STARVED: Final = 3
+"""How many times longer a process may be silent that is not stopped."""
 ABORT_WITHIN: Final = 2.0
 """Seconds that a silent process has to show where it is before it is killed."""
 KILL_MARGIN: Final = 2.0
@@ -125,16 +128,17 @@ class Process:
     def kill_if_silent(self, now: float) -> None:
         """Kill it if even its watching thread, which waits for nothing, has been silent for too long.
 
-        It is asked to abort first, which shows where its threads are if it can still do that.
+        One that is not stopped may only be starved, on a machine with too much to do: it has three times as long. It is
+        asked to abort first, which shows where its threads are if it can still do that.
         """
         silent_for = now - self._heard_at
         if self.kind.role == "command" or silent_for < self.kind.silent_after:
             return
-        if self._silent_for is None:
+        if self._silent_for is None and (silent_for >= STARVED * self.kind.silent_after or is_stopped(self.pid)):
+            self._silent_for = silent_for
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGABRT)
-        self._silent_for = self._silent_for or silent_for
-        if silent_for >= self.kind.silent_after + ABORT_WITHIN:
+        elif self._silent_for is not None and silent_for >= self._silent_for + ABORT_WITHIN:
             self.kill()
 
     @property
