@@ -12,14 +12,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from peerd.domain.call import Call
     from peerd.domain.duration import parse_duration
-    from peerd.domain.errors import InvalidArguments, InvalidTask, PeerdError, TaskNotFound
+    from peerd.domain.errors import (
+        InvalidArguments,
+        InvalidMessage,
+        InvalidTask,
+        MessageTooLarge,
+        MessengerFull,
+        NoReply,
+        PeerdError,
+        ProcessStopping,
+        RequestFailed,
+        TaskNotFound,
+        Undeliverable,
+    )
     from peerd.domain.lifecycle import IllegalTransition, Status
     from peerd.domain.outcome import Cancel, Dead, Retry, Snooze
     from peerd.domain.size import parse_size
     from peerd.domain.task import Attempt, Task
     from peerd.operate.client import Client
     from peerd.operate.job import Job, JobCanceled, JobExpired, JobFailed
+    from peerd.runtime.addressing import Peer, Target
+    from peerd.runtime.delivery import Delivery
     from peerd.runtime.launch import Limits, launch_command
+    from peerd.runtime.listeners import Message
+    from peerd.runtime.messenger import Messenger
+    from peerd.runtime.process_context import ProcessContext
     from peerd.work.context import Context
     from peerd.work.handlers import Queue
     from peerd.work.task_worker import TaskWorker
@@ -32,22 +49,35 @@ _HOMES = {
     "Client": "peerd.operate.client",
     "Context": "peerd.work.context",
     "Dead": "peerd.domain.outcome",
+    "Delivery": "peerd.runtime.delivery",
     "IllegalTransition": "peerd.domain.lifecycle",
     "InvalidArguments": "peerd.domain.errors",
+    "InvalidMessage": "peerd.domain.errors",
     "InvalidTask": "peerd.domain.errors",
     "Job": "peerd.operate.job",
     "JobCanceled": "peerd.operate.job",
     "JobExpired": "peerd.operate.job",
     "JobFailed": "peerd.operate.job",
     "Limits": "peerd.runtime.launch",
+    "Message": "peerd.runtime.listeners",
+    "MessageTooLarge": "peerd.domain.errors",
+    "Messenger": "peerd.runtime.messenger",
+    "MessengerFull": "peerd.domain.errors",
+    "NoReply": "peerd.domain.errors",
+    "Peer": "peerd.runtime.addressing",
     "PeerdError": "peerd.domain.errors",
+    "ProcessContext": "peerd.runtime.process_context",
+    "ProcessStopping": "peerd.domain.errors",
     "Queue": "peerd.work.handlers",
+    "RequestFailed": "peerd.domain.errors",
     "Retry": "peerd.domain.outcome",
     "Snooze": "peerd.domain.outcome",
     "Status": "peerd.domain.lifecycle",
+    "Target": "peerd.runtime.addressing",
     "Task": "peerd.domain.task",
     "TaskNotFound": "peerd.domain.errors",
     "TaskWorker": "peerd.work.task_worker",
+    "Undeliverable": "peerd.domain.errors",
     "Worker": "peerd.work.worker",
     "launch_command": "peerd.runtime.launch",
     "parse_duration": "peerd.domain.duration",
@@ -61,22 +91,35 @@ __all__ = [
     "Client",
     "Context",
     "Dead",
+    "Delivery",
     "IllegalTransition",
     "InvalidArguments",
+    "InvalidMessage",
     "InvalidTask",
     "Job",
     "JobCanceled",
     "JobExpired",
     "JobFailed",
     "Limits",
+    "Message",
+    "MessageTooLarge",
+    "Messenger",
+    "MessengerFull",
+    "NoReply",
+    "Peer",
     "PeerdError",
+    "ProcessContext",
+    "ProcessStopping",
     "Queue",
+    "RequestFailed",
     "Retry",
     "Snooze",
     "Status",
+    "Target",
     "Task",
     "TaskNotFound",
     "TaskWorker",
+    "Undeliverable",
     "Worker",
     "launch_command",
     "parse_duration",

@@ -177,3 +177,109 @@ class DatabaseBusy(DatabaseAway):
         super().__init__(reason)
         undone = f"the database undid this for {seconds:.0f} s, for the sake of others: {reason}"
         self.args = (f"{undone}; look for a transaction that stays open, and holds locks",)
+
+
+class MessageError(PeerdError):
+    """The root of what can go wrong with messages between the processes of a node."""
+
+
+class InvalidMessage(MessageError, ValueError):
+    """A message that cannot be sent as it is; nothing was sent.
+
+    Args:
+        action: of the message.
+        problem: what is wrong with it, and what is allowed.
+    """
+
+    def __init__(self, action: object, problem: str) -> None:
+        self.action = action
+        super().__init__(f"the message {quoted(action)} cannot be sent: {problem}")
+
+
+class MessageTooLarge(InvalidMessage):
+    """A message that is larger than one may be; nothing was sent."""
+
+    def __init__(self, action: object, size: int, allowed: int) -> None:
+        self.size = size
+        super().__init__(
+            action,
+            f"it has {size} bytes of JSON, and {allowed} are allowed; "
+            "put what is large into a file or the database, and send where it is",
+        )
+
+
+class MessengerFull(MessageError):
+    """The process has sent more than could be delivered so far; this message was not sent.
+
+    Args:
+        action: of the message.
+        count: how many wait.
+        size: their bytes.
+    """
+
+    def __init__(self, action: str, count: int, size: int) -> None:
+        self.action = action
+        super().__init__(
+            f"the message {quoted(action)} was not sent: {count} messages ({size} bytes) of this process wait to be "
+            "delivered; await what the send methods return before you send more"
+        )
+
+
+class Undeliverable(MessageError):
+    """A message did not reach all whom it was for.
+
+    Args:
+        action: of the message.
+        target: whom it was for.
+        reason: why.
+        delivered: how many it has reached all the same.
+    """
+
+    def __init__(self, action: str, target: str, reason: str, delivered: int = 0) -> None:
+        self.action = action
+        self.delivered = delivered
+        self.reason = reason
+        reached = f"; it reached {delivered}" if delivered else ""
+        super().__init__(f"the message {quoted(action)} for {target} was not delivered: {reason}{reached}")
+
+
+class NoReply(MessageError, TimeoutError):
+    """A request was not answered.
+
+    Args:
+        action: of the request.
+        target: whom it was for.
+        reason: why: its time is over, or who had it has died.
+    """
+
+    def __init__(self, action: str, target: str, reason: str) -> None:
+        self.action = action
+        self.reason = reason
+        super().__init__(f"no reply to the request {quoted(action)} from {target}: {reason}")
+
+
+class RequestFailed(MessageError):
+    """Who was asked could not answer: a handler raised an exception, there is none, or its answer cannot be sent.
+
+    Args:
+        action: of the request.
+        target: whom it was for.
+        error: what the other process says.
+    """
+
+    def __init__(self, action: str, target: str, error: str) -> None:
+        self.action = action
+        self.error = error
+        super().__init__(f"the request {quoted(action)} to {target} failed there: {error}")
+
+
+class ProcessStopping(PeerdError):
+    """Work was given to the background of a process that stops.
+
+    Args:
+        name: of the work.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"{name} was not begun: the process stops; await it yourself if it must still be done")

@@ -170,6 +170,42 @@ class PinnedStuck(Fact, frozen=True, kw_only=True):
     policy: str
 
 
+class MessageHandlerFailed(Fact, frozen=True, kw_only=True):
+    """A handler of messages raised an exception; a request is answered with it."""
+
+    action: str
+    sender: str
+    error: str
+
+
+class MessageNotDelivered(Fact, frozen=True, kw_only=True):
+    """A message was not delivered, and nobody awaits what became of it."""
+
+    action: str
+    error: str
+
+
+class MessageDropped(Fact, frozen=True, kw_only=True):
+    """A message came to a process that has too many before it."""
+
+    action: str
+    sender: str
+    waiting: int
+
+
+class BackgroundFailed(Fact, frozen=True, kw_only=True):
+    """Work in the background raised an exception, or came too late to be begun."""
+
+    name: str
+    error: str
+
+
+class BackgroundAbandoned(Fact, frozen=True, kw_only=True):
+    """Work in the background did not end within the grace of its process, and was cancelled."""
+
+    names: tuple[str, ...]
+
+
 Reader = Callable[[Fact], None]
 
 

@@ -22,6 +22,14 @@ class FrameError(ValueError):
     """What came in, or was to go out, is not a frame; the stream it came from cannot be used any further."""
 
 
+class FrameTooLarge(FrameError):
+    """The message has more bytes than a frame carries."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        super().__init__(f"the message has {size} bytes; a frame carries at most {MAXIMUM}")
+
+
 def encode(message: Mapping[str, object]) -> bytes:
     r"""Return the frame of a message.
 
@@ -29,7 +37,7 @@ def encode(message: Mapping[str, object]) -> bytes:
         message: anything that JSON can say, as an object.
 
     Raises:
-        FrameError: it cannot be said in JSON, or is larger than `MAXIMUM` bytes.
+        FrameError: it cannot be said in JSON, or is larger than `MAXIMUM` bytes (`FrameTooLarge`).
 
     Example:
         >>> encode({"type": "ready"})
@@ -41,7 +49,7 @@ def encode(message: Mapping[str, object]) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise FrameError(f"the message cannot be said in JSON: {error}") from error
     if len(body) > MAXIMUM:
-        raise FrameError(f"the message has {len(body)} bytes; a frame carries at most {MAXIMUM}")
+        raise FrameTooLarge(len(body))
     return _LENGTH.pack(len(body)) + body
 
 

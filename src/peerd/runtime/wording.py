@@ -75,6 +75,24 @@ def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911, PLR0912 - a table
             return "info", "no rescues yet", {"seconds": round(fact.seconds, 1), "because": fact.reason}
         case events.PinnedStuck():
             return "warning", "tasks wait for silent nodes", {"tasks": fact.count, "policy": fact.policy}
+        case _:
+            return _of_messages(fact)
+
+
+def _of_messages(fact: Fact) -> Words:
+    match fact:
+        case events.MessageHandlerFailed():
+            figures = {"action": fact.action, "sender": fact.sender, "error": fact.error}
+            return "error", "a message handler failed", figures
+        case events.MessageNotDelivered():
+            return "warning", "a message was not delivered", {"action": fact.action, "error": fact.error}
+        case events.MessageDropped():
+            dropped = {"action": fact.action, "sender": fact.sender, "waiting": fact.waiting}
+            return "warning", "a message was dropped: too many wait to be handled", dropped
+        case events.BackgroundFailed():
+            return "error", "work in the background failed", {"work": fact.name, "error": fact.error}
+        case events.BackgroundAbandoned():
+            return "warning", "work in the background was cancelled", {"work": ", ".join(fact.names)}
         case other:
             return "warning", f"an event without words: {other!r}", {}
 

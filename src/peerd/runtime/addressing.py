@@ -1,0 +1,152 @@
+"""Whom a message is for, and how large it may be: what both ends of a link know. It needs the standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from peerd.domain.quoting import quoted
+
+LARGEST: Final = 256 * 1024
+"""Bytes of a message, or of a reply, as JSON. Messages carry decisions; what is larger belongs elsewhere."""
+
+LONGEST_ACTION: Final = 200
+"""Characters of the name of an action."""
+
+UNANSWERED: Final = 1000
+"""Messages of one process of which it is not known yet what became of them."""
+
+UNANSWERED_BYTES: Final = 4 * 1024 * 1024
+"""The same, bytes."""
+
+REPLY_WITHIN: Final = 10.0
+"""Seconds that a request waits for its reply when nobody says otherwise."""
+
+LONGEST_TIMEOUT: Final = 86_400.0
+"""Seconds that one may wait for a reply."""
+
+WORKER_ROLES: Final = ("worker", "web")
+"""The roles that are workers to messages: task workers, periodic workers and web processes."""
+
+_ROLES: Final = ("all", "workers", "agent", "random")
+
+
+class BadTarget(ValueError):
+    """What should say whom a message is for does not."""
+
+    def __init__(self, given: object) -> None:
+        super().__init__(f"a message is for {', '.join(_ROLES)}, or a process id; {quoted(given)} is none of these")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A process of this node: whom one may write to, or who has written.
+
+    `role` is `agent`, `worker` or `web`; of a message that a person sends with the CLI, `control`.
+    """
+
+    pid: int
+    slot: str
+    kind: str
+    role: str
+    generation: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.slot} (process {self.pid})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as frames carry it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom a message is for.
+
+    >>> str(Target.workers("video")), str(Target.of("agent")), str(Target.of(17))
+    ('all workers of video', 'the agent', 'process 17')
+    """
+
+    role: str
+    kind: str | None = None
+    pid: int | None = None
+
+    @classmethod
+    def everyone(cls) -> Target:
+        """All workers and the agent, the sender included."""
+        return cls("all")
+
+    @classmethod
+    def workers(cls, kind: str | None = None) -> Target:
+        """All workers, or those of one kind, the sender included."""
+        return cls("workers", kind=kind)
+
+    @classmethod
+    def random(cls, kind: str | None = None) -> Target:
+        """One worker, whichever; or one of a kind."""
+        return cls("random", kind=kind)
+
+    @classmethod
+    def agent(cls) -> Target:
+        """The agent."""
+        return cls("agent")
+
+    @classmethod
+    def process(cls, pid: int) -> Target:
+        """The process with this process id."""
+        return cls("process", pid=pid)
+
+    @classmethod
+    def of(cls, given: Target | str | int) -> Target:
+        """Return a target as it is, and what is short for one: `"agent"`, `"random"`, or a process id.
+
+        Raises:
+            BadTarget: it is none of these.
+        """
+        if isinstance(given, Target):
+            return given
+        return cls.parse({"role": given} if isinstance(given, str) else {"pid": given})
+
+    @classmethod
+    def parse(cls, data: object) -> Target:
+        """Read it from a frame.
+
+        Raises:
+            BadTarget: it is not one.
+        """
+        if not isinstance(data, dict):
+            raise BadTarget(data)
+        pid, role, kind = data.get("pid"), data.get("role"), data.get("kind")
+        if role is None and isinstance(pid, int) and not isinstance(pid, bool):
+            return cls.process(pid)
+        of_kind = kind is None or (isinstance(kind, str) and len(kind) <= 200 and role in ("workers", "random"))
+        if role not in _ROLES or pid is not None or not of_kind:
+            raise BadTarget(data)
+        return cls(role, kind=kind)
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as frames carry it."""
+        if self.role == "process":
+            return {"pid": self.pid}
+        if self.role in ("workers", "random"):
+            return {"role": self.role, "kind": self.kind}
+        return {"role": self.role}
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it is exactly one process, so that it can be asked for a reply."""
+        return self.role in ("agent", "random", "process")
+
+    def __str__(self) -> str:
+        of_kind = f" of {self.kind}" if self.kind else ""
+        match self.role:
+            case "all":
+                return "all workers and the agent"
+            case "workers":
+                return f"all workers{of_kind}"
+            case "random":
+                return f"one worker{of_kind}"
+            case "agent":
+                return "the agent"
+            case _:
+                return f"process {self.pid}"

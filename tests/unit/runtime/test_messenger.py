@@ -1,0 +1,444 @@
+"""The messenger of one process: an outlet that the test reads, and frames that the test hands in."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from peerd.domain.errors import (
+    InvalidMessage,
+    MessageTooLarge,
+    MessengerFull,
+    NoReply,
+    ProcessStopping,
+    RequestFailed,
+    Undeliverable,
+)
+from peerd.runtime import inbox
+from peerd.runtime.addressing import LARGEST, UNANSWERED, Peer, Target
+from peerd.runtime.background import Background
+from peerd.runtime.events import (
+    BackgroundAbandoned,
+    BackgroundFailed,
+    Events,
+    Fact,
+    MessageDropped,
+    MessageHandlerFailed,
+    MessageNotDelivered,
+)
+from peerd.runtime.listeners import Message
+from peerd.runtime.messenger import Messenger
+from peerd.runtime.wording import worded
+from peerd.testing import eventually_async
+
+AGENT = Peer(7, "agent", "agent", "agent")
+
+
+class Bench:
+    """A messenger, what it has sent, and what it has told."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.facts: list[Fact] = []
+        self.background = Background(Events(self.facts.append))
+        self.messenger = Messenger(self, self.background, Events(self.facts.append))
+
+    def send(self, message: Mapping[str, object]) -> None:
+        self.sent.append(dict(message))
+
+    def come(self, action: str, data: object = None, *, number: int = 1, request: bool = False) -> None:
+        frame = {"type": "message", "action": action, "data": data, "from": AGENT.to_json()}
+        assert self.messenger.receive({**frame, "id": number, "request": request})
+
+    def of_type(self, kind: str) -> list[dict[str, Any]]:
+        return [frame for frame in self.sent if frame["type"] == kind]
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    return Bench()
+
+
+# -------------------------------------------------------------------- sending
+
+
+async def test_each_way_of_sending_names_whom_it_is_for(bench: Bench) -> None:
+    messenger = bench.messenger
+    messenger.broadcast("a", 1)
+    messenger.send_to_workers("a")
+    messenger.send_to_workers("a", kind="video")
+    messenger.send_to_agent("a")
+    messenger.send_random("a", kind="video")
+    messenger.send_to(17, "a", {"b": None})
+    messenger.send("agent", "a")
+    assert [frame["to"] for frame in bench.sent] == [
+        {"role": "all"},
+        {"role": "workers", "kind": None},
+        {"role": "workers", "kind": "video"},
+        {"role": "agent"},
+        {"role": "random", "kind": "video"},
+        {"pid": 17},
+        {"role": "agent"},
+    ]
+    assert len({frame["id"] for frame in bench.sent}) == 7
+    first = {"type": "message", "id": 1, "to": {"role": "all"}, "action": "a", "data": 1, "request": False}
+    assert bench.sent[0] == first
+
+
+async def test_what_is_sent_can_be_awaited_and_says_how_many_it_reached(bench: Bench) -> None:
+    delivery = bench.messenger.broadcast("a")
+    assert not delivery.is_known
+    bench.messenger.receive({"type": "delivery", "id": 1, "delivered": 3, "error": None})
+    assert await delivery == 3
+    assert await delivery == 3
+    assert await asyncio.to_thread(delivery.wait, 1.0) == 3
+
+
+async def test_who_awaits_hears_that_a_message_was_not_delivered_and_else_the_log_does(bench: Bench) -> None:
+    awaited = asyncio.ensure_future(_await(bench.messenger.send_to(17, "a")))
+    bench.messenger.send_to_agent("b")
+    await asyncio.sleep(0)
+    for number in (1, 2):
+        bench.messenger.receive({"type": "delivery", "id": number, "delivered": 0, "error": "nobody is there"})
+    with pytest.raises(Undeliverable, match="'a' for process 17 was not delivered: nobody is there") as caught:
+        await awaited
+    assert caught.value.delivered == 0
+    (fact,) = bench.facts
+    assert isinstance(fact, MessageNotDelivered)
+    assert "'b' for the agent was not delivered: nobody is there" in fact.error
+
+
+async def _await(delivery: Any) -> Any:
+    return await delivery
+
+
+@pytest.mark.parametrize(
+    ("action", "data", "target", "says"),
+    [
+        ("a", {1, 2}, "agent", "cannot be said in JSON"),
+        ("a", float("inf"), "agent", "cannot be said in JSON"),
+        ("a", "\ud800", "agent", "cannot be said in JSON"),
+        ("", None, "agent", "a text of 1 to 200 characters"),
+        (None, None, "agent", "a text of 1 to 200 characters"),
+        ("\udcff", None, "agent", "cannot be said in JSON"),
+        ("a", None, "boss", "a message is for all, workers, agent, random, or a process id; .*boss.* is none"),
+        ("a", None, 1.5, "is none of these"),
+        ("a", None, None, "is none of these"),
+    ],
+)
+async def test_what_cannot_be_sent_is_refused_at_the_door(
+    bench: Bench, action: Any, data: object, target: Any, says: str
+) -> None:
+    with pytest.raises(InvalidMessage, match=says):
+        bench.messenger.send(target, action, data)
+    assert bench.sent == []
+    assert bench.messenger._unanswered.close_all() == []
+
+
+@pytest.mark.parametrize("size", [LARGEST, 5 * LARGEST])
+async def test_what_is_too_large_is_refused_with_its_size(bench: Bench, size: int) -> None:
+    bench.messenger.broadcast("a", "x" * (LARGEST - 100))
+    with pytest.raises(MessageTooLarge, match="put what is large into a file or the database") as caught:
+        bench.messenger.broadcast("a", "x" * size)
+    assert caught.value.size > LARGEST
+
+
+async def test_who_sends_more_than_is_delivered_is_told_and_may_go_on_when_it_is(bench: Bench) -> None:
+    for _ in range(UNANSWERED):
+        bench.messenger.send_to_agent("a")
+    with pytest.raises(MessengerFull, match="await what the send methods return"):
+        bench.messenger.send_to_agent("a")
+    bench.messenger.receive({"type": "delivery", "id": 1, "delivered": 1, "error": None})
+    bench.messenger.send_to_agent("a")
+    assert len(bench.sent) == UNANSWERED + 1
+
+
+async def test_large_messages_fill_it_sooner(bench: Bench) -> None:
+    for _ in range(16):
+        bench.messenger.send_to_agent("a", "x" * 250_000)
+    with pytest.raises(MessengerFull):
+        bench.messenger.send_to_agent("a", "x" * 250_000)
+
+
+async def test_threads_may_send_and_wait(bench: Bench) -> None:
+    def send() -> None:
+        for _ in range(100):
+            bench.messenger.broadcast("a")
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(frame["id"] for frame in bench.sent) == list(range(1, 401))
+
+
+# -------------------------------------------------------------------- requests
+
+
+async def test_a_request_returns_what_it_is_answered_with(bench: Bench) -> None:
+    asking = asyncio.ensure_future(bench.messenger.request("agent", "a", {"b": 1}, timeout=5.0))
+    await asyncio.sleep(0)
+    assert bench.sent[0]["request"] is True
+    assert bench.sent[0]["timeout"] == 5.0
+    bench.messenger.receive({"type": "reply", "id": 1, "data": [1, 2]})
+    assert await asking == [1, 2]
+    bench.messenger.receive({"type": "reply", "id": 1, "data": "again"})
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [("handler", RequestFailed), ("died", NoReply), ("late", NoReply), ("undeliverable", Undeliverable)],
+)
+async def test_each_failure_of_a_request_is_an_error_of_its_own(
+    bench: Bench, reason: str, error: type[Exception]
+) -> None:
+    asking = asyncio.ensure_future(bench.messenger.request(Target.random("video"), "a"))
+    await asyncio.sleep(0)
+    bench.messenger.receive({"type": "reply", "id": 1, "error": "it is broken", "reason": reason})
+    with pytest.raises(error, match=r"'a'.*one worker of video.*it is broken"):
+        await asking
+    assert bench.facts == []
+
+
+async def test_a_request_without_a_reply_ends_with_its_time_and_is_forgotten(bench: Bench) -> None:
+    with pytest.raises(NoReply, match=r"no reply to the request 'a' from process 17: its 0\.01 s are over"):
+        await bench.messenger.request(17, "a", timeout=0.01)
+    bench.messenger.receive({"type": "reply", "id": 1, "data": "late"})
+    assert bench.messenger._unanswered.close_all() == []
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 100_000])
+async def test_a_timeout_that_makes_no_sense_is_refused(bench: Bench, seconds: float) -> None:
+    with pytest.raises(InvalidMessage, match="its timeout is"):
+        await bench.messenger.request("agent", "a", timeout=seconds)
+
+
+async def test_a_process_that_stops_tells_all_who_wait(bench: Bench) -> None:
+    delivery = bench.messenger.broadcast("a")
+    asking = asyncio.ensure_future(bench.messenger.request("agent", "b"))
+    await asyncio.sleep(0)
+    bench.messenger.close()
+    for waiting in (_await(delivery), asking):
+        with pytest.raises(Undeliverable, match="this process stops"):
+            await waiting
+
+
+# -------------------------------------------------------------------- handlers
+
+
+async def test_handlers_hear_their_action_in_order_and_once_means_once(bench: Bench) -> None:
+    heard: list[tuple[str, Any]] = []
+
+    def always(message: Message) -> None:
+        heard.append((message.sender.slot, message.data))
+
+    bench.messenger.on("a", always)
+    bench.messenger.once("a", lambda message: heard.append(("once", message.data)))
+    for number in (1, 2):
+        bench.come("a", number)
+    bench.come("b", 3)
+    bench.messenger.off("a", always)
+    bench.messenger.off("a", always)
+    bench.come("a", 4)
+    assert heard == [("agent", 1), ("once", 1), ("agent", 2)]
+
+
+async def test_a_handler_that_is_no_function_is_refused(bench: Bench) -> None:
+    with pytest.raises(TypeError, match="the handler of messages 'a' must be a function"):
+        bench.messenger.on("a", "refresh")  # type: ignore[arg-type]  # what careless code does
+
+
+async def test_an_exception_in_a_handler_is_a_fact_and_the_others_hear_the_message(bench: Bench) -> None:
+    heard: list[Any] = []
+
+    def broken(message: Message) -> None:
+        raise SystemExit(3)
+
+    async def broken_later(message: Message) -> None:
+        raise ValueError("no such cache")
+
+    for handler in (broken, broken_later, lambda message: heard.append(message.data)):
+        bench.messenger.on("a", handler)
+    bench.come("a", 1)
+    await eventually_async(lambda: len(bench.facts) == 2)
+    assert heard == [1]
+    assert [fact.error for fact in bench.facts if isinstance(fact, MessageHandlerFailed)] == [
+        "SystemExit: 3",
+        "ValueError: no such cache",
+    ]
+    assert worded(bench.facts[0])[1] == "a message handler failed"
+
+
+async def test_what_a_handler_returns_answers_a_request(bench: Bench) -> None:
+    async def later(message: Message) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return {"twice": 2 * message.data}
+
+    bench.messenger.on("plain", lambda message: message.data + 1)
+    bench.messenger.on("async", lambda message: None)
+    bench.messenger.on("async", later)
+    bench.come("plain", 1, number=10, request=True)
+    bench.come("async", 1, number=11, request=True)
+    await eventually_async(lambda: len(bench.of_type("reply")) == 2)
+    assert bench.of_type("reply") == [
+        {"type": "reply", "to": {"pid": 7}, "id": 10, "data": 2},
+        {"type": "reply", "to": {"pid": 7}, "id": 11, "data": {"twice": 2}},
+    ]
+
+
+async def test_a_request_that_cannot_be_answered_is_told_why(bench: Bench) -> None:
+    async def broken(message: Message) -> None:
+        raise ValueError("no such cache")
+
+    bench.messenger.on("broken", broken)
+    bench.messenger.on("unsayable", lambda message: {1, 2})
+    bench.messenger.on("large", lambda message: "x" * LARGEST)
+    for number, action in enumerate(("unknown", "unsayable", "large", "broken")):
+        bench.come(action, number=number, request=True)
+    await eventually_async(lambda: len(bench.of_type("reply")) == 4)
+    unknown, unsayable, large, failed = (frame["error"] for frame in bench.of_type("reply"))
+    assert unknown == "nobody listens to 'unknown' there"
+    assert "cannot be said in JSON" in unsayable
+    assert f"{LARGEST} are allowed" in large
+    assert failed == "ValueError: no such cache"
+
+
+async def test_so_many_handlers_run_at_once_and_the_rest_wait_in_order(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "AT_ONCE", 2)
+    monkeypatch.setattr(inbox, "WAITING", 3)
+    gate, began = asyncio.Event(), list[int]()
+
+    async def slow(message: Message) -> None:
+        began.append(message.data)
+        await gate.wait()
+
+    bench.messenger.on("a", slow)
+    for number in range(6):
+        bench.come("a", number)
+    bench.come("a", 6, number=66, request=True)
+    await asyncio.sleep(0)
+    assert began == [0, 1]
+    assert [type(fact) for fact in bench.facts] == [MessageDropped, MessageDropped], "the sixth and the seventh"
+    assert bench.of_type("reply")[0]["error"] == "3 messages wait there to be handled"
+    gate.set()
+    await eventually_async(lambda: bench.messenger.is_idle)
+    assert began == [0, 1, 2, 3, 4]
+
+
+async def test_the_master_is_told_how_many_have_been_taken(bench: Bench) -> None:
+    for _ in range(inbox.TELL_AT + 3):
+        bench.come("a")
+    await eventually_async(lambda: sum(frame["count"] for frame in bench.of_type("taken")) == inbox.TELL_AT + 3)
+    assert len(bench.of_type("taken")) == 2
+
+
+async def test_it_knows_who_is_there_and_tells_who_wants_to_know(bench: Bench) -> None:
+    seen: list[int] = []
+
+    def broken() -> None:
+        raise ValueError("no")
+
+    bench.messenger.on_change(broken)
+    bench.messenger.on_change(lambda: seen.append(len(bench.messenger.workers)))
+    video, site = Peer(8, "video-1", "video", "worker", 2), Peer(9, "site-1", "site", "web")
+    manager = Peer(10, "manager", "manager", "manager")
+    for peers in ([AGENT, manager], [AGENT, video, site], [video]):
+        bench.messenger.receive({"type": "processes", "processes": [peer.to_json() for peer in peers]})
+    assert seen == [0, 2, 1]
+    assert (bench.messenger.workers, bench.messenger.agent) == ((video,), None)
+    assert len(bench.facts) == 3
+
+
+async def test_frames_of_others_are_not_the_messengers(bench: Bench) -> None:
+    assert not bench.messenger.receive({"type": "ready"})
+    assert not bench.messenger.receive({"type": ["message"]})
+
+
+# -------------------------------------------------------------------- the background
+
+
+async def test_work_in_the_background_is_awaited_when_the_process_stops(bench: Bench) -> None:
+    gate, done = asyncio.Event(), list[str]()
+
+    async def refresh() -> None:
+        await gate.wait()
+        done.append("refreshed")
+
+    bench.background.run(refresh())
+    await asyncio.to_thread(bench.background.run, refresh())
+    finishing = asyncio.ensure_future(bench.background.finish(grace=30.0))
+    await asyncio.sleep(0)
+    assert not finishing.done()
+    gate.set()
+    await finishing
+    assert done == ["refreshed", "refreshed"]
+    assert bench.facts == []
+
+
+async def test_what_does_not_end_within_the_grace_is_cancelled_and_named(bench: Bench) -> None:
+    ended: list[str] = []
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cleaned up")
+
+    bench.background.run(endless())
+    first = asyncio.ensure_future(bench.background.finish(grace=30.0))
+    await asyncio.sleep(0)
+    first.cancel()  # somebody hurries: the stop is made again, with no grace
+    await bench.background.finish(grace=0.0)
+    assert ended == ["cleaned up"]
+    (fact,) = bench.facts
+    assert isinstance(fact, BackgroundAbandoned)
+    assert fact.names[0].endswith("endless")
+
+
+async def test_a_handler_that_goes_on_when_its_process_stops_is_cancelled_and_answers_that(bench: Bench) -> None:
+    async def endless(message: Message) -> None:
+        await asyncio.Event().wait()
+
+    bench.messenger.on("wait", endless)
+    bench.come("wait", number=5, request=True)
+    await bench.background.finish(grace=0.0)
+    await eventually_async(lambda: bench.of_type("reply"))
+    assert bench.of_type("reply")[0]["error"] == "its process stopped before it had ended"
+    (fact,) = bench.facts
+    assert worded(fact)[2] == {"work": "the handler of the message 'wait'"}
+
+
+async def test_an_exception_in_the_background_is_a_fact(bench: Bench) -> None:
+    async def broken() -> None:
+        raise SystemExit(1)
+
+    bench.background.run(broken())
+    await eventually_async(lambda: len(bench.facts) == 1)
+    (fact,) = bench.facts
+    assert isinstance(fact, BackgroundFailed)
+    assert (fact.name.rpartition(".")[2], fact.error) == ("broken", "SystemExit: 1")
+
+
+async def test_a_process_that_stops_begins_nothing_more(bench: Bench) -> None:
+    async def refresh() -> None:
+        raise AssertionError("it runs")
+
+    await bench.background.finish(0.0)
+    with pytest.raises(ProcessStopping, match="refresh was not begun: the process stops"):
+        bench.background.run(refresh())
+    bench.messenger.on("a", lambda message: refresh())
+    bench.come("a", number=5, request=True)
+    await eventually_async(lambda: bench.of_type("reply"))
+    assert "the process stops" in bench.of_type("reply")[0]["error"]
+
+
+async def test_what_is_no_coroutine_is_refused(bench: Bench) -> None:
+    with pytest.raises(TypeError, match=r"as in run_in_background\(refresh\(\)\)"):
+        bench.background.run(print)  # type: ignore[arg-type]  # what careless code does
