@@ -133,6 +133,12 @@ class ToyNode:
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
+    def ask(self, slot: str, call: str, *args: Any, **more: Any) -> dict[str, Any]:
+        """Have a slot's process call a method of its messenger, by way of the agent; return what came of it."""
+        data = {"pid": self.slot(slot)["pid"], "call": call, "args": args, "more": more}
+        answer: dict[str, Any] = control.call_agent(self.run_directory, "relay", data, timeout=25.0)
+        return answer
+
     def kill(self, slot: str) -> int:
         """Kill a slot's process; return what its process id was."""
         pid = int(self.slot(slot)["pid"])

@@ -14,7 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from peerd import Delivery, Message, MessengerFull, Undeliverable
+from peerd.domain.errors import MessageError
+from peerd.runtime.events import Events
 from peerd.runtime.link import Link
+from peerd.runtime.process_context import ProcessContext
 
 
 class Toy:
@@ -31,6 +35,9 @@ class Toy:
 
     async def start(self, link: Link) -> Mapping[str, object]:
         self.link = link
+        self.process = ProcessContext(link, Events(lambda fact: self.note("event", event=repr(fact))))
+        self.messenger = self.process.messenger
+        self._listen()
         self.note("start", generation=link.generation)
         await self._do("start")
         return {"process_id": os.getpid() * 10}
@@ -41,6 +48,8 @@ class Toy:
         await self.stopped.wait()
 
     async def receive(self, message: Mapping[str, Any]) -> None:
+        if not self.payload.get("raw") and self.messenger.receive(message):
+            return
         self.note("received", message=message)
         if message["type"] == "death" and not self._once("unacknowledged"):
             self.link.send({"type": "death-acknowledged", "id": message["id"]})
@@ -54,6 +63,62 @@ class Toy:
         await self._do("stop")
         self.note("stopped", grace=grace)
         self.stopped.set()
+
+    def _listen(self) -> None:
+        """Take messages: some are noted, and some ask it to do something with its messenger."""
+        self.messenger.on("note", lambda m: self.note("message", data=m.data, sender=m.sender.slot))
+        self.messenger.on("relay", self._relay)
+        self.messenger.on("do", self._do_for_others)
+        self.messenger.on("die", lambda m: os.kill(os.getpid(), 9))
+        self.messenger.on("block", lambda m: time.sleep(m.data))
+        self.messenger.on("fail", lambda m: self.do_fail("no such cache"))
+        self.messenger.on("bereave", lambda m: self.process.run_in_background(self._bereave()))
+        self.messenger.on("flood", self._flood)
+        if self.payload.get("peers"):
+            self.messenger.on_change(self._note_peers)
+
+    def _note_peers(self) -> None:
+        agent = self.messenger.agent
+        workers = {peer.slot: peer.pid for peer in self.messenger.workers}
+        self.note("peers", agent=agent.pid if agent else None, workers=workers)
+
+    async def _relay(self, message: Message) -> Any:
+        """Let the process with a pid do it, which may be oneself."""
+        pid = message.data["pid"]
+        return await self.messenger.request(pid, "do", message.data, timeout=20.0)
+
+    async def _do_for_others(self, message: Message) -> Any:
+        call = getattr(self.messenger, message.data["call"])
+        try:
+            return {"value": await call(*message.data["args"], **message.data["more"])}
+        except MessageError as error:
+            return {"error": type(error).__name__, "text": str(error)}
+
+    async def _bereave(self) -> None:
+        """Kill the agent, and write to it as soon as there is none."""
+        agent = self.messenger.agent
+        assert agent is not None
+        os.kill(agent.pid, 9)
+        while self.messenger.agent is not None:  # noqa: ASYNC110 - its master is to say it
+            await asyncio.sleep(0.01)
+        self.note("bereaved", delivered=await self.messenger.send_to_agent("note", "are you there?"))
+
+    async def _flood(self, message: Message) -> dict[str, int]:
+        """Send as fast as one can until messages come back; count how it went."""
+        counts = {"delivered": 0, "undeliverable": 0, "full": 0}
+        sent: list[Delivery] = []
+        while not counts["undeliverable"]:
+            try:
+                sent += [self.messenger.send_to(message.data, "note", "x" * 1000) for _ in range(100)]
+            except MessengerFull:
+                counts["full"] += 1
+            for delivery in sent:
+                try:
+                    counts["delivered"] += await delivery
+                except Undeliverable:
+                    counts["undeliverable"] += 1
+            sent.clear()
+        return counts
 
     async def _work(self, grace: float) -> None:
         """What runs when the stop comes takes `work` seconds, or, said `until`, until there is such a file."""
@@ -82,6 +147,20 @@ class Toy:
                 file.write(b".")
             return True
         return False
+
+    def do_early(self, text: str) -> None:
+        """Send messages before the node is ready."""
+        self.messenger.broadcast("note", text)
+        self.messenger.send_to_agent("note", text)
+
+    def do_nonsense(self, _: str) -> None:
+        """Send frames that no messenger would send."""
+        message: dict[str, Any] = {"type": "message", "id": 1, "to": {"role": "agent"}, "action": "note"}
+        for more in ({"to": 5}, {"action": None}, {"to": {"pid": 1}}, {"id": "one"}):
+            self.link.send({**message, **more})
+        self.link.send({**message, "request": True})
+        self.link.send({"type": "reply", "id": 10**30, "data": None})
+        self.link.send({"type": "taken", "count": "all"})
 
     def do_nothing(self, _: str) -> None:
         pass

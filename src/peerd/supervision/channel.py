@@ -11,6 +11,9 @@ from peerd.runtime.frames import Decoder, FrameError, encode
 UNREAD: Final = 8 * 1024 * 1024
 """Bytes that wait for a reader that does not read; beyond it what is sent to it is dropped."""
 
+ROUND: Final = 256 * 1024
+"""Bytes that are read of one stream before the others have their turn: one that never ends must not hold the loop."""
+
 
 class Channel:
     """The master's end of a socket: a child's link, or a client's connection to the control socket."""
@@ -30,11 +33,17 @@ class Channel:
         """Return whether something waits for the other end to read."""
         return bool(self._outgoing)
 
-    def send(self, message: Mapping[str, object]) -> None:
-        """Send a frame, as soon as the other end takes it."""
-        if self.is_open and len(self._outgoing) < UNREAD:
-            self._outgoing += encode(message)
-            self.flush()
+    def send(self, message: Mapping[str, object]) -> bool:
+        """Send a frame, as soon as the other end takes it; return whether there was room for it."""
+        return self.send_frame(encode(message))
+
+    def send_frame(self, frame: bytes, room: int = UNREAD) -> bool:
+        """Send what is a frame already, unless `room` bytes wait to be read."""
+        if not self.is_open or len(self._outgoing) >= room:
+            return False
+        self._outgoing += frame
+        self.flush()
+        return True
 
     def flush(self) -> None:
         """Send what the other end takes now."""
@@ -46,16 +55,20 @@ class Channel:
             except OSError:  # the other end is gone; reading will tell
                 self._outgoing.clear()
 
-    def receive(self) -> list[dict[str, object]]:
+    def receive(self, most: float = ROUND) -> list[dict[str, object]]:
         """Return the messages that have come; at the end of the stream the channel is no longer open.
+
+        Args:
+            most: bytes after which it is enough for now.
 
         Raises:
             FrameError: what came is no frame; nothing that follows is looked at.
         """
         messages: list[dict[str, object]] = []
-        while self.is_open:
+        while self.is_open and most > 0:
             try:
                 data = self._end.recv(65536)
+                most -= len(data)
                 messages += self._decoder.feed(data)
                 self.is_open = bool(data)
             except BlockingIOError:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from peerd.runtime.addressing import REPLY_WITHIN
 from peerd.runtime.frames import encode, receive
 
 _NAME: Final = "control.sock"
@@ -77,6 +78,23 @@ def stop(run_directory: str | Path, *, fast: bool = False, timeout: float | None
         end.settimeout(timeout)
         while end.recv(4096):  # the connection ends with the master
             pass
+
+
+def call_agent(run_directory: str | Path, action: str, data: object = None, timeout: float = REPLY_WITHIN) -> Any:
+    """Ask the node's agent something, as `Messenger.request` does in a process of the node.
+
+    Args:
+        run_directory: the node's.
+        action: what is asked; a handler in the agent listens to it.
+        data: whatever JSON can say.
+        timeout: seconds to wait for the reply.
+
+    Raises:
+        NotRunning: there is no master.
+        Refused: there is no agent, it has not answered in time, or its handler failed.
+    """
+    command = {"command": "call-agent", "action": action, "data": data, "timeout": timeout}
+    return ask(run_directory, command, timeout + ANSWER_WITHIN)["data"]
 
 
 def ask(run_directory: str | Path, command: Mapping[str, object], timeout: float = ANSWER_WITHIN) -> dict[str, Any]:

@@ -13,7 +13,28 @@ from peerd.supervision.channel import Channel
 from peerd.supervision.control import control_address, control_path
 from peerd.supervision.loop import Loop
 
-Answer = Callable[[Mapping[str, object]], Mapping[str, object]]
+
+class Later:
+    """An answer that is given later: by then the client may have gone."""
+
+    def __init__(self) -> None:
+        self._given: Mapping[str, object] | None = None
+        self._send: Callable[[Mapping[str, object]], object] | None = None
+
+    def give(self, answer: Mapping[str, object]) -> None:
+        """Give it."""
+        self._given = answer
+        if self._send:
+            self._send(answer)
+
+    def send_to(self, send: Callable[[Mapping[str, object]], object]) -> None:
+        """Say whom it is for."""
+        self._send = send
+        if self._given is not None:
+            send(self._given)
+
+
+Answer = Callable[[Mapping[str, object]], Mapping[str, object] | Later]
 
 
 class ControlServer:
@@ -55,7 +76,11 @@ class ControlServer:
         client.flush()
         try:
             for command in client.receive():
-                client.send(self._answer(command))
+                answer = self._answer(command)
+                if isinstance(answer, Later):
+                    answer.send_to(client.send)
+                else:
+                    client.send(answer)
         except FrameError as error:
             client.send({"error": str(error)})
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from peerd.runtime.frames import FrameError
 from peerd.supervision import orphans
 from peerd.supervision.alerts import Alerts
 from peerd.supervision.cause import CPU_LIMIT, MEMORY_LIMIT, Cause, wish
+from peerd.supervision.channel import ROUND
 from peerd.supervision.deaths import Deaths
 from peerd.supervision.loop import Loop
 from peerd.supervision.memory import OutOfMemory
@@ -170,11 +172,11 @@ class Keeper:
 
     # ---------------------------------------------------------------- what children say
 
-    def _hear(self, member: Member, process: Process) -> None:
+    def _hear(self, member: Member, process: Process, most: float = ROUND) -> None:
         process.link.flush()
         process.hear(time.monotonic())
         try:
-            for message in process.link.receive():
+            for message in process.link.receive(most):
                 self._loop.guard(partial(self._take, member, process, message))
         except FrameError as error:
             process.error = f"sent what is no frame: {error}"
@@ -259,7 +261,7 @@ class Keeper:
     # ---------------------------------------------------------------- death
 
     def _on_death(self, member: Member, process: Process) -> None:
-        self._hear(member, process)  # its last words come first
+        self._hear(member, process, most=math.inf)  # its last words come first
         self._loop.forget(process.link)
         self._loop.forget(process.pidfd)
         cause = process.bury(self._out_of_memory)

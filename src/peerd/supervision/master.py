@@ -19,22 +19,26 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from peerd.runtime import exits
+from peerd.runtime.addressing import REPLY_WITHIN
 from peerd.runtime.parent import adopt_orphans
 from peerd.supervision import orphans
 from peerd.supervision.alerts import Alerts
 from peerd.supervision.cause import SCALED, wish
 from peerd.supervision.console import Console
-from peerd.supervision.control_server import ControlServer
+from peerd.supervision.control_server import ControlServer, Later
 from peerd.supervision.deaths import Deaths
 from peerd.supervision.keeper import Keeper
 from peerd.supervision.lock import AlreadyRunning, NodeLock
 from peerd.supervision.loop import Loop
+from peerd.supervision.mailroom import directory, hears
 from peerd.supervision.plan import ALONE, MOST_PROCESSES, Plan, PlanError
 from peerd.supervision.planner import Planner
+from peerd.supervision.post import Post
 from peerd.supervision.reload import Progress, Reload, Reloads, Request
 from peerd.supervision.roster import Member, Roster
 from peerd.supervision.slot import State
@@ -69,6 +73,8 @@ class Master:
         self._deaths = Deaths(self._roster)
         self._alerts = Alerts(self._roster, self._console)
         self._keeper = Keeper(plan, self._roster, self._loop, self._alerts, self._deaths, self._on_failure)
+        self._post = Post(partial(directory, self._roster))
+        self._keeper.said |= hears(self._post)
         self._reloads = Reloads()
         self._reload: Reload | None = None
         self._planner: Planner | None = None
@@ -81,9 +87,10 @@ class Master:
         self._finished = False
         self._signals = 0
         self._acknowledge_by: float | None = None
-        self._commands: dict[str, Callable[[Mapping[str, Any]], Mapping[str, object]]] = {
+        self._commands: dict[str, Callable[[Mapping[str, Any]], Mapping[str, object] | Later]] = {
             "status": self._status,
             "stop": self._stop_command,
+            "call-agent": self._call_agent,
             "reload": self._reload_command,
             "scale": self._scale_command,
             "modules": lambda _: {"modules": sorted(sys.modules)},
@@ -96,6 +103,7 @@ class Master:
         control = ControlServer(Path(self._plan.run_directory), self._loop, self._answer)
         while not self._finished:
             self._loop.guard(self._look)
+            self._loop.guard(lambda: self._post.look(time.monotonic()))
             self._loop.wait(self._until_next_look())
         orphans.leave_none()
         if self._planner:
@@ -147,7 +155,11 @@ class Master:
         if self._finished:
             return 0.0
         now = time.monotonic()
-        times = [*self._roster.deadlines(), *([self._acknowledge_by] if self._acknowledge_by else [])]
+        times = [
+            *self._roster.deadlines(),
+            *([self._acknowledge_by] if self._acknowledge_by else []),
+            self._post.due_at,
+        ]
         return min([self._plan.shutdown_interval, *(max(0.0, at - now) for at in times)])
 
     def _may_start(self, member: Member) -> bool:
@@ -170,6 +182,7 @@ class Master:
             self._phase = Phase.RUNNING
             self._console.say(f"ready: {len(self._roster.pids())} processes")
             self._keeper.tell_that_the_node_is_ready()
+            self._post.open(now)
 
     def _on_failure(self, text: str) -> None:
         """A failure before the node is ready ends it; after that nothing does but its user."""
@@ -189,6 +202,7 @@ class Master:
         self._console.say("stopping, with no grace" if fast else "stopping")
         self._phase = Phase.STOPPING
         self._fast = fast
+        self._post.close()
         self._reloads.give_up("the node stops")
         for member in self._roster.others:
             self._keeper.stop(member, fast=fast)
@@ -280,7 +294,7 @@ class Master:
                     self._signals += 1
                     self._stop(fast=self._signals > 1)
 
-    def _answer(self, command: Mapping[str, Any]) -> Mapping[str, object]:
+    def _answer(self, command: Mapping[str, Any]) -> Mapping[str, object] | Later:
         known = self._commands.get(str(command.get("command")))
         if known is None:
             return {"error": f"unknown command {command.get('command')!r}: one of {', '.join(self._commands)}"}
@@ -321,6 +335,12 @@ class Master:
                 self._keeper.stop(member, fast=False, because=wish(SCALED, "scaled down"))
         self._console.say(f"{kind.name} is scaled from {before} to {processes} processes")
         return {"kind": kind.name, "before": before, "processes": processes}
+
+    def _call_agent(self, command: Mapping[str, Any]) -> Later:
+        answer = Later()
+        asked = (command.get("action"), command.get("data"), command.get("timeout", REPLY_WITHIN))
+        self._post.call_agent(*asked, answer.give, time.monotonic())
+        return answer
 
     def _stop_command(self, command: Mapping[str, Any]) -> Mapping[str, object]:
         self._stop(fast=bool(command.get("fast")))
