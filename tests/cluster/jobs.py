@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from peerd import Context, Queue, Worker, launch_command
+from peerd import Context, Message, Queue, Worker, launch_command
 
 jobs = Queue("jobs")
 ENDLESS_ENCODING = ["ffmpeg", "-v", "error", "-re", "-f", "lavfi", "-i", "testsrc=size=64x64:rate=5", "-f", "null", "-"]
@@ -59,6 +59,35 @@ async def first_hangs(ctx: Context) -> dict[str, Any]:
             note(ctx, "cancelled")
             raise
     return {"lease": ctx.lease, "node": ctx.node, "pid": os.getpid()}
+
+
+@jobs.task
+async def hears(ctx: Context) -> dict[str, Any]:
+    """Runs until another process says something."""
+    heard: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    ctx.messenger.once("news", heard.set_result)
+    note(ctx, "listens")
+    message = await heard
+    return {"data": message.data, "sender": message.sender.pid, "pid": os.getpid(), "slot": ctx.process.slot}
+
+
+@jobs.task
+async def tells(ctx: Context, data: str) -> dict[str, Any]:
+    reached = await ctx.messenger.send_to_workers("news", data, kind="jobs")
+    return {"reached": reached, "pid": os.getpid()}
+
+
+@jobs.task
+async def leaves_work_behind(ctx: Context) -> str:
+    """Its work in the background goes on until its gate is opened."""
+
+    async def work() -> None:
+        while not gate(ctx).exists():  # noqa: ASYNC110 - it is a file
+            await asyncio.sleep(0.02)
+        note(ctx, "background ended")
+
+    ctx.run_in_background(work())
+    return "left"
 
 
 @jobs.task

@@ -35,12 +35,12 @@ def worker(payload: Mapping[str, Any]) -> Service:
     user = load_worker(kind, settings.workers[kind])
     user.events = events
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
+    client = Client(database)
     match user:
         case TaskWorker():
-            client = Client(database)
             return TaskService(user, database, events, enqueue=client.aio.enqueue, client=client)
         case Worker():
-            return PeriodicService(user, database, events)
+            return PeriodicService(user, database, events, client)
         case other:
             raise BadWorker(kind, type(other).__name__, "is neither a Worker nor a TaskWorker")
 

@@ -19,6 +19,7 @@ from peerd.testing.clock import Clock, ClockNotGovernable
 from peerd.testing.eager import EagerClient
 from peerd.testing.facts import Facts
 from peerd.testing.faults import FaultyDatabase
+from peerd.testing.inline_post import InlinePost
 from peerd.testing.inline_process import InlineProcess, register_node
 from peerd.testing.inline_steps import LIMIT, InlineSteps
 from peerd.testing.serving import workers_of
@@ -175,7 +176,8 @@ class InlineNode:
             node = await register_node(threads, self.name)
             leaving.push_async_callback(threads.run, leave, node.name, node.incarnation or "")
             events = Events(self.facts)
-            processes = [InlineProcess(worker, threads, node, plain, events) for worker in self._workers]
+            post = InlinePost(node.name)
+            processes = [InlineProcess(worker, threads, node, plain, post, events) for worker in self._workers]
             for process in processes:
                 await process.start()
                 leaving.push_async_callback(process.stop)

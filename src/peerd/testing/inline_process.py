@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from contextlib import suppress
+from typing import Final
 
 from peerd.domain.errors import DatabaseAway, NodeNameTaken
 from peerd.domain.outcome import Failed, Outcome
@@ -25,11 +26,15 @@ from peerd.store.processes import end_earlier_processes, end_process, register_p
 from peerd.store.read import find_task
 from peerd.store.touch import Progress, report_progress
 from peerd.testing.attempting import execution_of
+from peerd.testing.inline_post import InlinePost
 from peerd.work.context import Context
 from peerd.work.execute import Because, Execution
 from peerd.work.outcomes import OutcomeWriter
 from peerd.work.running import attempt_ended, seconds_until_finish
 from peerd.work.task_worker import TaskWorker
+
+BACKGROUND_WITHIN: Final = 1.0
+"""Seconds that work in the background has to end when the node is left."""
 
 
 async def register_node(threads: DatabaseThreads, name: str) -> Node:
@@ -52,16 +57,24 @@ class InlineProcess:
         threads: the database.
         node: the node below which it is registered.
         client: for ``ctx.client`` and ``ctx.enqueue``.
+        post: carries its messages.
         events: what happens.
     """
 
     def __init__(
-        self, worker: TaskWorker, threads: DatabaseThreads, node: Node, client: Client, events: Events
+        self,
+        worker: TaskWorker,
+        threads: DatabaseThreads,
+        node: Node,
+        client: Client,
+        post: InlinePost,
+        events: Events,
     ) -> None:
         self._worker = worker
         self._threads = threads
         self._node = node
         self._client = client
+        self._post = post
         self._events = events
         self._unanswered: int | None = None
         worker.events = events
@@ -88,10 +101,13 @@ class InlineProcess:
             attempts_of=self._worker.attempts_by_handler(),
         )
         self._writer = OutcomeWriter(self._threads, process_id, Outages(self._events, time.monotonic), lambda: 1)
+        self._process = self._post.join(kind, self._events, options=settings.options, client=self._client)
+        self._worker.enter(self._process)
         await self._worker.setup()
 
     async def stop(self) -> None:
         """Tear the user's worker down, and leave."""
+        await self._process.finish(BACKGROUND_WITHIN)
         try:
             await self._worker.teardown()
         finally:
@@ -131,6 +147,7 @@ class InlineProcess:
             report=progress.append,
             enqueue=self._client.aio.enqueue,
             client=self._client,
+            process=self._worker.entered,
         )
         execution = execution_of(self._worker, ctx, self._events, until_finish=seconds_until_finish(task))
         living = asyncio.ensure_future(self._live(task, execution, progress))
@@ -140,6 +157,7 @@ class InlineProcess:
             execution.end(Because.STOPPING)
             await asyncio.wait([living])
             raise
+        await self._post.settle()
         return await self._threads.read(find_task, task.id) or task
 
     async def _live(self, task: Task, execution: Execution, progress: list[Progress]) -> None:

@@ -11,9 +11,16 @@ import structlog
 
 from peerd.domain.outcome import cut
 from peerd.domain.task import Task
+from peerd.runtime.background import Work
+from peerd.runtime.messenger import Messenger
+from peerd.runtime.process_context import ProcessContext
 from peerd.store.touch import Progress
 
 NOTE_LIMIT = 255
+_ONLY_IN_A_PROCESS = (
+    "ctx.process, and with it ctx.messenger, ctx.shared and ctx.run_in_background, work in a worker's own process "
+    "only: not in a handler with process=True, and in a test in an InlineNode"
+)
 _ONLY_IN_A_WORKER = (
     "ctx.{0} works in a worker's own process only: not in a handler with process=True, "
     "and in a test in an InlineNode, or when {0}= was passed to run_inline"
@@ -37,6 +44,7 @@ class Context:
         report: takes progress.
         enqueue: enqueues other tasks; None outside a worker.
         client: for ``ctx.client``; None outside a worker.
+        process: for ``ctx.process`` and what is short for a part of it; None outside a worker.
     """
 
     def __init__(
@@ -48,6 +56,7 @@ class Context:
         report: Callable[[Progress], None],
         enqueue: Callable[..., Awaitable[Any]] | None = None,
         client: Any = None,
+        process: ProcessContext | None = None,
     ) -> None:
         self.task = task
         self.node = node
@@ -61,6 +70,7 @@ class Context:
         self._cancelled = False
         self._enqueue = enqueue
         self._client = client
+        self._process = process
 
     @property
     def cancelled(self) -> bool:
@@ -103,6 +113,31 @@ class Context:
         if self._client is None:
             raise RuntimeError(_ONLY_IN_A_WORKER.format("client"))
         return self._client
+
+    @property
+    def process(self) -> ProcessContext:
+        """The process that the handler runs in.
+
+        Raises:
+            RuntimeError: the handler does not run in a worker, or in a process of its own.
+        """
+        if self._process is None:
+            raise RuntimeError(_ONLY_IN_A_PROCESS)
+        return self._process
+
+    @property
+    def messenger(self) -> Messenger:
+        """The messenger of the process: writes to the node's other processes; see `process`."""
+        return self.process.messenger
+
+    @property
+    def shared(self) -> Callable[..., Any]:
+        """The way to what the node's processes share in its agent; see `process`."""
+        return self.process.shared
+
+    def run_in_background(self, work: Work) -> None:
+        """Let a coroutine run on when the handler has ended; see `ProcessContext.run_in_background`."""
+        self.process.run_in_background(work)
 
     async def enqueue(self, call: Any, **options: Any) -> Any:
         """Enqueue another task; the options are those of `Client.enqueue`.

@@ -182,6 +182,7 @@ class Runner:
             report=lambda progress: self._holdings.report(held, progress),
             enqueue=self._enqueue,
             client=self._client,
+            process=self._worker.entered,
         )
         code = self._worker.code_for(task)
         execution = Execution(

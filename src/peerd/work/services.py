@@ -9,6 +9,7 @@ from typing import Any, Final
 from peerd.domain.errors import DatabaseAway
 from peerd.runtime.events import Events
 from peerd.runtime.link import Link
+from peerd.runtime.process_context import ProcessContext
 from peerd.runtime.ticker import Step, ThreadTicker, Ticker
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
@@ -56,7 +57,10 @@ class TaskService:
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process, and set the user's worker up."""
-        outages = Outages(self._events, asyncio.get_running_loop().time)
+        self._now = asyncio.get_running_loop().time
+        outages = Outages(self._events, self._now)
+        self._process = ProcessContext(link, self._events, options=self._worker.settings.options, client=self._client)
+        self._worker.enter(self._process)
         node, process_id = await enter_patiently(self._database, link, outages)
         try:
             await self._worker.setup()
@@ -95,17 +99,21 @@ class TaskService:
         await asyncio.Event().wait()  # quiet: the end comes by `stop`
 
     async def receive(self, message: Mapping[str, object]) -> None:
-        """Hear that the node is ready."""
+        """Hear that the node is ready, and what other processes say."""
         if message.get("type") == "ready":
             self._node_is_ready.set()
+        else:
+            self._process.messenger.receive(message)
 
     async def quiet(self) -> None:
         """Claim no more."""
         self._runner.quiet()
 
     async def stop(self, grace: float) -> None:
-        """Finish what runs within its grace, give the rest back."""
+        """Finish what runs within its grace, in the background too, give the rest back."""
+        until = self._now() + grace
         await self._runner.stop(grace)
+        await self._process.finish(max(0.0, until - self._now()))
         if not self._leaving:
             self._leaving = True
             await self._worker.teardown()
@@ -119,17 +127,23 @@ class PeriodicService:
         worker: the user's code, with its settings.
         database: to register the process, and to say that it goes on.
         events: what happens.
+        client: for ``self.process.client``.
     """
 
-    def __init__(self, worker: Worker, database: Database, events: Events) -> None:
+    def __init__(self, worker: Worker, database: Database, events: Events, client: Any = None) -> None:
         self._worker = worker
         self._database = database
         self._events = events
+        self._client = client
         self._node_is_ready = asyncio.Event()
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process."""
-        self._outages = Outages(self._events, asyncio.get_running_loop().time)
+        self._now = asyncio.get_running_loop().time
+        self._outages = Outages(self._events, self._now)
+        self._process = ProcessContext(link, self._events, options=self._worker.settings.options, client=self._client)
+        self._grace = link.grace
+        self._worker.enter(self._process)
         _, self._process_id = await enter_patiently(self._database, link, self._outages)
         return {"process_id": self._process_id}
 
@@ -140,26 +154,31 @@ class PeriodicService:
         try:
             await self._worker.start()
             await self._worker.ended()
+            await self._process.finish(self._grace)
         finally:
             beating.cancel()
             await asyncio.wait([beating])
 
     async def receive(self, message: Mapping[str, object]) -> None:
-        """Hear that the node is ready."""
+        """Hear that the node is ready, and what other processes say."""
         if message.get("type") == "ready":
             self._node_is_ready.set()
+        else:
+            self._process.messenger.receive(message)
 
     async def quiet(self) -> None:
         """Begin no further round."""
         self._stopping = asyncio.create_task(self._worker.stop(), name="stop")
 
     async def stop(self, grace: float) -> None:
-        """Let the round that runs end within its grace, else cancel it."""
+        """Let the round that runs end within its grace, and what runs in the background; else cancel it."""
+        until = self._now() + grace
         try:
             async with asyncio.timeout(grace):
                 await asyncio.shield(self._stopping)
         except TimeoutError:
             await self._worker.abandon()
+        await self._process.finish(max(0.0, until - self._now()))
         self._database.close()
 
     async def _beat(self) -> None:

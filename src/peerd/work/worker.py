@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from peerd.runtime.events import Events, LoopEnded
 from peerd.runtime.faults import words
+from peerd.runtime.process_context import NotInThisProcess, ProcessContext
 from peerd.work.settings import Settings
 from peerd.work.threads import ExitInThread, in_thread
 
@@ -43,6 +44,22 @@ class BaseWorker:
         self.state = State.STOP
         self.stopped = asyncio.Event()
         self.events = Events()
+        self.entered: ProcessContext | None = None
+
+    @property
+    def process(self) -> ProcessContext:
+        """The process that the worker lives in: its messenger, its client, its work in the background.
+
+        Raises:
+            NotInThisProcess: it does not live in one yet; from `setup` on it does.
+        """
+        if self.entered is None:
+            raise NotInThisProcess("self.process", "is there from setup() on, in a worker that a node runs")
+        return self.entered
+
+    def enter(self, process: ProcessContext) -> None:
+        """Live in a process. The service that runs the worker calls it, before `setup`."""
+        self.entered = process
 
     async def setup(self) -> None:
         """Called once before the work begins; open what it needs here."""

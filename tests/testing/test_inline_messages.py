@@ -1,0 +1,121 @@
+"""Messages and work in the background inside an `InlineNode`; docs/messages.md shows the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from peerd import Context, Message, Queue, Task, TaskWorker
+from peerd.runtime.events import BackgroundAbandoned, MessageNotDelivered
+from peerd.runtime.process_context import NotInThisProcess
+from peerd.testing import InlineNode, run_inline
+
+talk = Queue("talk")
+
+
+class Listener(TaskWorker):
+    queues = ("listens",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[Any] = []
+
+    async def setup(self) -> None:
+        self.process.messenger.on("hello", self.hear)
+
+    async def hear(self, message: Message) -> None:
+        await asyncio.sleep(0.01)
+        self.heard.append((message.data, message.sender.slot))
+        self.process.messenger.send_to(message.sender.pid, "thanks")
+
+    def handle_task(self, task: Task) -> object:
+        """In a thread."""
+        return self.process.messenger.send_to_workers("hello", "from a thread").wait(timeout=10.0)
+
+
+@talk.task
+async def greets(ctx: Context) -> list[str]:
+    thanks: list[str] = []
+    ctx.messenger.on("thanks", lambda message: thanks.append(message.sender.slot))
+    await ctx.messenger.send_to_workers("hello", 1, kind="Listener")
+    while not thanks:  # noqa: ASYNC110 - it comes by the same event loop
+        await asyncio.sleep(0)
+    return thanks
+
+
+def test_workers_of_an_inline_node_write_to_one_another() -> None:
+    listener = Listener()
+    with InlineNode(talk, listener) as node:
+        greeting = node.client.enqueue(greets.with_args())
+        node.run_all()
+        assert greeting.result(timeout=0) == ["Listener-1"]
+        assert listener.heard == [(1, "QueueWorker-1")]
+
+
+def test_messages_have_been_handled_when_the_task_has_run() -> None:
+    listener = Listener()
+    with InlineNode(talk, listener) as node:
+        job = node.client.enqueue("listens")
+        node.run_one()
+        assert listener.heard == [("from a thread", "Listener-1")]
+        assert job.result(timeout=0) == 2
+
+
+def test_what_nobody_awaits_and_nobody_gets_is_a_fact() -> None:
+    @talk.task(name="lonely")
+    async def lonely(ctx: Context) -> None:
+        ctx.messenger.send_to_agent("hello")
+
+    with InlineNode(talk) as node:
+        node.client.enqueue(lonely.with_args())
+        node.run_one()
+        [fact] = node.facts.of(MessageNotDelivered)
+        assert "this node has no agent" in fact.error
+
+
+def test_endless_work_in_the_background_is_cancelled_when_the_node_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("peerd.testing.inline_process.BACKGROUND_WITHIN", 0.0)
+    ended: list[str] = []
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cleaned up")
+
+    @talk.task(name="begins")
+    async def begins(ctx: Context) -> None:
+        ctx.run_in_background(endless())
+
+    with InlineNode(talk) as node:
+        node.client.enqueue(begins.with_args())
+        node.run_one()
+        assert ended == []
+    assert ended == ["cleaned up"]
+    assert node.facts.of(BackgroundAbandoned)
+
+
+def test_outside_a_process_an_error_says_where_there_is_one() -> None:
+    @talk.task(name="astray")
+    async def astray(ctx: Context) -> None:
+        ctx.messenger.broadcast("hello")
+
+    ran = asyncio.run(run_inline(astray.with_args()))
+    assert "work in a worker's own process only" in (ran.error or "")
+    with pytest.raises(NotInThisProcess, match=r"self\.process is there from setup\(\) on"):
+        Listener().process  # noqa: B018 - it is the asking that raises
+
+
+async def test_what_a_process_does_not_have_is_said_by_name() -> None:
+    listener = Listener()
+    async with InlineNode(listener) as node:
+        assert listener.process.client.tasks.list() == []
+        assert (listener.process.node, listener.process.kind, listener.process.slot) == (
+            node.name,
+            "Listener",
+            "Listener-1",
+        )
+        with pytest.raises(NotInThisProcess, match=r"process\.shared is there only in the processes of a running node"):
+            listener.process.shared("x")
