@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from peerd.runtime.link import Link
+from peerd.runtime.rotation import LogRotation
 
 
 class Toy:
@@ -144,6 +145,23 @@ class Toy:
         else:
             signal.signal(signal.SIGUSR1, lambda *_: self.note("own signal"))
         os.kill(os.getpid(), signal.SIGUSR1)
+
+    def do_write(self, count: str) -> None:
+        """Write so many numbered lines to the log, and hold the loop meanwhile."""
+        for number in range(int(count)):
+            stream = (sys.stdout, sys.stderr)[number % 2]
+            print(f"{self.link.slot} {number} {'x' * (number * 37 % 3000)} end", file=stream)
+            if number % 20 == 0:
+                time.sleep(0.002)
+        self.note("written")
+
+    async def do_rotate(self, _: str) -> None:
+        """Keep the log small, very eagerly."""
+        log = str(self.link.log_file)
+        rotation = LogRotation(Path(log), 50_000, 1000, self.link.ask_to_reopen_logs)
+        while True:
+            rotation.look()
+            await asyncio.sleep(0.01)
 
     def do_babble(self, _: str) -> None:
         self.link._watch._end.send(b"\xff" * 64)

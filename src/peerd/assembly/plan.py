@@ -19,14 +19,16 @@ FOR_ALL: Final = ("project_directory", "file", "node", "database", "logging")
 so each gets what it needs and no more."""
 
 
-def plan(settings: Settings, incarnation: str | None = None) -> dict[str, Any]:
+def plan(settings: Settings, incarnation: str | None = None, *, background: bool = False) -> dict[str, Any]:
     """The plan: agent, manager, workers and commands.
 
     Args:
         settings: from `peerd.config.load`.
         incarnation: of the life of the master, when it is a plan for one that lives; a new one when None.
+        background: whether nobody looks at its output, so that it needs a log file.
     """
     life = incarnation or new_incarnation()
+    log_file = settings.log_file if background else settings.logging.file
     return {
         "node": settings.node.name,
         "run_directory": str(settings.node.run_directory),
@@ -35,6 +37,8 @@ def plan(settings: Settings, incarnation: str | None = None) -> dict[str, Any]:
         "grace": settings.node.grace,
         "kinds": [{"silent_after": settings.node.silent_after, **kind} for kind in _kinds(settings, life)],
         "planner": [sys.executable, "-P", "-m", "peerd.assembly.planner", life, str(settings.file or "")],
+        "log_file": None if log_file is None else str(log_file),
+        "background": background,
     }
 
 

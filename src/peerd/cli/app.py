@@ -22,8 +22,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "doctor": ("peerd.cli.doctor", SETUP, "Examine the database and the cluster; say what needs a person."),
     "demo": ("peerd.cli.demo", SETUP, "Show two nodes transcode real video, and one of their workers killed."),
     "up": ("peerd.cli.up", NODE, "Start this node and stay in the foreground."),
+    "start": ("peerd.cli.start", NODE, "Start this node in the background."),
     "stop": ("peerd.cli.stop", NODE, "Stop this node and wait until it has ended."),
+    "restart": ("peerd.cli.restart", NODE, "Stop this node, and start it again in the background."),
     "status": ("peerd.cli.status", NODE, "Show the processes of this node, and the cluster."),
+    "logs": ("peerd.cli.logs", NODE, "Show the log of this node, and follow it."),
     "enqueue": ("peerd.cli.enqueue", WORK, "Enqueue a task."),
     "tasks": ("peerd.cli.tasks", WORK, "List, show, watch, retry, cancel, delete and move tasks."),
     "queues": ("peerd.cli.queues", WORK, "List, pause and resume queues."),
@@ -75,7 +78,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback(
     help="Background work on a cluster of equal machines, with a SQL table for a queue.",
-    epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 3 the node could not start. "
+    epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 3 the node could not start, 4 it runs already. "
     "Every command takes --json, and --help says the rest.",
 )
 def _root(

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
 
-import typer
+from rich.text import Text
 
 from peerd.assembly.plan import plan
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
-from peerd.store.migrate import migrate, require_newest
+from peerd.cli.preparing import MigrateFirst, prepare
 from peerd.supervision.master import exec_master
 
 app = new_app(__doc__)
 
 
 @command(app)
-def up(
-    desk: Desk,
-    migrate_first: Annotated[
-        bool, typer.Option("--migrate", help="Create or migrate the tables first.", show_default=False)
-    ] = False,
-) -> None:
+def up(desk: Desk, migrate_first: MigrateFirst = False) -> None:
     """Start this node and stay in the foreground.
 
     It stops in good order at Ctrl-C, SIGTERM or `peerd stop`; at once when asked twice.
@@ -30,10 +24,8 @@ def up(
     4 it runs already.
     """
     settings = desk.settings
-    database = desk.client.database
-    if migrate_first:
-        migrate(database)
-    require_newest(database)
-    database.close()
+    prepare(desk, migrate_first=migrate_first)
+    if settings.logging.file is not None:
+        desk.err.print(Text(f"the log goes to {settings.logging.file}"), soft_wrap=True)
     os.environ.update(desk.environment)
     exec_master(plan(settings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from typing import Any, Final, Literal, TextIO
@@ -11,6 +12,7 @@ import structlog
 from peerd.domain.duration import format_duration
 from peerd.runtime import events
 from peerd.runtime.events import Fact
+from peerd.runtime.logfile import is_file
 
 Words = tuple[str, str, dict[str, Any]]
 """A level, a sentence, and figures."""
@@ -125,7 +127,7 @@ def start_logging(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso" if form == "json" else "%H:%M:%S.%f", utc=form == "json"),
+            structlog.processors.TimeStamper(fmt=_time_format(form, out), utc=form == "json"),
             structlog.processors.format_exc_info,
             renderer,
         ],
@@ -136,6 +138,16 @@ def start_logging(
     structlog.contextvars.bind_contextvars(**bound)
     log: structlog.stdlib.BoundLogger = structlog.get_logger()
     return log
+
+
+def _time_format(form: str, stream: TextIO) -> str:
+    """A terminal and the journal know the day; a file may be read much later."""
+    if form == "json":
+        return "iso"
+    with contextlib.suppress(OSError):  # it has no descriptor
+        if is_file(stream.fileno()):
+            return "%Y-%m-%d %H:%M:%S.%f"
+    return "%H:%M:%S.%f"
 
 
 def _console(stream: TextIO) -> Any:

@@ -8,8 +8,10 @@ for the service and for the person who asks.)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,9 @@ from typing import Any, Final
 
 from peerd.runtime.frames import encode, receive
 
+PID_FILE: Final = "master.pid"
 _NAME: Final = "control.sock"
+_LOOK_AGAIN: Final = 0.02
 ANSWER_WITHIN: Final = 10.0
 
 
@@ -51,6 +55,18 @@ def control_address(run_directory: str | Path) -> Iterator[str]:
         os.close(folder)
 
 
+def running_master(run_directory: str | Path) -> int | None:
+    """Return the process id of the master that works in a run directory, also while it starts or ends; else None.
+
+    A file that a killed one has left is no master: the process must live, and be one.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        pid = int((Path(run_directory) / PID_FILE).read_text())
+        if b"peerd.supervision.master" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+    return None
+
+
 def status(run_directory: str | Path) -> dict[str, Any]:
     """Return the node's state and that of its slots, as the master answers `{"command": "status"}`.
 
@@ -61,7 +77,7 @@ def status(run_directory: str | Path) -> dict[str, Any]:
 
 
 def stop(run_directory: str | Path, *, fast: bool = False, timeout: float | None = None) -> None:
-    """Stop the node and wait until its master has ended.
+    """Stop the node and wait until its master has ended; also one that has just been started.
 
     Args:
         run_directory: the node's.
@@ -98,6 +114,18 @@ def ask(run_directory: str | Path, command: Mapping[str, object], timeout: float
 
 
 def _connect(run_directory: str | Path) -> socket.socket:
+    """Connect to the master; one that starts, or ends, has no socket for a moment, which is waited for."""
+    give_up = time.monotonic() + ANSWER_WITHIN
+    while True:
+        try:
+            return _connect_now(run_directory)
+        except NotRunning:
+            if running_master(run_directory) is None or time.monotonic() > give_up:
+                raise
+            time.sleep(_LOOK_AGAIN)
+
+
+def _connect_now(run_directory: str | Path) -> socket.socket:
     end = socket.socket(socket.AF_UNIX)
     end.settimeout(ANSWER_WITHIN)
     try:

@@ -16,13 +16,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from peerd.runtime import exits
+from peerd.runtime import exits, logfile
 from peerd.runtime.parent import adopt_orphans
 from peerd.supervision import orphans
 from peerd.supervision.alerts import Alerts
@@ -32,6 +33,7 @@ from peerd.supervision.control_server import ControlServer
 from peerd.supervision.deaths import Deaths
 from peerd.supervision.keeper import Keeper
 from peerd.supervision.lock import AlreadyRunning, NodeLock
+from peerd.supervision.logs import Logs
 from peerd.supervision.loop import Loop
 from peerd.supervision.plan import ALONE, MOST_PROCESSES, Plan, PlanError
 from peerd.supervision.planner import Planner
@@ -48,6 +50,9 @@ ACKNOWLEDGE_FAST: Final = 1.0
 
 ASLEEP: Final = 3.0
 """Seconds between two looks after which the master itself was held up, and may not call others silent."""
+
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
 
 
 class Phase(StrEnum):
@@ -68,7 +73,8 @@ class Master:
         self._roster = Roster(plan)
         self._deaths = Deaths(self._roster)
         self._alerts = Alerts(self._roster, self._console)
-        self._keeper = Keeper(plan, self._roster, self._loop, self._alerts, self._deaths, self._on_failure)
+        self._logs = Logs(plan.log_file, self._roster, self._console)
+        self._keeper = Keeper(plan, self._roster, self._loop, self._alerts, self._deaths, self._logs, self._on_failure)
         self._reloads = Reloads()
         self._reload: Reload | None = None
         self._planner: Planner | None = None
@@ -86,13 +92,14 @@ class Master:
             "stop": self._stop_command,
             "reload": self._reload_command,
             "scale": self._scale_command,
+            "reopen-logs": self._reopen_logs_command,
             "modules": lambda _: {"modules": sorted(sys.modules)},
         }
 
     def run(self) -> int:
         """Keep the node up until it is stopped; return the master's exit status."""
         adopt_orphans()
-        self._loop.watch_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD), self._on_signals)
+        self._loop.watch_signals(_SIGNALS, self._on_signals)
         control = ControlServer(Path(self._plan.run_directory), self._loop, self._answer)
         while not self._finished:
             self._loop.guard(self._look)
@@ -276,6 +283,8 @@ class Master:
                     pass  # it only wakes the loop, for orphans: children have their pidfds
                 case signal.SIGHUP if not self._has_terminal or has_terminal():
                     self._reloads.ask(None, config_only=False)
+                case signal.SIGUSR1:
+                    self._logs.reopen()
                 case _:
                     self._signals += 1
                     self._stop(fast=self._signals > 1)
@@ -293,6 +302,9 @@ class Master:
             "pid": os.getpid(),
             "state": self._phase.value,
             "started_at": self._started_at.isoformat(),
+            "run_directory": self._plan.run_directory,
+            "log_file": self._plan.log_file,
+            "background": self._plan.background,
             "slots": [member.to_json(now) for member in self._roster.members],
             "reloads": self._reloads.to_json(),
         }
@@ -326,6 +338,28 @@ class Master:
         self._stop(fast=bool(command.get("fast")))
         return {"pid": os.getpid()}
 
+    def _reopen_logs_command(self, _: Mapping[str, Any]) -> Mapping[str, object]:
+        problem = self._logs.reopen()
+        return {"error": problem} if problem else {"log_file": self._plan.log_file}
+
+
+@contextmanager
+def command_of_a_master(plan: Mapping[str, object]) -> Iterator[tuple[list[str], int]]:
+    """Give the command line of a plan's master, and the descriptor that it must inherit.
+
+    Args:
+        plan: as JSON has it; see `peerd.supervision.plan`.
+    """
+    fd = os.memfd_create("peerd-plan", 0)
+    try:
+        with os.fdopen(os.dup(fd), "wb") as file:
+            file.write(json.dumps(plan).encode())
+        os.lseek(fd, 0, os.SEEK_SET)
+        # -P keeps the current folder off the module path: a project's queue.py must not replace the library's.
+        yield [sys.executable, "-P", "-m", "peerd.supervision.master", str(fd)], fd
+    finally:
+        os.close(fd)
+
 
 def exec_master(plan: Mapping[str, object]) -> NoReturn:
     """Become the master of a plan: this process is replaced by a fresh interpreter that loads only the master.
@@ -333,14 +367,10 @@ def exec_master(plan: Mapping[str, object]) -> NoReturn:
     Args:
         plan: as JSON has it; see `peerd.supervision.plan`.
     """
-    fd = os.memfd_create("peerd-plan", 0)
-    with os.fdopen(os.dup(fd), "wb") as file:
-        file.write(json.dumps(plan).encode())
-    os.lseek(fd, 0, os.SEEK_SET)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # -P keeps the current folder off the module path: a project's queue.py must not replace the library's.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "peerd.supervision.master", str(fd)])  # noqa: S606
+    with command_of_a_master(plan) as (command, _):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 
 
 def main(fd: int) -> int:
@@ -350,6 +380,8 @@ def main(fd: int) -> int:
         with os.fdopen(fd, "rb") as file:
             plan = Plan.parse(json.load(file))
         with NodeLock(Path(plan.run_directory)):
+            if plan.log_file:
+                logfile.write_to(plan.log_file)
             return Master(plan).run()
     except AlreadyRunning as error:
         sys.stderr.write(f"peerd: {error}\n")

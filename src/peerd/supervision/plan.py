@@ -95,6 +95,9 @@ class Plan:
 
     `planner` is the command line that prints the plan as JSON once more, from a configuration that may have changed; a
     plan without one can be reloaded only as it is.
+
+    All of its processes write to `log_file`, or, where there is none, to what the master was started with. `background`
+    says that it was started detached, by `peerd start`.
     """
 
     node: str
@@ -104,6 +107,8 @@ class Plan:
     shutdown_interval: float = 1.0
     grace: float = 30.0
     planner: tuple[str, ...] = ()
+    log_file: str | None = None
+    background: bool = False
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Plan:

@@ -226,4 +226,5 @@ def _first_frame(plan: Plan, kind: Kind, slot: str, generation: int) -> dict[str
         "hang_after": kind.hang_after,
         "node": plan.node,
         "project_directory": plan.project_directory,
+        "log_file": plan.log_file,
     }
