@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from peerd.testing import eventually
+from tests.cli.conftest import Peerd
 
 PEERD = [sys.executable, "-m", "peerd.cli"]
 
@@ -28,26 +29,26 @@ def asked(*words: str, folder: Path, status: int = 0) -> Any:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    call("init", str(tmp_path), folder=tmp_path)
+def folder(tmp_path: Path, peerd: Peerd) -> Iterator[Path]:
+    peerd("init", ".")
     (tmp_path / "peerd.toml").write_text('[node]\nname = "here"\n[workers.hello]\ntasks = "jobs:hello"\n')
     yield tmp_path
     subprocess.run([*PEERD, "stop", "--fast"], cwd=tmp_path, capture_output=True, timeout=60, check=False)
 
 
 @pytest.mark.slow
-def test_a_node_lives_in_the_background_from_start_to_stop(folder: Path) -> None:
+def test_a_node_lives_in_the_background_from_start_to_stop(folder: Path, peerd: Peerd) -> None:
     began = call("start", folder=folder).stdout
     assert "started node here: 3 processes" in began
     assert "hello-1  running" in began
-    here = asked("status", folder=folder)["here"]
+    here = peerd("status", "--json").json["here"]
     assert (here["background"], here["log_file"]) == (True, str(folder / ".peerd" / "here" / "peerd.log"))
 
     again = call("start", folder=folder, status=4).stderr
     assert f"running already, as process {here['pid']}" in again
 
-    assert "no rescues yet" in call("logs", "manager", folder=folder).stdout
-    assert "ready: 3 processes" not in call("logs", "manager", folder=folder).stdout
+    assert "no rescues yet" in peerd("logs", "manager").out
+    assert "ready: 3 processes" not in peerd("logs", "manager").out
     with subprocess.Popen([*PEERD, "logs", "-f", "-n0"], cwd=folder, stdout=subprocess.PIPE, text=True) as following:
         restarted = asked("restart", folder=folder)
         assert restarted["stopped"] is True
@@ -56,12 +57,12 @@ def test_a_node_lives_in_the_background_from_start_to_stop(folder: Path) -> None
         assert any("ready: 3 processes" in line for line in following.stdout), "it follows"
         following.terminate()
 
-    call("stop", folder=folder)
-    assert "no node is running" in call("stop", folder=folder, status=1).stderr
-    assert "ready: 3 processes" in call("logs", folder=folder).stdout, "the log stays"
+    peerd("stop")
+    assert "no node is running" in peerd("stop", status=1).err
+    assert "ready: 3 processes" in peerd("logs").out, "the log stays"
 
 
-def test_a_node_that_cannot_start_in_the_background_shows_the_end_of_its_log(folder: Path) -> None:
+def test_a_node_that_cannot_start_in_the_background_shows_the_end_of_its_log(folder: Path, peerd: Peerd) -> None:
     (folder / "jobs.py").write_text("import missing_module")
     error = json.loads(call("start", "--json", folder=folder, status=3).stderr)["error"]
     assert "No module named 'missing_module'" in error["message"]
@@ -69,16 +70,45 @@ def test_a_node_that_cannot_start_in_the_background_shows_the_end_of_its_log(fol
     assert str(folder / ".peerd" / "here" / "peerd.log") in error["remedy"]
 
 
-def test_a_node_in_the_foreground_is_not_restarted_into_the_background(folder: Path) -> None:
+def test_a_node_in_the_foreground_is_not_restarted_into_the_background(folder: Path, peerd: Peerd) -> None:
     with (folder / "log").open("w") as log:
         node = subprocess.Popen([*PEERD, "up"], cwd=folder, stderr=log, stdout=log)
     eventually(lambda: "ready" in (folder / "log").read_text(), timeout=60)
-    assert "was not started in the background" in call("restart", folder=folder, status=1).stderr
-    assert "has no log file" in call("logs", folder=folder, status=1).stderr
+    assert "was not started in the background" in peerd("restart", status=1).err
+    assert "has no log file" in peerd("logs", status=1).err
     assert node.poll() is None
-    call("stop", folder=folder)
+    peerd("stop")
     assert node.wait(30) == os.EX_OK
 
 
-def test_without_a_node_and_a_log_it_says_so(folder: Path) -> None:
-    assert "peerd start writes one" in call("logs", folder=folder, status=1).stderr
+def test_without_a_node_and_a_log_it_says_so(folder: Path, peerd: Peerd) -> None:
+    assert "peerd start writes one" in peerd("logs", status=1).err
+
+
+@pytest.mark.slow
+def test_a_running_node_is_reloaded_and_scaled(folder: Path, peerd: Peerd) -> None:
+    first = asked("start", folder=folder)["here"]
+    pids = {slot["name"]: slot["pid"] for slot in first["slots"]}
+
+    said = peerd("reload", "hello").out
+    assert "replacing hello-1" in said
+    assert "reloaded" in said
+    second = {slot["name"]: slot["pid"] for slot in peerd("status", "--json").json["here"]["slots"]}
+    assert second["hello-1"] != pids["hello-1"]
+    assert second["agent"] == pids["agent"], "the others are as they were"
+
+    (folder / "jobs.py").write_text("import missing_module")
+    error = peerd("reload", "--json", "hello", status=1).error
+    assert error["type"] == "ReloadAbandoned"
+    assert "missing_module" in error["message"]
+    assert "the last reload was abandoned" in peerd("status").out
+    assert "there is no nobody" in peerd("reload", "nobody", status=1).err
+
+    peerd("init", "elsewhere")
+    (folder / "elsewhere" / "jobs.py").replace(folder / "jobs.py")
+    assert peerd("scale", "hello", "2", "--json").json["scaled"] == {"kind": "hello", "before": 1, "processes": 2}
+    third = {slot["name"]: slot["pid"] for slot in peerd("status", "--json").json["here"]["slots"]}
+    assert third["hello-1"] == second["hello-1"]
+    assert "hello-2" in third
+    assert "hello has 0 processes, and had 2" in peerd("scale", "hello", "0").out
+    assert "no kind 'nobody' to scale" in peerd("scale", "nobody", "2", status=1).err

@@ -53,7 +53,17 @@ def node_here(here: Mapping[str, Any] | None) -> RenderableType:
         " in the background" if here["background"] else "",
     )
     folder = Text(f"run directory {plain(here['run_directory'])}", "bright_black")
-    return Group(title, folder, slots_table(here, now))
+    return Group(title, folder, *_reloads(here["reloads"]), slots_table(here, now))
+
+
+def _reloads(reloads: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+    """The one that goes on, and the last one if something was left as it was."""
+    if reloads and reloads[-1]["progress"] == "abandoned":
+        yield Text.assemble(("the last reload was abandoned: ", "red"), first_line(reloads[-1]["error"]))
+    for one in reloads:
+        if one["progress"] in {"waiting", "running"}:
+            kinds = ", ".join(f"{plain(kind)} {first_line(how)}" for kind, how in one["kinds"].items())
+            yield Text.assemble((f"reload {one['progress']}", "cyan"), f": {kinds}" if kinds else "")
 
 
 def slots_table(here: Mapping[str, Any], now: datetime | None = None) -> RenderableType:
@@ -71,7 +81,7 @@ class _Slots:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it as wide as there is room."""
         rows = [_figures(slot, self._now) for slot in self._slots]
-        notes = ["; ".join(_notes(slot)) for slot in self._slots]
+        notes = ["; ".join(_notes(slot, self._now)) for slot in self._slots]
         if options.max_width >= NOTES_NEED:
             yield table(_WITH_NOTES, [[*row, Text(note)] for row, note in zip(rows, notes, strict=True)])
             return
@@ -84,7 +94,7 @@ class _Slots:
 def _figures(slot: Mapping[str, Any], now: datetime) -> list[Text]:
     since = slot["started_at"]
     age = UNKNOWN if since is None else short_span((now - datetime.fromisoformat(since)).total_seconds())
-    sample, vitals = slot.get("sample") or {}, slot.get("vitals")
+    sample, vitals = slot["sample"] or {}, slot["vitals"]
     return [
         Text(plain(slot["name"])),
         Text(slot["state"].lower(), STATES.get(slot["state"], "")),
@@ -118,11 +128,12 @@ def _lag(vitals: Mapping[str, Any] | None) -> Text:
     return Text(f"{lag:.1f} s", "yellow")
 
 
-def _notes(slot: Mapping[str, Any]) -> Iterator[str]:
+def _notes(slot: Mapping[str, Any], now: datetime) -> Iterator[str]:
     """What goes on in a slot, else how its last process ended."""
-    if slot.get("replacing"):
-        yield f"reload: {first_line(str(slot['replacing']))}"
+    if slot["replacing"]:
+        yield first_line(str(slot["replacing"]))
     for leaving in slot["leaving"]:
-        yield f"process {leaving} is leaving"
+        age = short_span((now - datetime.fromisoformat(leaving["started_at"])).total_seconds())
+        yield f"process {leaving['pid']} of generation {leaving['generation']} is leaving, {age} old"
     if error := slot["error"] or (slot["last_cause"] or {}).get("text"):
         yield first_line(str(error))

@@ -189,6 +189,11 @@ class Reloads:
             self._requests.popleft()
         return self._requests[-1]
 
+    @property
+    def are_going_on(self) -> bool:
+        """Whether one is not over."""
+        return any(not request.is_over for request in self._requests)
+
     def next(self) -> Request | None:
         """Return the one whose turn it is, if none is running."""
         if any(request.progress is Progress.RUNNING for request in self._requests):
