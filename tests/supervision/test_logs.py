@@ -17,7 +17,7 @@ from tests.supervision.nodes import ToyNode, eventually
 
 AGENT = {"name": "agent", "role": "agent"}
 WORKER = {"name": "video-1"}
-WRITERS = 8
+WRITERS = range(1, 9)
 LINES = 1500
 
 
@@ -30,10 +30,10 @@ def with_a_log(node: Nodes, *slots: dict[str, Any]) -> tuple[ToyNode, Path]:
 
 def test_no_line_is_lost_or_torn_when_eight_processes_write_while_the_log_is_rotated(node: Nodes) -> None:
     unbuffered = {"environment": {"PYTHONUNBUFFERED": "1"}}
-    writers = [{"name": f"writer-{number}", "run": [f"write {LINES}"], **unbuffered} for number in range(WRITERS)]
+    writers = [{"name": f"writer-{number}", "run": [f"write {LINES}"], **unbuffered} for number in WRITERS]
     toys, log = with_a_log(node, {**AGENT, "run": ["rotate"]}, *writers)
     toys.up()
-    eventually(lambda: len(toys.facts("written")) == WRITERS, timeout=60)
+    eventually(lambda: len(toys.facts("written")) == len(WRITERS), timeout=60)
     toys.stop()
     files = list(log.parent.glob("peerd.log*"))
     assert len(files) > 5, "it was rotated again and again"
@@ -45,7 +45,7 @@ def test_no_line_is_lost_or_torn_when_eight_processes_write_while_the_log_is_rot
         else:
             assert "peerd toys: " in line, "every line is whole"
     assert {slot: sorted(numbers) for slot, numbers in found.items()} == {
-        f"writer-{number}": list(range(LINES)) for number in range(WRITERS)
+        f"writer-{number}": list(range(LINES)) for number in WRITERS
     }
 
 

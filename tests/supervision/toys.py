@@ -119,6 +119,14 @@ class Toy:
         program.returncode = 0  # it is to be left alone
         self.note("spawned", program=program.pid)
 
+    def do_orphan(self, _: str) -> None:
+        """Start a program whose parent ends at once. It ends when there is a file `orphan-may-end`."""
+        until = Path(self.payload["facts"]).with_name("orphan-may-end")
+        script = f"(while [ ! -e {until} ]; do sleep 0.02; done) > /dev/null 2>&1 & echo $!"
+        orphan = int(subprocess.run(["sh", "-c", script], capture_output=True, check=True).stdout)
+        stat = Path(f"/proc/{orphan}/stat").read_text()
+        self.note("orphaned", orphan=orphan, parent=int(stat.rpartition(")")[2].split()[1]))
+
     def do_leave(self, _: str) -> None:
         self.stopped.set()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 
 from rich.text import Text
 
@@ -23,6 +25,8 @@ def up(desk: Desk, migrate_first: MigrateFirst = False) -> None:
     Exit status: 0 it was stopped, 1 it may not start (configuration, database), 3 a process could not start,
     4 it runs already.
     """
+    if os.getpid() == 1:  # of a container: the kernel gives it no signal that it does not handle
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     settings = desk.settings
     prepare(desk, migrate_first=migrate_first)
     if settings.logging.file is not None:

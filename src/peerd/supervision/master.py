@@ -31,10 +31,12 @@ from peerd.supervision.cause import SCALED, wish
 from peerd.supervision.console import Console
 from peerd.supervision.control_server import ControlServer
 from peerd.supervision.deaths import Deaths
+from peerd.supervision.health import in_a_line, is_well
 from peerd.supervision.keeper import Keeper
 from peerd.supervision.lock import AlreadyRunning, NodeLock
 from peerd.supervision.logs import Logs
 from peerd.supervision.loop import Loop
+from peerd.supervision.notify import Condition, Systemd
 from peerd.supervision.plan import ALONE, MOST_PROCESSES, Plan, PlanError
 from peerd.supervision.planner import Planner
 from peerd.supervision.reload import Progress, Reload, Reloads, Request
@@ -66,8 +68,9 @@ class Phase(StrEnum):
 class Master:
     """A node's supervisor."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, systemd: Systemd) -> None:
         self._plan = plan
+        self._systemd = systemd
         self._console = Console(plan.node)
         self._loop = Loop(self._console.fault)
         self._roster = Roster(plan)
@@ -129,6 +132,7 @@ class Master:
             if self._is_due(member, now) and self._may_start(member):
                 self._keeper.start(member, now)
         orphans.reap(self._known_pids())
+        self._systemd.tell(self._condition(now), now)
 
     def _is_due(self, member: Member, now: float) -> bool:
         """Whether a slot is to get a process now: it waits for one, or has just been added."""
@@ -150,11 +154,17 @@ class Master:
     def _known_pids(self) -> set[int]:
         return self._roster.pids() | ({self._planner.pid} if self._planner else set())
 
+    def _condition(self, now: float) -> Condition:
+        """How the node is, for the service manager."""
+        reloading = self._phase is Phase.RUNNING and self._reloads.are_going_on
+        text = in_a_line(self._phase, self._roster.members, reloading=reloading)
+        return Condition(self._phase, text, reloading, is_well(self._roster.agent, now))
+
     def _until_next_look(self) -> float:
         if self._finished:
             return 0.0
         now = time.monotonic()
-        times = [*self._roster.deadlines(), *([self._acknowledge_by] if self._acknowledge_by else [])]
+        times = [*self._roster.deadlines(), *filter(None, (self._acknowledge_by, self._systemd.due_at))]
         return min([self._plan.shutdown_interval, *(max(0.0, at - now) for at in times)])
 
     def _may_start(self, member: Member) -> bool:
@@ -370,19 +380,22 @@ def exec_master(plan: Mapping[str, object]) -> NoReturn:
     with command_of_a_master(plan) as (command, _):
         sys.stdout.flush()
         sys.stderr.flush()
+        # A stop that comes before the master hears it waits; the first process of a container would never get it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 
 
 def main(fd: int) -> int:
     """Be the master of the plan on a descriptor; return the exit status."""
     faulthandler.enable()
+    systemd = Systemd.from_environment(os.environ, os.getpid())
     try:
         with os.fdopen(fd, "rb") as file:
             plan = Plan.parse(json.load(file))
         with NodeLock(Path(plan.run_directory)):
             if plan.log_file:
                 logfile.write_to(plan.log_file)
-            return Master(plan).run()
+            return Master(plan, systemd).run()
     except AlreadyRunning as error:
         sys.stderr.write(f"peerd: {error}\n")
         return exits.ALREADY_RUNNING

@@ -181,9 +181,7 @@ class Process:
         )
 
     def _environment(self) -> dict[str, str]:
-        environment = {**os.environ, **self.kind.environment, **self.mark}
-        environment.pop("NOTIFY_SOCKET", None)  # only the master speaks with systemd
-        return environment
+        return {**os.environ, **self.kind.environment, **self.mark}
 
     def _watchable(self) -> int:
         try:
