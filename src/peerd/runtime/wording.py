@@ -56,6 +56,8 @@ def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911, PLR0912 - a table
             return "info", "the database answers again", {"after": format_duration(round(fact.seconds, 1))}
         case events.ComponentFailed():
             return "error", "a component failed", {"component": fact.component, "error": fact.error}
+        case events.FilesChanged():
+            return "info", "files have changed; reloading", {"files": ", ".join(fact.files[:10])}
         case events.NodeRegistered():
             return "info", "node registered", {"node": fact.node, "id": fact.node_id}
         case events.WaitingForNode():

@@ -39,6 +39,7 @@ from peerd.supervision.loop import Loop
 from peerd.supervision.notify import Condition, Systemd
 from peerd.supervision.plan import ALONE, MOST_PROCESSES, Plan, PlanError
 from peerd.supervision.planner import Planner
+from peerd.supervision.process import Process
 from peerd.supervision.reload import Progress, Reload, Reloads, Request
 from peerd.supervision.roster import Member, Roster
 from peerd.supervision.slot import State
@@ -78,6 +79,7 @@ class Master:
         self._alerts = Alerts(self._roster, self._console)
         self._logs = Logs(plan.log_file, self._roster, self._console)
         self._keeper = Keeper(plan, self._roster, self._loop, self._alerts, self._deaths, self._logs, self._on_failure)
+        self._keeper.said["reload"] = self._on_reload
         self._reloads = Reloads()
         self._reload: Reload | None = None
         self._planner: Planner | None = None
@@ -318,6 +320,11 @@ class Master:
             "slots": [member.to_json(now) for member in self._roster.members],
             "reloads": self._reloads.to_json(),
         }
+
+    def _on_reload(self, _: Member, __: Process, message: Mapping[str, Any]) -> None:
+        """A watcher has seen that something changed."""
+        if self._phase is not Phase.STOPPING:
+            self._reloads.ask(message.get("kinds"), config_only=bool(message.get("config_only")))
 
     def _reload_command(self, command: Mapping[str, Any]) -> Mapping[str, object]:
         kinds = command.get("kinds")

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from peerd.runtime.frames import MAXIMUM, FrameError, encode
 
-ROLES: Final = ("agent", "manager", "worker", "web", "command")
-ALONE: Final = ("agent", "manager")
+ROLES: Final = ("agent", "manager", "watcher", "worker", "web", "command")
+ALONE: Final = ("agent", "manager", "watcher")
 """Roles of which a node has one process at the most; its slot is named like its kind."""
 
 LARGEST_PAYLOAD: Final = MAXIMUM // 2

@@ -19,7 +19,7 @@ from peerd.supervision.plan import Kind, Plan
 from peerd.supervision.roster import Member, Outcome, Replacement, Roster
 from peerd.supervision.slot import State
 
-LAST: Final = ("manager", "agent")
+LAST: Final = ("watcher", "manager", "agent")
 """Roles whose turn comes after all others."""
 
 
