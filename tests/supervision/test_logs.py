@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from peerd.runtime import exits
 from peerd.runtime.logfile import is_written_by, rotate
 from peerd.supervision import control
 from tests.supervision.conftest import Nodes
@@ -84,6 +85,13 @@ def test_a_log_that_cannot_be_opened_anew_is_written_on_to(node: Nodes) -> None:
         control.ask(toys.run_directory, {"command": "reopen-logs"})
     assert "Is a directory" in old.read_text()
     assert toys.state() == "running"
+
+
+def test_whoever_has_started_a_node_that_cannot_start_is_told_where_to_look(node: Nodes) -> None:
+    toys, log = with_a_log(node, AGENT, {**WORKER, "start": ["fail no ffmpeg here"]})
+    assert toys.start().wait() == exits.BOOT_FAILED
+    assert toys.said() == f"peerd: cannot start; {log} says why\n"
+    assert "no ffmpeg here" in log.read_text()
 
 
 def test_a_node_without_a_log_file_says_so(node: Nodes) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from peerd.runtime.frames import encode, receive
 
 PID_FILE: Final = "master.pid"
+LOCK_FILE: Final = "lock"
 _NAME: Final = "control.sock"
 _LOOK_AGAIN: Final = 0.02
 ANSWER_WITHIN: Final = 10.0
@@ -58,11 +59,13 @@ def control_address(run_directory: str | Path) -> Iterator[str]:
 def running_master(run_directory: str | Path) -> int | None:
     """Return the process id of the master that works in a run directory, also while it starts or ends; else None.
 
-    A file that a killed one has left is no master: the process must live, and be one.
+    The file that a killed one has left may name a stranger by now: the process must have the folder's lock open.
     """
+    folder = Path(run_directory)
     with contextlib.suppress(OSError, ValueError):
-        pid = int((Path(run_directory) / PID_FILE).read_text())
-        if b"peerd.supervision.master" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = int((folder / PID_FILE).read_text())
+        lock = (folder / LOCK_FILE).stat()
+        if any(os.path.samestat(file.stat(), lock) for file in Path(f"/proc/{pid}/fd").iterdir() if file.exists()):
             return pid
     return None
 

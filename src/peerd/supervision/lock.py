@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Self
 
-from peerd.supervision.control import PID_FILE
+from peerd.supervision.control import LOCK_FILE, PID_FILE
 
 
 class AlreadyRunning(Exception):
@@ -32,7 +32,7 @@ class NodeLock:
         """
         run_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._pid_file = run_directory / PID_FILE
-        self._fd = os.open(run_directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self._fd = os.open(run_directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

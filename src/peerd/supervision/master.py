@@ -10,6 +10,7 @@ standard library and its own few modules. One thread, one loop. What follows fro
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
@@ -17,7 +18,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -360,7 +360,7 @@ class Master:
         return {"error": problem} if problem else {"log_file": self._plan.log_file}
 
 
-@contextmanager
+@contextlib.contextmanager
 def command_of_a_master(plan: Mapping[str, object]) -> Iterator[tuple[list[str], int]]:
     """Give the command line of a plan's master, and the descriptor that it must inherit.
 
@@ -400,15 +400,26 @@ def main(fd: int) -> int:
         with os.fdopen(fd, "rb") as file:
             plan = Plan.parse(json.load(file))
         with NodeLock(Path(plan.run_directory)):
-            if plan.log_file:
-                logfile.write_to(plan.log_file)
-            return Master(plan, systemd).run()
+            return Master(plan, systemd).run() if plan.log_file is None else _run_with_a_log(plan, systemd)
     except AlreadyRunning as error:
         sys.stderr.write(f"peerd: {error}\n")
         return exits.ALREADY_RUNNING
     except (PlanError, ValueError, OSError) as error:
         sys.stderr.write(f"peerd: cannot start: {error}\n")
         return exits.REFUSED
+
+
+def _run_with_a_log(plan: Plan, systemd: Systemd) -> int:
+    """Write to the log; whoever has started the node is told where to look if it cannot start."""
+    assert plan.log_file is not None
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as starter:
+        logfile.write_to(plan.log_file)
+        status = Master(plan, systemd).run()
+        if status != exits.OK:
+            with contextlib.suppress(OSError):  # it has gone
+                starter.write(f"peerd: cannot start; {plan.log_file} says why\n")
+                starter.flush()
+    return status
 
 
 if __name__ == "__main__":
