@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
+from io import TextIOWrapper
 from typing import Any, cast
 
 from peerd.runtime import exits
@@ -36,6 +37,7 @@ def main(fd: int, master: int) -> int:
         return exits.MASTER_LOST
     link = Link(end, _place(plan))
     link.listen()
+    _write_whole_lines()
     _set_title(link)
     status = _run(plan, link)
     link.leave(status)
@@ -52,7 +54,18 @@ def _place(plan: Mapping[str, Any]) -> Place:
         grace=plan["grace"],
         give_back=plan["give_back"],
         hang_after=plan["hang_after"],
+        log_file=plan["log_file"],
     )
+
+
+def _write_whole_lines() -> None:
+    """What user code prints belongs into the log at once, and a line at a time: other processes write there too.
+
+    (Unbuffered, as PYTHONUNBUFFERED wants it, a line and its end are two writes, with room for others between them.)
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def _set_title(link: Link) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 from unittest.mock import patch
 
-from peerd.config.settings import ManagerSettings, NodeSettings
+from peerd.config.settings import LoggingSettings, ManagerSettings, NodeSettings
 from peerd.manager.service import ManagerService
 from peerd.operate import asking
 from peerd.operate.client import Client
@@ -54,7 +54,9 @@ def slots(plan: Plan) -> dict[str, MakeService]:
 def agent(process: Process) -> Service:
     settings = NodeSettings(name=process.node.name, heartbeat_every=10.0)
     database = SimulatedDatabase(process.world.database, process)
-    return AgentService(settings, process.node.incarnation, INACTIVE_AFTER, database, _events(process))
+    return AgentService(
+        settings, LoggingSettings(), process.node.incarnation, INACTIVE_AFTER, database, _events(process)
+    )
 
 
 def manager(process: Process) -> Service:

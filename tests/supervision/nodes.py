@@ -35,6 +35,9 @@ def is_alive(pid: int) -> bool:
 class ToyNode:
     """A master in a process of its own."""
 
+    PREFIX: tuple[str, ...] = ()
+    """What its command line begins with."""
+
     def __init__(self, folder: Path, *slots: dict[str, Any], **plan: Any) -> None:
         self.folder = folder
         self.facts_file = folder / "facts"
@@ -75,7 +78,7 @@ class ToyNode:
         name, _, value = self.mark.partition("=")
         with (errors or self.errors).open("ab") as stderr:
             return subprocess.Popen(
-                [sys.executable, "-c", code, json.dumps(self.plan)],
+                [*self.PREFIX, sys.executable, "-c", code, json.dumps(self.plan)],
                 stderr=stderr,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, name: value},

@@ -19,6 +19,7 @@ from peerd.domain.errors import MessageError
 from peerd.runtime.events import Events
 from peerd.runtime.link import Link
 from peerd.runtime.process_context import ProcessContext
+from peerd.runtime.rotation import LogRotation
 
 
 class Toy:
@@ -197,6 +198,14 @@ class Toy:
         program.returncode = 0  # it is to be left alone
         self.note("spawned", program=program.pid)
 
+    def do_orphan(self, _: str) -> None:
+        """Start a program whose parent ends at once. It ends when there is a file `orphan-may-end`."""
+        until = Path(self.payload["facts"]).with_name("orphan-may-end")
+        script = f"(while [ ! -e {until} ]; do sleep 0.02; done) > /dev/null 2>&1 & echo $!"
+        orphan = int(subprocess.run(["sh", "-c", script], capture_output=True, check=True).stdout)
+        stat = Path(f"/proc/{orphan}/stat").read_text()
+        self.note("orphaned", orphan=orphan, parent=int(stat.rpartition(")")[2].split()[1]))
+
     def do_leave(self, _: str) -> None:
         self.stopped.set()
 
@@ -223,6 +232,23 @@ class Toy:
         else:
             signal.signal(signal.SIGUSR1, lambda *_: self.note("own signal"))
         os.kill(os.getpid(), signal.SIGUSR1)
+
+    def do_write(self, count: str) -> None:
+        """Write so many numbered lines to the log, and hold the loop meanwhile."""
+        for number in range(int(count)):
+            stream = (sys.stdout, sys.stderr)[number % 2]
+            print(f"{self.link.slot} {number} {'x' * (number * 37 % 3000)} end", file=stream)
+            if number % 20 == 0:
+                time.sleep(0.002)
+        self.note("written")
+
+    async def do_rotate(self, _: str) -> None:
+        """Keep the log small, very eagerly."""
+        log = str(self.link.log_file)
+        rotation = LogRotation(Path(log), 50_000, 1000, self.link.ask_to_reopen_logs)
+        while True:
+            rotation.look()
+            await asyncio.sleep(0.01)
 
     def do_babble(self, _: str) -> None:
         self.link._watch._end.send(b"\xff" * 64)

@@ -16,6 +16,7 @@ def agent(payload: Mapping[str, Any]) -> Service:
     settings = settings_of(payload)
     return AgentService(
         settings.node,
+        settings.logging,
         str(payload["incarnation"]),
         settings.manager.inactive_after,
         Database(settings.database.url, pool_size=2),

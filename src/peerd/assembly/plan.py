@@ -12,33 +12,42 @@ from peerd.store.nodes import new_incarnation
 ENTRIES: Final = {
     "agent": "peerd.assembly.agent:agent",
     "manager": "peerd.assembly.manager:manager",
+    "watcher": "peerd.assembly.watcher:watcher",
     "worker": "peerd.assembly.worker:worker",
 }
+PLANNER: Final = (sys.executable, "-P", "-m", "peerd.assembly.planner")
 FOR_ALL: Final = ("project_directory", "file", "node", "database", "logging")
 """Sections that every process gets. A kind is replaced by `peerd reload --config-only` when what it gets has changed,
 so each gets what it needs and no more."""
 
 
-def plan(settings: Settings, incarnation: str | None = None) -> dict[str, Any]:
+def plan(
+    settings: Settings, incarnation: str | None = None, *, background: bool = False, watch: bool = False
+) -> dict[str, Any]:
     """The plan: agent, manager, workers and commands.
 
     Args:
         settings: from `peerd.config.load`.
         incarnation: of the life of the master, when it is a plan for one that lives; a new one when None.
+        background: whether nobody looks at its output, so that it needs a log file.
+        watch: whether it has a watcher, which reloads it when its files change.
     """
     life = incarnation or new_incarnation()
+    log_file = settings.log_file if background else settings.logging.file
     return {
         "node": settings.node.name,
         "run_directory": str(settings.node.run_directory),
         "project_directory": str(settings.project_directory),
         "shutdown_interval": settings.node.shutdown_interval,
         "grace": settings.node.grace,
-        "kinds": [{"silent_after": settings.node.silent_after, **kind} for kind in _kinds(settings, life)],
-        "planner": [sys.executable, "-P", "-m", "peerd.assembly.planner", life, str(settings.file or "")],
+        "kinds": [{"silent_after": settings.node.silent_after, **kind} for kind in _kinds(settings, life, watch=watch)],
+        "planner": [*PLANNER, life, str(settings.file or ""), *(["watch"] if watch else [])],
+        "log_file": None if log_file is None else str(log_file),
+        "background": background,
     }
 
 
-def _kinds(settings: Settings, incarnation: str) -> Iterator[dict[str, Any]]:
+def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dict[str, Any]]:
     given = _as_given(settings)
 
     def payload(kind: str, **sections: Any) -> dict[str, Any]:
@@ -48,6 +57,8 @@ def _kinds(settings: Settings, incarnation: str) -> Iterator[dict[str, Any]]:
     manager = {"manager": given["manager"]}
     yield _kind("agent", "agent", payload=payload("agent", **manager), hang_after=60.0)
     yield _kind("manager", "manager", payload=payload("manager", **manager))
+    if watch:
+        yield _kind("watcher", "watcher", payload={**payload("watcher"), "kinds": list(settings.workers)})
     for name, worker in settings.workers.items():
         yield _kind(
             name,

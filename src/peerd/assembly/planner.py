@@ -1,6 +1,9 @@
-"""Prints the plan of a node once more, for a master that reloads: `python -P -m peerd.assembly.planner LIFE [FILE]`.
+"""Prints the plan of a node once more, for a master that reloads.
 
-LIFE is the incarnation of the master that asks. Errors of the configuration go to stderr, and there is no plan then.
+    python -P -m peerd.assembly.planner LIFE [FILE [watch]]
+
+LIFE is the incarnation of the master that asks; `watch` says that the node has a watcher. Errors of the configuration
+go to stderr, and there is no plan then.
 """
 
 from __future__ import annotations
@@ -13,14 +16,14 @@ from peerd.assembly.plan import plan
 from peerd.config import ConfigError, load
 
 
-def main(incarnation: str, file: str = "") -> int:
+def main(incarnation: str, file: str = "", watch: str = "") -> int:
     """Print the plan; return the exit status."""
     try:
         settings = load(Path(file) if file else None)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    json.dump(plan(settings, incarnation), sys.stdout)
+    json.dump(plan(settings, incarnation, watch=bool(watch)), sys.stdout)
     return 0
 
 

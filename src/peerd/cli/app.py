@@ -20,10 +20,16 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "check": ("peerd.cli.check", SETUP, "Say all that is wrong with the configuration, and how to mend it."),
     "migrate": ("peerd.cli.migrate", SETUP, "Create the tables, or bring them to what this version needs."),
     "doctor": ("peerd.cli.doctor", SETUP, "Examine the database and the cluster; say what needs a person."),
+    "systemd": ("peerd.cli.systemd", SETUP, "Print a systemd unit for this node, or write it."),
     "demo": ("peerd.cli.demo", SETUP, "Show two nodes transcode real video, and one of their workers killed."),
     "up": ("peerd.cli.up", NODE, "Start this node and stay in the foreground."),
+    "start": ("peerd.cli.start", NODE, "Start this node in the background."),
     "stop": ("peerd.cli.stop", NODE, "Stop this node and wait until it has ended."),
+    "restart": ("peerd.cli.restart", NODE, "Stop this node, and start it again in the background."),
+    "reload": ("peerd.cli.reload", NODE, "Replace processes of this node one by one, with new code and settings."),
+    "scale": ("peerd.cli.scale", NODE, "Change how many processes a kind has, until the next start or reload."),
     "status": ("peerd.cli.status", NODE, "Show the processes of this node, and the cluster."),
+    "logs": ("peerd.cli.logs", NODE, "Show the log of this node, and follow it."),
     "enqueue": ("peerd.cli.enqueue", WORK, "Enqueue a task."),
     "tasks": ("peerd.cli.tasks", WORK, "List, show, watch, retry, cancel, delete and move tasks."),
     "queues": ("peerd.cli.queues", WORK, "List, pause and resume queues."),
@@ -75,7 +81,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback(
     help="Background work on a cluster of equal machines, with a SQL table for a queue.",
-    epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 3 the node could not start. "
+    epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 3 the node could not start, 4 it runs already. "
     "Every command takes --json, and --help says the rest.",
 )
 def _root(

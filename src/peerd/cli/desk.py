@@ -101,11 +101,11 @@ class Desk:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close what was opened; an error becomes one clear line, and exit status 1."""
+        """Close what was opened; an error becomes one clear line, and an exit status."""
         self._afterwards.close()
         if isinstance(error, Exception) and not self.debug and (failure := failure_of(error)) is not None:
             self.fail(failure)
-            raise typer.Exit(1) from error
+            raise typer.Exit(failure.status) from error
 
     def fail(self, failure: Failure) -> None:
         """Say what went wrong."""

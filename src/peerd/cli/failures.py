@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -21,15 +22,26 @@ class Failure(PeerdError):
         message: what is wrong.
         remedy: what to do about it.
         details: more lines, one for each thing that is wrong.
+        said: the last lines of a log that tells of it.
+        status: the exit status that it leads to.
     """
 
     def __init__(
-        self, message: str, remedy: str = "", *, kind: str = "Failure", details: list[dict[str, Any]] | None = None
+        self,
+        message: str,
+        remedy: str = "",
+        *,
+        kind: str = "Failure",
+        details: list[dict[str, Any]] | None = None,
+        said: Sequence[str] = (),
+        status: int = 1,
     ) -> None:
         self.message = message
         self.remedy = remedy
         self.kind = kind
         self.details = details or []
+        self.said = said
+        self.status = status
         super().__init__(message)
 
     def as_json(self) -> dict[str, Any]:
@@ -39,11 +51,14 @@ class Failure(PeerdError):
             answer["remedy"] = self.remedy
         if self.details:
             answer["problems"] = self.details
+        if self.said:
+            answer["log"] = list(self.said)
         return answer
 
     def for_people(self) -> RenderableType:
         """One red line, and the remedy below it."""
         lines = [Text.assemble(("error: ", "bold red"), (plain(self.message), "red"))]
+        lines += [Text.assemble(("  │ ", "bright_black"), plain(line)) for line in self.said]
         if self.remedy:
             lines.append(Text.assemble(("  try: ", "bold"), plain(self.remedy)))
         return Group(*lines)

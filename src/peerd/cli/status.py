@@ -2,42 +2,75 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich.console import Group, RenderableType
+from rich.live import Live
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
-from peerd.cli.failures import failure_of
+from peerd.cli.failures import failure_of, seconds_of
+from peerd.cli.node_here import node_here
 from peerd.cli.nodes import nodes_table
 from peerd.cli.stop import RunDirectory
-from peerd.cli.tables import Column, table
-from peerd.cli.words import STYLES, many, plain, short_span, span
+from peerd.cli.words import STYLES, many, plain
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import Client
 from peerd.supervision import control
 
 app = new_app(__doc__)
 
-STATES = {"RUNNING": "green", "STARTING": "cyan", "BACKOFF": "bold red", "DRAINING": "yellow"}
-
 
 @command(app)
-def status(desk: Desk, run_directory: RunDirectory = None) -> None:
+def status(
+    desk: Desk,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Look again and again, at this node alone.", show_default=False)
+    ] = False,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="Between two looks.")] = "1s",
+    run_directory: RunDirectory = None,
+) -> None:
     """Show the processes of this node, and the cluster.
 
-    Also without a node on this machine: the cluster is read from the database.
+    Also without a node on this machine: the cluster is read from the database. Of each slot: its state, how many
+    processes it has had (gen) and how many of them replaced another one, how long the present one is up, its memory,
+    its share of one processor, how late its event loop is (lag), and the tasks that it runs.
     """
+    if watch:
+        _watch(desk, run_directory, max(seconds_of("--every", every), 0.05))
+        return
     here = _here(desk, run_directory)
     cluster = _cluster(desk)
     answer = {"here": here, "cluster": cluster}
-    desk.answer(answer, lambda: Group(_node_here(here), Text(), _the_cluster(cluster)))
+    desk.answer(answer, lambda: Group(node_here(here), Text(), _the_cluster(cluster)))
 
 
-def _here(desk: Desk, run_directory: Any) -> dict[str, Any] | None:
+def _watch(desk: Desk, run_directory: Path | None, pause: float) -> None:
+    """Show the node until Ctrl-C. The cluster is left out: a database that does not answer would hold the picture."""
+    try:
+        if desk.as_json:
+            for here in _looks(desk, run_directory, pause):
+                desk.line({"here": here})
+        with Live(console=desk.out, auto_refresh=False) as live:
+            for here in _looks(desk, run_directory, pause):
+                live.update(node_here(here), refresh=True)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _looks(desk: Desk, run_directory: Path | None, pause: float) -> Iterator[dict[str, Any] | None]:
+    while True:
+        yield _here(desk, run_directory)
+        time.sleep(pause)
+
+
+def _here(desk: Desk, run_directory: Path | None) -> dict[str, Any] | None:
     try:
         return control.status(run_directory or desk.settings.node.run_directory)
     except control.NotRunning:
@@ -62,41 +95,6 @@ def _ask(client: Client) -> dict[str, Any]:
         "processes": client.nodes.processes(),
         "tasks": client.tasks.counts(),
     }
-
-
-def _node_here(here: dict[str, Any] | None) -> RenderableType:
-    if here is None:
-        return Text.assemble(("no node is running here", "bold"), "; start one with peerd up")
-    now = datetime.now(UTC)
-    up = span((now - datetime.fromisoformat(here["started_at"])).total_seconds())
-    title = Text.assemble(
-        (f"node {here['node']} ", "bold"), (here["state"], "green"), f" for {up}, master is process {here['pid']}"
-    )
-    return Group(title, table(_SLOT_COLUMNS, [_slot_row(slot, now) for slot in here["slots"]]))
-
-
-_SLOT_COLUMNS = (
-    Column("slot"),
-    Column("state"),
-    Column("pid", right=True),
-    Column("for", right=True),
-    Column("restarts", right=True),
-    Column("last end", wide=True),
-)
-
-
-def _slot_row(slot: dict[str, Any], now: datetime) -> list[Text]:
-    since = slot["started_at"]
-    age = "" if since is None else short_span((now - datetime.fromisoformat(since)).total_seconds())
-    cause = slot["error"] or (slot["last_cause"] or {}).get("text") or ""
-    return [
-        Text(slot["name"]),
-        Text(slot["state"].lower(), STATES.get(slot["state"].upper(), "")),
-        Text(str(slot["pid"] or "–")),
-        Text(age or "–"),
-        Text(str(slot["restarts"])),
-        Text(plain(str(cause)).splitlines()[0] if cause else ""),
-    ]
 
 
 def _the_cluster(cluster: dict[str, Any]) -> RenderableType:

@@ -11,6 +11,7 @@ from rich.text import Text
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
 from peerd.cli.failures import Failure, seconds_of
+from peerd.cli.words import plain
 from peerd.supervision import control
 
 app = new_app(__doc__)
@@ -44,5 +45,16 @@ def stop(
     try:
         control.stop(folder, fast=fast, timeout=patience)
     except TimeoutError:
-        raise Failure(f"it has not ended within {timeout}; it goes on stopping", "peerd stop --fast") from None
+        raise _goes_on(folder, f"it has not ended within {timeout}", fast=fast) from None
     desk.answer({"stopped": True}, Text("stopped", "green"))
+
+
+def _goes_on(folder: Path, what: str, *, fast: bool) -> Failure:
+    """What it waits for, and what would be quicker."""
+    try:
+        here = control.status(folder)
+    except control.NotRunning:  # just now
+        return Failure(what, "peerd status: it has ended meanwhile")
+    busy = [slot["name"] for slot in here["slots"] if slot["pid"] or slot["leaving"]]
+    remedy = f"kill -9 {here['pid']}: its processes notice, and end" if fast else "peerd stop --fast"
+    return Failure(f"{what}; it goes on stopping, and waits for {plain(', '.join(busy))}", remedy)

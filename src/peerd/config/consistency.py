@@ -61,7 +61,7 @@ def _grace_that_is_cut_short(settings: Settings, source: Source) -> Iterator[Pro
         yield source.problem(
             ("node", "grace"),
             f"systemd kills a service that takes more than {format_duration(SYSTEMD_STOP_TIMEOUT)} to stop",
-            f"set TimeoutStopSec above {format_duration(grace)} in the unit",
+            f"set TimeoutStopSec above {format_duration(grace)} in the unit, as peerd systemd does",
         )
     for name, worker in settings.workers.items():
         if worker.grace is not None and worker.grace > grace:

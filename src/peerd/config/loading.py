@@ -167,7 +167,7 @@ def _name_problems(source: Source) -> Iterator[Problem]:
     taken: dict[str, str] = {}
     for section in KINDS:
         for name, _ in _tables_of(source, section):
-            if name in {"agent", "manager", "master"}:
+            if name in {"agent", "manager", "master", "watcher"}:
                 yield source.problem((section, name), "is the name of a process of peerd's own", "choose another name")
             if name in taken:
                 yield source.problem((section, name), f"[{taken[name]}.{name}] has this name", "choose another name")

@@ -135,6 +135,9 @@ class LoggingSettings(Section):
 
     level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     format: Literal["console", "json"] = "console"
+    file: FilePath | None = None  # None: of `peerd start`, peerd.log in the run directory; of `peerd up`, none
+    max_size: Size = 50_000_000  # of the file, then it is rotated; 0: never
+    keep: Few = 5  # rotated files
 
 
 class Document(Section):
@@ -153,3 +156,8 @@ class Settings(Document):
 
     project_directory: Path
     file: Path | None = None
+
+    @property
+    def log_file(self) -> Path:
+        """Where the node logs to when it runs in the background."""
+        return self.logging.file or self.node.run_directory / "peerd.log"

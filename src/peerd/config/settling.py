@@ -6,7 +6,7 @@ from pathlib import Path
 
 from peerd.config.address import add_password, has_password, is_sqlite, locate_sqlite_file
 from peerd.config.problems import Problem
-from peerd.config.settings import DatabaseSettings, Document, ManagerSettings, NodeSettings, Settings
+from peerd.config.settings import DatabaseSettings, Document, LoggingSettings, ManagerSettings, NodeSettings, Settings
 from peerd.config.source import Source
 
 
@@ -21,7 +21,7 @@ def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]
         workers=document.workers,
         commands=document.commands,
         manager=_with_inactive_after(document.manager, document.node),
-        logging=document.logging,
+        logging=_with_absolute_file(document.logging, source.folder),
     )
     return settings, problems
 
@@ -29,6 +29,11 @@ def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]
 def _with_run_directory(node: NodeSettings, folder: Path) -> NodeSettings:
     given = node.run_directory if "run_directory" in node.model_fields_set else node.run_directory / node.name
     return node.model_copy(update={"run_directory": folder / given.expanduser()})
+
+
+def _with_absolute_file(logging: LoggingSettings, folder: Path) -> LoggingSettings:
+    file = logging.file
+    return logging if file is None else logging.model_copy(update={"file": folder / file.expanduser()})
 
 
 def _with_inactive_after(manager: ManagerSettings, node: NodeSettings) -> ManagerSettings:

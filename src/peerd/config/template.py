@@ -40,6 +40,9 @@ _TEMPLATE = """\
 [logging]
 # level = "info"              # debug, info, warning or error
 # format = "console"          # or json
+# file = "/var/log/peerd/video-1.log"    # default: of peerd start, .peerd/<name>/peerd.log
+# max_size = "50MB"           # then the file is rotated
+# keep = 5                    # rotated files
 """
 
 

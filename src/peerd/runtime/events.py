@@ -104,6 +104,12 @@ class ComponentFailed(Fact, frozen=True, kw_only=True):
     again_in: float
 
 
+class FilesChanged(Fact, frozen=True, kw_only=True):
+    """Code or configuration of the project has changed, and somebody watches it: what runs it is reloaded."""
+
+    files: tuple[str, ...]
+
+
 class NodeRegistered(Fact, frozen=True, kw_only=True):
     """The node has begun a life."""
 

@@ -27,6 +27,7 @@ class Place:
     `agent`, `manager` or `worker`; `generation` how many processes the slot has had, this one included. `grace` and
     `give_back` are seconds: what a stop leaves to running work, and what it leaves after that for giving the rest back.
     The process is replaced when its event loop does not answer for `hang_after` seconds, if they are given.
+    `log_file` is what stdout and stderr are, if they are a file of the node's.
     """
 
     slot: str
@@ -37,6 +38,7 @@ class Place:
     grace: float = 30.0
     give_back: float = 5.0
     hang_after: float | None = None
+    log_file: str | None = None
 
 
 class Link:
@@ -88,6 +90,11 @@ class Link:
     def generation(self) -> int:
         """How many processes the slot has had, this one included."""
         return self._place.generation
+
+    @property
+    def log_file(self) -> str | None:
+        """The node's log file, if it has one: all of its processes write there."""
+        return self._place.log_file
 
     @property
     def is_replacement(self) -> bool:
@@ -151,6 +158,10 @@ class Link:
             data: for programs; what JSON can say.
         """
         self.send({"type": "alert", "alert": alert, "text": text, "data": data})
+
+    def ask_to_reopen_logs(self) -> None:
+        """Ask the master that all processes of the node open the log anew, for it was renamed."""
+        self.send({"type": "reopen-logs"})
 
     def ask_master_to_leave(self) -> None:
         """Ask the master to end the whole node, as its user would."""

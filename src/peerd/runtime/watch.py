@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from peerd.runtime import descendants, exits
+from peerd.runtime import descendants, exits, logfile
 from peerd.runtime.frames import Decoder, FrameError, encode
 from peerd.runtime.vitals import Vitals
 
@@ -232,8 +232,17 @@ class Watch:
             grace = message.get("grace")
             self.replaced = message.get("replaced") is True
             self.ask_to_stop(float(grace) if isinstance(grace, int | float) else self.grace)
+        elif message.get("type") == "reopen-logs":
+            self._reopen_the_log(str(message.get("file")))
         else:
             self._post(message)
+
+    def _reopen_the_log(self, path: str) -> None:
+        """Here and not in the service: a blocked event loop must not keep an old log alive."""
+        try:
+            logfile.write_to(path)
+        except OSError as error:
+            self.complain(f"cannot reopen the log, and goes on in the old one: {error}")
 
     def _lose_the_master(self) -> None:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from typing import Any, Final, Literal, TextIO
@@ -11,6 +12,7 @@ import structlog
 from peerd.domain.duration import format_duration
 from peerd.runtime import events
 from peerd.runtime.events import Fact
+from peerd.runtime.logfile import is_file
 
 Words = tuple[str, str, dict[str, Any]]
 """A level, a sentence, and figures."""
@@ -54,6 +56,8 @@ def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911, PLR0912 - a table
             return "info", "the database answers again", {"after": format_duration(round(fact.seconds, 1))}
         case events.ComponentFailed():
             return "error", "a component failed", {"component": fact.component, "error": fact.error}
+        case events.FilesChanged():
+            return "info", "files have changed; reloading", {"files": ", ".join(fact.files[:10])}
         case events.NodeRegistered():
             return "info", "node registered", {"node": fact.node, "id": fact.node_id}
         case events.WaitingForNode():
@@ -143,7 +147,7 @@ def start_logging(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso" if form == "json" else "%H:%M:%S.%f", utc=form == "json"),
+            structlog.processors.TimeStamper(fmt=_time_format(form, out), utc=form == "json"),
             structlog.processors.format_exc_info,
             renderer,
         ],
@@ -154,6 +158,16 @@ def start_logging(
     structlog.contextvars.bind_contextvars(**bound)
     log: structlog.stdlib.BoundLogger = structlog.get_logger()
     return log
+
+
+def _time_format(form: str, stream: TextIO) -> str:
+    """A terminal and the journal know the day; a file may be read much later."""
+    if form == "json":
+        return "iso"
+    with contextlib.suppress(OSError):  # it has no descriptor
+        if is_file(stream.fileno()):
+            return "%Y-%m-%d %H:%M:%S.%f"
+    return "%H:%M:%S.%f"
 
 
 def _console(stream: TextIO) -> Any:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from peerd.config.settings import NodeSettings
+from peerd.config.settings import LoggingSettings, NodeSettings
 from peerd.domain.errors import DatabaseAway, NodeNameTaken, NodeReplaced
 from peerd.domain.lifecycle import Event
 from peerd.runtime.events import (
@@ -21,6 +22,7 @@ from peerd.runtime.events import (
 )
 from peerd.runtime.faults import words
 from peerd.runtime.link import Link
+from peerd.runtime.rotation import LogRotation
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.migrate import require_newest
 from peerd.store.nodes import beat, leave
@@ -42,6 +44,7 @@ class AgentService:
 
     Args:
         settings: the node's.
+        logging: how its log file is rotated.
         incarnation: of this life of its master.
         silence: seconds without a beat after which others call a node inactive.
         database: of this process.
@@ -49,9 +52,16 @@ class AgentService:
     """
 
     def __init__(
-        self, settings: NodeSettings, incarnation: str, silence: float, database: Database, events: Events
+        self,
+        settings: NodeSettings,
+        logging: LoggingSettings,
+        incarnation: str,
+        silence: float,
+        database: Database,
+        events: Events,
     ) -> None:
         self._settings = settings
+        self._logging = logging
         self._incarnation = incarnation
         self._silence = silence
         self._database = database
@@ -102,6 +112,10 @@ class AgentService:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._kept_going("heartbeat", self._beat))
             group.create_task(self._kept_going("deaths", self._take_next_death))
+            if self._link.log_file:
+                how = (self._logging.max_size, self._logging.keep, self._link.ask_to_reopen_logs)
+                rotation = LogRotation(Path(self._link.log_file), *how)
+                group.create_task(self._kept_going("log rotation", rotation.run))
 
     async def receive(self, message: Mapping[str, object]) -> None:
         """Hear of a death."""

@@ -6,7 +6,10 @@ import contextlib
 import os
 import select
 import traceback
+from datetime import datetime
 from typing import Final
+
+from peerd.runtime.logfile import is_file
 
 _STDERR: Final = 2
 _LONGEST: Final = select.PIPE_BUF
@@ -20,10 +23,12 @@ class Console:
 
     def __init__(self, node: str) -> None:
         self._node = node
+        self._dated = is_file(_STDERR)  # which may be read much later
 
     def say(self, text: str) -> None:
         """Write one line."""
-        line = f"peerd {self._node}: {text}\n".encode(errors="replace")
+        time = f"{datetime.now():%Y-%m-%d %H:%M:%S.%f} " if self._dated else ""  # noqa: DTZ005 - as the log's others
+        line = f"{time}peerd {self._node}: {text}\n".encode(errors="replace")
         if len(line) > _LONGEST:  # poll promises room for this many bytes and no more
             line = line[: _LONGEST - 4] + b"...\n"
         with contextlib.suppress(OSError):

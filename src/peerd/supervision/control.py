@@ -8,8 +8,10 @@ for the service and for the person who asks.)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,10 @@ from typing import Any, Final
 from peerd.runtime.addressing import REPLY_WITHIN
 from peerd.runtime.frames import encode, receive
 
+PID_FILE: Final = "master.pid"
+LOCK_FILE: Final = "lock"
 _NAME: Final = "control.sock"
+_LOOK_AGAIN: Final = 0.02
 ANSWER_WITHIN: Final = 10.0
 
 
@@ -52,6 +57,20 @@ def control_address(run_directory: str | Path) -> Iterator[str]:
         os.close(folder)
 
 
+def running_master(run_directory: str | Path) -> int | None:
+    """Return the process id of the master that works in a run directory, also while it starts or ends; else None.
+
+    The file that a killed one has left may name a stranger by now: the process must have the folder's lock open.
+    """
+    folder = Path(run_directory)
+    with contextlib.suppress(OSError, ValueError):
+        pid = int((folder / PID_FILE).read_text())
+        lock = (folder / LOCK_FILE).stat()
+        if any(os.path.samestat(file.stat(), lock) for file in Path(f"/proc/{pid}/fd").iterdir() if file.exists()):
+            return pid
+    return None
+
+
 def status(run_directory: str | Path) -> dict[str, Any]:
     """Return the node's state and that of its slots, as the master answers `{"command": "status"}`.
 
@@ -62,7 +81,7 @@ def status(run_directory: str | Path) -> dict[str, Any]:
 
 
 def stop(run_directory: str | Path, *, fast: bool = False, timeout: float | None = None) -> None:
-    """Stop the node and wait until its master has ended.
+    """Stop the node and wait until its master has ended; also one that has just been started.
 
     Args:
         run_directory: the node's.
@@ -116,6 +135,18 @@ def ask(run_directory: str | Path, command: Mapping[str, object], timeout: float
 
 
 def _connect(run_directory: str | Path) -> socket.socket:
+    """Connect to the master; one that starts, or ends, has no socket for a moment, which is waited for."""
+    give_up = time.monotonic() + ANSWER_WITHIN
+    while True:
+        try:
+            return _connect_now(run_directory)
+        except NotRunning:
+            if running_master(run_directory) is None or time.monotonic() > give_up:
+                raise
+            time.sleep(_LOOK_AGAIN)
+
+
+def _connect_now(run_directory: str | Path) -> socket.socket:
     end = socket.socket(socket.AF_UNIX)
     end.settimeout(ANSWER_WITHIN)
     try:

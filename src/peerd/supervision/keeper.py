@@ -16,6 +16,7 @@ from peerd.supervision.alerts import Alerts
 from peerd.supervision.cause import CPU_LIMIT, MEMORY_LIMIT, Cause, wish
 from peerd.supervision.channel import ROUND
 from peerd.supervision.deaths import Deaths
+from peerd.supervision.logs import Logs
 from peerd.supervision.loop import Loop
 from peerd.supervision.memory import OutOfMemory
 from peerd.supervision.plan import Kind, Plan
@@ -37,6 +38,7 @@ class Keeper:
         loop: Loop,
         alerts: Alerts,
         deaths: Deaths,
+        logs: Logs,
         on_failure: Callable[[str], None],
     ) -> None:
         """Make it.
@@ -47,6 +49,7 @@ class Keeper:
             loop: where processes are watched.
             alerts: where people are told.
             deaths: where the agent is told.
+            logs: what is opened anew when a child asks for it.
             on_failure: gets each failure of a slot, in words; the slot is due to be started again then.
         """
         self._plan = plan
@@ -57,7 +60,7 @@ class Keeper:
         self._on_failure = on_failure
         self._out_of_memory = OutOfMemory()
         self._node_is_ready = False
-        self.said: dict[str, Callable[[Member, Process, Mapping[str, Any]], None]] = {
+        self.said: dict[str, Callable[[Member, Process, Mapping[str, Any]], object]] = {
             "ready": self._on_ready,
             "still-booting": self._on_still_booting,
             "boot-failed": self._on_error,
@@ -70,6 +73,7 @@ class Keeper:
             "replace": self._on_replace,
             "alert": self._on_alert,
             "death-acknowledged": self._on_acknowledged,
+            "reopen-logs": lambda *_: logs.reopen(),
         }
         """What is done with each type of message that a child may send."""
 

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Self
 
+from peerd.supervision.control import LOCK_FILE, PID_FILE
+
 
 class AlreadyRunning(Exception):
     """Another master works in the run directory."""
@@ -29,8 +31,8 @@ class NodeLock:
             AlreadyRunning: another master holds it.
         """
         run_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._pid_file = run_directory / "master.pid"
-        self._fd = os.open(run_directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self._pid_file = run_directory / PID_FILE
+        self._fd = os.open(run_directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

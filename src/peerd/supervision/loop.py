@@ -57,6 +57,7 @@ class Loop:
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         self._waker = waker  # kept open
         self.watch(woken, lambda: taken(list(woken.recv(4096))))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # what came before there was anybody to hear it
 
     def wait(self, seconds: float) -> None:
         """Wait so long at most, and call what is due."""

@@ -10,20 +10,21 @@ standard library and its own few modules. One thread, one loop. What follows fro
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from peerd.runtime import exits
+from peerd.runtime import exits, logfile
 from peerd.runtime.addressing import REPLY_WITHIN
 from peerd.runtime.parent import adopt_orphans
 from peerd.supervision import orphans
@@ -32,13 +33,17 @@ from peerd.supervision.cause import SCALED, wish
 from peerd.supervision.console import Console
 from peerd.supervision.control_server import ControlServer, Later
 from peerd.supervision.deaths import Deaths
+from peerd.supervision.health import in_a_line, is_well
 from peerd.supervision.keeper import Keeper
 from peerd.supervision.lock import AlreadyRunning, NodeLock
+from peerd.supervision.logs import Logs
 from peerd.supervision.loop import Loop
 from peerd.supervision.mailroom import directory, hears
+from peerd.supervision.notify import Condition, Systemd
 from peerd.supervision.plan import ALONE, MOST_PROCESSES, Plan, PlanError
 from peerd.supervision.planner import Planner
 from peerd.supervision.post import Post
+from peerd.supervision.process import Process
 from peerd.supervision.reload import Progress, Reload, Reloads, Request
 from peerd.supervision.roster import Member, Roster
 from peerd.supervision.slot import State
@@ -54,6 +59,9 @@ ASLEEP: Final = 3.0
 """Seconds between two looks after which the master itself was held up, and may not call others silent."""
 
 
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
+
+
 class Phase(StrEnum):
     """How the node is."""
 
@@ -65,16 +73,18 @@ class Phase(StrEnum):
 class Master:
     """A node's supervisor."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, systemd: Systemd) -> None:
         self._plan = plan
+        self._systemd = systemd
         self._console = Console(plan.node)
         self._loop = Loop(self._console.fault)
         self._roster = Roster(plan)
         self._deaths = Deaths(self._roster)
         self._alerts = Alerts(self._roster, self._console)
-        self._keeper = Keeper(plan, self._roster, self._loop, self._alerts, self._deaths, self._on_failure)
+        self._logs = Logs(plan.log_file, self._roster, self._console)
+        self._keeper = Keeper(plan, self._roster, self._loop, self._alerts, self._deaths, self._logs, self._on_failure)
         self._post = Post(partial(directory, self._roster))
-        self._keeper.said |= hears(self._post)
+        self._keeper.said |= {"reload": self._on_reload, **hears(self._post)}
         self._reloads = Reloads()
         self._reload: Reload | None = None
         self._planner: Planner | None = None
@@ -93,13 +103,14 @@ class Master:
             "call-agent": self._call_agent,
             "reload": self._reload_command,
             "scale": self._scale_command,
+            "reopen-logs": self._reopen_logs_command,
             "modules": lambda _: {"modules": sorted(sys.modules)},
         }
 
     def run(self) -> int:
         """Keep the node up until it is stopped; return the master's exit status."""
         adopt_orphans()
-        self._loop.watch_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD), self._on_signals)
+        self._loop.watch_signals(_SIGNALS, self._on_signals)
         control = ControlServer(Path(self._plan.run_directory), self._loop, self._answer)
         while not self._finished:
             self._loop.guard(self._look)
@@ -130,6 +141,7 @@ class Master:
             if self._is_due(member, now) and self._may_start(member):
                 self._keeper.start(member, now)
         orphans.reap(self._known_pids())
+        self._systemd.tell(self._condition(now), now)
 
     def _is_due(self, member: Member, now: float) -> bool:
         """Whether a slot is to get a process now: it waits for one, or has just been added."""
@@ -151,15 +163,18 @@ class Master:
     def _known_pids(self) -> set[int]:
         return self._roster.pids() | ({self._planner.pid} if self._planner else set())
 
+    def _condition(self, now: float) -> Condition:
+        """How the node is, for the service manager."""
+        reloading = self._phase is Phase.RUNNING and self._reloads.are_going_on
+        text = in_a_line(self._phase, self._roster.members, reloading=reloading)
+        return Condition(self._phase, text, reloading, is_well(self._roster.agent, now))
+
     def _until_next_look(self) -> float:
         if self._finished:
             return 0.0
         now = time.monotonic()
-        times = [
-            *self._roster.deadlines(),
-            *([self._acknowledge_by] if self._acknowledge_by else []),
-            self._post.due_at,
-        ]
+        others = filter(None, (self._acknowledge_by, self._systemd.due_at))
+        times = [*self._roster.deadlines(), *others, self._post.due_at]
         return min([self._plan.shutdown_interval, *(max(0.0, at - now) for at in times)])
 
     def _may_start(self, member: Member) -> bool:
@@ -290,6 +305,8 @@ class Master:
                     pass  # it only wakes the loop, for orphans: children have their pidfds
                 case signal.SIGHUP if not self._has_terminal or has_terminal():
                     self._reloads.ask(None, config_only=False)
+                case signal.SIGUSR1:
+                    self._logs.reopen()
                 case _:
                     self._signals += 1
                     self._stop(fast=self._signals > 1)
@@ -307,9 +324,17 @@ class Master:
             "pid": os.getpid(),
             "state": self._phase.value,
             "started_at": self._started_at.isoformat(),
+            "run_directory": self._plan.run_directory,
+            "log_file": self._plan.log_file,
+            "background": self._plan.background,
             "slots": [member.to_json(now) for member in self._roster.members],
             "reloads": self._reloads.to_json(),
         }
+
+    def _on_reload(self, _: Member, __: Process, message: Mapping[str, Any]) -> None:
+        """A watcher has seen that something changed."""
+        if self._phase is not Phase.STOPPING:
+            self._reloads.ask(message.get("kinds"), config_only=bool(message.get("config_only")))
 
     def _reload_command(self, command: Mapping[str, Any]) -> Mapping[str, object]:
         kinds = command.get("kinds")
@@ -346,6 +371,28 @@ class Master:
         self._stop(fast=bool(command.get("fast")))
         return {"pid": os.getpid()}
 
+    def _reopen_logs_command(self, _: Mapping[str, Any]) -> Mapping[str, object]:
+        problem = self._logs.reopen()
+        return {"error": problem} if problem else {"log_file": self._plan.log_file}
+
+
+@contextlib.contextmanager
+def command_of_a_master(plan: Mapping[str, object]) -> Iterator[tuple[list[str], int]]:
+    """Give the command line of a plan's master, and the descriptor that it must inherit.
+
+    Args:
+        plan: as JSON has it; see `peerd.supervision.plan`.
+    """
+    fd = os.memfd_create("peerd-plan", 0)
+    try:
+        with os.fdopen(os.dup(fd), "wb") as file:
+            file.write(json.dumps(plan).encode())
+        os.lseek(fd, 0, os.SEEK_SET)
+        # -P keeps the current folder off the module path: a project's queue.py must not replace the library's.
+        yield [sys.executable, "-P", "-m", "peerd.supervision.master", str(fd)], fd
+    finally:
+        os.close(fd)
+
 
 def exec_master(plan: Mapping[str, object]) -> NoReturn:
     """Become the master of a plan: this process is replaced by a fresh interpreter that loads only the master.
@@ -353,30 +400,42 @@ def exec_master(plan: Mapping[str, object]) -> NoReturn:
     Args:
         plan: as JSON has it; see `peerd.supervision.plan`.
     """
-    fd = os.memfd_create("peerd-plan", 0)
-    with os.fdopen(os.dup(fd), "wb") as file:
-        file.write(json.dumps(plan).encode())
-    os.lseek(fd, 0, os.SEEK_SET)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # -P keeps the current folder off the module path: a project's queue.py must not replace the library's.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "peerd.supervision.master", str(fd)])  # noqa: S606
+    with command_of_a_master(plan) as (command, _):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # A stop that comes before the master hears it waits; the first process of a container would never get it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+        os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 
 
 def main(fd: int) -> int:
     """Be the master of the plan on a descriptor; return the exit status."""
     faulthandler.enable()
+    systemd = Systemd.from_environment(os.environ, os.getpid())
     try:
         with os.fdopen(fd, "rb") as file:
             plan = Plan.parse(json.load(file))
         with NodeLock(Path(plan.run_directory)):
-            return Master(plan).run()
+            return Master(plan, systemd).run() if plan.log_file is None else _run_with_a_log(plan, systemd)
     except AlreadyRunning as error:
         sys.stderr.write(f"peerd: {error}\n")
         return exits.ALREADY_RUNNING
     except (PlanError, ValueError, OSError) as error:
         sys.stderr.write(f"peerd: cannot start: {error}\n")
         return exits.REFUSED
+
+
+def _run_with_a_log(plan: Plan, systemd: Systemd) -> int:
+    """Write to the log; whoever has started the node is told where to look if it cannot start."""
+    assert plan.log_file is not None
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as starter:
+        logfile.write_to(plan.log_file)
+        status = Master(plan, systemd).run()
+        if status != exits.OK:
+            with contextlib.suppress(OSError):  # it has gone
+                starter.write(f"peerd: cannot start; {plan.log_file} says why\n")
+                starter.flush()
+    return status
 
 
 if __name__ == "__main__":

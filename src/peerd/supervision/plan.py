@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from peerd.runtime.frames import MAXIMUM, FrameError, encode
 
-ROLES: Final = ("agent", "manager", "worker", "web", "command")
-ALONE: Final = ("agent", "manager")
+ROLES: Final = ("agent", "manager", "watcher", "worker", "web", "command")
+ALONE: Final = ("agent", "manager", "watcher")
 """Roles of which a node has one process at the most; its slot is named like its kind."""
 
 LARGEST_PAYLOAD: Final = MAXIMUM // 2
@@ -95,6 +95,9 @@ class Plan:
 
     `planner` is the command line that prints the plan as JSON once more, from a configuration that may have changed; a
     plan without one can be reloaded only as it is.
+
+    All of its processes write to `log_file`, or, where there is none, to what the master was started with. `background`
+    says that it was started detached, by `peerd start`.
     """
 
     node: str
@@ -104,6 +107,8 @@ class Plan:
     shutdown_interval: float = 1.0
     grace: float = 30.0
     planner: tuple[str, ...] = ()
+    log_file: str | None = None
+    background: bool = False
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Plan:

@@ -181,9 +181,7 @@ class Process:
         )
 
     def _environment(self) -> dict[str, str]:
-        environment = {**os.environ, **self.kind.environment, **self.mark}
-        environment.pop("NOTIFY_SOCKET", None)  # only the master speaks with systemd
-        return environment
+        return {**os.environ, **self.kind.environment, **self.mark}
 
     def _watchable(self) -> int:
         try:
@@ -226,4 +224,5 @@ def _first_frame(plan: Plan, kind: Kind, slot: str, generation: int) -> dict[str
         "hang_after": kind.hang_after,
         "node": plan.node,
         "project_directory": plan.project_directory,
+        "log_file": plan.log_file,
     }

@@ -19,7 +19,7 @@ from peerd.supervision.plan import Kind, Plan
 from peerd.supervision.roster import Member, Outcome, Replacement, Roster
 from peerd.supervision.slot import State
 
-LAST: Final = ("manager", "agent")
+LAST: Final = ("watcher", "manager", "agent")
 """Roles whose turn comes after all others."""
 
 
@@ -188,6 +188,11 @@ class Reloads:
         while len(self._requests) > self.REMEMBERED and self._requests[0].is_over:
             self._requests.popleft()
         return self._requests[-1]
+
+    @property
+    def are_going_on(self) -> bool:
+        """Whether one is not over."""
+        return any(not request.is_over for request in self._requests)
 
     def next(self) -> Request | None:
         """Return the one whose turn it is, if none is running."""

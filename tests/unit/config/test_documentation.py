@@ -29,6 +29,7 @@ WORDS_FOR_DEFAULTS = {
     ("workers.NAME", "grace"): "the node's",
     ("commands.NAME", "grace"): "the node's",
     "options": "`{}`",
+    "max_size": "`50MB`",
     "environment": "`{}`",
     "command": "",
     "tasks": "",

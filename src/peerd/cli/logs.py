@@ -1,0 +1,96 @@
+"""Show the log of this node, and follow it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from peerd.cli.command import command, new_app
+from peerd.cli.desk import Desk
+from peerd.cli.failures import Failure
+from peerd.cli.log_reading import Follower, Wanted, end_of_lines, last_lines
+from peerd.cli.stop import RunDirectory
+from peerd.cli.words import plain
+from peerd.supervision import control
+
+app = new_app(__doc__)
+
+LOOK_EVERY = 0.2
+
+
+@command(app)
+def logs(
+    desk: Desk,
+    slots: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SLOT", help="Only lines of these: slots (video-1) or kinds (video).", show_default=False
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what is added, until Ctrl-C.", show_default=False)
+    ] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="LINES", help="The last so many.")] = 20,
+    run_directory: RunDirectory = None,
+) -> None:
+    """Show the log of this node, and follow it.
+
+    Of a node in the background, and of any other that has a [logging] file. It reads on in the rotated files where the
+    present one has too few lines, and follows the log over its rotations. Lines that name no process belong to the
+    entry above them.
+    """
+    path = _log_file(desk, run_directory)
+    wanted = Wanted(slots or [])
+    end = end_of_lines(path)
+    for line in last_lines(path, lines, Wanted(slots or []), end):
+        _show(desk, line)
+    if follow:
+        _follow(desk, path, end, wanted)
+
+
+def _log_file(desk: Desk, run_directory: Path | None) -> Path:
+    """The log of the node that runs; without one, that of the last, where the configuration has it."""
+    try:
+        here = control.status(run_directory or desk.settings.node.run_directory)
+    except control.NotRunning:
+        path = run_directory / "peerd.log" if run_directory else desk.settings.log_file
+    else:
+        if here["log_file"] is None:
+            raise Failure(
+                f"this node has no log file: master {here['pid']} writes to what it was started with",
+                "look at its terminal, or journalctl, or give [logging] file; peerd start has a log file always",
+            )
+        path = Path(here["log_file"])
+    if not path.exists():
+        raise Failure(f"there is no log {path}", "peerd start writes one")
+    return path
+
+
+def _follow(desk: Desk, path: Path, begin: int, wanted: Wanted) -> None:
+    follower = Follower(path, begin)
+    try:
+        while True:
+            for line in follower.read(time.monotonic()):
+                if wanted(line):
+                    _show(desk, line)
+            time.sleep(LOOK_EVERY)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        follower.close()
+
+
+def _show(desk: Desk, line: str) -> None:
+    """A line; for programs an object, as it was written or with the line as its text."""
+    if not desk.as_json:
+        typer.echo(plain(line))
+        return
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        entry = None
+    desk.line(entry if isinstance(entry, dict) else {"text": line})

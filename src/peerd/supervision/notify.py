@@ -1,0 +1,134 @@
+"""What the master tells the service manager that has started it: systemd's notification protocol, sd_notify(3).
+
+It is one datagram of `NAME=value` lines on a socket whose address stands in the environment. Where there is none,
+nobody is told anything. What a condition is worth telling is decided here, by comparing it with what was told before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+EXTEND_EVERY: Final = 10.0
+EXTEND_BY: Final = 30.0
+"""Seconds: a start, stop or reload that goes on is given so much more, so often; so one that hangs is still noticed."""
+
+AGAIN_AFTER: Final = 1.0
+"""Seconds after which is tried again what was not taken, or would not have been true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How the node is: its phase (`starting`, `running`, `stopping`), a line for people, and what systemd acts on."""
+
+    phase: str
+    text: str
+    reloading: bool = False
+    well: bool = True
+    """Whether a restart would not do it good: only then is the watchdog kept quiet."""
+
+
+class Systemd:
+    """The way to the service manager.
+
+    Args:
+        address: of its socket; one that begins with @ is in the abstract namespace. None: there is no such manager.
+        watchdog: seconds within which it wants to hear of us; None: it does not.
+    """
+
+    def __init__(self, address: str | None, watchdog: float | None = None) -> None:
+        self._address = "\0" + address[1:] if address and address.startswith("@") else address
+        self._watchdog = watchdog
+        self._told: Condition | None = None
+        self._extend_at = 0.0
+        self._feed_at = 0.0
+        self._end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+    @classmethod
+    def from_environment(cls, environment: MutableMapping[str, str], pid: int) -> Systemd:
+        """Read where it is, and take that out of the environment: what the node starts has nothing to tell it.
+
+        Args:
+            environment: of this process, as systemd has made it.
+            pid: of this process; a watchdog may be meant for another.
+        """
+        address = environment.pop("NOTIFY_SOCKET", "")
+        period = environment.pop("WATCHDOG_USEC", "")
+        meant_for = environment.pop("WATCHDOG_PID", "") or str(pid)
+        watched = period.isdecimal() and int(period) > 0 and meant_for == str(pid)
+        return cls(address if address.startswith(("/", "@")) else None, int(period) / 1e6 if watched else None)
+
+    @property
+    def due_at(self) -> float | None:
+        """When it wants to be told something even if nothing has changed; None if it does not."""
+        if self._address is None or self._told is None:
+            return None
+        times = [
+            *([self._feed_at] if self._watchdog else []),
+            *([self._extend_at] if self._is_busy(self._told) else []),
+        ]
+        return min(times, default=None)
+
+    def tell(self, condition: Condition, now: float) -> None:
+        """Tell what is new about a condition, and what is due.
+
+        Args:
+            condition: how the node is.
+            now: the time, seconds of the monotonic clock.
+        """
+        if self._address is None:
+            return
+        news, due = self._news(condition, now), self._due(condition, now)
+        sent = self._send([*news, *due]) if news or due else True
+        if sent:
+            self._told = condition
+        if any(line.startswith("EXTEND") for line in due):
+            self._extend_at = now + (EXTEND_EVERY if sent else AGAIN_AFTER)
+        if now >= self._feed_at:
+            self._feed_at = now + ((self._watchdog or 0.0) / 2 if sent and condition.well else AGAIN_AFTER)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._end.close()
+
+    # ---------------------------------------------------------------- what to tell
+
+    def _news(self, condition: Condition, now: float) -> list[str]:
+        told = self._told or Condition("", "")
+        lines = []
+        if condition.phase == "running" and (told.phase != "running" or (told.reloading and not condition.reloading)):
+            lines.append("READY=1")
+        if condition.reloading and not told.reloading:
+            lines += ["RELOADING=1", f"MONOTONIC_USEC={int(now * 1e6)}"]
+        if condition.phase == "stopping" and told.phase != "stopping":
+            lines.append("STOPPING=1")
+        if condition.text != told.text:
+            lines.append(f"STATUS={' '.join(condition.text.split())}")
+        return lines
+
+    def _due(self, condition: Condition, now: float) -> list[str]:
+        lines = []
+        is_new = self._told is None or (self._told.phase, self._told.reloading) != (
+            condition.phase,
+            condition.reloading,
+        )
+        if self._is_busy(condition) and (is_new or now >= self._extend_at):  # each has a time of its own
+            lines.append(f"EXTEND_TIMEOUT_USEC={int(EXTEND_BY * 1e6)}")
+        if self._watchdog and condition.well and now >= self._feed_at:
+            lines.append("WATCHDOG=1")
+        return lines
+
+    @staticmethod
+    def _is_busy(condition: Condition) -> bool:
+        """Whether it does something for which systemd's time may run out."""
+        return condition.phase != "running" or condition.reloading
+
+    def _send(self, lines: Sequence[str]) -> bool:
+        assert self._address is not None
+        with contextlib.suppress(OSError):
+            self._end.sendto("\n".join(lines).encode(errors="replace"), self._address)
+            return True
+        return False

@@ -1,0 +1,114 @@
+"""`peerd start`, `restart`, `stop` and `logs`, with a real node in the background."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerd.testing import eventually
+from tests.cli.conftest import Peerd
+
+PEERD = [sys.executable, "-m", "peerd.cli"]
+
+
+def call(*words: str, folder: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    ran = subprocess.run([*PEERD, *words], cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == status, (words, ran)
+    return ran
+
+
+def asked(*words: str, folder: Path, status: int = 0) -> Any:
+    return json.loads(call(*words, "--json", folder=folder, status=status).stdout)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, peerd: Peerd) -> Iterator[Path]:
+    peerd("init", ".")
+    (tmp_path / "peerd.toml").write_text('[node]\nname = "here"\n[workers.hello]\ntasks = "jobs:hello"\n')
+    yield tmp_path
+    subprocess.run([*PEERD, "stop", "--fast"], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.slow
+def test_a_node_lives_in_the_background_from_start_to_stop(folder: Path, peerd: Peerd) -> None:
+    began = call("start", folder=folder).stdout
+    assert "started node here: 3 processes" in began
+    assert "hello-1  running" in began
+    here = peerd("status", "--json").json["here"]
+    assert (here["background"], here["log_file"]) == (True, str(folder / ".peerd" / "here" / "peerd.log"))
+
+    again = call("start", folder=folder, status=4).stderr
+    assert f"running already, as process {here['pid']}" in again
+
+    assert "no rescues yet" in peerd("logs", "manager").out
+    assert "ready: 3 processes" not in peerd("logs", "manager").out
+    with subprocess.Popen([*PEERD, "logs", "-f", "-n0"], cwd=folder, stdout=subprocess.PIPE, text=True) as following:
+        restarted = asked("restart", folder=folder)
+        assert restarted["stopped"] is True
+        assert restarted["here"]["pid"] != here["pid"]
+        assert following.stdout is not None
+        assert any("ready: 3 processes" in line for line in following.stdout), "it follows"
+        following.terminate()
+
+    peerd("stop")
+    assert "no node is running" in peerd("stop", status=1).err
+    assert "ready: 3 processes" in peerd("logs").out, "the log stays"
+
+
+def test_a_node_that_cannot_start_in_the_background_shows_the_end_of_its_log(folder: Path, peerd: Peerd) -> None:
+    (folder / "jobs.py").write_text("import missing_module")
+    error = json.loads(call("start", "--json", folder=folder, status=3).stderr)["error"]
+    assert "No module named 'missing_module'" in error["message"]
+    assert any("cannot start: hello-1" in line for line in error["log"])
+    assert str(folder / ".peerd" / "here" / "peerd.log") in error["remedy"]
+
+
+def test_a_node_in_the_foreground_is_not_restarted_into_the_background(folder: Path, peerd: Peerd) -> None:
+    with (folder / "log").open("w") as log:
+        node = subprocess.Popen([*PEERD, "up"], cwd=folder, stderr=log, stdout=log)
+    eventually(lambda: "ready" in (folder / "log").read_text(), timeout=60)
+    assert "was not started in the background" in peerd("restart", status=1).err
+    assert "has no log file" in peerd("logs", status=1).err
+    assert node.poll() is None
+    peerd("stop")
+    assert node.wait(30) == os.EX_OK
+
+
+def test_without_a_node_and_a_log_it_says_so(folder: Path, peerd: Peerd) -> None:
+    assert "peerd start writes one" in peerd("logs", status=1).err
+
+
+@pytest.mark.slow
+def test_a_running_node_is_reloaded_and_scaled(folder: Path, peerd: Peerd) -> None:
+    first = asked("start", folder=folder)["here"]
+    pids = {slot["name"]: slot["pid"] for slot in first["slots"]}
+
+    said = peerd("reload", "hello").out
+    assert "replacing hello-1" in said
+    assert "reloaded" in said
+    second = {slot["name"]: slot["pid"] for slot in peerd("status", "--json").json["here"]["slots"]}
+    assert second["hello-1"] != pids["hello-1"]
+    assert second["agent"] == pids["agent"], "the others are as they were"
+
+    (folder / "jobs.py").write_text("import missing_module")
+    error = peerd("reload", "--json", "hello", status=1).error
+    assert error["type"] == "ReloadAbandoned"
+    assert "missing_module" in error["message"]
+    assert "the last reload was abandoned" in peerd("status").out
+    assert "there is no nobody" in peerd("reload", "nobody", status=1).err
+
+    peerd("init", "elsewhere")
+    (folder / "elsewhere" / "jobs.py").replace(folder / "jobs.py")
+    assert peerd("scale", "hello", "2", "--json").json["scaled"] == {"kind": "hello", "before": 1, "processes": 2}
+    third = {slot["name"]: slot["pid"] for slot in peerd("status", "--json").json["here"]["slots"]}
+    assert third["hello-1"] == second["hello-1"]
+    assert "hello-2" in third
+    assert "hello has 0 processes, and had 2" in peerd("scale", "hello", "0").out
+    assert "no kind 'nobody' to scale" in peerd("scale", "nobody", "2", status=1).err

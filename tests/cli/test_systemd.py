@@ -1,0 +1,65 @@
+"""`peerd systemd`: a unit that systemd takes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Peerd
+
+
+def lines_of(unit: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in unit.splitlines() if "=" in line and not line.startswith("#"))
+
+
+def test_a_unit_leaves_the_longest_grace_and_is_of_the_projects_owner(peerd: Peerd, project: Path) -> None:
+    (project / "jobs.py").write_text("")
+    (project / "peerd.toml").write_text('[node]\nname = "here"\n[workers.video]\ntasks = "jobs:video"\ngrace = "10m"\n')
+    made = peerd("systemd", "--json").json
+    unit = lines_of(made["unit"])
+    assert made["name"] == "peerd-here.service"
+    assert unit["TimeoutStopSec"] == "630s"
+    assert (unit["Type"], unit["KillMode"], unit["User"]) == ("notify", "mixed", project.owner())
+    assert unit["WorkingDirectory"] == str(project)
+    assert unit["ExecStart"].endswith(f"up --config {project / 'peerd.toml'}")
+    assert unit["ExecReload"].endswith(f"reload --config {project / 'peerd.toml'}")
+    assert unit["WantedBy"] == "multi-user.target"
+
+
+def test_a_unit_of_ones_own_has_no_user_and_nothing_that_takes_privileges(peerd: Peerd, project: Path) -> None:
+    unit = lines_of(peerd("systemd", "--user", "--json").json["unit"])
+    assert unit["WantedBy"] == "default.target"
+    assert not unit.keys() & {"User", "ProtectSystem", "PrivateTmp"}
+
+
+def test_what_the_environment_gives_is_in_the_unit_but_for_the_address_of_the_database(
+    peerd: Peerd, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERD_NODE_NAME", "two")
+    monkeypatch.setenv("PEERD_DATABASE_URL", "mysql://peerd:secret@db/peerd")
+    unit = peerd("systemd").out
+    assert "Environment=PEERD_NODE_NAME=two" in unit
+    assert "secret" not in unit
+    assert "# PEERD_DATABASE_URL was given" in unit
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+@pytest.mark.parametrize("options", [(), ("--user",), ("--as", "daemon")])
+def test_systemd_takes_the_unit_also_of_a_folder_with_an_odd_name(
+    peerd: Peerd, project: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    odd = project / "my 100% $tudio"
+    odd.mkdir()
+    shutil.copy(project / "peerd.toml", odd)
+    monkeypatch.setenv("PEERD_NODE_ZONE", 'rack "a" $1')
+    monkeypatch.chdir(odd)
+    written = peerd("systemd", *options, "--output", ".", "--json").json
+    unit = odd / written["file"]
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False, timeout=60
+    )
+    ours = [line for line in verified.stderr.splitlines() if unit.name in line]
+    assert (verified.returncode, ours) == (0, [])

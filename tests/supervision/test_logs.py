@@ -1,0 +1,113 @@
+"""The node's log file: many processes write to it, and it is rotated below them."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerd.runtime import exits
+from peerd.runtime.logfile import is_written_by, rotate
+from peerd.supervision import control
+from tests.supervision.conftest import Nodes
+from tests.supervision.nodes import ToyNode, eventually
+
+AGENT = {"name": "agent", "role": "agent"}
+WORKER = {"name": "video-1"}
+WRITERS = range(1, 9)
+LINES = 1500
+
+
+def with_a_log(node: Nodes, *slots: dict[str, Any]) -> tuple[ToyNode, Path]:
+    toys = node(*slots)
+    log = toys.folder / "peerd.log"
+    toys.plan["log_file"] = str(log)
+    return toys, log
+
+
+def test_no_line_is_lost_or_torn_when_eight_processes_write_while_the_log_is_rotated(node: Nodes) -> None:
+    unbuffered = {"environment": {"PYTHONUNBUFFERED": "1"}}
+    writers = [{"name": f"writer-{number}", "run": [f"write {LINES}"], **unbuffered} for number in WRITERS]
+    toys, log = with_a_log(node, {**AGENT, "run": ["rotate"]}, *writers)
+    toys.up()
+    eventually(lambda: len(toys.facts("written")) == len(WRITERS), timeout=60)
+    toys.stop()
+    files = list(log.parent.glob("peerd.log*"))
+    assert len(files) > 5, "it was rotated again and again"
+    found: dict[str, list[int]] = defaultdict(list)
+    for line in "".join(file.read_text() for file in files).splitlines():
+        if match := re.fullmatch(r"(writer-\d) (\d+) (x*) end", line):
+            assert len(match[3]) == int(match[2]) * 37 % 3000
+            found[match[1]].append(int(match[2]))
+        else:
+            assert "peerd toys: " in line, "every line is whole"
+    assert {slot: sorted(numbers) for slot, numbers in found.items()} == {
+        f"writer-{number}": list(range(LINES)) for number in WRITERS
+    }
+
+
+@pytest.mark.parametrize("how", ["signal", "command"])
+def test_who_rotates_the_log_himself_has_it_opened_anew_by_all(node: Nodes, how: str) -> None:
+    toys, log = with_a_log(node, AGENT, {**WORKER, "run": ["block"], "grace": 0.5, "give_back": 0.5})
+    toys.up()
+    eventually(lambda: toys.facts("blocks"))
+    rotate(log, keep=1)
+    if how == "signal":
+        toys.signal(signal.SIGUSR1)
+    else:
+        assert control.ask(toys.run_directory, {"command": "reopen-logs"}) == {"log_file": str(log)}
+    pids = [toys.pid, *[int(slot["pid"]) for slot in toys.status()["slots"]]]
+    eventually(lambda: all(same_file(log, pid) for pid in pids), message="all write to the new one")
+    assert toys.state() == "running", "SIGUSR1 is no stop"
+
+
+def same_file(log: Path, pid: int) -> bool:
+    return all(log.exists() and log.samefile(f"/proc/{pid}/fd/{number}") for number in (1, 2))
+
+
+def test_a_log_that_somebody_has_deleted_is_there_again(node: Nodes) -> None:
+    toys, log = with_a_log(node, {**AGENT, "run": ["rotate"]})
+    toys.up()
+    log.unlink()
+    eventually(lambda: same_file(log, toys.pid) and same_file(log, toys.slot("agent")["pid"]))
+
+
+def test_a_log_that_cannot_be_opened_anew_is_written_on_to(node: Nodes) -> None:
+    toys, log = with_a_log(node, AGENT)
+    toys.up()
+    old = log.rename(toys.folder / "old.log")
+    log.mkdir()
+    with pytest.raises(control.Refused, match=r"goes on in the old one: .*Is a directory"):
+        control.ask(toys.run_directory, {"command": "reopen-logs"})
+    assert "Is a directory" in old.read_text()
+    assert toys.state() == "running"
+
+
+def test_whoever_has_started_a_node_that_cannot_start_is_told_where_to_look(node: Nodes) -> None:
+    toys, log = with_a_log(node, AGENT, {**WORKER, "start": ["fail no ffmpeg here"]})
+    assert toys.start().wait() == exits.BOOT_FAILED
+    assert toys.said() == f"peerd: cannot start; {log} says why\n"
+    assert "no ffmpeg here" in log.read_text()
+
+
+def test_a_node_without_a_log_file_says_so(node: Nodes) -> None:
+    toys = node(AGENT).up()
+    with pytest.raises(control.Refused, match="has no log file"):
+        control.ask(toys.run_directory, {"command": "reopen-logs"})
+
+
+def test_of_the_rotated_files_so_many_are_kept(tmp_path: Path) -> None:
+    log = tmp_path / "peerd.log"
+    for number in range(5):
+        log.write_text(str(number))
+        rotate(log, keep=3)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {
+        "peerd.log.1": "4",
+        "peerd.log.2": "3",
+        "peerd.log.3": "2",
+    }
+    assert not is_written_by(log)
