@@ -66,9 +66,16 @@ def running_master(run_directory: str | Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / PID_FILE).read_text())
         lock = (folder / LOCK_FILE).stat()
-        if any(os.path.samestat(file.stat(), lock) for file in Path(f"/proc/{pid}/fd").iterdir() if file.exists()):
+        if any(_is_same(file, lock) for file in Path(f"/proc/{pid}/fd").iterdir()):
             return pid
     return None
+
+
+def _is_same(file: Path, other: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(file.stat(), other)
+    except OSError:  # closed meanwhile
+        return False
 
 
 def status(run_directory: str | Path) -> dict[str, Any]:
