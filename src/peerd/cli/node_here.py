@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -40,11 +40,10 @@ _FIGURES: Final = (
 _WITH_NOTES: Final = (*_FIGURES, Column("last end, or what goes on", wide=True))
 
 
-def node_here(here: Mapping[str, Any] | None) -> RenderableType:
-    """The node, its master, and a row for each slot."""
+def node_here(here: Mapping[str, Any] | None, now: datetime) -> RenderableType:
+    """The node, its master, and a row for each slot; ages are counted up to `now`."""
     if here is None:
         return Text.assemble(("no node is running here", "bold"), "; start one with peerd up, or peerd start")
-    now = datetime.now(UTC)
     up = span((now - datetime.fromisoformat(here["started_at"])).total_seconds())
     title = Text.assemble(
         (f"node {plain(here['node'])} ", "bold"),
@@ -66,9 +65,9 @@ def _reloads(reloads: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
             yield Text.assemble((f"reload {one['progress']}", "cyan"), f": {kinds}" if kinds else "")
 
 
-def slots_table(here: Mapping[str, Any], now: datetime | None = None) -> RenderableType:
+def slots_table(here: Mapping[str, Any], now: datetime) -> RenderableType:
     """A row for each slot."""
-    return _Slots(here["slots"], now or datetime.now(UTC))
+    return _Slots(here["slots"], now)
 
 
 class _Slots:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -79,7 +80,7 @@ def started(here: dict[str, Any]) -> RenderableType:
     words = f": {many(len(here['slots']), 'process')}, master is process {here['pid']}"
     return Group(
         Text.assemble(("started ", "green"), (f"node {plain(here['node'])}", "bold"), words),
-        slots_table(here),
+        slots_table(here, datetime.now(UTC)),
         Text.assemble(("log: ", "bright_black"), plain(str(here["log_file"])), ("  (peerd logs -f)", "bright_black")),
     )
 

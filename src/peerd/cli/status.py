@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +49,7 @@ def status(
     here = _here(desk, run_directory)
     cluster = _cluster(desk)
     answer = {"here": here, "cluster": cluster}
-    desk.answer(answer, lambda: Group(node_here(here), Text(), _the_cluster(cluster)))
+    desk.answer(answer, lambda: Group(node_here(here, datetime.now(UTC)), Text(), _the_cluster(cluster)))
 
 
 def _watch(desk: Desk, run_directory: Path | None, pause: float) -> None:
@@ -59,7 +60,7 @@ def _watch(desk: Desk, run_directory: Path | None, pause: float) -> None:
                 desk.line({"here": here})
         with Live(console=desk.out, auto_refresh=False) as live:
             for here in _looks(desk, run_directory, pause):
-                live.update(node_here(here), refresh=True)
+                live.update(node_here(here, datetime.now(UTC)), refresh=True)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from peerd.cli.node_here import node_here
 
-NOW = datetime.now(UTC)
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 def slot(name: str, **more: Any) -> dict[str, Any]:
@@ -57,7 +57,7 @@ HERE: dict[str, Any] = {
 
 def drawn(width: int, here: dict[str, Any] = HERE) -> list[str]:
     console = Console(width=width, color_system=None, record=True, file=StringIO())
-    console.print(node_here(here))
+    console.print(node_here(here, NOW))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -95,5 +95,5 @@ def test_a_reload_that_goes_on_or_was_abandoned_is_told() -> None:
 
 def test_without_a_node_it_says_how_to_start_one() -> None:
     console = Console(width=80, record=True, file=StringIO())
-    console.print(node_here(None))
+    console.print(node_here(None, NOW))
     assert "peerd start" in console.export_text()
