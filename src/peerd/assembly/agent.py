@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from peerd.agent.service import AgentService
 from peerd.assembly.payload import events_of, settings_of
 from peerd.runtime.service import Service
 from peerd.store.database import Database
-from peerd.supervision.agent import AgentService
 
 
 def agent(payload: Mapping[str, Any]) -> Service:
@@ -19,6 +19,6 @@ def agent(payload: Mapping[str, Any]) -> Service:
         settings.logging,
         str(payload["incarnation"]),
         settings.manager.inactive_after,
-        Database(settings.database.url, pool_size=2),
+        Database(settings.database.url, pool_size=3),
         events_of(payload, settings),
     )

@@ -102,6 +102,14 @@ class ComponentFailed(Fact, frozen=True, kw_only=True):
     component: str
     error: str
     again_in: float
+    failures: int = 1
+    """In a row, this one included."""
+
+
+class ComponentEnded(Fact, frozen=True, kw_only=True):
+    """A part of this process has returned by itself, and is not started again."""
+
+    component: str
 
 
 class FilesChanged(Fact, frozen=True, kw_only=True):

@@ -55,7 +55,10 @@ def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911, PLR0912 - a table
         case events.DatabaseFound():
             return "info", "the database answers again", {"after": format_duration(round(fact.seconds, 1))}
         case events.ComponentFailed():
-            return "error", "a component failed", {"component": fact.component, "error": fact.error}
+            figures = {"component": fact.component, "error": fact.error}
+            return "error", "a component failed", figures | {"again_in": format_duration(round(fact.again_in, 1))}
+        case events.ComponentEnded():
+            return "info", "a component has ended by itself", {"component": fact.component}
         case events.FilesChanged():
             return "info", "files have changed; reloading", {"files": ", ".join(fact.files[:10])}
         case events.NodeRegistered():
