@@ -61,10 +61,10 @@ class Component:
 
     async def stop(self, within: float) -> bool:
         """Cancel it and wait for its end, for so many seconds at the most; return whether it has ended."""
-        self._task.cancel()
-        await asyncio.wait((self._task,), timeout=within)
         if self.state is not State.ENDED:
             self._become(State.STOPPED)
+        self._task.cancel()
+        await asyncio.wait((self._task,), timeout=within)
         return self._task.done()
 
     def to_json(self) -> dict[str, object]:
@@ -92,7 +92,12 @@ class Component:
         except BaseException as error:
             if _is_our_own_end(error):
                 raise
+            if self.state is State.STOPPED:
+                show(error)
+                return None
             return self._fail(error, self._now() - began)
+        if self.state is State.STOPPED:
+            return None
         self._become(State.ENDED)
         self._events.emit(ComponentEnded(component=self.name))
         return None

@@ -9,10 +9,14 @@ import asyncio
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from peerd.runtime.link import Link
+
+
+T = TypeVar("T")
 
 
 def taint_on_uncaught(loop: asyncio.AbstractEventLoop, link: Link) -> None:
@@ -53,6 +57,21 @@ def _of_a_finalizer(failed: sys.UnraisableHookArgs, link: Link) -> None:
 
 def _words(error: BaseException | None, kind: type[BaseException]) -> str:
     return words(error) if error is not None else kind.__name__
+
+
+class ExitRaised(RuntimeError):
+    """Code raised SystemExit or KeyboardInterrupt where nobody has asked the process to leave."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"{words(error)} was raised, which ends nothing here")
+
+
+async def contained(doing: Coroutine[Any, Any, T]) -> T:
+    """Make SystemExit an exception like others; raised out of a task it would end the whole loop."""
+    try:
+        return await doing
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise ExitRaised(error) from error
 
 
 def show(error: BaseException) -> None:
