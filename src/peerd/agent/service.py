@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from peerd.agent.components import Components
 from peerd.agent.deaths import Deaths
@@ -28,6 +28,22 @@ LEAVE_WITHIN: Final = 3.0
 """Seconds that the end of the node may take to be written."""
 
 
+class Part(Protocol):
+    """Something that the agent does beside its own duties."""
+
+    async def start(self, link: Link, components: Components) -> None:
+        """Begin, with the node registered; an exception is a failed boot."""
+        ...
+
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """Look at a message of the master."""
+        ...
+
+    async def stop(self, grace: float) -> None:
+        """End within so many seconds. It may be cancelled, and called again with less; also after a failed start."""
+        ...
+
+
 class AgentService:
     """The agent of one node.
 
@@ -39,6 +55,7 @@ class AgentService:
         database: of this process.
         events: what happens.
         ticker: makes the thread that beats.
+        parts: what the agent does beside its own duties; begun in this order, and ended in the reverse of it.
     """
 
     def __init__(
@@ -50,6 +67,7 @@ class AgentService:
         database: Database,
         events: Events,
         ticker: Callable[[Step], Ticker] = ThreadTicker,
+        parts: Sequence[Part] = (),
     ) -> None:
         self._settings = settings
         self._logging = logging
@@ -59,6 +77,7 @@ class AgentService:
         self._threads = DatabaseThreads(database, threads=2)
         self._events = events
         self._ticker = ticker
+        self._parts = parts
         self._replaced = False
 
     async def start(self, link: Link) -> Mapping[str, object]:
@@ -68,6 +87,12 @@ class AgentService:
         node_id, self._process_id = await patiently(self._enter, link, self._outages)
         self._components = Components(self._events)
         self._start_own_components()
+        try:
+            for part in self._parts:
+                await part.start(link, self._components)
+        except BaseException:
+            await self.stop(0.0)
+            raise
         return {"process_id": self._process_id, "node_id": node_id}
 
     async def run(self) -> None:
@@ -75,17 +100,21 @@ class AgentService:
         await asyncio.Event().wait()
 
     async def receive(self, message: Mapping[str, Any]) -> None:
-        """Hear of a death."""
+        """Hear of a death, or of what a part wants to hear of."""
         if message.get("type") == "death":
             self._deaths.hear(message)
+        for part in self._parts:
+            part.receive(message)
 
     async def quiet(self) -> None:
         """The agent goes last: it has work until the end."""
 
     async def stop(self, grace: float) -> None:
-        """Finish what is known of deaths, and end the node's life in good order."""
+        """End the parts, finish what is known of deaths, and end the node's life in good order."""
+        for part in reversed(self._parts):
+            await part.stop(grace)
         try:
-            async with asyncio.timeout(max(grace, LEAVE_WITHIN)):
+            async with asyncio.timeout(LEAVE_WITHIN):
                 await self._components.stop(["deaths"], within=LEAVE_WITHIN)
                 await self._deaths.finish()
                 await self._components.stop(self._components.names, within=LEAVE_WITHIN)

@@ -74,6 +74,15 @@ async def contained(doing: Coroutine[Any, Any, T]) -> T:
         raise ExitRaised(error) from error
 
 
+def contain_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Let no task of a loop end the loop by SystemExit: it becomes the task's own exception, `ExitRaised`."""
+
+    def make(loop: asyncio.AbstractEventLoop, doing: Any, **more: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(contained(doing), loop=loop, **more)
+
+    loop.set_task_factory(make)
+
+
 def show(error: BaseException) -> None:
     """Write an exception with its traceback to stderr."""
     traceback.print_exception(error)

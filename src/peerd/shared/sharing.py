@@ -19,24 +19,24 @@ class Sharing:
     def __init__(self) -> None:
         self._holders: dict[str, Holder] = {}
         self._settled = False
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
 
     @property
     def names(self) -> list[str]:
         """Of the classes that are shared."""
         return list(self._holders)
 
-    async def add(self, holder: Holder) -> None:
+    def add(self, holder: Holder) -> None:
         """Share one more."""
         self._holders[holder.name] = holder
-        await self._tell()
+        self._tell()
 
-    async def settle(self) -> None:
+    def settle(self) -> None:
         """All that will be shared is: who asks for another class is told so, instead of waiting for it."""
         self._settled = True
-        await self._tell()
+        self._tell()
 
-    async def clear(self) -> None:
+    def clear(self) -> None:
         """Share nothing, for now; who follows is told to begin anew."""
         self._settled = False
         holders, self._holders = list(self._holders.values()), {}
@@ -50,8 +50,9 @@ class Sharing:
             NotShared: there is none of this name.
         """
         try:
-            async with asyncio.timeout(within), self._changed:
-                await self._changed.wait_for(lambda: self._settled or name in self._holders)
+            async with asyncio.timeout(within):
+                while not (self._settled or name in self._holders):
+                    await self._changed.wait()
         except TimeoutError:
             raise SharedCallTimedOut(name, within, "the agent's setup has not shared it yet") from None
         if name not in self._holders:
@@ -81,6 +82,6 @@ class Sharing:
         holder.follow(key, subscription)
         return subscription
 
-    async def _tell(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

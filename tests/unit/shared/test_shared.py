@@ -47,8 +47,8 @@ class Agent:
         self.components.start("server", lambda: self.server.run(folder))
 
     async def share(self) -> None:
-        await self.sharing.add(self.holder)
-        await self.sharing.settle()
+        self.sharing.add(self.holder)
+        self.sharing.settle()
         self.components.start("studio", self.holder.run)
 
     async def end(self) -> None:
