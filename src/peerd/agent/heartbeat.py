@@ -63,9 +63,12 @@ class Heartbeat:
         ticker.start()
         try:
             await self._failure
+        except asyncio.CancelledError:
+            ticker.stop()
+            await asyncio.to_thread(ticker.join, END_WITHIN)  # a beat after the end would look like a fault
+            raise
         finally:
             ticker.stop()
-            await asyncio.to_thread(ticker.join, END_WITHIN)
 
     def _tick(self, _: float) -> float:
         try:
