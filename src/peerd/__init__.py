@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from peerd.agent.agent import Agent
     from peerd.domain.call import Call
     from peerd.domain.duration import parse_duration
     from peerd.domain.errors import (
@@ -37,12 +38,17 @@ if TYPE_CHECKING:
     from peerd.runtime.listeners import Message
     from peerd.runtime.messenger import Messenger
     from peerd.runtime.process_context import ProcessContext
+    from peerd.shared.client import SharedClient
+    from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
+    from peerd.shared.subscription import Subscription, Update
     from peerd.work.context import Context
     from peerd.work.handlers import Queue
     from peerd.work.task_worker import TaskWorker
     from peerd.work.worker import Worker
 
 _HOMES = {
+    "Agent": "peerd.agent.agent",
+    "AgentLost": "peerd.shared.errors",
     "Attempt": "peerd.domain.task",
     "Call": "peerd.domain.call",
     "Cancel": "peerd.domain.outcome",
@@ -64,6 +70,7 @@ _HOMES = {
     "Messenger": "peerd.runtime.messenger",
     "MessengerFull": "peerd.domain.errors",
     "NoReply": "peerd.domain.errors",
+    "NotShared": "peerd.shared.errors",
     "Peer": "peerd.runtime.addressing",
     "PeerdError": "peerd.domain.errors",
     "ProcessContext": "peerd.runtime.process_context",
@@ -71,13 +78,19 @@ _HOMES = {
     "Queue": "peerd.work.handlers",
     "RequestFailed": "peerd.domain.errors",
     "Retry": "peerd.domain.outcome",
+    "SharedCallFailed": "peerd.shared.errors",
+    "SharedCallTimedOut": "peerd.shared.errors",
+    "SharedClient": "peerd.shared.client",
+    "SharedError": "peerd.shared.errors",
     "Snooze": "peerd.domain.outcome",
     "Status": "peerd.domain.lifecycle",
+    "Subscription": "peerd.shared.subscription",
     "Target": "peerd.runtime.addressing",
     "Task": "peerd.domain.task",
     "TaskNotFound": "peerd.domain.errors",
     "TaskWorker": "peerd.work.task_worker",
     "Undeliverable": "peerd.domain.errors",
+    "Update": "peerd.shared.subscription",
     "Worker": "peerd.work.worker",
     "launch_command": "peerd.runtime.launch",
     "parse_duration": "peerd.domain.duration",
@@ -85,6 +98,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Agent",
+    "AgentLost",
     "Attempt",
     "Call",
     "Cancel",
@@ -106,6 +121,7 @@ __all__ = [
     "Messenger",
     "MessengerFull",
     "NoReply",
+    "NotShared",
     "Peer",
     "PeerdError",
     "ProcessContext",
@@ -113,13 +129,19 @@ __all__ = [
     "Queue",
     "RequestFailed",
     "Retry",
+    "SharedCallFailed",
+    "SharedCallTimedOut",
+    "SharedClient",
+    "SharedError",
     "Snooze",
     "Status",
+    "Subscription",
     "Target",
     "Task",
     "TaskNotFound",
     "TaskWorker",
     "Undeliverable",
+    "Update",
     "Worker",
     "launch_command",
     "parse_duration",

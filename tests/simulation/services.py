@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 from unittest.mock import patch
 
+from peerd.agent.service import AgentService
 from peerd.config.settings import LoggingSettings, ManagerSettings, NodeSettings
 from peerd.manager.service import ManagerService
 from peerd.operate import asking
@@ -14,7 +15,6 @@ from peerd.operate.client import Client
 from peerd.runtime import life
 from peerd.runtime.events import Events
 from peerd.runtime.service import Service
-from peerd.supervision.agent import AgentService
 from peerd.work import touching
 from peerd.work.services import TaskService
 from peerd.work.settings import Settings
@@ -54,9 +54,9 @@ def slots(plan: Plan) -> dict[str, MakeService]:
 def agent(process: Process) -> Service:
     settings = NodeSettings(name=process.node.name, heartbeat_every=10.0)
     database = SimulatedDatabase(process.world.database, process)
-    return AgentService(
-        settings, LoggingSettings(), process.node.incarnation, INACTIVE_AFTER, database, _events(process)
-    )
+    events, tick = _events(process), process.tick
+    logging = LoggingSettings()
+    return AgentService(settings, logging, process.node.incarnation, INACTIVE_AFTER, database, events, ticker=tick)
 
 
 def manager(process: Process) -> Service:

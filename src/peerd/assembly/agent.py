@@ -3,22 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+import structlog
+
+from peerd.agent.alerts.desk import Desk
+from peerd.agent.alerts.making import deliveries
+from peerd.agent.checkup import Checkup
+from peerd.agent.samples import Samples
+from peerd.agent.service import AgentService
+from peerd.agent.user import Setup, UserCode
+from peerd.assembly.entry import NoEntry, find
 from peerd.assembly.payload import events_of, settings_of
+from peerd.operate.client import Client
+from peerd.runtime.alerts import Alerting
 from peerd.runtime.service import Service
 from peerd.store.database import Database
-from peerd.supervision.agent import AgentService
+from peerd.work.recycling import LIMITS
+
+ASK_WITHIN: Final = 2.0
+"""Seconds that a worker has to tell its limits; it is asked again."""
 
 
 def agent(payload: Mapping[str, Any]) -> Service:
     """The service of a node's agent."""
     settings = settings_of(payload)
-    return AgentService(
+    events = events_of(payload, settings)
+    user = UserCode(
+        settings.agent.setup,
+        find_setup,
+        events,
+        options=settings.agent.options,
+        client=Client(settings.database.url),
+        run_directory=settings.node.run_directory,
+        log=structlog.get_logger(),
+    )
+    database = Database(settings.database.url, pool_size=3)
+    service = AgentService(
         settings.node,
         settings.logging,
         str(payload["incarnation"]),
         settings.manager.inactive_after,
-        Database(settings.database.url, pool_size=2),
-        events_of(payload, settings),
+        database,
+        events,
+        parts=(
+            Desk(lambda: deliveries(settings.alerts, settings.project_directory, events)),
+            Checkup(database, events),
+            user,
+            Samples(lambda pid: user.ask(pid, LIMITS, within=ASK_WITHIN)),
+        ),
     )
+    return Alerting(service, events)
+
+
+def find_setup(entry: str) -> Setup:
+    """The function that [agent] setup names.
+
+    Raises:
+        NoEntry: it is not there, or cannot be called.
+    """
+    found = find(entry)
+    if not callable(found):
+        raise NoEntry(f"{entry} is a {type(found).__name__}, not a function that takes the agent")
+    return found

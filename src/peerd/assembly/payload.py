@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from peerd.config.settings import Settings
 from peerd.runtime.events import Events
 from peerd.runtime.wording import LogReader, start_logging
+from peerd.shared.connection import Connection
+from peerd.shared.proxy import SharedClients
 
 
 def settings_of(payload: Mapping[str, Any]) -> Settings:
@@ -21,3 +23,8 @@ def events_of(payload: Mapping[str, Any], settings: Settings) -> Events:
         settings.logging.level, settings.logging.format, node=settings.node.name, slot=str(payload["slot"])
     )
     return Events(LogReader(log))
+
+
+def shared_of(settings: Settings) -> Callable[[], SharedClients]:
+    """What makes the process's way to the clients that the agent shares, on its event loop. It connects when used."""
+    return lambda: SharedClients(Connection(settings.node.run_directory))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
-from peerd.assembly.payload import events_of, settings_of
+from peerd.assembly.entry import NoEntry, find
+from peerd.assembly.payload import events_of, settings_of, shared_of
 from peerd.config.settings import WorkerSettings
 from peerd.domain.errors import PeerdError
 from peerd.operate.client import Client
+from peerd.runtime.alerts import Alerting
 from peerd.runtime.service import Service
 from peerd.store.database import Database
 from peerd.work.handlers import Queue
@@ -36,13 +37,17 @@ def worker(payload: Mapping[str, Any]) -> Service:
     user.events = events
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
     client = Client(database)
+    shared = shared_of(settings)
     match user:
         case TaskWorker():
-            return TaskService(user, database, events, enqueue=client.aio.enqueue, client=client)
+            service: Service = TaskService(
+                user, database, events, enqueue=client.aio.enqueue, client=client, shared=shared
+            )
         case Worker():
-            return PeriodicService(user, database, events, client)
+            service = PeriodicService(user, database, events, client, shared)
         case other:
             raise BadWorker(kind, type(other).__name__, "is neither a Worker nor a TaskWorker")
+    return Alerting(service, events)
 
 
 def load_worker(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
@@ -99,13 +104,7 @@ def load(kind: str, entry: str) -> object:
     Raises:
         BadWorker: it cannot be imported, or is not there.
     """
-    module_name, _, attribute = entry.partition(":")
     try:
-        found: object = import_module(module_name)
-    except Exception as error:
-        raise BadWorker(kind, entry, f"importing {module_name} failed: {type(error).__name__}: {error}") from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise BadWorker(kind, entry, f"{module_name} has no {attribute}")
-        found = getattr(found, part)
-    return found
+        return find(entry)
+    except NoEntry as error:
+        raise BadWorker(kind, entry, str(error)) from error

@@ -22,6 +22,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "doctor": ("peerd.cli.doctor", SETUP, "Examine the database and the cluster; say what needs a person."),
     "systemd": ("peerd.cli.systemd", SETUP, "Print a systemd unit for this node, or write it."),
     "demo": ("peerd.cli.demo", SETUP, "Show two nodes transcode real video, and one of their workers killed."),
+    "alerts": ("peerd.cli.alerts", SETUP, "Try the hooks that tell people what needs them."),
     "up": ("peerd.cli.up", NODE, "Start this node and stay in the foreground."),
     "start": ("peerd.cli.start", NODE, "Start this node in the background."),
     "stop": ("peerd.cli.stop", NODE, "Stop this node and wait until it has ended."),

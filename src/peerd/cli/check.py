@@ -14,7 +14,7 @@ from rich.text import Text
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
 from peerd.cli.failures import failure_of
-from peerd.cli.imports import import_workers
+from peerd.cli.imports import import_setup, import_workers
 from peerd.cli.words import many, plain
 from peerd.config import Problem, Settings
 from peerd.config import check as check_configuration
@@ -67,6 +67,7 @@ def examine(desk: Desk) -> Findings:
     processes = sum(worker.processes for worker in enabled)
     found.right.append(("configuration", f"{many(len(enabled), 'worker')} in {many(processes, 'process')}"))
     _examine_workers(settings, found)
+    _examine_setup(settings, found)
     _examine_database(settings, found)
     return found
 
@@ -81,6 +82,18 @@ def _examine_workers(settings: Settings, found: Findings) -> None:
             found.problems.append(problem)
         else:
             found.right.append((f"worker {name}", _described(answer)))
+
+
+def _examine_setup(settings: Settings, found: Findings) -> None:
+    if settings.agent.setup is None:
+        return
+    error = import_setup(settings)
+    if error is None:
+        found.right.append(("agent", f"sets up by {settings.agent.setup}"))
+        return
+    lines = {} if settings.file is None else lines_of_keys(settings.file.read_text(encoding="utf-8"))
+    place = line_of(("agent", "setup"), lines)
+    found.problems.append(Problem(_shown(settings.file), place, "agent.setup", error, _remedy(error, settings)))
 
 
 def _remedy(error: str, settings: Settings) -> str:

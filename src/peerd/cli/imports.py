@@ -36,6 +36,13 @@ def import_workers(settings: Settings) -> dict[str, dict[str, Any]]:
     return answers
 
 
+def import_setup(settings: Settings) -> str | None:
+    """What is wrong with what [agent] setup names; None when nothing is."""
+    request = {"project_directory": str(settings.project_directory), "setup": settings.agent.setup}
+    answer: dict[str, Any] = next(_ask(json.dumps(request)))
+    return answer.get("error")
+
+
 def _ask(request: str) -> Iterator[dict[Any, Any]]:
     reader, writer = os.pipe()
     with os.fdopen(reader, encoding="utf-8") as answers:
@@ -66,7 +73,9 @@ def main(fd: int) -> None:
     sys.path.insert(0, request["project_directory"])
     os.chdir(request["project_directory"])
     with os.fdopen(fd, "w", encoding="utf-8") as answers:
-        for name, given in request["workers"].items():
+        if "setup" in request:
+            answers.write(json.dumps(_describe_setup(request["setup"])) + "\n")
+        for name, given in request.get("workers", {}).items():
             try:
                 answer = _describe(name, WorkerSettings(**given))
             except BadWorker as error:
@@ -83,6 +92,17 @@ def _describe(name: str, given: WorkerSettings) -> Mapping[str, Any]:
     queues = [load(name, entry) for entry in given.tasks or ()]
     handlers = [handler for queue in queues for handler in getattr(queue, "handlers", ())]
     return {"queues": list(worker.settings.queues), "handlers": handlers}
+
+
+def _describe_setup(entry: str) -> Mapping[str, Any]:
+    from peerd.assembly.agent import find_setup  # noqa: PLC0415 - as above
+    from peerd.assembly.entry import NoEntry  # noqa: PLC0415
+
+    try:
+        find_setup(entry)
+    except NoEntry as error:
+        return {"worker": None, "error": str(error)}
+    return {"worker": None}
 
 
 if __name__ == "__main__":

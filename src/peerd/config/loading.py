@@ -29,7 +29,7 @@ MOST = 100
 """Problems of values that are listed."""
 KINDS = ("workers", "commands", "web")
 """Sections whose tables are kinds of processes."""
-_NOT_YET = ("agent", "web")
+_NOT_YET = ("web",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,13 @@ def _shape_problems(source: Source) -> Iterator[Problem]:
         if "tasks" not in worker and "worker" not in worker:
             remedy = 'name a queue, tasks = "studio.jobs:video", or a class, worker = "studio.jobs:Cleanup"'
             yield source.problem(place, "has nothing to run", remedy)
+
+    for name, hook in _tables_of(source, "alerts"):
+        ways = [way for way in ("webhook", "mail", "command", "log") if hook.get(way) not in (None, False)]
+        if len(ways) != 1:
+            given = f"has {' and '.join(ways)}" if ways else "has no way out"
+            remedy = "give exactly one of webhook, mail, command and log = true"
+            yield source.problem(("alerts", name), given, remedy)
 
 
 def _name_problems(source: Source) -> Iterator[Problem]:

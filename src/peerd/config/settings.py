@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from peerd.config.address import mask_url, normalise_url
 from peerd.config.values import (
+    AlertRate,
     Count,
     Duration,
     EntryPoint,
@@ -22,13 +23,18 @@ from peerd.config.values import (
     Few,
     FilePath,
     Flag,
+    HookUrl,
+    MailServer,
     Name,
     Period,
     Places,
+    Processors,
     QueueNames,
     Size,
     Text,
+    listed,
 )
+from peerd.domain.alert import AlertKind, Rate
 
 
 class Section(BaseModel):
@@ -99,6 +105,7 @@ class WorkerSettings(Section):
     recycle_after: Count | None = None  # tasks
     recycle_age: Period | None = None
     recycle_memory: Size | None = None
+    recycle_cpu: Processors | None = None
     hang_after: Period | None = None  # None: the event loop may be blocked for as long as it likes
     options: Mapping[str, Any] = Field(default_factory=dict)  # the user's own
 
@@ -111,6 +118,47 @@ class CommandSettings(Section):
     processes: Few = 1
     grace: Duration | None = None  # None: the node's
     environment: Mapping[Text, Text] = Field(default_factory=dict)
+
+
+class AgentSettings(Section):
+    """[agent]: code of the user that each machine has once."""
+
+    setup: EntryPoint | None = None
+    options: Mapping[str, Any] = Field(default_factory=dict)  # the user's own
+
+
+class MailSettings(Section):
+    """[alerts.NAME.mail]: where mails go, and how."""
+
+    server: MailServer
+    sender: Text
+    to: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(listed)]
+    tls: Literal["none", "starttls", "tls"] = "none"
+    user: Text | None = None
+    password_file: FilePath | None = None
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """Where to connect."""
+        host, _, port = self.server.rpartition(":") if ":" in self.server else (self.server, "", "")
+        return host, int(port or (465 if self.tls == "tls" else 25))
+
+
+class AlertSettings(Section):
+    """[alerts.NAME]: a hook for what a person should hear of. Exactly one of the four ways is given."""
+
+    webhook: HookUrl | None = None
+    mail: MailSettings | None = None
+    command: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(_words)] | None = None
+    log: Flag = False
+    on: Annotated[tuple[AlertKind, ...], Field(min_length=1), BeforeValidator(listed)] | None = None  # None: all
+    at_most: AlertRate = Rate(1, 300.0)  # of each kind
+    enabled: Flag = True
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Every representation of the settings masks what may be a secret."""
+        for name, value in super().__repr_args__():
+            yield name, "***" if name == "webhook" and value is not None else value
 
 
 class ManagerSettings(Section):
@@ -147,8 +195,10 @@ class Document(Section):
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     workers: Mapping[Name, WorkerSettings] = Field(default_factory=dict)
     commands: Mapping[Name, CommandSettings] = Field(default_factory=dict)
+    agent: AgentSettings = Field(default_factory=AgentSettings)
     manager: ManagerSettings = Field(default_factory=ManagerSettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
+    alerts: Mapping[Name, AlertSettings] = Field(default_factory=dict)
 
 
 class Settings(Document):

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from peerd.config.address import add_password, has_password, is_sqlite, locate_sqlite_file
 from peerd.config.problems import Problem
-from peerd.config.settings import DatabaseSettings, Document, LoggingSettings, ManagerSettings, NodeSettings, Settings
+from peerd.config.settings import (
+    AlertSettings,
+    DatabaseSettings,
+    Document,
+    LoggingSettings,
+    ManagerSettings,
+    NodeSettings,
+    Settings,
+)
 from peerd.config.source import Source
 
 
@@ -20,10 +29,12 @@ def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]
         database=database,
         workers=document.workers,
         commands=document.commands,
+        agent=document.agent,
         manager=_with_inactive_after(document.manager, document.node),
         logging=_with_absolute_file(document.logging, source.folder),
+        alerts={name: _with_absolute_password_file(hook, source.folder) for name, hook in document.alerts.items()},
     )
-    return settings, problems
+    return settings, [*problems, *_mail_problems(settings, source)]
 
 
 def _with_run_directory(node: NodeSettings, folder: Path) -> NodeSettings:
@@ -50,6 +61,26 @@ def _with_absolute_paths(database: DatabaseSettings, folder: Path) -> DatabaseSe
             "password_file": None if file is None else folder / file.expanduser(),
         },
     )
+
+
+def _with_absolute_password_file(hook: AlertSettings, folder: Path) -> AlertSettings:
+    if hook.mail is None or hook.mail.password_file is None:
+        return hook
+    file = folder / hook.mail.password_file.expanduser()
+    return hook.model_copy(update={"mail": hook.mail.model_copy(update={"password_file": file})})
+
+
+def _mail_problems(settings: Settings, source: Source) -> Iterator[Problem]:
+    """A password that cannot be read is found out now, and not with the first alert. It is read anew for each mail."""
+    for name, hook in settings.alerts.items():
+        mail = hook.mail
+        if mail is None or mail.password_file is None:
+            continue
+        place = ("alerts", name, "mail", "password_file")
+        if mail.user is None:
+            yield source.problem(place, "there is a password, and no user that it belongs to", "give mail.user too")
+        elif not mail.password_file.is_file():
+            yield source.problem(place, f"{mail.password_file}: there is no such file", "write the password there")
 
 
 def _with_password(database: DatabaseSettings, source: Source) -> tuple[DatabaseSettings, list[Problem]]:

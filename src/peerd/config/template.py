@@ -33,6 +33,15 @@ _TEMPLATE = """\
 # worker = "studio.jobs:Cleanup"
 # sleep = "1m"                # between two loops
 
+# Code that each machine has once, such as a connection that its processes share.
+# [agent]
+# setup = "studio.agent:setup"
+
+# Who hears of what needs a person: a webhook, mail, command, or the log.
+# [alerts.chat]
+# webhook = "https://chat.example/hooks/secret"
+# at_most = "1 per 5m"        # of each kind
+
 [manager]
 # max_completed = "1h"        # how long done tasks are kept
 # max_failed = "3d"           # how long dead tasks are kept

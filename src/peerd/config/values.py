@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, StringConstraints
 
+from peerd.domain.alert import Rate
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
 from peerd.domain.quoting import quoted
@@ -21,7 +23,8 @@ LARGEST: Final = 2**31 - 1
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
+    """A list, or one text in place of a list of one."""
     return tuple(value) if isinstance(value, list) else (value,) if isinstance(value, str) else value
 
 
@@ -69,6 +72,25 @@ def _longer_than_nothing(seconds: float) -> float:
     return seconds
 
 
+def _hook_url(text: str) -> str:
+    try:
+        parts = urlsplit(_storable(text))
+        host = parts.hostname
+        parts.port  # noqa: B018 - reading it checks it
+    except ValueError:
+        raise ValueError("is not an address") from None
+    if parts.scheme not in {"http", "https"} or not host:
+        raise ValueError("must be an address that begins with http:// or https://")
+    return text
+
+
+def _mail_server(text: str) -> str:
+    host, _, port = _storable(text).rpartition(":") if ":" in text else (text, "", "0")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError(f"{quoted(text)} is no mail server: write 'host' or 'host:port'")
+    return text
+
+
 def _entry_point(text: str) -> str:
     if not _ENTRY_POINT.fullmatch(text):
         raise ValueError(f"{quoted(text)} names no object: write 'module:name', for example 'studio.jobs:video'")
@@ -86,16 +108,23 @@ Period = Annotated[
 Size = Annotated[int, AfterValidator(_within_the_system), BeforeValidator(parse_size)]
 """Bytes."""
 
+HookUrl = Annotated[str, AfterValidator(_hook_url)]
+"""An http or https address, which may hold a secret."""
+MailServer = Annotated[str, AfterValidator(_mail_server)]
+AlertRate = Annotated[Rate, BeforeValidator(Rate.parse), PlainSerializer(str)]
+
 Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
 Few = Annotated[int, Field(strict=True, ge=1, le=1000)]
 """A number of processes or connections, of which a machine bears only so many."""
 Places = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 """A number of tasks at once in one process."""
+Processors = Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)]
+"""How many processors something keeps busy."""
 Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, AfterValidator(_storable)]
 FilePath = Annotated[Path, BeforeValidator(_pathlike)]
 EntryPoint = Annotated[str, AfterValidator(_entry_point)]
-EntryPoints = Annotated[tuple[EntryPoint, ...], Field(min_length=1), BeforeValidator(_listed)]
+EntryPoints = Annotated[tuple[EntryPoint, ...], Field(min_length=1), BeforeValidator(listed)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,190}$")]
 QueueName = Annotated[str, AfterValidator(_queue_name)]
-QueueNames = Annotated[tuple[QueueName, ...], Field(min_length=1), BeforeValidator(_listed)]
+QueueNames = Annotated[tuple[QueueName, ...], Field(min_length=1), BeforeValidator(listed)]

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic_core import ErrorDetails
 
-from peerd.config.settings import Document, Section, WorkerSettings
+from peerd.config.settings import Document, MailSettings, Section, WorkerSettings
 from peerd.config.suggest import did_you_mean
 
 Sentence = tuple[str, str]
@@ -51,6 +51,7 @@ _WORDS: dict[str, Callable[[dict[str, Any]], Sentence]] = {
     "string_too_long": lambda context: (f"must have at most {context['max_length']} characters", ""),
     "too_short": lambda _: ("must not be empty", ""),
     "literal_error": lambda context: (f"must be {context['expected']}", ""),
+    "enum": lambda context: (f"must be {context['expected']}", ""),
     "string_pattern_mismatch": lambda _: (
         "is not a name",
         "use up to 191 letters, digits, '.', '_' and '-', a letter or digit first",
@@ -69,6 +70,8 @@ def _section_at(path: tuple[str, ...]) -> type[Section]:
         return Document
     if path[0] == "workers":
         return WorkerSettings
+    if path[0] == "alerts" and path[-1] == "mail":
+        return MailSettings
     annotation = Document.model_fields[path[0]].annotation
     return next(kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
 

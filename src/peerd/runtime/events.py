@@ -102,6 +102,14 @@ class ComponentFailed(Fact, frozen=True, kw_only=True):
     component: str
     error: str
     again_in: float
+    failures: int = 1
+    """In a row, this one included."""
+
+
+class ComponentEnded(Fact, frozen=True, kw_only=True):
+    """A part of this process has returned by itself, and is not started again."""
+
+    component: str
 
 
 class FilesChanged(Fact, frozen=True, kw_only=True):
@@ -210,6 +218,38 @@ class BackgroundAbandoned(Fact, frozen=True, kw_only=True):
     """Work in the background did not end within the grace of its process, and was cancelled."""
 
     names: tuple[str, ...]
+
+
+class DatabaseSlowed(Fact, frozen=True, kw_only=True):
+    """Something in the database slows every claim, such as a transaction that has been open for long."""
+
+    subject: str
+    message: str
+    remedy: str
+
+
+class AlertRaised(Fact, frozen=True, kw_only=True):
+    """A person should hear of something; for the hook that is the log."""
+
+    alert: str
+    text: str
+    slot: str | None = None
+
+
+class AlertDelayed(Fact, frozen=True, kw_only=True):
+    """A hook did not take an alert; it is tried again, or given up."""
+
+    hook: str
+    alert: str
+    error: str
+    again_in: float | None
+
+
+class AlertsDropped(Fact, frozen=True, kw_only=True):
+    """A hook takes alerts so slowly that the oldest are dropped."""
+
+    hook: str
+    count: int
 
 
 Reader = Callable[[Fact], None]

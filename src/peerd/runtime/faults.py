@@ -9,10 +9,14 @@ import asyncio
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from peerd.runtime.link import Link
+
+
+T = TypeVar("T")
 
 
 def taint_on_uncaught(loop: asyncio.AbstractEventLoop, link: Link) -> None:
@@ -53,6 +57,30 @@ def _of_a_finalizer(failed: sys.UnraisableHookArgs, link: Link) -> None:
 
 def _words(error: BaseException | None, kind: type[BaseException]) -> str:
     return words(error) if error is not None else kind.__name__
+
+
+class ExitRaised(RuntimeError):
+    """Code raised SystemExit or KeyboardInterrupt where nobody has asked the process to leave."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"{words(error)} was raised, which ends nothing here")
+
+
+async def contained(doing: Coroutine[Any, Any, T]) -> T:
+    """Make SystemExit an exception like others; raised out of a task it would end the whole loop."""
+    try:
+        return await doing
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise ExitRaised(error) from error
+
+
+def contain_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Let no task of a loop end the loop by SystemExit: it becomes the task's own exception, `ExitRaised`."""
+
+    def make(loop: asyncio.AbstractEventLoop, doing: Any, **more: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(contained(doing), loop=loop, **more)
+
+    loop.set_task_factory(make)
 
 
 def show(error: BaseException) -> None:

@@ -55,7 +55,10 @@ def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911, PLR0912 - a table
         case events.DatabaseFound():
             return "info", "the database answers again", {"after": format_duration(round(fact.seconds, 1))}
         case events.ComponentFailed():
-            return "error", "a component failed", {"component": fact.component, "error": fact.error}
+            again_in = format_duration(round(fact.again_in, 1))
+            return "error", "a component failed", _given(component=fact.component, error=fact.error, again_in=again_in)
+        case events.ComponentEnded():
+            return "info", "a component has ended by itself", {"component": fact.component}
         case events.FilesChanged():
             return "info", "files have changed; reloading", {"files": ", ".join(fact.files[:10])}
         case events.NodeRegistered():
@@ -79,6 +82,24 @@ def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911, PLR0912 - a table
             return "info", "no rescues yet", {"seconds": round(fact.seconds, 1), "because": fact.reason}
         case events.PinnedStuck():
             return "warning", "tasks wait for silent nodes", {"tasks": fact.count, "policy": fact.policy}
+        case _:
+            return _of_alerts(fact)
+
+
+def _of_alerts(fact: Fact) -> Words:
+    match fact:
+        case events.DatabaseSlowed():
+            return "warning", f"{fact.subject}: {fact.message}", {"remedy": fact.remedy}
+        case events.AlertRaised():
+            return "error", f"alert: {fact.text}", _given(alert=fact.alert, of=fact.slot)
+        case events.AlertDelayed():
+            figures = {"hook": fact.hook, "alert": fact.alert, "error": fact.error}
+            if fact.again_in is None:
+                return "error", "an alert could not be delivered, and is given up", figures
+            again_in = format_duration(round(fact.again_in, 1))
+            return "warning", "an alert could not be delivered yet", figures | {"again_in": again_in}
+        case events.AlertsDropped():
+            return "warning", "a hook is too slow, alerts are dropped", {"hook": fact.hook, "dropped": fact.count}
         case _:
             return _of_messages(fact)
 

@@ -1,9 +1,6 @@
 """The node's control socket, seen by its clients: what the CLI asks a master.
 
-The socket lies in the run directory, and only its owner may open it. Its address may be at most about 100 bytes long,
-and a run directory's path is often longer; so both sides go to it through an open file descriptor of the folder, whose
-path under /proc is short. (A second place, below the temp folder, would depend on TMPDIR and PrivateTmp being the same
-for the service and for the person who asks.)
+The socket lies in the run directory, and only its owner may open it.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from peerd.runtime.addressing import REPLY_WITHIN
+from peerd.runtime.folder_address import short_path
 from peerd.runtime.frames import encode, receive
 
 PID_FILE: Final = "master.pid"
@@ -50,11 +48,8 @@ def control_address(run_directory: str | Path) -> Iterator[str]:
     Raises:
         OSError: the folder cannot be opened.
     """
-    folder = os.open(run_directory, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{_NAME}"
-    finally:
-        os.close(folder)
+    with short_path(run_directory) as folder:
+        yield str(folder / _NAME)
 
 
 def running_master(run_directory: str | Path) -> int | None:

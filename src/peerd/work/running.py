@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from peerd.domain.lifecycle import Event
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
+from peerd.domain.verdict import judge
 from peerd.runtime.events import AttemptEnded, AttemptStarted, ClaimLost, ComponentFailed, Events
 from peerd.runtime.faults import words
 from peerd.runtime.ticker import Step, ThreadTicker, Ticker
@@ -296,7 +299,7 @@ def attempt_ended(task: Task, outcome: Outcome, seconds: float) -> AttemptEnded:
         case Done():
             words = {"outcome": "done"}
         case Failed():
-            words = {"outcome": outcome.label, "error": outcome.error, "retry_in": outcome.retry_in}
+            words = _of_a_failure(task, outcome, seconds)
         case Snoozed():
             words = {"outcome": "snoozed", "error": outcome.reason, "retry_in": outcome.after}
         case Canceled():
@@ -304,3 +307,11 @@ def attempt_ended(task: Task, outcome: Outcome, seconds: float) -> AttemptEnded:
         case Released():
             words = {"outcome": "released", "error": outcome.reason}
     return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, **words)
+
+
+def _of_a_failure(task: Task, failed: Failed, seconds: float) -> Mapping[str, Any]:
+    """How a failure was judged when it was written: after the last attempt there is no other, whatever was wished."""
+    began = task.worker_started_at or datetime.min.replace(tzinfo=UTC)
+    verdict = judge(task, failed, began + timedelta(seconds=seconds))
+    retry_in = None if verdict.event is Event.DIE else failed.retry_in
+    return {"outcome": verdict.label, "error": failed.error, "retry_in": retry_in}

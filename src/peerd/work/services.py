@@ -16,11 +16,12 @@ from peerd.store.database import Database
 from peerd.store.outages import Outages
 from peerd.store.presence import enter_patiently
 from peerd.store.processes import beat_process, end_process
-from peerd.work.recycling import Recycling
+from peerd.work.recycling import LIMITS, Recycling, limits_of
 from peerd.work.running import Runner
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import Worker
 
+MakeShared = Callable[[], Callable[..., Any]]
 BEAT_EVERY: Final = 10.0
 """Seconds between two beats of a periodic worker's process."""
 
@@ -35,6 +36,7 @@ class TaskService:
         enqueue: for ``ctx.enqueue``.
         client: for ``ctx.client``.
         ticker: makes the thread that touches what is held.
+        shared: makes what is behind ``ctx.shared``, on the event loop.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class TaskService:
         enqueue: Callable[..., Awaitable[Any]] | None = None,
         client: Any = None,
         ticker: Callable[[Step], Ticker] = ThreadTicker,
+        shared: MakeShared | None = None,
     ) -> None:
         self._worker = worker
         self._database = database
@@ -52,6 +55,7 @@ class TaskService:
         self._enqueue = enqueue
         self._client = client
         self._ticker = ticker
+        self._shared = shared
         self._node_is_ready = asyncio.Event()
         self._leaving = False
 
@@ -60,6 +64,8 @@ class TaskService:
         self._now = asyncio.get_running_loop().time
         outages = Outages(self._events, self._now)
         self._process = ProcessContext(link, self._events, options=self._worker.settings.options, client=self._client)
+        self._process.find_shared = self._shared() if self._shared else None
+        self._process.messenger.on(LIMITS, lambda _: limits_of(self._worker.settings))
         self._worker.enter(self._process)
         node, process_id = await enter_patiently(self._database, link, outages)
         try:
@@ -128,13 +134,22 @@ class PeriodicService:
         database: to register the process, and to say that it goes on.
         events: what happens.
         client: for ``self.process.client``.
+        shared: makes what is behind ``self.process.shared``, on the event loop.
     """
 
-    def __init__(self, worker: Worker, database: Database, events: Events, client: Any = None) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        database: Database,
+        events: Events,
+        client: Any = None,
+        shared: MakeShared | None = None,
+    ) -> None:
         self._worker = worker
         self._database = database
         self._events = events
         self._client = client
+        self._shared = shared
         self._node_is_ready = asyncio.Event()
 
     async def start(self, link: Link) -> Mapping[str, object]:
@@ -143,6 +158,8 @@ class PeriodicService:
         self._outages = Outages(self._events, self._now)
         self._process = ProcessContext(link, self._events, options=self._worker.settings.options, client=self._client)
         self._grace = link.grace
+        self._process.find_shared = self._shared() if self._shared else None
+        self._process.messenger.on(LIMITS, lambda _: limits_of(self._worker.settings))
         self._worker.enter(self._process)
         _, self._process_id = await enter_patiently(self._database, link, self._outages)
         return {"process_id": self._process_id}

@@ -35,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     recycle_after: Count | None = None
     recycle_age: Period | None = None
     recycle_memory: Count | None = None
+    recycle_cpu: Period | None = None
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @classmethod

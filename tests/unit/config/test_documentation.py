@@ -10,9 +10,12 @@ import pytest
 from peerd.config import check, load
 from peerd.config.environment import variables
 from peerd.config.settings import (
+    AgentSettings,
+    AlertSettings,
     CommandSettings,
     DatabaseSettings,
     LoggingSettings,
+    MailSettings,
     ManagerSettings,
     NodeSettings,
     Section,
@@ -34,6 +37,11 @@ WORDS_FOR_DEFAULTS = {
     "command": "",
     "tasks": "",
     "worker": "",
+    "on": "all",
+    ("alerts.NAME", "command"): "none",
+    "server": "",
+    "sender": "",
+    "to": "",
 }
 
 
@@ -50,6 +58,9 @@ def rows_of(section: str) -> dict[str, str]:
         ("database", DatabaseSettings),
         ("workers.NAME", WorkerSettings),
         ("commands.NAME", CommandSettings),
+        ("agent", AgentSettings),
+        ("alerts.NAME", AlertSettings),
+        ("alerts.NAME.mail", MailSettings),
         ("manager", ManagerSettings),
         ("logging", LoggingSettings),
     ],

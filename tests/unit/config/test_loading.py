@@ -389,3 +389,50 @@ def test_what_the_template_has_commented_out_is_accepted(write: Write) -> None:
     settings = [line.removeprefix("# ") if " = " in line or line.startswith("# [") else line for line in lines]
     others = ("url = ", "password_file = ")
     assert problems(write("\n".join(line for line in settings if not line.startswith(others)))) == []
+
+
+def test_a_hook_has_exactly_one_way_out_and_what_it_is_told_makes_sense(write: Write) -> None:
+    path = write(
+        """
+        [alerts.both]
+        webhook = "ftp://chat.example"
+        log = true
+        [alerts.none]
+        on = ["dead-tasks", "bad-weather"]
+        at_most = "often"
+        [alerts.office.mail]
+        server = "mail.example:smtp"
+        sneder = "peerd@studio.example"
+        sender = "peerd@studio.example"
+        to = "ops@studio.example"
+        """,
+    )
+    found = problems(path)
+    assert [line for line in found if "must be" not in line] == [
+        "peerd.toml:1: alerts.both: has webhook and log; give exactly one of webhook, mail, command and log = true",
+        "peerd.toml:4: alerts.none: has no way out; give exactly one of webhook, mail, command and log = true",
+        "peerd.toml:6: alerts.none.at_most: 'often' is no rate: write a number and a time, such as '1 per 5m'",
+        "peerd.toml:8: alerts.office.mail.server: 'mail.example:smtp' is no mail server: write 'host' or 'host:port'",
+        "peerd.toml:9: alerts.office.mail.sneder: unknown key; did you mean 'sender'?",
+    ]
+    assert "peerd.toml:2: alerts.both.webhook: must be an address that begins with http:// or https://" in found
+    assert any(line.startswith("peerd.toml:5: alerts.none.on: must be 'crash-loop', ") for line in found)
+
+
+def test_the_password_of_a_mail_server_lies_beside_the_configuration(write: Write) -> None:
+    mail = """
+        [alerts.office.mail]
+        server = "mail.example"
+        sender = "peerd@studio.example"
+        to = ["ops@studio.example"]
+        user = "peerd"
+        password_file = "mail.password"
+        """
+    path = write(mail)
+    missing = f"peerd.toml:6: alerts.office.mail.password_file: {path.parent}/mail.password: there is no such file"
+    assert problems(path) == [f"{missing}; write the password there"]
+    (path.parent / "mail.password").write_text("secret")
+    office = load(path, EMPTY).alerts["office"].mail
+    assert office is not None
+    assert office.password_file == path.parent / "mail.password"
+    assert office.host_and_port == ("mail.example", 25)

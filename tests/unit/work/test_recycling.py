@@ -27,7 +27,6 @@ def ends() -> Iterator[tuple[socket.socket, Link]]:
     [
         (Settings(recycle_after=3), "it has run 3 tasks"),
         (Settings(recycle_age=0.05), "recycle_age"),
-        (Settings(recycle_memory=1), "of memory"),
     ],
 )
 async def test_a_limit_that_is_reached_is_said_once_with_its_reason(
@@ -40,19 +39,3 @@ async def test_a_limit_that_is_reached_is_said_once_with_its_reason(
     assert message is not None
     assert message["type"] == "recycle"
     assert reason in str(message["reason"])
-
-
-async def test_a_moments_peak_of_memory_is_not_growth(
-    ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recycling, "LOOK_EVERY", 0.01)
-    used = iter([2, 2, 1, 2, 2, 1])
-    looks: list[int] = []
-
-    def memory() -> int:
-        looks.append(next(used, 2))
-        return looks[-1]
-
-    monkeypatch.setattr(recycling, "memory_in_use", memory)
-    await Recycling(Settings(recycle_memory=1), ends[1], lambda: 0).watch()
-    assert looks == [2, 2, 1, 2, 2, 1, 2, 2, 2]

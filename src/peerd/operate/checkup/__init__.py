@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from peerd.operate.checkup import cluster, mysql, postgresql, sqlite
 from peerd.operate.checkup.finding import Finding, Level
 
-__all__ = ["Finding", "Level", "examine"]
+__all__ = ["Finding", "Level", "examine", "examine_what_slows"]
 
 Examination = Callable[[Connection], list[Finding]]
 
@@ -32,6 +32,22 @@ def examine(connection: Connection, max_update: float) -> list[Finding]:
     """
     examinations = [*OF_A_DATABASE[connection.dialect.name], *cluster.examinations(max_update)]
     return [finding for examination in examinations for finding in _carried_out(connection, examination)]
+
+
+SLOWING: Final[dict[str, Sequence[Examination]]] = {
+    "mysql": (mysql.history, mysql.transactions),
+    "mariadb": (mysql.history, mysql.transactions),
+    "postgresql": (postgresql.vacuum, postgresql.transactions),
+    "sqlite": (),
+}
+"""What may begin to slow every claim at any time."""
+
+
+def examine_what_slows(connection: Connection) -> list[Finding]:
+    """Findings, worth a warning at least, of what slows every claim now."""
+    examinations = SLOWING[connection.dialect.name]
+    found = [finding for examination in examinations for finding in _carried_out(connection, examination)]
+    return [finding for finding in found if finding.level in (Level.WARNING, Level.PROBLEM)]
 
 
 def _carried_out(connection: Connection, examination: Examination) -> list[Finding]:

@@ -1,0 +1,136 @@
+"""What the user's setup gets: the agent of this node."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from peerd.agent.components import Components, Run
+from peerd.domain.errors import PeerdError
+from peerd.runtime.faults import contained, show
+from peerd.runtime.process_context import ProcessContext
+from peerd.shared.client import SharedClient
+from peerd.shared.holder import Holder
+from peerd.shared.proxy import SharedClients
+from peerd.shared.sharing import Sharing
+from peerd.shared.surface import name_of
+
+C = TypeVar("C", bound=SharedClient)
+OnStop = Callable[[], object]
+
+
+class CannotBeShared(PeerdError, TypeError):
+    """`agent.share` was given something that cannot be shared."""
+
+    def __init__(self, given: object, problem: str) -> None:
+        name = given.__name__ if isinstance(given, type) else repr(given)
+        super().__init__(f"{name} {problem}")
+
+
+class Agent:
+    """The agent of a node, as ``[agent] setup`` gets it: ``async def setup(agent: Agent) -> None``.
+
+    What a setup begins is kept going: components and shared clients are each started again alone when they fail. When
+    the setup itself fails, at the first start of the node that start fails; in a later agent, what it had begun is
+    ended and it is called again after a pause, while the agent does its own duties.
+
+    Attributes:
+        node: the node's name.
+        slot: `agent`.
+        kind: `agent`.
+        messenger: messages to the other processes of the node.
+        client: a `Client` on the database; in a coroutine use what is below ``client.aio``.
+        options: ``[agent.options]`` of peerd.toml.
+        log: the agent's log (structlog).
+        shared: gives shared clients, as ``ctx.shared`` does.
+    """
+
+    def __init__(
+        self, process: ProcessContext, components: Components, sharing: Sharing, *, log: Any, generation: int
+    ) -> None:
+        self.node: str = process.node
+        self.slot: str = process.slot
+        self.kind: str = process.kind
+        self.messenger = process.messenger
+        self.options: Mapping[str, Any] = process.options
+        self.log = log
+        self.shared = SharedClients(sharing)
+        self._process = process
+        self._components = components
+        self._sharing = sharing
+        self._generation = generation
+        self._names: list[str] = []
+        self._on_stop: list[OnStop] = []
+
+    @property
+    def client(self) -> Any:
+        """A `Client` on the database."""
+        return self._process.client
+
+    def component(self, name: str, run: Run) -> None:
+        """Keep a long-lived piece of work going, such as a subscription to a middleware.
+
+        It is begun at once. When it raises, it is told (an alert too) and begun again after a pause that grows; when it
+        returns, it has ended for good.
+
+        Args:
+            name: of it, for people; no two have the same.
+            run: an async function without arguments.
+
+        Raises:
+            NameTaken: there is a component of this name.
+        """
+        self._components.start(name, run)
+        self._names.append(name)
+
+    def share(self, kind: type[C], *args: Any, **kwargs: Any) -> C:
+        """Hold the one real instance of a shared client of this machine, opened as a component.
+
+        Args:
+            kind: the class, below `SharedClient`.
+            args: for making an object of it, each time that the connection is begun.
+            kwargs: likewise.
+
+        Returns:
+            what the other processes get too, without the way over the socket: its calls, and `subscribe`.
+
+        Raises:
+            CannotBeShared: it is no such class, or is shared already.
+        """
+        given: object = kind
+        if not (isinstance(given, type) and issubclass(given, SharedClient)):
+            raise CannotBeShared(kind, "is not a class below peerd.SharedClient")
+        if name_of(kind) in self._sharing.names:
+            raise CannotBeShared(kind, "is shared already")
+        holder = Holder(kind, lambda: kind(*args, **kwargs), self._generation)
+        self.component(f"shared {kind.__name__}", holder.run)
+        self._sharing.add(holder)
+        return self.shared(kind)
+
+    def on_stop(self, function: OnStop) -> None:
+        """Call a function, plain or async, when the agent stops; the latest first, after all components have ended."""
+        self._on_stop.append(function)
+
+    def run_in_background(self, work: Coroutine[Any, Any, object]) -> None:
+        """Let a coroutine run beside everything else; awaited at the stop. What it raises is logged."""
+        self._process.run_in_background(work)
+
+    async def undo(self, within: float) -> None:
+        """End what a setup has begun, each piece within so many seconds. For the agent itself."""
+        names, self._names = self._names, []
+        await self._components.stop(names, within)
+        while self._on_stop:
+            await _called(self._on_stop.pop())
+
+
+async def _called(function: OnStop) -> None:
+    async def call() -> None:
+        result = function()
+        if inspect.isawaitable(result):
+            await result
+
+    try:
+        await contained(call())
+    except Exception as error:  # noqa: BLE001 - the user's; the others have their turn too
+        show(error)

@@ -1,0 +1,190 @@
+"""The ways out for an alert. Each sends one, or raises an error that a person can read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import smtplib
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from peerd.domain.alert import Alert
+from peerd.domain.errors import PeerdError
+from peerd.runtime.events import AlertRaised, Events
+from peerd.runtime.launch import launch_command
+
+ANSWER_WITHIN: Final = 10.0
+"""Seconds that a web or mail server may take for each of its answers."""
+COMMAND_WITHIN: Final = 30.0
+"""Seconds that a command may run."""
+LONGEST_COMPLAINT: Final = 500
+"""Characters of what a command says on stderr."""
+OUR_LIMIT: Final = 900
+"""Characters of a subject line."""
+
+
+class HookFailed(PeerdError):
+    """A hook did not take an alert; the text says why."""
+
+
+class Hook(Protocol):
+    """A way out."""
+
+    async def send(self, alert: Alert) -> None:
+        """Send one.
+
+        Raises:
+            Exception: it could not be sent.
+        """
+        ...
+
+
+class LogHook:
+    """A line of the agent's log."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+
+    async def send(self, alert: Alert) -> None:
+        """Write it."""
+        self._events.emit(AlertRaised(alert=alert.alert, text=alert.sentence, slot=alert.slot))
+
+
+class Webhook:
+    """A POST of the alert as JSON, whose `text` is what chat programs show.
+
+    Args:
+        url: http or https; it may hold a secret, and is never shown.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def send(self, alert: Alert) -> None:
+        """Post it; any answer but 2xx is a failure."""
+        await asyncio.to_thread(self._post, as_json(alert))
+
+    def _post(self, body: bytes) -> None:
+        request = urllib.request.Request(  # noqa: S310 - the settings allow http and https only
+            self._url, body, {"Content-Type": "application/json", "User-Agent": "peerd"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_WITHIN) as answer:  # noqa: S310 - as above
+                answer.read(4096)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise HookFailed(f"the server answered {error.code} {error.reason}") from None
+
+
+class Mail:
+    """A mail.
+
+    Args:
+        server: host and port.
+        tls: from the beginning, by STARTTLS, or none.
+        sender: the address that it comes from.
+        to: those that it goes to.
+        user: to log in with; None where nobody need.
+        password_file: read each time that a mail is sent.
+    """
+
+    def __init__(
+        self,
+        server: tuple[str, int],
+        tls: Literal["none", "starttls", "tls"],
+        sender: str,
+        to: Sequence[str],
+        user: str | None = None,
+        password_file: Path | None = None,
+    ) -> None:
+        self._server = server
+        self._tls = tls
+        self._sender = sender
+        self._to = to
+        self._user = user
+        self._password_file = password_file
+
+    async def send(self, alert: Alert) -> None:
+        """Hand it to the mail server."""
+        await asyncio.to_thread(self._send, self._message(alert))
+
+    def _message(self, alert: Alert) -> EmailMessage:
+        message = EmailMessage()
+        first_line = " ".join(alert.text.split())
+        message["Subject"] = f"[peerd {alert.node}] {alert.alert}: {first_line}"[:OUR_LIMIT]
+        message["From"] = self._sender
+        message["To"] = ", ".join(self._to)
+        lines = [alert.sentence, "", f"node: {alert.node}", f"at: {alert.at.isoformat()}"]
+        if alert.slot:
+            lines.append(f"process: {alert.slot} ({alert.pid})" if alert.pid else f"process: {alert.slot}")
+        message.set_content("\n".join(lines) + "\n")
+        return message
+
+    def _send(self, message: EmailMessage) -> None:
+        with self._connect() as server:
+            if self._tls == "starttls":
+                server.starttls(context=ssl.create_default_context())
+            if self._user is not None:
+                server.login(self._user, self._password())
+            server.send_message(message)
+
+    def _connect(self) -> smtplib.SMTP:
+        host, port = self._server
+        if self._tls == "tls":
+            return smtplib.SMTP_SSL(host, port, timeout=ANSWER_WITHIN, context=ssl.create_default_context())
+        return smtplib.SMTP(host, port, timeout=ANSWER_WITHIN)
+
+    def _password(self) -> str:
+        if self._password_file is None:
+            return ""
+        return self._password_file.read_text(encoding="utf-8").rstrip("\r\n")
+
+
+class Command:
+    """Any program, with the alert as JSON on its standard input.
+
+    Args:
+        argv: the program and its arguments; no shell reads them.
+        folder: in which it is started.
+    """
+
+    def __init__(self, argv: Sequence[str], folder: Path) -> None:
+        self._argv = argv
+        self._folder = folder
+
+    async def send(self, alert: Alert) -> None:
+        """Start it, and wait for its end; any status but 0 is a failure."""
+        process = await asyncio.create_subprocess_exec(
+            *launch_command(self._argv),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self._folder,
+            env={**os.environ, "PEERD_ALERT": alert.alert},
+        )
+        try:
+            async with asyncio.timeout(COMMAND_WITHIN):
+                _, complaint = await process.communicate(as_json(alert))
+        except TimeoutError:
+            raise HookFailed(f"{self._argv[0]} took more than {COMMAND_WITHIN:g} s, and was killed") from None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if process.returncode:
+            said = complaint.decode(errors="replace").strip()[-LONGEST_COMPLAINT:]
+            raise HookFailed(f"{self._argv[0]} ended with status {process.returncode}: {said}".rstrip(": "))
+
+
+def as_json(alert: Alert) -> bytes:
+    """An alert as programs get it."""
+    return msgspec.json.encode({**msgspec.to_builtins(alert), "text": alert.sentence})

@@ -1,0 +1,97 @@
+"""The node's heartbeat: others must see that it is alive, whatever user code does to the agent's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from peerd.domain.errors import DatabaseAway, NodeReplaced
+from peerd.runtime.ticker import Step, Ticker
+from peerd.store.database import Database
+from peerd.store.nodes import beat
+from peerd.store.outages import Outages
+from peerd.store.processes import beat_process
+
+AGAIN_AFTER: Final = 0.2
+"""Seconds after a beat that the database did not answer."""
+END_WITHIN: Final = 3.0
+"""Seconds that the beat under way may take to end."""
+
+
+class Heartbeat:
+    """Beats for a node and its agent's process, in a thread of its own.
+
+    Args:
+        database: of this process.
+        node: its name.
+        incarnation: of this life of its master.
+        process_id: of the agent.
+        every: seconds between two beats.
+        outages: what is learned about the database.
+        replaced: called on the event loop when another life of the name has begun.
+        ticker: makes the thread.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        node: str,
+        incarnation: str,
+        process_id: int,
+        every: float,
+        outages: Outages,
+        replaced: Callable[[NodeReplaced], None],
+        ticker: Callable[[Step], Ticker],
+    ) -> None:
+        self._database = database
+        self._node = node
+        self._incarnation = incarnation
+        self._process_id = process_id
+        self._every = every
+        self._outages = outages
+        self._replaced = replaced
+        self._ticker = ticker
+
+    async def run(self) -> None:
+        """Beat until cancelled; what a beat raises unexpectedly is raised here."""
+        self._loop = asyncio.get_running_loop()
+        self._failure: asyncio.Future[None] = self._loop.create_future()
+        ticker = self._ticker(self._tick)
+        ticker.start()
+        try:
+            await self._failure
+        except asyncio.CancelledError:
+            ticker.stop()
+            await asyncio.to_thread(ticker.join, END_WITHIN)  # a beat after the end would look like a fault
+            raise
+        finally:
+            ticker.stop()
+
+    def _tick(self, _: float) -> float:
+        try:
+            self._beat()
+        except DatabaseAway as error:
+            self._outages.lost(error)
+            return min(AGAIN_AFTER, self._every)
+        except NodeReplaced as error:
+            self._tell(self._replaced, error)
+        except Exception as error:  # noqa: BLE001 - it is the component's failure, which is told and tried again
+            self._tell(self._fail, error)
+        else:
+            self._outages.found()
+        return self._every
+
+    def _beat(self) -> None:
+        self._database.run(beat, self._node, self._incarnation)
+        self._database.run(beat_process, self._process_id)
+
+    def _tell(self, hear: Callable[..., None], error: Exception) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody hears it any more
+            self._loop.call_soon_threadsafe(hear, error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)

@@ -1,0 +1,186 @@
+"""The agent's service: it registers the node, keeps its components going, and ends the node's life in good order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from peerd.agent.components import Components
+from peerd.agent.deaths import Deaths
+from peerd.agent.heartbeat import Heartbeat
+from peerd.agent.registration import Registration
+from peerd.config.settings import LoggingSettings, NodeSettings
+from peerd.domain.errors import DatabaseAway, NodeNameTaken, NodeReplaced
+from peerd.runtime.events import Events, NodeMustLeave
+from peerd.runtime.link import Link
+from peerd.runtime.rotation import LogRotation
+from peerd.runtime.ticker import Step, ThreadTicker, Ticker
+from peerd.store.database import Database, DatabaseThreads
+from peerd.store.migrate import require_newest
+from peerd.store.nodes import leave
+from peerd.store.outages import Outages
+from peerd.store.presence import patiently
+from peerd.store.processes import end_process, register_process
+
+LEAVE_WITHIN: Final = 3.0
+"""Seconds that the end of the node may take to be written."""
+
+
+class Part(Protocol):
+    """Something that the agent does beside its own duties."""
+
+    async def start(self, link: Link, components: Components) -> None:
+        """Begin, with the node registered; an exception is a failed boot."""
+        ...
+
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """Look at a message of the master."""
+        ...
+
+    async def stop(self, grace: float) -> None:
+        """End within so many seconds. It may be cancelled, and called again with less; also after a failed start."""
+        ...
+
+
+class AgentService:
+    """The agent of one node.
+
+    Args:
+        settings: the node's.
+        logging: how its log file is rotated.
+        incarnation: of this life of its master.
+        silence: seconds without a beat after which others call a node inactive.
+        database: of this process.
+        events: what happens.
+        ticker: makes the thread that beats.
+        parts: what the agent does beside its own duties; begun in this order, and ended in the reverse of it.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        logging: LoggingSettings,
+        incarnation: str,
+        silence: float,
+        database: Database,
+        events: Events,
+        ticker: Callable[[Step], Ticker] = ThreadTicker,
+        parts: Sequence[Part] = (),
+    ) -> None:
+        self._settings = settings
+        self._logging = logging
+        self._incarnation = incarnation
+        self._silence = silence
+        self._database = database
+        self._threads = DatabaseThreads(database, threads=2)
+        self._events = events
+        self._ticker = ticker
+        self._parts = parts
+        self._replaced = False
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        """Register the node: it is in the table before any other process of it begins."""
+        self._link = link
+        self._outages = Outages(self._events, asyncio.get_running_loop().time)
+        node_id, self._process_id = await patiently(self._enter, link, self._outages)
+        self._components = Components(self._events)
+        self._start_own_components()
+        try:
+            for part in self._parts:
+                await part.start(link, self._components)
+        except BaseException:
+            await self.stop(0.0)
+            raise
+        return {"process_id": self._process_id, "node_id": node_id}
+
+    async def run(self) -> None:
+        """The components do the work."""
+        await asyncio.Event().wait()
+
+    async def receive(self, message: Mapping[str, Any]) -> None:
+        """Hear of a death, or of what a part wants to hear of."""
+        if message.get("type") == "death":
+            self._deaths.hear(message)
+        for part in self._parts:
+            part.receive(message)
+
+    async def quiet(self) -> None:
+        """The agent goes last: it has work until the end."""
+
+    async def stop(self, grace: float) -> None:
+        """End the parts, finish what is known of deaths, and end the node's life in good order."""
+        for part in reversed(self._parts):
+            await part.stop(grace)
+        try:
+            async with asyncio.timeout(LEAVE_WITHIN):
+                await self._components.stop(["deaths"], within=LEAVE_WITHIN)
+                await self._deaths.finish()
+                await self._components.stop(self._components.names, within=LEAVE_WITHIN)
+                await self._threads.run(end_process, self._process_id, "stopped")
+                if not self._link.is_replaced:
+                    await self._threads.run(leave, self._link.node, self._incarnation)
+        except (TimeoutError, DatabaseAway):
+            return  # the node falls silent instead, and others notice
+
+    # ---------------------------------------------------------------- steps
+
+    async def _enter(self) -> tuple[int, int]:
+        """Begin this life of the node, or go on with it, and register the process."""
+        link = self._link
+        await asyncio.to_thread(require_newest, self._database)
+        registration = Registration(
+            self._threads,
+            link.node,
+            self._incarnation,
+            silence=self._silence,
+            address=self._settings.address,
+            zone=self._settings.zone,
+            events=self._events,
+        )
+        try:
+            node = await registration.register()
+        except NodeNameTaken as taken:
+            if link.is_replacement:  # the node is up; it was replaced while it had no agent
+                self._leave_to(taken)
+            raise
+        process_id = await self._threads.run(
+            register_process,
+            node_id=node.id,
+            incarnation=self._incarnation,
+            kind=link.kind,
+            slot=link.slot,
+            role=link.role,
+            pid=link.pid,
+        )
+        return node.id, process_id
+
+    def _start_own_components(self) -> None:
+        heartbeat = Heartbeat(
+            self._database,
+            node=self._link.node,
+            incarnation=self._incarnation,
+            process_id=self._process_id,
+            every=self._settings.heartbeat_every,
+            outages=self._outages,
+            replaced=self._leave_to,
+            ticker=self._ticker,
+        )
+        self._deaths = Deaths(self._threads, self._incarnation, self._link.send, self._outages, self._events)
+        self._components.start("heartbeat", heartbeat.run)
+        self._components.start("deaths", self._deaths.run)
+        if self._link.log_file:
+            how = (self._logging.max_size, self._logging.keep, self._link.ask_to_reopen_logs)
+            self._components.start("log rotation", LogRotation(Path(self._link.log_file), *how).run)
+
+    def _leave_to(self, replaced: NodeReplaced | NodeNameTaken) -> None:
+        """Another life of this name has begun; this node must end, and its master is the one to do it.
+
+        It is asked once: asked again, it would leave nothing the time to end.
+        """
+        if self._replaced or self._link.master_lost:
+            return
+        self._replaced = True
+        self._events.emit(NodeMustLeave(node=self._link.node, reason=str(replaced)))
+        self._link.ask_master_to_leave()

@@ -1,0 +1,147 @@
+"""Alerts: facts that a person should hear of, and how often one wants to hear of the same kind. Pure values."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from peerd.domain.duration import format_duration, parse_duration
+from peerd.domain.quoting import quoted
+
+
+class AlertKind(StrEnum):
+    """What an alert is about."""
+
+    CRASH_LOOP = "crash-loop"
+    """A process keeps failing."""
+    EXCEPTION = "exception"
+    """In the agent: a component failed, or something uncaught."""
+    TAINTED = "tainted"
+    """A process is replaced after an uncaught exception."""
+    HUNG = "hung"
+    """A process is replaced because its event loop did not answer."""
+    SILENT = "silent"
+    """A process is killed because it did not say anything any more."""
+    RELOAD_ABANDONED = "reload-abandoned"
+    """A new generation does not boot; the old one goes on."""
+    DEAD_TASKS = "dead-tasks"
+    INACTIVE_NODES = "inactive-nodes"
+    PINNED_TASKS = "pinned-tasks"
+    """Tasks wait for a node that stays silent."""
+    LONG_READ_VIEW = "long-read-view"
+    """Something in the database slows every claim."""
+    TEST = "test"
+    """What `peerd alerts test` sends; every hook gets it."""
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of them.
+
+    Args:
+        alert: its kind.
+        text: for people.
+        node: on which it was noticed.
+        at: when, by that node's clock.
+        slot: the process that it is about, or that has noticed it.
+        pid: the same.
+        data: for programs.
+        suppressed: how many of this kind were not sent since the one before, because of `at_most`.
+    """
+
+    alert: str
+    text: str
+    node: str
+    at: datetime
+    slot: str | None = None
+    pid: int | None = None
+    data: dict[str, Any] = {}
+    suppressed: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """The text, with what was not sent before it.
+
+        >>> Alert(alert="test", text="all is lost", node="a", at=datetime.min, suppressed=3).sentence
+        'all is lost (and 3 more of this kind since the last that was sent)'
+        """
+        if not self.suppressed:
+            return self.text
+        return f"{self.text} (and {self.suppressed:,} more of this kind since the last that was sent)"
+
+
+_RATE = re.compile(r"(\d{1,6})\s+(?:per|in)\s+(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many in so many seconds.
+
+    >>> Rate.parse("3 per 5m")
+    Rate(count=3, seconds=300.0)
+    >>> str(Rate(3, 300.0))
+    '3 per 5m'
+    """
+
+    count: int
+    seconds: float
+
+    @classmethod
+    def parse(cls, text: object) -> Rate:
+        """Read one.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if isinstance(text, Rate):
+            return text
+        found = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None
+        if found is None or int(found[1]) < 1:
+            raise ValueError(f"{quoted(text)} is no rate: write a number and a time, such as '1 per 5m'")
+        seconds = parse_duration(found[2])
+        if seconds <= 0:
+            raise ValueError("the time must be longer than 0")
+        return cls(int(found[1]), seconds)
+
+    def __str__(self) -> str:
+        return f"{self.count} per {format_duration(self.seconds)}"
+
+
+@dataclass(slots=True)
+class RateLimit:
+    """Lets so many of each kind pass in any span of time, and counts the others.
+
+    >>> limit = RateLimit(Rate(1, 60.0))
+    >>> [limit.admit("dead-tasks", now) for now in (0.0, 1.0, 2.0, 60.0, 61.0)]
+    [0, None, None, 2, None]
+    >>> limit.admit("crash-loop", 61.0)
+    0
+    """
+
+    rate: Rate
+    _passed: dict[str, deque[float]] = field(default_factory=dict)
+    _held: dict[str, int] = field(default_factory=dict)
+
+    def admit(self, kind: str, now: float) -> int | None:
+        """Let one pass, or not.
+
+        Args:
+            kind: of it.
+            now: a monotonic time, in seconds.
+
+        Returns:
+            how many of its kind were held back before it; None when this one is.
+        """
+        passed = self._passed.setdefault(kind, deque())
+        while passed and now - passed[0] >= self.rate.seconds:
+            passed.popleft()
+        if len(passed) >= self.rate.count:
+            self._held[kind] = self._held.get(kind, 0) + 1
+            return None
+        passed.append(now)
+        return self._held.pop(kind, 0)

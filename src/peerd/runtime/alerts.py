@@ -1,0 +1,125 @@
+"""Which facts are alerts: a reader of events that tells them to the master, from whatever process they arise in."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from peerd.domain.alert import AlertKind, Rate, RateLimit
+from peerd.runtime import events
+from peerd.runtime.events import Events, Fact
+from peerd.runtime.link import Link
+from peerd.runtime.service import Service
+
+FROM_ONE_PROCESS: Final = Rate(1, 10.0)
+"""Of each kind: a thousand tasks that die together are one message to the master, not a thousand."""
+
+Found = tuple[AlertKind, str, dict[str, Any]]
+"""Kind, text, data."""
+
+
+class Send(Protocol):
+    """`Link.alert`."""
+
+    def __call__(self, alert: str, text: str, **data: object) -> None:
+        """Tell a person."""
+        ...
+
+
+def alert_of(fact: Fact) -> Found | None:  # noqa: PLR0911 - a table
+    """The alert that a fact is, if it is one.
+
+    >>> alert_of(events.NodesSilent(nodes=("b",)))
+    (<AlertKind.INACTIVE_NODES: 'inactive-nodes'>, 'b fell silent', {'nodes': ['b']})
+    >>> alert_of(events.ChoreRan(chore="purge done", count=3))
+    """
+    match fact:
+        case events.AttemptEnded() if _is_dead(fact):
+            what = f"{fact.queue}/{fact.name}" if fact.name else fact.queue
+            text = f"task {fact.task_id} ({what}) is dead: {fact.error}"
+            return AlertKind.DEAD_TASKS, text, {"tasks": [fact.task_id], "queue": fact.queue, "handler": fact.name}
+        case events.TasksTakenBack() if fact.dead:
+            text = f"{_counted(fact.dead, 'task')} dead: no attempt was left after {fact.cause}"
+            return AlertKind.DEAD_TASKS, text, {"among": list(fact.task_ids[:100]), "dead": fact.dead}
+        case events.NodesSilent():
+            return AlertKind.INACTIVE_NODES, f"{', '.join(fact.nodes)} fell silent", {"nodes": list(fact.nodes)}
+        case events.PinnedStuck():
+            text = f"{_counted(fact.count, 'task')} waiting for nodes that stay silent (pinned_policy is {fact.policy})"
+            return AlertKind.PINNED_TASKS, text, {"count": fact.count}
+        case events.ComponentFailed():
+            text = f"{fact.component} failed: {fact.error}"
+            return AlertKind.EXCEPTION, text, {"component": fact.component, "failures": fact.failures}
+        case events.DatabaseSlowed():
+            return AlertKind.LONG_READ_VIEW, f"{fact.subject}: {fact.message}; {fact.remedy}", {"subject": fact.subject}
+        case _:
+            return None
+
+
+class AlertReader:
+    """Tells the alerts among the facts; for `Events.listen`. Safe to use from several threads.
+
+    Args:
+        send: to the master.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(self, send: Send, clock: Callable[[], float] = time.monotonic) -> None:
+        self._send = send
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._limit = RateLimit(FROM_ONE_PROCESS)
+
+    def __call__(self, fact: Fact) -> None:
+        """Tell it, if it is one and its kind was not told a moment ago."""
+        found = alert_of(fact)
+        if found is None:
+            return
+        kind, text, data = found
+        with self._lock:
+            held = self._limit.admit(kind, self._clock())
+        if held is not None:
+            self._send(kind.value, f"{text}; and {held:,} more alike" if held else text, **data)
+
+
+class Alerting:
+    """A service whose events are read for alerts, as soon as it has a link to tell them on.
+
+    Args:
+        service: that does all the rest.
+        events: of its process.
+    """
+
+    def __init__(self, service: Service, events: Events) -> None:
+        self._service = service
+        self._events = events
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        """Listen, and start the service."""
+        self._events.listen(AlertReader(link.alert))
+        return await self._service.start(link)
+
+    async def run(self) -> None:
+        """The service's."""
+        await self._service.run()
+
+    async def receive(self, message: Mapping[str, object]) -> None:
+        """The service's."""
+        await self._service.receive(message)
+
+    async def quiet(self) -> None:
+        """The service's."""
+        await self._service.quiet()
+
+    async def stop(self, grace: float) -> None:
+        """The service's."""
+        await self._service.stop(grace)
+
+
+def _is_dead(fact: events.AttemptEnded) -> bool:
+    return fact.retry_in is None and fact.outcome not in {"done", "snoozed", "released", "canceled"}
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{' is' if count == 1 else 's are'}"

@@ -1,0 +1,158 @@
+"""What proxies and the agent say to each other: MessagePack after a length of four bytes, big-endian."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from typing import Any, Final
+
+import msgspec
+
+from peerd.shared.errors import CannotBeCarried, SharedError
+
+LARGEST: Final = 8 * 1024 * 1024
+"""Bytes of one message."""
+SOCKET: Final = "shared.sock"
+"""Its name in the run directory."""
+FOLLOW_WITHIN: Final = 60.0
+"""Seconds that a subscription waits in the agent for its client to be shared."""
+LONGEST_TIMEOUT: Final = 86_400.0
+"""Seconds."""
+
+_LENGTH: Final = struct.Struct(">I")
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+class Call(msgspec.Struct, frozen=True, tag="call"):
+    """Call a method of a shared client."""
+
+    id: int
+    client: str
+    method: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    timeout: float
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Nobody waits for this call any more."""
+
+    id: int
+
+
+class Follow(msgspec.Struct, frozen=True, tag="follow"):
+    """Send all values of a key, under this number, until it is unfollowed."""
+
+    id: int
+    client: str
+    key: Any
+
+
+class Unfollow(msgspec.Struct, frozen=True, tag="unfollow"):
+    """Send no more of them."""
+
+    id: int
+
+
+class Returned(msgspec.Struct, frozen=True, tag="returned"):
+    """What a call returned."""
+
+    id: int
+    value: Any
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """A call, or a subscription, failed: `why` is raised, timeout or not-shared."""
+
+    id: int
+    why: str
+    type_name: str = ""
+    text: str = ""
+
+
+class Value(msgspec.Struct, frozen=True, tag="value"):
+    """A value of a key that is followed, the `number`th of its connection to the source, the `generation`th."""
+
+    id: int
+    value: Any
+    number: int
+    generation: int
+
+
+Request = Call | Cancel | Follow | Unfollow
+Answer = Returned | Failed | Value
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_ordered: Final = msgspec.msgpack.Encoder(order="deterministic")
+requests: Final = msgspec.msgpack.Decoder(Request)
+answers: Final = msgspec.msgpack.Decoder(Answer)
+
+
+class Garbled(SharedError):
+    """What came is none of these messages; the connection cannot be used any further."""
+
+
+def pack(message: Request | Answer, what: str) -> bytes:
+    """A message with its length.
+
+    Args:
+        message: to be sent.
+        what: it is about, for the error.
+
+    Raises:
+        CannotBeCarried: it holds what no message can, or is too large.
+    """
+    body = carried(message, what)
+    return _LENGTH.pack(len(body)) + body
+
+
+def carried(value: Any, what: str) -> bytes:
+    """A value as bytes.
+
+    Raises:
+        CannotBeCarried: it has none, or too many.
+    """
+    try:
+        body = _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise CannotBeCarried(what, str(error)) from None
+    if len(body) > LARGEST:
+        raise CannotBeCarried(what, f"it has {len(body):,} bytes, and {LARGEST:,} are allowed")
+    return body
+
+
+def identity_of(key: Any) -> bytes:
+    """The same for equal keys, whatever the order of what is in them.
+
+    >>> identity_of({"group": 1, "id": 2}) == identity_of({"id": 2, "group": 1})
+    True
+
+    Raises:
+        CannotBeCarried: it is no key.
+    """
+    carried(key, "the key")
+    return _ordered.encode(key)
+
+
+async def read(reader: asyncio.StreamReader) -> bytes | None:
+    """The next message's body; None at the end of the stream.
+
+    Raises:
+        Garbled: it says that it is longer than any message.
+    """
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > LARGEST:
+            raise Garbled(f"a message says it has {length:,} bytes, and {LARGEST:,} are allowed")
+        return await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+def is_of_our_user(end: socket.socket) -> bool:
+    """Whether the other end of a unix socket is a process of the same user, or of root."""
+    raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(raw)
+    return uid in (os.geteuid(), 0)

@@ -1,0 +1,105 @@
+"""What the user's code holds in place of the real client: the same async methods, and `subscribe`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from peerd.shared.client import SharedClient
+from peerd.shared.errors import WrongLoop
+from peerd.shared.subscription import Subscription
+from peerd.shared.surface import method_of, methods_of, name_of
+
+C = TypeVar("C", bound=SharedClient)
+
+
+class Source(Protocol):
+    """Where a proxy's calls go: `peerd.shared.sharing` in the agent, `peerd.shared.connection` elsewhere."""
+
+    async def call(
+        self, kind: type[SharedClient], method: str, args: Sequence[Any], kwargs: Mapping[str, Any], within: float
+    ) -> Any:
+        """Call a method of the real client."""
+        ...
+
+    def subscribe(self, kind: type[SharedClient], key: Any) -> Subscription:
+        """Follow a key."""
+        ...
+
+
+class SharedClients:
+    """Gives proxies: ``ctx.shared(StudioClient)``.
+
+    Args:
+        source: where their calls go; its event loop is the one that runs now.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, kind: type[C], *, timeout: float | None = None) -> C:
+        """The shared client of a class, as this process has it.
+
+        Args:
+            kind: the class below `SharedClient`.
+            timeout: seconds that each call of what is returned may take; the class's `call_timeout` when None.
+        """
+        seconds = kind.call_timeout if timeout is None else timeout
+        return cast("C", Proxy(kind, self._source, self._loop, seconds))
+
+
+class Proxy:
+    """Stands for the real client of a class.
+
+    In a thread without an event loop its methods wait for the answer and return it.
+    """
+
+    def __init__(
+        self, kind: type[SharedClient], source: Source, loop: asyncio.AbstractEventLoop, timeout: float
+    ) -> None:
+        self._kind = kind
+        self._source = source
+        self._loop = loop
+        self._timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"<the shared {name_of(self._kind)}>"
+
+    def __dir__(self) -> list[str]:
+        return [*methods_of(self._kind), "subscribe"]
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method_of(self._kind, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._awaited(lambda: self._source.call(self._kind, name, args, kwargs, self._timeout))
+
+        call.__name__ = name
+        return call
+
+    def subscribe(self, key: Any) -> Subscription:
+        """Follow a key; see `SharedClient.subscribe`."""
+        if _running_loop() is not self._loop:
+            raise WrongLoop
+        return self._source.subscribe(self._kind, key)
+
+    def _awaited(self, begin: Callable[[], Awaitable[Any]]) -> Any:
+        running = _running_loop()
+        if running is self._loop:
+            return begin()
+        if running is not None:
+            raise WrongLoop
+
+        async def wait() -> Any:
+            return await begin()
+
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,140 @@
+"""The agent of a real node: the user's code in it, shared connections, alerts, and what becomes of them if it fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from peerd.testing import eventually
+from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
+
+WORKERS = {"jobs": WORKER, "studio": {**WORKER, "tasks": "studio:studio", "max_attempts": 1}}
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> ClusterNode:
+    shutil.copy(Path(__file__).parent / "studio.py", cluster.folder / "studio.py")
+    hook = {"command": ["sh", "-c", "cat >> alerts; echo >> alerts"], "at_most": "100 per 1s"}
+    sections = {"agent": {"setup": "studio:setup"}, "agent.options": cluster.options, "alerts.file": hook}
+    return cluster.node("one", workers=WORKERS, sections=sections)
+
+
+def gate(cluster: Cluster, name: str) -> Path:
+    return Path(cluster.options["gates"]) / name
+
+
+def alerts(cluster: Cluster) -> list[tuple[str, str]]:
+    file = cluster.folder / "alerts"
+    lines = file.read_text().splitlines() if file.exists() else []
+    found = [json.loads(line) for line in lines if line]
+    return [(one["alert"], one["text"]) for one in found]
+
+
+def test_shared_connections_survive_the_agent_and_no_worker_is_touched(cluster: Cluster, node: ClusterNode) -> None:
+    node.up()
+    worker, agent = node.pid("studio-1"), node.pid("agent")
+    gate(cluster, "news").write_text("first")
+    follow = {"key": "news", "until": "last"}
+    followers = [cluster.client.enqueue("studio", name="follow", body=follow) for _ in range(2)]
+    eventually(lambda: [fact["value"] for fact in cluster.facts(fact="saw")] == ["first"] * 2, timeout=WITHIN)
+    assert len(cluster.facts(fact="follow")) == 1
+
+    assert cluster.client.enqueue("studio", name="call").result(timeout=WITHIN) == agent
+    eventually(lambda: [fact["value"] for fact in cluster.facts(fact="saw")][2:] == ["called"] * 2, timeout=WITHIN)
+    assert cluster.client.enqueue("studio", name="call_from_a_thread").result(timeout=WITHIN) == agent
+
+    node.kill("agent")
+    later = cluster.client.enqueue("studio", name="call")  # may be made while there is no agent
+    gate(cluster, "news").write_text("while nobody looked")
+    eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.said)
+    assert later.result(timeout=WITHIN) == node.pid("agent")
+    gate(cluster, "news").write_text("last")
+    for follower in followers:
+        cluster.done(follower)
+    saw = cluster.facts(fact="saw")
+    after = [fact for fact in saw if fact["generation"] > saw[0]["generation"]]
+    assert {fact["missed"] for fact in after[:2]} == {True}
+    assert len(cluster.facts(fact="follow")) == 2
+    assert node.pid("studio-1") == worker == saw[-1]["pid"]
+
+
+def test_a_component_that_fails_is_started_again_alone_and_a_person_hears_of_it(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    node.up()
+    agent = node.pid("agent")
+    eventually(lambda: len(cluster.facts(fact="fragile began")) == 1, timeout=WITHIN)
+    gate(cluster, "break").touch()
+    eventually(lambda: len(cluster.facts(fact="fragile began")) == 2, timeout=WITHIN, message=node.said)
+    dead = cluster.client.enqueue("studio", name="fail")
+    expected = {
+        ("exception", "fragile failed: SystemExit: it is broken"),
+        ("dead-tasks", f"task {dead.id} (studio/fail) is dead: ValueError: no such film"),
+    }
+    eventually(lambda: expected <= set(alerts(cluster)), timeout=WITHIN, message=cluster.story)
+    assert node.pid("agent") == agent
+    assert len(cluster.facts(fact="set up")) == 1
+    assert node.stop() == 0
+    assert cluster.facts(fact="stopped")[0]["pid"] == agent
+
+
+def test_a_setup_that_fails_ends_the_first_start_of_a_node_and_nothing_later(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    gate(cluster, "broken").touch()
+    node.start()
+    assert node.master is not None
+    assert node.master.wait(WITHIN) == 3
+    assert "[agent] setup studio:setup: ValueError: the studio is closed" in node.said()
+    gate(cluster, "broken").unlink()
+
+    node.up()
+    gate(cluster, "broken").touch()
+    agent = node.kill("agent")
+    eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.said)
+    held = cluster.enqueue("gated")
+    cluster.wait_for(held, "began")
+    node.kill("jobs-1")  # the agent without its setup does its own duties
+    cluster.wait_for(held, "began", times=2)
+    cluster.open(held)
+    cluster.done(held)
+    waiting = cluster.client.enqueue("studio", name="call")
+    gate(cluster, "broken").unlink()
+    assert waiting.result(timeout=WITHIN) == node.pid("agent")
+    assert [fact["pid"] for fact in cluster.facts(fact="set up")] == [agent, node.pid("agent")]
+
+
+def test_a_blocked_event_loop_of_the_agent_does_not_make_its_node_look_dead(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    (cluster.folder / "blocking.py").write_text(
+        "import time, pathlib\n"
+        "async def setup(agent):\n"
+        "    async def block():\n"
+        "        pathlib.Path(agent.options['gates'], 'blocked').touch()\n"
+        "        time.sleep(6)\n"
+        "        pathlib.Path(agent.options['gates'], 'unblocked').touch()\n"
+        "    agent.component('block', block)\n"
+    )
+    other = cluster.node("two", workers=WORKERS)
+    other.up()
+    sections = {"agent": {"setup": "blocking:setup"}, "agent.options": cluster.options}
+    blocked = cluster.node("three", workers=WORKERS, sections=sections).start()
+    eventually(lambda: gate(cluster, "blocked").exists(), timeout=WITHIN)
+    eventually(lambda: gate(cluster, "unblocked").exists(), timeout=WITHIN)
+    blocked.wait_until_running()
+    assert "nodes fell silent" not in other.said()
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_above_its_limit_of_memory_is_replaced_by_the_agents_wish(cluster: Cluster) -> None:
+    [node] = cluster.up("one", recycle_memory="1MB")
+    first = node.pid("jobs-1")
+    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.said)
+    assert "(recycle_memory = 1 MB)" in node.said()
+    cause = eventually(lambda: node.slot("jobs-1")["last_cause"], timeout=WITHIN)
+    assert cause["kind"] == "memory-limit"
+    assert node.slot("agent")["sample"]["memory"] > 1_000_000

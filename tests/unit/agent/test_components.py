@@ -1,0 +1,114 @@
+"""Components: each is started again alone, and what it raises ends nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from peerd.agent import components as module
+from peerd.agent.components import Components, NameTaken
+from peerd.runtime.events import ComponentEnded, ComponentFailed, Events, Fact
+from peerd.testing import eventually_async
+
+
+@pytest.fixture
+def facts() -> list[Fact]:
+    return []
+
+
+@pytest.fixture
+async def components(facts: list[Fact], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Components]:
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
+    components = Components(Events(facts.append))
+    yield components
+    await components.stop(components.names, within=5.0)
+
+
+def failing(times: int, error: Callable[[], BaseException]) -> tuple[list[int], Callable[[], object]]:
+    """Runs that fail so many times, and then go on; their numbers."""
+    begun: list[int] = []
+
+    async def run() -> None:
+        begun.append(len(begun))
+        if len(begun) <= times:
+            raise error()
+        await asyncio.Event().wait()
+
+    return begun, run
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+async def test_what_a_component_raises_starts_it_again_and_ends_nothing_else(
+    components: Components, facts: list[Fact], error: type[BaseException]
+) -> None:
+    _, neighbour = failing(0, ValueError)
+    begun, run = failing(3, lambda: error("again"))
+    components.start("neighbour", neighbour)  # type: ignore[arg-type]
+    components.start("failing", run)  # type: ignore[arg-type]
+    await eventually_async(lambda: len(begun) == 4)
+    states = {one["name"]: (one["state"], one["failures"], one["restarts"]) for one in components.to_json()}
+    assert states == {"neighbour": ("running", 0, 0), "failing": ("running", 3, 3)}
+    failures = [fact for fact in facts if isinstance(fact, ComponentFailed)]
+    assert [fact.failures for fact in failures] == [1, 2, 3]
+    assert failures[-1].again_in > 2 * failures[0].again_in
+
+
+async def test_one_that_returns_by_itself_is_noted_and_not_started_again(
+    components: Components, facts: list[Fact]
+) -> None:
+    components.start("short", lambda: asyncio.sleep(0))
+    await eventually_async(lambda: facts == [ComponentEnded(component="short")])
+    assert components.to_json()[0]["state"] == "ended"
+
+
+async def test_they_are_stopped_in_reverse_order_and_their_names_are_free_again(components: Components) -> None:
+    ended = []
+
+    async def until_the_end(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    for name in ("one", "two", "three"):
+        components.start(name, lambda name=name: until_the_end(name))  # type: ignore[misc]
+    with pytest.raises(NameTaken, match="two"):
+        components.start("two", lambda: until_the_end("two"))
+    await asyncio.sleep(0)
+    await components.stop(["one", "three"], within=5.0)
+    assert (ended, components.names) == (["three", "one"], ["two"])
+
+
+async def test_one_that_does_not_let_itself_be_stopped_holds_nothing_up(components: Components) -> None:
+    let_go = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    components.start("stubborn", stubborn)
+    await asyncio.sleep(0)
+    await components.stop(["stubborn"], within=0.01)
+    assert components.to_json()[0]["state"] == "stopped"
+    let_go.set()
+
+
+async def test_one_that_fails_while_it_is_stopped_is_not_started_again(
+    components: Components, facts: list[Fact], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def ill_mannered() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("in its end")
+
+    components.start("ill-mannered", ill_mannered)
+    await asyncio.sleep(0)
+    await components.stop(["ill-mannered"], within=5.0)
+    assert (components.names, facts) == ([], [])
+    assert "in its end" in capsys.readouterr().err

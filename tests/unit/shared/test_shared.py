@@ -1,0 +1,334 @@
+"""Shared connections: one real client, and proxies that reach it in the agent itself and over the socket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerd.agent.components import Components
+from peerd.runtime.events import Events
+from peerd.runtime.folder_address import short_path
+from peerd.shared.connection import Connection
+from peerd.shared.errors import (
+    AgentLost,
+    CannotBeCarried,
+    NotCallable,
+    NotShared,
+    SharedCallFailed,
+    SharedCallTimedOut,
+    WrongLoop,
+)
+from peerd.shared.holder import Holder
+from peerd.shared.protocol import LARGEST, SOCKET
+from peerd.shared.proxy import SharedClients
+from peerd.shared.server import Server
+from peerd.shared.sharing import Sharing
+from peerd.shared.subscription import ROOM, Update
+from peerd.testing import eventually_async
+from tests.unit.shared.clients import Film, Source, Studio
+
+
+class Agent:
+    """What the agent does for a shared client, with the source's account of it."""
+
+    def __init__(self, folder: Path, source: Source, generation: int = 1) -> None:
+        self.components = Components(Events())
+        self.sharing = Sharing()
+        self.holder = Holder(Studio, lambda: Studio(source), generation)
+        self.server = Server(self.sharing)
+        self.components.start("server", lambda: self.server.run(folder))
+
+    async def share(self) -> None:
+        self.sharing.add(self.holder)
+        self.sharing.settle()
+        self.components.start("studio", self.holder.run)
+
+    async def end(self) -> None:
+        await self.components.stop(self.components.names, within=5.0)
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+async def agent(tmp_path: Path, source: Source) -> AsyncIterator[Agent]:
+    agent = Agent(tmp_path, source)
+    await agent.share()
+    yield agent
+    await agent.end()
+
+
+@asynccontextmanager
+async def process(folder: Path) -> AsyncIterator[SharedClients]:
+    connection = Connection(folder)
+    yield SharedClients(connection)
+    await connection.close()
+
+
+@pytest.fixture(params=["in the agent", "over the socket"])
+async def shared(request: pytest.FixtureRequest, agent: Agent, tmp_path: Path) -> AsyncIterator[SharedClients]:
+    if request.param == "in the agent":
+        yield SharedClients(agent.sharing)
+    else:
+        async with process(tmp_path) as clients:
+            yield clients
+
+
+async def test_a_call_has_its_arguments_and_its_result(shared: SharedClients) -> None:
+    assert await shared(Studio).double(21) == 42
+    assert await shared(Studio).double(7, times=3) == 42
+
+
+async def test_what_annotations_say_arrives_as_that(shared: SharedClients) -> None:
+    film = Film("a.mp4", datetime(2026, 1, 1, tzinfo=UTC))
+    assert await shared(Studio).film(film) == film
+
+
+async def test_an_error_comes_over_with_its_type_and_its_text(shared: SharedClients) -> None:
+    with pytest.raises(SharedCallFailed, match="no such film") as failed:
+        await shared(Studio).fail("no such film")
+    assert (failed.value.type_name, failed.value.text) == ("ValueError", "no such film")
+
+
+async def test_leaving_the_interpreter_inside_a_call_ends_the_call_alone(shared: SharedClients) -> None:
+    with pytest.raises(SharedCallFailed, match="SystemExit"):
+        await shared(Studio).leave()
+    assert await shared(Studio).double(1) == 2
+
+
+async def test_arguments_that_do_not_fit_are_the_callers_error(shared: SharedClients) -> None:
+    call: Any = shared(Studio).double
+    with pytest.raises(SharedCallFailed, match="TypeError"):
+        await call()
+    with pytest.raises(SharedCallFailed, match="Expected `int`"):
+        await call("two")
+
+
+async def test_a_call_that_takes_too_long_is_given_up_and_cancelled(shared: SharedClients, source: Source) -> None:
+    with pytest.raises(SharedCallTimedOut, match=r"Studio.hang\(\) was not answered within 50ms"):
+        await shared(Studio, timeout=0.05).hang()
+    await asyncio.wait_for(source.clients[0].cancelled.wait(), 10)
+
+
+async def test_only_public_async_methods_may_be_called(shared: SharedClients) -> None:
+    for name in ("plain", "open", "close", "_emit", "nothing"):
+        with pytest.raises(NotCallable, match="double, fail"):
+            getattr(shared(Studio), name)
+
+
+async def test_each_key_is_followed_once_at_the_source_and_a_late_subscriber_gets_the_last_value_at_once(
+    shared: SharedClients, agent: Agent, source: Source
+) -> None:
+    source.values["price"] = 17
+    early = shared(Studio).subscribe("price")
+    assert await anext(early) == Update(key="price", value=17, generation=1 << 20 | 1)
+    late = shared(Studio).subscribe("price")
+    assert (await anext(late)).value == 17
+    source.clients[0].emit("price", 18)
+    assert [(await anext(one)).value for one in (early, late)] == [18, 18]
+    assert source.asked == ["open", "follow price"]
+
+    early.close()
+    source.clients[0].emit("price", 19)
+    assert (await anext(late)).value == 19
+    assert [one async for one in early] == []
+    late.close()
+    await eventually_async(lambda: source.asked == ["open", "follow price", "unfollow price"])
+
+
+async def test_equal_keys_are_one_key_whatever_the_order_of_their_parts(shared: SharedClients, source: Source) -> None:
+    studio: Any = shared(Studio)
+    first, second = studio.subscribe({"group": 1, "id": 2}), studio.subscribe({"id": 2, "group": 1})
+    await eventually_async(lambda: len(source.asked) > 1)
+    source.clients[0].emit({"group": 1, "id": 2}, "hello")
+    assert [(await anext(one)).value for one in (first, second)] == ["hello", "hello"]
+    assert len(source.asked) == 2
+
+
+async def test_what_one_publishes_the_subscribers_get(shared: SharedClients) -> None:
+    subscription = shared(Studio).subscribe("price")
+    await shared(Studio).publish("price", 20)
+    assert (await anext(subscription)).value == 20
+
+
+async def test_a_key_that_the_source_refuses_is_the_subscribers_error(shared: SharedClients, source: Source) -> None:
+    source.refuses.add("nothing")
+    with pytest.raises(SharedCallFailed, match="no film nothing"):
+        await anext(shared(Studio).subscribe("nothing"))
+    source.refuses.clear()
+    source.values["nothing"] = 1
+    assert (await anext(shared(Studio).subscribe("nothing"))).value == 1
+
+
+async def test_when_the_connection_is_over_a_fresh_client_follows_the_same_keys(
+    shared: SharedClients, source: Source
+) -> None:
+    source.values["price"] = 17
+    subscription = shared(Studio).subscribe("price")
+    first = await anext(subscription)
+    source.values["price"] = 18
+    source.clients[0].broken.set()
+    second = await anext(subscription)
+    assert (second.value, second.generation, second.missed) == (18, first.generation + 1, True)
+    assert source.asked == ["open", "follow price", "close", "open", "follow price"]
+    assert not first.missed
+    source.clients[0].emit("price", "of an object that was replaced")
+    source.clients[1].emit("price", 19)
+    assert await anext(subscription) == Update(key="price", value=19, generation=second.generation)
+
+
+async def test_a_call_waits_for_a_client_that_is_not_connected_yet(shared: SharedClients, source: Source) -> None:
+    assert await shared(Studio).double(1) == 2
+    source.refuses.add("open")
+    source.clients[0].broken.set()
+    await eventually_async(lambda: "close" in source.asked)
+    with pytest.raises(SharedCallTimedOut):
+        await shared(Studio, timeout=0.05).double(1)
+    waiting = asyncio.create_task(shared(Studio, timeout=20.0).double(1))
+    source.refuses.clear()
+    assert await waiting == 2
+
+
+async def test_who_reads_too_slowly_gets_the_latest_and_knows_that_it_has_missed_some(
+    shared: SharedClients, source: Source
+) -> None:
+    source.values["price"] = -1
+    subscription = shared(Studio).subscribe("price")
+    await anext(subscription)
+    for number in range(ROOM * 5 // 2):
+        source.clients[0].emit("price", number)
+    last = ROOM * 5 // 2 - 1
+    await eventually_async(lambda: subscription.latest is not None and subscription.latest.value == last)
+    seen = [await anext(subscription)]
+    assert seen[0].missed
+    while seen[-1].value != last:
+        seen.append(await anext(subscription))
+    assert len(seen) <= ROOM
+    assert [update.value for update in seen] == list(range(seen[0].value, last + 1))
+
+
+async def test_a_value_may_be_emitted_from_a_thread(shared: SharedClients, source: Source) -> None:
+    subscription = shared(Studio).subscribe("price")
+    await eventually_async(lambda: "follow price" in source.asked)
+    await asyncio.to_thread(source.clients[0].emit, "price", 1)
+    assert (await anext(subscription)).value == 1
+
+
+async def test_a_thread_without_an_event_loop_calls_and_waits(shared: SharedClients) -> None:
+    studio: Any = shared(Studio)
+    assert await asyncio.to_thread(studio.double, 4) == 8
+
+    async def on_another_loop() -> None:
+        await studio.double(4)
+
+    with pytest.raises(WrongLoop):
+        await asyncio.to_thread(lambda: asyncio.run(on_another_loop()))
+
+
+async def test_a_class_that_nobody_shares_is_named_with_the_remedy(agent: Agent, tmp_path: Path) -> None:
+    class Other(Studio):
+        pass
+
+    async with process(tmp_path) as shared:
+        for clients in (shared, SharedClients(agent.sharing)):
+            with pytest.raises(NotShared, match=r"call agent.share\(Other\)"):
+                await clients(Other).double(1)
+        with pytest.raises(NotShared):
+            await anext(shared(Other).subscribe("price"))
+
+
+async def test_what_no_message_can_hold_is_refused_where_it_is_given(agent: Agent, tmp_path: Path) -> None:
+    async with process(tmp_path) as shared:
+        studio: Any = shared(Studio)
+        with pytest.raises(CannotBeCarried, match=r"Studio.double\(\)"):
+            await studio.double(object())
+        with pytest.raises(CannotBeCarried, match="8,388,608 are allowed"):
+            await studio.publish("price", b"x" * LARGEST)
+        with pytest.raises(SharedCallFailed, match="CannotBeCarried"):
+            await studio.give(LARGEST)
+        with pytest.raises(SharedCallFailed, match="CannotBeCarried"):
+            await studio.give_object()
+        with pytest.raises(CannotBeCarried):
+            studio.subscribe(object())
+        assert len(await studio.give(LARGEST // 2)) == LARGEST // 2
+
+
+async def test_a_call_made_while_there_is_no_agent_waits_for_one(tmp_path: Path, source: Source) -> None:
+    async with process(tmp_path) as shared:
+        with pytest.raises(SharedCallTimedOut, match="there is no agent"):
+            await shared(Studio, timeout=0.05).double(1)
+        waiting = asyncio.create_task(shared(Studio, timeout=20.0).double(1))
+        await asyncio.sleep(0)
+        agent = Agent(tmp_path, source)
+        await agent.share()
+        assert await waiting == 2
+        await agent.end()
+
+
+async def test_a_call_that_the_agent_did_not_live_to_answer_is_not_made_again(
+    agent: Agent, tmp_path: Path, source: Source
+) -> None:
+    async with process(tmp_path) as shared:
+        hanging = asyncio.create_task(shared(Studio).hang())
+        await eventually_async(lambda: source.clients)
+        assert await shared(Studio).double(1) == 2  # so the first has arrived
+        await agent.server.dismiss()
+        with pytest.raises(AgentLost, match=r"Studio.hang\(\)"):
+            await hanging
+        assert await shared(Studio).double(1) == 2
+
+
+async def test_subscriptions_go_on_with_the_next_agent(agent: Agent, tmp_path: Path, source: Source) -> None:
+    source.values["price"] = 17
+    async with process(tmp_path) as shared, shared(Studio).subscribe("price") as subscription:
+        before = await anext(subscription)
+        await agent.end()
+        source.values["price"] = 18
+        following = Agent(tmp_path, source, generation=2)
+        await following.share()
+        after = await anext(subscription)
+        assert (after.value, after.missed) == (18, True)
+        assert after.generation > before.generation
+        await following.end()
+
+
+async def test_the_socket_is_its_owners_alone_and_works_in_a_folder_with_a_long_name(
+    tmp_path: Path, source: Source
+) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    agent = Agent(folder, source)
+    await agent.share()
+    async with process(folder) as shared:
+        assert await shared(Studio).double(1) == 2
+    assert stat.S_IMODE((folder / SOCKET).stat().st_mode) == 0o600
+    await agent.end()
+
+
+@pytest.mark.parametrize("sent", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0\0\2\x91\x01", b"GET / HTTP/1.1\r\n\r\n"])
+async def test_what_is_no_message_ends_its_own_connection_only(agent: Agent, tmp_path: Path, sent: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as end:
+        end.setblocking(False)
+        await eventually_async((tmp_path / SOCKET).exists)
+        loop = asyncio.get_running_loop()
+        with short_path(tmp_path) as folder:
+            await loop.sock_connect(end, str(folder / SOCKET))
+        await loop.sock_sendall(end, sent)
+        assert await asyncio.wait_for(loop.sock_recv(end, 10), 10) == b""
+    async with process(tmp_path) as shared:
+        assert await shared(Studio).double(1) == 2
+
+
+def test_a_client_that_is_not_shared_cannot_emit() -> None:
+    with pytest.raises(RuntimeError, match=r"agent.share\(\)"):
+        Studio(Source()).emit("price", 1)

@@ -1,0 +1,41 @@
+"""The fact of an attempt's end says what was judged, and not what was wished: people are alarmed by it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from peerd.domain.outcome import Failed
+from peerd.domain.task import Task
+from peerd.work.running import attempt_ended
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+ROW = {
+    "id": 1, "queue": "video", "name": "cut", "body": None, "body_bytes": None, "status": "working", "priority": 10,
+    "attempts": 0, "max_attempts": 2, "crashes": 0, "node_id": None, "start_at": None, "finish_at": None,
+    "timeout": None, "unique_key": None, "lease": 1, "worker_node_id": 1, "process_id": 1, "worker_started_at": BEGAN,
+    "checked_at": BEGAN, "progress": None, "progress_note": None, "result": None, "error": None, "finished_at": None,
+    "trace_context": None, "created_at": BEGAN, "updated_at": BEGAN,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "failed", "expected"),
+    [
+        ({}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
+        ({"attempts": 1}, Failed(error="no", retry_in=5.0), ("dead", None)),
+        ({"attempts": 1}, Failed(error="no", retry_in=5.0, label="timeout"), ("timeout", None)),
+        ({}, Failed(error="no"), ("dead", None)),
+        ({"finish_at": datetime(2026, 1, 1, 0, 0, 6, tzinfo=UTC)}, Failed(error="no", retry_in=5.0), ("dead", None)),
+        ({"finish_at": BEGAN.replace(hour=1)}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
+        ({"worker_started_at": None}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
+    ],
+)
+def test_a_failure_after_which_there_is_no_other_attempt_says_so(
+    row: dict[str, object], failed: Failed, expected: tuple[str, float | None]
+) -> None:
+    task = msgspec.convert({**ROW, **row}, Task)
+    fact = attempt_ended(task, failed, 2.0)
+    assert (fact.outcome, fact.retry_in) == expected
