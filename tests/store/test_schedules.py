@@ -369,7 +369,7 @@ def test_the_runs_of_a_dead_process_end_with_its_cause(world: World) -> None:
     declare(world, given)
     run = world.store.run(schedule_runs.request_run, "s")
     first, second = take(world, run, given, "a", ("w-1", 1), ("w-2", 2))
-    assert world.store.run(schedule_runs.end_runs_of_process, here(world), 1, "killed by SIGKILL") == [first.id]
+    assert world.store.run(schedule_runs.end_runs_of_process, here(world), 1, "killed by SIGKILL") == [first]
     ended = world.store.read(schedule_runs.get_run, first.id)
     assert (ended.status, ended.error) == (RunStatus.DIED, "its process died: killed by SIGKILL")
     assert world.store.read(schedule_runs.get_run, second.id).is_open

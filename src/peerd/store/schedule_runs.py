@@ -212,16 +212,16 @@ def put_back(connection: Connection, run: Run, *, for_any_node: bool) -> bool:
     return _change(connection, run.id, RunStatus.RUNNING, status=RunStatus.WAITING.value, **nobody)
 
 
-def end_runs_of_process(connection: Connection, here: Here, pid: int, cause: str) -> list[int]:
-    """End the runs of a process of this node that has died; their ids."""
+def end_runs_of_process(connection: Connection, here: Here, pid: int, cause: str) -> list[Run]:
+    """End the runs of a process of this node that has died."""
     its = sa.and_(
         schedule_runs.c.status == RunStatus.RUNNING.value,
         schedule_runs.c.node_id == here.node_id,
         schedule_runs.c.incarnation == here.incarnation,
         schedule_runs.c.pid == pid,
     )
-    ids = [run.id for run in to_runs(connection, its)]
-    return [run_id for run_id in ids if end_run(connection, run_id, RunStatus.DIED, f"its process died: {cause}")]
+    died = f"its process died: {cause}"
+    return [run for run in to_runs(connection, its) if end_run(connection, run.id, RunStatus.DIED, died)]
 
 
 def lose_runs(connection: Connection, silence: float, *, as_of: datetime | None = None) -> list[int]:

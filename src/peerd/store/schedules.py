@@ -180,13 +180,30 @@ def tick(connection: Connection, seen: Clock, schedule: Schedule, decided: Fire 
     if isinstance(decided, Miss):
         late = f"nobody saw to it in time: it was {decided.late:.1f} s late"
         return add_run(connection, schedule.name, decided.tick, "clock", RunStatus.MISSED, node_id=node_id, error=late)
+    return _fire(connection, schedule, decided.tick, "clock", node_id)
+
+
+def custom_tick(connection: Connection, schedule: Schedule, here: Here, origin: str, args: str | None) -> Run:
+    """Fire a tick of a class of the user, now and on this node."""
+    return _fire(connection, schedule, database_now(connection), origin, here.node_id, args)
+
+
+def _fire(
+    connection: Connection,
+    schedule: Schedule,
+    moment: datetime,
+    origin: str,
+    node_id: int | None,
+    args: str | None = None,
+) -> Run:
     busy = is_busy(connection, schedule.name, node_id)
     waiting = count_waiting(connection, schedule.name, node_id)
     status = begun(schedule.overlap, busy=busy, waiting=waiting)
+    error = None
     if status is RunStatus.SKIPPED:
         error = "an earlier run was going on" if busy else f"{waiting} earlier ticks were waiting"
-        return add_run(connection, schedule.name, decided.tick, "clock", status, node_id=node_id, error=error)
-    return add_run(connection, schedule.name, decided.tick, "clock", RunStatus.WAITING, node_id=node_id)
+    at_first = RunStatus.SKIPPED if status is RunStatus.SKIPPED else RunStatus.WAITING
+    return add_run(connection, schedule.name, moment, origin, at_first, node_id=node_id, args=args, error=error)
 
 
 def pass_over(connection: Connection, seen: Clock, schedule: Schedule, moment: datetime) -> bool:
