@@ -215,7 +215,8 @@ async def test_a_process_that_stops_has_its_runs_canceled_and_takes_no_others(no
     await process.finish(0.0)
     await wire.until("canceled")
     wire.request()
-    await wire.until("canceled", "waiting")
+    await wire.clock.step()
+    await wire.until("canceled", "waiting", steps=False)
 
 
 async def test_arguments_are_passed_through(node: Any) -> None:
@@ -252,7 +253,7 @@ async def test_a_run_that_reaches_no_process_is_given_to_another(node: Any) -> N
     wire.lose_worker(gone, tell=False)  # the agent has not heard of it yet
     wire.request()
     await wire.clock.step()
-    await wire.until("waiting")
+    await wire.until("waiting", steps=False)
     wire.tell_processes()
     process = wire.add_worker()
     [run] = await wire.until("done")

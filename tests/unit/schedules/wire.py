@@ -163,11 +163,11 @@ class Wire:
     def statuses(self) -> list[str]:
         return [str(run.status) for run in self.runs()]
 
-    async def until(self, *statuses: str) -> list[Run]:
-        """Wait for runs of these statuses, in their order; looking, as the clock does."""
+    async def until(self, *statuses: str, steps: bool = True) -> list[Run]:
+        """Wait for runs of these statuses, in their order; looking, as the clock does, or not."""
 
         async def look() -> list[Run] | None:
-            if self._ticking is None:
+            if steps and self._ticking is None:
                 await self.clock.step()
             found = await self.threads.read(schedule_runs.list_runs)
             return found[::-1] if [str(run.status) for run in found[::-1]] == list(statuses) else None
