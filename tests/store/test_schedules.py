@@ -18,6 +18,7 @@ from peerd.store.finish import database_now
 from peerd.store.schedule_runs import Here, Run
 from peerd.store.schedules import THE_CLUSTER, Clock, Sight
 from peerd.store.tables import nodes as node_table
+from peerd.store.tables import processes as process_table
 from peerd.store.tables import schedule_runs as run_table
 from peerd.store.tables import schedules as schedule_table
 from peerd.testing import eventually
@@ -395,6 +396,19 @@ def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_pol
     assert again == ([(run.tick_at, 2, RunStatus.WAITING)] if misfire == "run_once" else [])
     if again:
         assert take(world, runs(world)[-1], given, "b")
+
+
+def test_a_run_is_not_lost_while_its_process_beats_though_its_node_has_no_agent(world: World) -> None:
+    given = schedule()
+    declare(world, given)
+    claimer = world.claimer(pid=PROCESS[1])
+    run = world.store.run(schedule_runs.request_run, "s")
+    take(world, run, given)
+    silence_node(world, "a", SILENCE + 1)
+    assert world.store.run(schedule_runs.lose_runs, SILENCE) == []
+    silent = sa.update(process_table).where(process_table.c.id == claimer.process_id)
+    world.store.run(lambda c: c.execute(silent.values(checked_at=seconds_from_now(-SILENCE - 1))))
+    assert world.store.run(schedule_runs.lose_runs, SILENCE) == [run.id]
 
 
 def test_a_run_of_an_earlier_life_is_lost_when_the_new_one_is_old_enough(world: World) -> None:

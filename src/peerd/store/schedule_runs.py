@@ -24,7 +24,7 @@ from peerd.domain.task import NewTask
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.enqueue import enqueue
 from peerd.store.rows import BATCH
-from peerd.store.tables import nodes, schedule_runs, schedules, tasks
+from peerd.store.tables import nodes, processes, schedule_runs, schedules, tasks
 
 LONGEST_ERROR: Final = 8192
 """Characters of an error that are kept."""
@@ -228,7 +228,8 @@ def lose_runs(connection: Connection, silence: float, *, as_of: datetime | None 
     """End the runs of nodes that have been gone for ``silence`` seconds; some schedules let others run them again.
 
     Only a node may call it that may rescue tasks; see `peerd.manager.pulse`. A node that was started again counts as
-    gone when its new life is so old: processes of the earlier one may have gone on for a while.
+    gone when its new life is so old: processes of the earlier one may have gone on for a while. One whose agent alone is
+    silent is not gone as long as the run's own process beats.
 
     Args:
         connection: in a transaction of its own.
@@ -243,9 +244,16 @@ def lose_runs(connection: Connection, silence: float, *, as_of: datetime | None 
         sa.and_(nodes.c.incarnation.is_(None), nodes.c.checked_at < before),
         sa.and_(began_anew, nodes.c.started_at < before),
     )
+    beats = sa.exists().where(
+        processes.c.node_id == schedule_runs.c.node_id,
+        processes.c.incarnation == schedule_runs.c.incarnation,
+        processes.c.pid == schedule_runs.c.pid,
+        processes.c.ended_at.is_(None),
+        processes.c.checked_at >= before,
+    )
     of_lost_nodes = sa.select(schedule_runs.c.id).join(nodes, nodes.c.id == schedule_runs.c.node_id)
     running = schedule_runs.c.status == RunStatus.RUNNING.value
-    ids = connection.execute(of_lost_nodes.where(running, gone).limit(BATCH)).scalars().all()
+    ids = connection.execute(of_lost_nodes.where(running, gone, sa.not_(beats)).limit(BATCH)).scalars().all()
     lost = [run_id for run_id in sorted(ids) if end_run(connection, run_id, RunStatus.LOST, LIVED_ON)]
     for run_id in lost:
         _run_again(connection, get_run(connection, run_id))
