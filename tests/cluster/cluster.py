@@ -25,6 +25,7 @@ from peerd.supervision import control
 from peerd.testing import eventually
 
 JOBS = Path(__file__).parent / "jobs.py"
+SCHEDULED = Path(__file__).parent / "scheduled.py"
 WITHIN = 60.0
 MAX_UPDATE = 3.0
 
@@ -161,6 +162,7 @@ class Cluster:
         self._gates.mkdir()
         self.options = {"facts": str(self._facts), "gates": str(self._gates)}
         shutil.copy(JOBS, folder / "jobs.py")
+        shutil.copy(SCHEDULED, folder / "scheduled.py")
         self.client = Client(url)
         if migrated:
             migrate(self.client.database)
@@ -170,7 +172,8 @@ class Cluster:
         database = {"url": self.url, **settings.pop("database", {})}
         node = {"name": name, **NODE, **settings.pop("node", {})}
         manager = {**MANAGER, **settings.pop("manager", {})}
-        sections = {"node": node, "database": database, "manager": manager, **settings.pop("sections", {})}
+        schedules = {f"schedules.{schedule}": given for schedule, given in settings.pop("schedules", {}).items()}
+        sections = {"node": node, "database": database, "manager": manager, **schedules, **settings.pop("sections", {})}
         workers = settings.pop("workers", {"jobs": {**WORKER, **settings}})
         for kind, worker in workers.items():
             sections[f"workers.{kind}"] = worker

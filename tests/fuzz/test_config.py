@@ -19,6 +19,7 @@ from peerd.config.settings import (
     LoggingSettings,
     ManagerSettings,
     NodeSettings,
+    ScheduleSettings,
     Section,
     WorkerSettings,
 )
@@ -31,6 +32,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "manager": ManagerSettings,
     "logging": LoggingSettings,
     "workers.video": WorkerSettings,
+    "schedules.refresh": ScheduleSettings,
 }
 KEYS = [(section, key) for section, model in SECTIONS.items() for key in model.model_fields]
 HOSTILE: tuple[Any, ...] = (

@@ -10,6 +10,7 @@ from peerd.agent.components import Components, Run
 from peerd.domain.errors import PeerdError
 from peerd.runtime.faults import contained, show
 from peerd.runtime.process_context import ProcessContext
+from peerd.schedules.book import Book
 from peerd.shared.client import SharedClient
 from peerd.shared.holder import Holder
 from peerd.shared.proxy import SharedClients
@@ -44,10 +45,18 @@ class Agent:
         options: ``[agent.options]`` of peerd.toml.
         log: the agent's log (structlog).
         shared: gives shared clients, as ``ctx.shared`` does.
+        schedules: the node's: ``schedules.register(name, …)`` has one more, ``schedules.unregister(name)`` one less.
     """
 
     def __init__(
-        self, process: ProcessContext, components: Components, sharing: Sharing, *, log: Any, generation: int
+        self,
+        process: ProcessContext,
+        components: Components,
+        sharing: Sharing,
+        *,
+        log: Any,
+        generation: int,
+        schedules: Book,
     ) -> None:
         self.node: str = process.node
         self.slot: str = process.slot
@@ -56,6 +65,7 @@ class Agent:
         self.options: Mapping[str, Any] = process.options
         self.log = log
         self.shared = SharedClients(sharing)
+        self.schedules = schedules
         self._process = process
         self._components = components
         self._sharing = sharing

@@ -15,6 +15,7 @@ from peerd.runtime.events import Events
 from peerd.runtime.faults import contain_tasks, contained, words
 from peerd.runtime.link import Link
 from peerd.runtime.process_context import ProcessContext
+from peerd.schedules.book import Book
 from peerd.shared.proxy import SharedClients
 from peerd.shared.server import Server
 from peerd.shared.sharing import Sharing
@@ -45,6 +46,7 @@ class UserCode:
         client: a `Client` on the database.
         run_directory: the node's.
         log: the agent's.
+        schedules: the node's, for the setup to add to.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class UserCode:
         client: Any,
         run_directory: Path,
         log: Any,
+        schedules: Book,
     ) -> None:
         self._entry = entry
         self._find = find
@@ -65,8 +68,15 @@ class UserCode:
         self._client = client
         self._run_directory = run_directory
         self._log = log
+        self._schedules = schedules
         self._agent: Agent | None = None
         self._process: ProcessContext | None = None
+
+    @property
+    def process(self) -> ProcessContext:
+        """The agent's process, from the start on."""
+        assert self._process is not None
+        return self._process
 
     async def start(self, link: Link, components: Components) -> None:
         """Listen for the other processes of the node, and run the setup.
@@ -115,7 +125,12 @@ class UserCode:
         assert self._entry is not None
         assert self._process is not None
         self._agent = Agent(
-            self._process, self._components, self._sharing, log=self._log, generation=self._link.generation
+            self._process,
+            self._components,
+            self._sharing,
+            log=self._log,
+            generation=self._link.generation,
+            schedules=self._schedules,
         )
         try:
             setup = await asyncio.to_thread(self._find, self._entry)

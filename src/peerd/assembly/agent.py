@@ -15,9 +15,12 @@ from peerd.agent.service import AgentService
 from peerd.agent.user import Setup, UserCode
 from peerd.assembly.entry import NoEntry, find
 from peerd.assembly.payload import events_of, settings_of
+from peerd.config.schedules import schedules_of
 from peerd.operate.client import Client
 from peerd.runtime.alerts import Alerting
 from peerd.runtime.service import Service
+from peerd.schedules.book import Book
+from peerd.schedules.part import SchedulesPart
 from peerd.store.database import Database
 from peerd.work.recycling import LIMITS
 
@@ -29,6 +32,9 @@ def agent(payload: Mapping[str, Any]) -> Service:
     """The service of a node's agent."""
     settings = settings_of(payload)
     events = events_of(payload, settings)
+    incarnation = str(payload["incarnation"])
+    silence = settings.manager.inactive_after
+    book = Book(schedules_of(settings))
     user = UserCode(
         settings.agent.setup,
         find_setup,
@@ -37,13 +43,17 @@ def agent(payload: Mapping[str, Any]) -> Service:
         client=Client(settings.database.url),
         run_directory=settings.node.run_directory,
         log=structlog.get_logger(),
+        schedules=book,
     )
-    database = Database(settings.database.url, pool_size=3)
+    database = Database(settings.database.url, pool_size=5)
+    schedules = SchedulesPart(
+        book, lambda: user.process, find, database, incarnation=incarnation, silence=silence, events=events
+    )
     service = AgentService(
         settings.node,
         settings.logging,
-        str(payload["incarnation"]),
-        settings.manager.inactive_after,
+        incarnation,
+        silence,
         database,
         events,
         parts=(
@@ -51,6 +61,7 @@ def agent(payload: Mapping[str, Any]) -> Service:
             Checkup(database, events),
             user,
             Samples(lambda pid: user.ask(pid, LIMITS, within=ASK_WITHIN)),
+            schedules,
         ),
     )
     return Alerting(service, events)

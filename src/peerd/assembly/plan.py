@@ -55,7 +55,7 @@ def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dic
         return {"kind": kind, "incarnation": incarnation, "settings": {**shared, **sections}}
 
     manager = {"manager": given["manager"]}
-    agent = {name: given[name] for name in ("agent", "alerts") if name in given}
+    agent = {name: given[name] for name in ("agent", "alerts", "schedules") if name in given}
     yield _kind("agent", "agent", payload=payload("agent", **manager, **agent), hang_after=60.0)
     yield _kind("manager", "manager", payload=payload("manager", **manager))
     if watch:

@@ -11,7 +11,9 @@ from peerd.config.settings import WorkerSettings
 from peerd.domain.errors import PeerdError
 from peerd.operate.client import Client
 from peerd.runtime.alerts import Alerting
+from peerd.runtime.process_context import ProcessContext
 from peerd.runtime.service import Service
+from peerd.schedules.runner import ScheduleRunner
 from peerd.store.database import Database
 from peerd.work.handlers import Queue
 from peerd.work.services import PeriodicService, TaskService
@@ -38,13 +40,17 @@ def worker(payload: Mapping[str, Any]) -> Service:
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
     client = Client(database)
     shared = shared_of(settings)
+
+    def run_schedules(process: ProcessContext) -> None:
+        ScheduleRunner(process, find, events)
+
     match user:
         case TaskWorker():
             service: Service = TaskService(
-                user, database, events, enqueue=client.aio.enqueue, client=client, shared=shared
+                user, database, events, client.aio.enqueue, client, shared=shared, attach=run_schedules
             )
         case Worker():
-            service = PeriodicService(user, database, events, client, shared)
+            service = PeriodicService(user, database, events, client, shared, attach=run_schedules)
         case other:
             raise BadWorker(kind, type(other).__name__, "is neither a Worker nor a TaskWorker")
     return Alerting(service, events)

@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "tasks": ("peerd.cli.tasks", WORK, "List, show, watch, retry, cancel, delete and move tasks."),
     "queues": ("peerd.cli.queues", WORK, "List, pause and resume queues."),
     "nodes": ("peerd.cli.nodes", WORK, "List, drain and undrain nodes."),
+    "schedules": ("peerd.cli.schedules", WORK, "List, show, run, enable and disable schedules."),
 }
 
 

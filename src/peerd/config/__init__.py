@@ -8,6 +8,7 @@ from peerd.config.settings import (
     LoggingSettings,
     ManagerSettings,
     NodeSettings,
+    ScheduleSettings,
     Settings,
     WorkerSettings,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "ManagerSettings",
     "NodeSettings",
     "Problem",
+    "ScheduleSettings",
     "Settings",
     "WorkerSettings",
     "check",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from peerd.config.address import has_password, is_sqlite
 from peerd.config.problems import Problem
+from peerd.config.schedules import schedules_that_cannot_be_kept, schedules_that_never_run
 from peerd.config.settings import Settings
 from peerd.config.source import Source
 from peerd.domain.duration import format_duration
@@ -36,6 +37,7 @@ def contradictions(settings: Settings, source: Source) -> Iterator[Problem]:
                 f"{format_duration(rescue)} after their last touch",
                 "give less than half of manager.max_update",
             )
+    yield from schedules_that_cannot_be_kept(settings, source)
 
 
 def doubts(settings: Settings, source: Source) -> list[Problem]:
@@ -45,6 +47,7 @@ def doubts(settings: Settings, source: Source) -> list[Problem]:
         *_grace_that_is_cut_short(settings, source),
         *_touches_that_are_easily_missed(settings, source),
         *_one_queue_with_two_limits(settings, source),
+        *schedules_that_never_run(settings, source),
         *_cluster_on_sqlite(settings, source),
         *_password_for_everybody(settings, source),
     ]

@@ -24,14 +24,17 @@ from peerd.config.values import (
     FilePath,
     Flag,
     HookUrl,
+    KindNames,
     MailServer,
     Name,
     Period,
     Places,
     Processors,
+    QueueName,
     QueueNames,
     Size,
     Text,
+    Texts,
     listed,
 )
 from peerd.domain.alert import AlertKind, Rate
@@ -54,6 +57,7 @@ class NodeSettings(Section):
     shutdown_interval: Period = 1.0
     heartbeat_every: Period = 2.0
     silent_after: Period = 60.0
+    environment: Annotated[Text, Field(max_length=100)] | None = None  # such as "production", for schedules
 
 
 def _usable(url: str) -> str:
@@ -161,6 +165,29 @@ class AlertSettings(Section):
             yield name, "***" if name == "webhook" and value is not None else value
 
 
+class ScheduleSettings(Section):
+    """[schedules.NAME]: what runs every so often, or when a clock says so. Either `run` or `queue` is given."""
+
+    run: EntryPoint | None = None  # a function, called in a worker process
+    args: tuple[Any, ...] | Mapping[str, Any] | None = None
+    workers: KindNames | None = None  # whose processes may run it; None: all
+    queue: QueueName | None = None  # … or a task is enqueued
+    task: Annotated[Text, Field(max_length=200)] | None = None
+    body: Any = None
+    type: Annotated[Text, Field(max_length=200)] = "cluster"
+    interval: Period | None = None
+    cron: Text | None = None
+    timezone: Text = "UTC"
+    immediate: Flag = False
+    overlap: Literal["skip", "queue", "allow"] = "skip"
+    misfire: Literal["skip", "run_once"] = "skip"
+    misfire_grace: Duration = 60.0
+    jitter: Duration = 0.0
+    timeout: Period | None = None
+    enabled: Flag = True
+    environments: Texts | None = None
+
+
 class ManagerSettings(Section):
     """[manager]: the periods of the chores."""
 
@@ -172,6 +199,8 @@ class ManagerSettings(Section):
     pinned_policy: Literal["wait", "move", "fail"] = "wait"
     pinned_after: Duration = 600.0
     batch: Annotated[int, Field(strict=True, ge=1, le=500)] = 500
+    max_runs: Count = 1000  # of each schedule
+    max_run_age: Duration = 2_592_000.0
 
 
 def _lower(value: Any) -> Any:
@@ -196,6 +225,7 @@ class Document(Section):
     workers: Mapping[Name, WorkerSettings] = Field(default_factory=dict)
     commands: Mapping[Name, CommandSettings] = Field(default_factory=dict)
     agent: AgentSettings = Field(default_factory=AgentSettings)
+    schedules: Mapping[Name, ScheduleSettings] = Field(default_factory=dict)
     manager: ManagerSettings = Field(default_factory=ManagerSettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
     alerts: Mapping[Name, AlertSettings] = Field(default_factory=dict)

@@ -30,6 +30,7 @@ def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]
         workers=document.workers,
         commands=document.commands,
         agent=document.agent,
+        schedules=document.schedules,
         manager=_with_inactive_after(document.manager, document.node),
         logging=_with_absolute_file(document.logging, source.folder),
         alerts={name: _with_absolute_password_file(hook, source.folder) for name, hook in document.alerts.items()},

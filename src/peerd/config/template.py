@@ -42,6 +42,12 @@ _TEMPLATE = """\
 # webhook = "https://chat.example/hooks/secret"
 # at_most = "1 per 5m"        # of each kind
 
+# What runs every so often: a function in a worker process, or a task that is enqueued.
+# [schedules.refresh]
+# run = "studio.jobs:refresh"
+# interval = "10s"            # or cron = "0 3 * * *", with timezone = "Europe/Berlin"
+# type = "worker"             # on each node; default: "cluster", once in the whole cluster
+
 [manager]
 # max_completed = "1h"        # how long done tasks are kept
 # max_failed = "3d"           # how long dead tasks are kept

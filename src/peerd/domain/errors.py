@@ -37,6 +37,36 @@ class InvalidArguments(PeerdError, TypeError):
         super().__init__(f"{handler}: {problem}")
 
 
+class InvalidSchedule(PeerdError, ValueError):
+    """A schedule that cannot be kept as it is.
+
+    Args:
+        field: the key at fault.
+        problem: what is wrong with it, and what is allowed.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}")
+
+
+class ScheduleNotFound(PeerdError, LookupError):
+    """No node ever had a schedule of this name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        self.name = name
+        super().__init__(f"there is no schedule {quoted(name)}; known are: {', '.join(known) or 'none yet'}")
+
+
+class RunNotFound(PeerdError, LookupError):
+    """No run of a schedule has this id: it never existed, or was purged."""
+
+    def __init__(self, run_id: int) -> None:
+        self.run_id = run_id
+        super().__init__(f"there is no run {quoted(run_id)}: it was purged, or never existed")
+
+
 class TaskNotFound(PeerdError, LookupError):
     """No task has this id: it never existed, was deleted, or was purged."""
 

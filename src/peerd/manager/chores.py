@@ -36,6 +36,8 @@ CHORES: Final = (
     Chore("purge dead", purge.dead, periods=10),
     Chore("purge keys", purge.keys, periods=30),
     Chore("purge processes", purge.processes, periods=60),
+    Chore("purge runs", purge.runs, periods=60),
+    Chore("purge schedules", purge.schedules, periods=600),
     Chore("pinned", pinned.follow_policy, periods=10),
 )
 """Two more need the manager's own state and stand in `service`: rescue, and the activity of nodes."""

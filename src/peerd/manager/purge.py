@@ -7,6 +7,8 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import ManagerSettings
 from peerd.domain.lifecycle import Status
 from peerd.store import sweeps
+from peerd.store.schedule_runs import purge_runs
+from peerd.store.schedules import purge_schedules
 
 
 def expired(connection: Connection, settings: ManagerSettings) -> int:
@@ -32,6 +34,16 @@ def dead(connection: Connection, settings: ManagerSettings) -> int:
 def keys(connection: Connection, settings: ManagerSettings) -> int:
     """Unique keys whose period is over."""
     return sweeps.purge_keys(connection, settings.batch)
+
+
+def runs(connection: Connection, settings: ManagerSettings) -> int:
+    """Runs of schedules that ended longer than ``max_run_age`` ago, and all but the newest ``max_runs`` of each."""
+    return purge_runs(connection, settings.max_runs, settings.max_run_age, settings.batch)
+
+
+def schedules(connection: Connection, settings: ManagerSettings) -> int:
+    """Schedules that no node has had for ``max_run_age``."""
+    return purge_schedules(connection, settings.max_run_age)
 
 
 def processes(connection: Connection, settings: ManagerSettings) -> int:

@@ -17,7 +17,16 @@ from peerd.domain.errors import DatabaseAway
 from peerd.domain.lifecycle import Event
 from peerd.manager.chores import CHORES, Chore
 from peerd.manager.pulse import Pulse
-from peerd.runtime.events import ChoreRan, ComponentFailed, Events, NodesSilent, PinnedStuck, RescueHeld, TasksTakenBack
+from peerd.runtime.events import (
+    ChoreRan,
+    ComponentFailed,
+    Events,
+    NodesSilent,
+    PinnedStuck,
+    RescueHeld,
+    ScheduleRunsLost,
+    TasksTakenBack,
+)
 from peerd.runtime.faults import words
 from peerd.runtime.link import Link
 from peerd.store.database import Database, DatabaseThreads
@@ -27,6 +36,7 @@ from peerd.store.outages import Outages
 from peerd.store.presence import enter_patiently
 from peerd.store.processes import beat_process
 from peerd.store.rescue import rescue_frozen
+from peerd.store.schedule_runs import lose_runs
 from peerd.store.sweeps import count_pinned
 
 CHORE_WITHIN: Final = 3.0
@@ -93,6 +103,7 @@ class ManagerService:
         self._round += 1
         await self._guarded("beat", self._beat)
         await self._guarded("rescue", self._rescue)
+        await self._guarded("lost runs", self._lose_runs)
         await self._guarded("nodes", self._deactivate_nodes)
         for chore in CHORES:
             if (self._round - 1) % chore.periods == 0 and not self._stopping.is_set():
@@ -129,6 +140,13 @@ class ManagerService:
             ids = tuple(one.task_id for one in taken)
             cause = f"untouched for {self._settings.max_update:g} s"
             self._events.emit(TasksTakenBack(cause=cause, task_ids=ids, dead=dead))
+
+    async def _lose_runs(self) -> None:
+        """End the scheduled runs of nodes that are gone, by the same rule as tasks are rescued."""
+        if self._pulse.may_judge(self._now()):
+            lost = await self._threads.run(lose_runs, self._settings.max_update, as_of=self._pulse.last_beat)
+            if lost:
+                self._events.emit(ScheduleRunsLost(run_ids=tuple(lost)))
 
     def _say_held(self, seconds: float) -> None:
         if not self._held_said:

@@ -19,6 +19,7 @@ from peerd.operate.job import Job, Patience, result_of
 from peerd.operate.nodes import Nodes
 from peerd.operate.queues import Queues
 from peerd.operate.request import EnqueueOptions, new_task
+from peerd.operate.schedules import Schedules
 from peerd.operate.tasks import Tasks
 from peerd.store.database import Database
 from peerd.store.finish import database_now
@@ -36,6 +37,7 @@ class _Door(Enqueuing[Colour]):
         self.tasks: Tasks[Colour] = Tasks(colour)
         self.queues: Queues[Colour] = Queues(colour)
         self.nodes: Nodes[Colour] = Nodes(colour)
+        self.schedules: Schedules[Colour] = Schedules(colour)
 
     @operation
     def now(self) -> Ask[datetime]:

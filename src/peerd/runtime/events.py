@@ -252,6 +252,52 @@ class AlertsDropped(Fact, frozen=True, kw_only=True):
     count: int
 
 
+class ScheduleTickFired(Fact, frozen=True, kw_only=True):
+    """A schedule's tick was seen to by this node."""
+
+    schedule: str
+    run_id: int
+    tick: str
+    status: str
+    reason: str | None = None
+    """Why it does not run."""
+    late: float | None = None
+    """Seconds, of one that was missed."""
+
+
+class ScheduleRunBegan(Fact, frozen=True, kw_only=True):
+    """A run of a schedule was given to a process."""
+
+    schedule: str
+    run_id: int
+    slot: str
+
+
+class ScheduleRunEnded(Fact, frozen=True, kw_only=True):
+    """A run of a schedule has ended."""
+
+    schedule: str
+    run_id: int
+    status: str
+    seconds: float
+    error: str | None = None
+    traceback: str | None = None
+    task_id: int | None = None
+
+
+class ScheduleFailed(Fact, frozen=True, kw_only=True):
+    """A schedule cannot be kept as it should, on this node."""
+
+    schedule: str
+    error: str
+
+
+class ScheduleRunsLost(Fact, frozen=True, kw_only=True):
+    """Runs of schedules were on a node that is gone."""
+
+    run_ids: tuple[int, ...]
+
+
 Reader = Callable[[Fact], None]
 
 

@@ -118,8 +118,41 @@ def _of_messages(fact: Fact) -> Words:
             return "error", "work in the background failed", {"work": fact.name, "error": fact.error}
         case events.BackgroundAbandoned():
             return "warning", "work in the background was cancelled", {"work": ", ".join(fact.names)}
+        case _:
+            return _of_schedules(fact)
+
+
+def _of_schedules(fact: Fact) -> Words:
+    match fact:
+        case events.ScheduleTickFired():
+            level = {"missed": "warning", "skipped": "info"}.get(fact.status, "debug")
+            late = None if fact.late is None else round(fact.late, 1)
+            figures = _given(schedule=fact.schedule, run=fact.run_id, tick=fact.tick, reason=fact.reason, late=late)
+            return level, f"schedule {'ticked' if level == 'debug' else fact.status}", figures
+        case events.ScheduleRunBegan():
+            figures = {"schedule": fact.schedule, "run": fact.run_id, "slot": fact.slot}
+            return "debug", "scheduled run was given to a process", figures
+        case events.ScheduleRunEnded():
+            return _scheduled_run_ended(fact)
+        case events.ScheduleFailed():
+            return "error", "a schedule failed", {"schedule": fact.schedule, "error": fact.error}
+        case events.ScheduleRunsLost():
+            return "warning", "scheduled runs were lost with their node", {"runs": _few(fact.run_ids)}
         case other:
             return "warning", f"an event without words: {other!r}", {}
+
+
+def _scheduled_run_ended(fact: events.ScheduleRunEnded) -> Words:
+    figures = _given(schedule=fact.schedule, run=fact.run_id, task=fact.task_id, error=fact.error)
+    match fact.status:
+        case "done":
+            return "info", "scheduled run done", figures | {"seconds": round(fact.seconds, 3)}
+        case "enqueued":
+            return "info", "scheduled task enqueued", figures
+        case "canceled":
+            return "warning", "scheduled run canceled", figures
+        case _:
+            return "error", f"scheduled run {fact.status}", figures | _given(traceback=fact.traceback)
 
 
 def _attempt_ended(fact: events.AttemptEnded) -> Words:

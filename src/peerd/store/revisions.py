@@ -34,6 +34,7 @@ class Revision(msgspec.Struct, frozen=True):
 HISTORY: Final = (
     Revision("0001", oldest="0001"),
     Revision("0002", oldest="0001"),  # adds peerd_version.oldest and nodes.revision
+    Revision("0003", oldest="0001"),  # adds schedules, schedule_runs
 )
 """All revisions that this version of peerd knows, in their order."""
 

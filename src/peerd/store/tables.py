@@ -13,6 +13,7 @@ from sqlalchemy.sql import expression
 from sqlalchemy.sql.schema import HasConditionalDDL
 
 from peerd.domain.lifecycle import FINISHED, Status
+from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
 from peerd.store.types import MYSQL, SQLITE_FORM, Instant, big_key, binary, long_text, name_type, short_text
 
@@ -275,5 +276,54 @@ unique_keys = sa.Table(
     sa.Index("unique_keys_expires", "expires_at"),
     one_of("scope", SCOPES),
     *time_forms("expires_at", "created_at"),
+    **OPTIONS,
+)
+
+schedules = sa.Table(
+    "schedules",
+    metadata,
+    sa.Column("name", name_type(200), primary_key=True),
+    sa.Column("node_id", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("type", name_type(200), nullable=False),
+    sa.Column("definition", long_text(), nullable=False),
+    sa.Column("fingerprint", name_type(32, ascii_only=True), nullable=False),
+    sa.Column("incarnation", name_type(32, ascii_only=True)),
+    sa.Column("disabled", sa.Boolean(), nullable=False, server_default=sa.false()),
+    sa.Column("turn", sa.BigInteger(), nullable=False, server_default="0"),
+    time("anchor_at"),
+    time("next_at"),
+    time("last_at"),
+    sa.Column("error", long_text()),
+    filled_time("created_at"),
+    filled_time("updated_at", updated_now),
+    *time_forms("anchor_at", "next_at", "last_at", "created_at", "updated_at"),
+    **OPTIONS,
+)
+
+schedule_runs = sa.Table(
+    "schedule_runs",
+    metadata,
+    sa.Column("id", big_key(), primary_key=True, autoincrement=True),
+    sa.Column("schedule", name_type(200), nullable=False),
+    filled_time("tick_at"),
+    sa.Column("origin", name_type(20, ascii_only=True), nullable=False, server_default="hand"),
+    sa.Column("number", sa.Integer(), nullable=False, server_default="1"),
+    sa.Column("args", long_text()),
+    sa.Column("status", name_type(20, ascii_only=True), nullable=False, server_default=RunStatus.WAITING),
+    sa.Column("node_id", sa.Integer()),
+    sa.Column("incarnation", name_type(32, ascii_only=True)),
+    sa.Column("slot", name_type(100)),
+    sa.Column("pid", sa.Integer()),
+    sa.Column("task_id", sa.BigInteger()),
+    sa.Column("error", long_text()),
+    sa.Column("traceback", long_text()),
+    filled_time("created_at"),
+    time("started_at"),
+    time("finished_at"),
+    sa.Index("schedule_runs_schedule", "schedule", "id"),
+    sa.Index("schedule_runs_status", "status", "schedule"),
+    sa.Index("schedule_runs_finished", "finished_at"),
+    *time_forms("tick_at", "created_at", "started_at", "finished_at"),
+    sqlite_autoincrement=True,
     **OPTIONS,
 )

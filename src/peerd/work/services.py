@@ -26,6 +26,13 @@ BEAT_EVERY: Final = 10.0
 """Seconds between two beats of a periodic worker's process."""
 
 
+Attach = Callable[[ProcessContext], object]
+
+
+def nothing_else(process: ProcessContext) -> None:
+    """Do nothing else in a process than its worker does."""
+
+
 class TaskService:
     """A process that runs tasks.
 
@@ -37,6 +44,7 @@ class TaskService:
         client: for ``ctx.client``.
         ticker: makes the thread that touches what is held.
         shared: makes what is behind ``ctx.shared``, on the event loop.
+        attach: called with the process before the worker's setup; what else is done in it begins there.
     """
 
     def __init__(
@@ -48,6 +56,7 @@ class TaskService:
         client: Any = None,
         ticker: Callable[[Step], Ticker] = ThreadTicker,
         shared: MakeShared | None = None,
+        attach: Attach = nothing_else,
     ) -> None:
         self._worker = worker
         self._database = database
@@ -56,6 +65,7 @@ class TaskService:
         self._client = client
         self._ticker = ticker
         self._shared = shared
+        self._attach = attach
         self._node_is_ready = asyncio.Event()
         self._leaving = False
 
@@ -67,6 +77,7 @@ class TaskService:
         self._process.find_shared = self._shared() if self._shared else None
         self._process.messenger.on(LIMITS, lambda _: limits_of(self._worker.settings))
         self._worker.enter(self._process)
+        self._attach(self._process)
         node, process_id = await enter_patiently(self._database, link, outages)
         try:
             await self._worker.setup()
@@ -135,6 +146,7 @@ class PeriodicService:
         events: what happens.
         client: for ``self.process.client``.
         shared: makes what is behind ``self.process.shared``, on the event loop.
+        attach: called with the process at the start; what else is done in it begins there.
     """
 
     def __init__(
@@ -144,12 +156,14 @@ class PeriodicService:
         events: Events,
         client: Any = None,
         shared: MakeShared | None = None,
+        attach: Attach = nothing_else,
     ) -> None:
         self._worker = worker
         self._database = database
         self._events = events
         self._client = client
         self._shared = shared
+        self._attach = attach
         self._node_is_ready = asyncio.Event()
 
     async def start(self, link: Link) -> Mapping[str, object]:
@@ -161,6 +175,7 @@ class PeriodicService:
         self._process.find_shared = self._shared() if self._shared else None
         self._process.messenger.on(LIMITS, lambda _: limits_of(self._worker.settings))
         self._worker.enter(self._process)
+        self._attach(self._process)
         _, self._process_id = await enter_patiently(self._database, link, self._outages)
         return {"process_id": self._process_id}
 

@@ -11,12 +11,12 @@ import msgspec
 from peerd.domain.errors import InvalidArguments
 from peerd.domain.outcome import Dead, Outcome
 from peerd.domain.task import Task
+from peerd.runtime.threads import in_thread_to_its_end
 from peerd.store.claim import HandlerKey
 from peerd.work.context import Context
 from peerd.work.execute import Code, JsonText, call_hook
 from peerd.work.handlers import Handler, Queue
 from peerd.work.process_call import ProcessError, call_in_process
-from peerd.work.threads import in_thread_to_its_end
 from peerd.work.worker import BaseWorker
 
 

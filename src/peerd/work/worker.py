@@ -12,8 +12,8 @@ from enum import StrEnum
 from peerd.runtime.events import Events, LoopEnded
 from peerd.runtime.faults import words
 from peerd.runtime.process_context import NotInThisProcess, ProcessContext
+from peerd.runtime.threads import ExitInThread, in_thread
 from peerd.work.settings import Settings
-from peerd.work.threads import ExitInThread, in_thread
 
 
 class State(StrEnum):

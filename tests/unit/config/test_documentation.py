@@ -18,6 +18,7 @@ from peerd.config.settings import (
     MailSettings,
     ManagerSettings,
     NodeSettings,
+    ScheduleSettings,
     Section,
     WorkerSettings,
 )
@@ -33,7 +34,7 @@ WORDS_FOR_DEFAULTS = {
     ("commands.NAME", "grace"): "the node's",
     "options": "`{}`",
     "max_size": "`50MB`",
-    "environment": "`{}`",
+    ("commands.NAME", "environment"): "`{}`",
     "command": "",
     "tasks": "",
     "worker": "",
@@ -61,6 +62,7 @@ def rows_of(section: str) -> dict[str, str]:
         ("agent", AgentSettings),
         ("alerts.NAME", AlertSettings),
         ("alerts.NAME.mail", MailSettings),
+        ("schedules.NAME", ScheduleSettings),
         ("manager", ManagerSettings),
         ("logging", LoggingSettings),
     ],
@@ -77,7 +79,7 @@ def test_every_key_is_on_the_page_with_its_default(section: str, model: type[Sec
         elif isinstance(field.default, float):
             assert parse_duration(rows[key].strip("`")) == field.default
         else:
-            assert rows[key].strip("`") == str(field.default).lower()
+            assert rows[key].strip("`").lower() == str(field.default).lower()
 
 
 def test_the_example_is_a_configuration(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""The schedules of a configuration as `peerd.domain.schedule` has them, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from peerd.config.problems import Problem
+from peerd.config.settings import ScheduleSettings, Settings
+from peerd.config.source import Source
+from peerd.domain.errors import InvalidSchedule, InvalidTask
+from peerd.domain.quoting import quoted
+from peerd.domain.schedule import Schedule
+
+LARGEST_DEFINITION = 128 * 1024
+"""Characters of JSON, which is half of what a message to a worker process may hold."""
+
+
+def schedules_of(settings: Settings) -> list[Schedule]:
+    """The schedules that this node has: those of its environment.
+
+    Raises:
+        InvalidSchedule: one cannot be kept; `peerd.config.load` has refused it.
+    """
+    return [
+        schedule_of(name, given)
+        for name, given in settings.schedules.items()
+        if given.environments is None or settings.node.environment in given.environments
+    ]
+
+
+def schedule_of(name: str, given: ScheduleSettings) -> Schedule:
+    """A section ``[schedules.NAME]`` as a schedule.
+
+    Raises:
+        InvalidSchedule: its keys do not go together; the error names one of them.
+    """
+    own = {key: getattr(given, key) for key in given.model_fields_set - {"environments", "task", "body", "args"}}
+    if given.task is not None:
+        own["task"] = given.task
+    if given.body is not None:
+        own["body"] = _json(given.body, "body")
+    if given.args is not None:
+        own["args"] = json.loads(_json(given.args, "args"))
+    try:
+        return Schedule(name=name, **own)
+    except InvalidTask as error:
+        raise InvalidSchedule({"name": "task"}.get(error.field, error.field), error.problem) from None
+
+
+def schedules_that_cannot_be_kept(settings: Settings, source: Source) -> Iterator[Problem]:
+    """What is wrong with schedules, as far as their keys by themselves do not say it."""
+    for name, given in settings.schedules.items():
+        place = ("schedules", name)
+        try:
+            schedule_of(name, given)
+        except InvalidSchedule as error:
+            yield source.problem((*place, error.field), error.problem)
+        for kind in given.workers or ():
+            if kind not in settings.workers:
+                known = ", ".join(sorted(settings.workers)) or "none"
+                yield source.problem((*place, "workers"), f"there is no [workers.{kind}]", f"there are: {known}")
+
+
+def schedules_that_never_run(settings: Settings, source: Source) -> Iterator[Problem]:
+    """A schedule of environments on a node that has none."""
+    for name, given in settings.schedules.items():
+        if given.environments is not None and settings.node.environment is None:
+            wanted = ", ".join(quoted(one) for one in given.environments)
+            problem = f"it is for {wanted}, and this node has no environment: it does not have it"
+            yield source.problem(("schedules", name, "environments"), problem, "set node.environment")
+
+
+def _json(value: Any, field: str) -> str:
+    try:
+        text = json.dumps(value, default=_moment, separators=(",", ":"), ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidSchedule(field, f"cannot be written as JSON: {error}") from None
+    if _holds_no_number(value):
+        raise InvalidSchedule(field, "holds inf or nan, which JSON does not have")
+    if len(text) > LARGEST_DEFINITION:
+        raise InvalidSchedule(field, f"is larger than {LARGEST_DEFINITION // 1024} KiB of JSON; give it an address")
+    return text
+
+
+def _moment(value: Any) -> str:
+    """TOML has dates and times, which JSON has not."""
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _holds_no_number(value: Any) -> bool:
+    match value:
+        case float():
+            return not math.isfinite(value)
+        case dict():
+            return any(map(_holds_no_number, value.values()))
+        case list() | tuple():
+            return any(map(_holds_no_number, value))
+        case _:
+            return False

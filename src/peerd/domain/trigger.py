@@ -1,0 +1,140 @@
+"""When a schedule ticks: every so often, or as a cron expression says. Ticks are instants in UTC. No clock is read.
+
+Each tick is computed from the definition and not from the tick before it, so that nothing drifts: an interval counts
+from its anchor, an expression from the calendar of its time zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+from cronsim import CronSim, CronSimError
+
+from peerd.domain.errors import InvalidSchedule
+from peerd.domain.quoting import quoted
+from peerd.domain.task import LATEST
+
+SHORTEST: Final = 0.1
+"""Seconds between two ticks, at the least."""
+MINUTE: Final = timedelta(minutes=1)
+MILLISECOND: Final = timedelta(milliseconds=1)
+"""What every database can tell apart; ticks lie on whole ones."""
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A tick every so many seconds, counted from an anchor; the first one comes an interval after it.
+
+    >>> anchor = datetime(2026, 1, 1, tzinfo=UTC)
+    >>> Interval(5.5).after(anchor + timedelta(seconds=12), anchor).isoformat()
+    '2026-01-01T00:00:16.500000+00:00'
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= SHORTEST:
+            raise InvalidSchedule("interval", f"{self.seconds:g} s is shorter than {SHORTEST:g} s")
+
+    @property
+    def step(self) -> timedelta:
+        """The interval, in whole milliseconds."""
+        return round(self.seconds * 1000) * MILLISECOND
+
+    def after(self, moment: datetime, anchor: datetime) -> datetime | None:
+        """The first tick later than this; None where there is none before the end of time (2038)."""
+        passed = max((moment - anchor) // self.step, 0)
+        try:
+            return _within_time(anchor + (passed + 1) * self.step)
+        except OverflowError:
+            return None
+
+    def latest(self, moment: datetime, anchor: datetime) -> datetime | None:
+        """The last tick that is not later than this."""
+        passed = (moment - anchor) // self.step
+        return anchor + passed * self.step if passed > 0 else None
+
+
+class Cron(msgspec.Struct, frozen=True):
+    """Ticks where an expression of five fields says, or of six of which the first is the seconds.
+
+    Times of day are those of a time zone. Where its clocks change, Debian's cron is the model: a time that a day does
+    not have is ticked at once after the gap, one that a day has twice is ticked once; but what ticks every so many
+    minutes or in every hour does so through the change.
+
+    >>> cron = Cron("30 2 * * *", "Europe/Berlin")
+    >>> cron.after(datetime(2026, 3, 28, 12, tzinfo=UTC)).isoformat()  # there is no 2:30 on the 29th
+    '2026-03-29T01:00:00+00:00'
+    """
+
+    expression: str
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        zone_of(self.timezone)
+        try:
+            next(CronSim(self.expression, datetime(2026, 1, 1, tzinfo=UTC)))
+        except (CronSimError, ValueError, RecursionError) as error:
+            example = "write five fields, '0 3 * * *', or six with the seconds first, '30 0 3 * * *'"
+            raise InvalidSchedule("cron", f"{quoted(self.expression)}: {str(error).lower()}; {example}") from None
+        except StopIteration:
+            raise InvalidSchedule("cron", f"{quoted(self.expression)} never comes") from None
+
+    def after(self, moment: datetime, anchor: datetime | None = None) -> datetime | None:
+        """The first tick later than this; None where there is none before the end of time (2038)."""
+        return _within_time(next(self._ticks_from(moment), None))
+
+    def latest(self, moment: datetime, anchor: datetime | None = None) -> datetime | None:
+        """The last tick that is not later than this."""
+        found = next(self._ticks_back(moment), None)
+        while found is not None and (later := self.after(found)) is not None and later <= moment:
+            found = later  # in an hour that comes twice, the way back passes over its first coming
+        return found
+
+    def _ticks_from(self, moment: datetime) -> Iterator[datetime]:
+        """Ticks after a moment. The seconds are ours: the library follows Debian in expressions of five fields only."""
+        for minute in self._minutes(moment - MINUTE, back=False):
+            yield from (minute + second for second in self._seconds() if minute + second > moment)
+
+    def _ticks_back(self, moment: datetime) -> Iterator[datetime]:
+        for minute in self._minutes(moment + MINUTE, back=True):
+            yield from (minute + second for second in reversed(self._seconds()) if minute + second <= moment)
+
+    def _minutes(self, moment: datetime, *, back: bool) -> Iterator[datetime]:
+        fields = self.expression.split()
+        local = moment.replace(second=0, microsecond=0).astimezone(zone_of(self.timezone))
+        for tick in CronSim(" ".join(fields[-5:]), local, reverse=back):
+            yield tick.astimezone(UTC)
+
+    def _seconds(self) -> list[timedelta]:
+        return [timedelta(seconds=second) for second in _seconds_of(self.expression)]
+
+
+Trigger = Interval | Cron
+
+
+@cache
+def zone_of(name: str) -> ZoneInfo:
+    """A time zone.
+
+    Raises:
+        InvalidSchedule: this machine does not know it.
+    """
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        remedy = "write a name such as 'Europe/Berlin'; the names are those of the system's tzdata"
+        raise InvalidSchedule("timezone", f"{quoted(name)} is no time zone here; {remedy}") from None
+
+
+@cache
+def _seconds_of(expression: str) -> tuple[int, ...]:
+    return tuple(sorted(CronSim(expression, datetime(2026, 1, 1, tzinfo=UTC)).seconds))
+
+
+def _within_time(moment: datetime | None) -> datetime | None:
+    return moment if moment is not None and moment < LATEST else None

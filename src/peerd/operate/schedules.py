@@ -1,0 +1,197 @@
+"""Schedules: what ticks, when, with what outcome; by hand, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import InvalidSchedule
+from peerd.domain.quoting import quoted
+from peerd.domain.schedule import Schedule
+from peerd.operate import given
+from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
+from peerd.operate.request import json_text
+from peerd.store import schedule_runs, schedules
+from peerd.store.nodes import list_nodes
+from peerd.store.schedule_runs import Run
+from peerd.store.schedules import THE_CLUSTER, Clock
+
+MOST_RUNS = 10_000
+LARGEST_ARGUMENTS = 64 * 1024
+"""Bytes of JSON."""
+
+
+class NodeOfSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that has a schedule."""
+
+    node: str
+    next_at: datetime | None
+    """Its own next tick; None where the cluster's counts."""
+    is_own: bool
+    """Whether it means what the cluster's row says; if not, it fires no tick of a schedule of the cluster."""
+    error: str | None
+    """Why it cannot keep the schedule."""
+
+
+class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule, as the table has it."""
+
+    name: str
+    type: str
+    definition: Schedule | None
+    """None where this version cannot read it."""
+    state: str
+    """``on``, ``disabled`` (by hand), ``off`` (in peerd.toml), ``error``, ``nowhere`` (no running node has it)."""
+    next_at: datetime | None
+    last_at: datetime | None
+    last_run: Run | None
+    nodes: list[NodeOfSchedule]
+
+
+ScheduleStates = list[ScheduleState]
+Runs = list[Run]
+
+
+class Schedules(Group[Colour]):
+    """``client.schedules``."""
+
+    @operation
+    def list(self) -> Ask[ScheduleStates]:
+        """All schedules that a node has or had of late, by name."""
+        return reading(_states)
+
+    @operation
+    def get(self, name: str) -> Ask[ScheduleState]:
+        """One of them.
+
+        Raises:
+            ScheduleNotFound: no node has it.
+        """
+        return reading(_state, given.text("schedule", name))
+
+    @operation
+    def runs(self, name: str | None = None, *, limit: int = 100) -> Ask[Runs]:
+        """Its newest runs, or those of all schedules, the newest first.
+
+        Args:
+            name: the schedule's.
+            limit: how many, at most 10,000.
+        """
+        number = given.number("limit", limit, 1, MOST_RUNS)
+        return reading(schedule_runs.list_runs, given.text_or_none("schedule", name), limit=number)
+
+    @operation
+    def get_run(self, run_id: int) -> Ask[Run]:
+        """One run.
+
+        Raises:
+            RunNotFound: it was purged, or never existed.
+        """
+        return reading(schedule_runs.get_run, given.number("run", run_id, 0, given.LARGEST_ID))
+
+    @operation
+    def run(self, name: str, /, *args: object, **named: object) -> Ask[Run]:
+        """Ask for a run now, whatever its clock says and although it may be disabled; a node takes it within a second.
+
+        Args:
+            name: the schedule's.
+            args: instead of its own arguments, by position or by name; JSON values.
+            named: the same, by name.
+
+        Returns:
+            the run, which waits; look at it with `get_run`.
+
+        Raises:
+            ScheduleNotFound: no node has it.
+            InvalidSchedule: it takes no arguments, or these cannot be written as JSON.
+        """
+        return writing(_request, given.text("schedule", name), _arguments(args, named))
+
+    @operation
+    def enable(self, name: str) -> Ask[None]:
+        """Let a schedule tick again that was disabled by hand; ticks that have passed are not made up for.
+
+        Raises:
+            ScheduleNotFound: no node has it.
+        """
+        return writing(schedules.set_disabled, given.text("schedule", name), disabled=False)
+
+    @operation
+    def disable(self, name: str) -> Ask[None]:
+        """Let a schedule tick nowhere in the cluster, within a second. It may be run by hand.
+
+        Raises:
+            ScheduleNotFound: no node has it.
+        """
+        return writing(schedules.set_disabled, given.text("schedule", name), disabled=True)
+
+
+def _arguments(args: tuple[object, ...], named: Mapping[str, object]) -> str | None:
+    if args and named:
+        raise InvalidSchedule("args", "give them by position or by name, not both ways")
+    if not args and not named:
+        return None
+    text = json_text("args", named or args)
+    if len(text) > LARGEST_ARGUMENTS:
+        raise InvalidSchedule("args", f"are larger than {LARGEST_ARGUMENTS // 1024} KiB of JSON; give an address")
+    return text
+
+
+def _request(connection: Connection, name: str, args: str | None) -> Run:
+    state = _state(connection, name)
+    if args is not None and state.definition is not None and state.definition.queue is not None:
+        raise InvalidSchedule("args", f"{quoted(name)} enqueues a task, whose body is its own")
+    return schedule_runs.request_run(connection, name, args)
+
+
+def _states(connection: Connection) -> list[ScheduleState]:
+    clocks: dict[str, list[Clock]] = {}
+    for clock in schedules.list_clocks(connection):
+        clocks.setdefault(clock.name, []).append(clock)
+    return [_state_of(connection, name, rows) for name, rows in clocks.items() if rows[0].node_id == THE_CLUSTER]
+
+
+def _state(connection: Connection, name: str) -> ScheduleState:
+    schedules.require(connection, name)
+    return _state_of(connection, name, schedules.list_clocks(connection, name))
+
+
+def _state_of(connection: Connection, name: str, clocks: list[Clock]) -> ScheduleState:
+    cluster, *own = clocks
+    living = {node.id: node for node in list_nodes(connection) if node.incarnation is not None}
+    here = [
+        clock for clock in own if clock.node_id in living and clock.incarnation == living[clock.node_id].incarnation
+    ]
+    definition = cluster.schedule
+    newest = schedule_runs.list_runs(connection, name, limit=1)
+    return ScheduleState(
+        name=name,
+        type=cluster.type,
+        definition=definition,
+        state=_word(definition, cluster, here),
+        next_at=min((clock.next_at for clock in [cluster, *here] if clock.next_at is not None), default=None),
+        last_at=max((clock.last_at for clock in [cluster, *here] if clock.last_at is not None), default=None),
+        last_run=newest[0] if newest else None,
+        nodes=[
+            NodeOfSchedule(
+                node=living[clock.node_id].name,
+                next_at=clock.next_at,
+                is_own=clock.fingerprint == cluster.fingerprint,
+                error=clock.error,
+            )
+            for clock in here
+        ],
+    )
+
+
+def _word(definition: Schedule | None, cluster: Clock, here: list[Clock]) -> str:
+    if not here:
+        return "nowhere"
+    if any(clock.error is not None for clock in here):
+        return "error"
+    if cluster.disabled:
+        return "disabled"
+    return "off" if definition is not None and not definition.enabled else "on"

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import re
+from functools import partial
+
+import pytest
+
+from peerd.domain.schedule import RunStatus, Schedule
+from peerd.operate.client import Client
+from peerd.store import nodes, schedule_runs, schedules
+from peerd.store.schedule_runs import Here, Run
+from tests.cli.conftest import Peerd
+from tests.unit.operate.holder import Holder
+
+REFRESH = Schedule(name="refresh", run="studio:refresh", interval=60.0, args=["a"], jitter=5.0)
+NIGHTLY = Schedule(name="nightly", queue="video", task="clean", cron="0 3 * * *", timezone="Europe/Berlin")
+
+
+@pytest.fixture
+def here(client: Client, holder: Holder) -> Here:
+    """A node that has two schedules."""
+    node = client.database.read(nodes.find_node, "video-1")
+    assert node is not None
+    assert node.incarnation is not None
+    here = Here(node.id, node.incarnation)
+    for one in (REFRESH, NIGHTLY):
+        client.database.run(schedules.declare, one, here, 10.0)
+    return here
+
+
+def carried_out(client: Client, here: Here, run: Run, status: RunStatus, error: str | None = None) -> None:
+    [taken] = client.database.run(schedule_runs.take, run, REFRESH, here, [("video-1", 4242)])
+    client.database.run(schedule_runs.end_run, taken.id, status, error)
+
+
+def test_schedules_are_listed_with_their_next_tick_and_latest_run(peerd: Peerd, client: Client, here: Here) -> None:
+    carried_out(client, here, client.schedules.run("refresh"), RunStatus.FAILED, "OSError: no disk")
+    head, nightly, refresh = peerd("schedules", "list").lines
+    assert head.split() == ["schedule", "state", "type", "when", "next", "last", "outcome", "runs"]
+    assert re.fullmatch(
+        r"nightly +on +cluster +0 3 \* \* \* Europe/Berlin +in \d+ (h|min|s) +– +– +task clean in video", nightly
+    )
+    assert re.fullmatch(r"refresh +on +cluster +every 1m +in (1 min|\d+ s) +\d s ago +failed +studio:refresh", refresh)
+    first, second = peerd("schedules", "list", "--json").json
+    assert (first["name"], first["definition"]["timezone"], first["last_run"]) == ("nightly", "Europe/Berlin", None)
+    assert (second["state"], second["last_run"]["error"]) == ("on", "OSError: no disk")
+    assert second["nodes"] == [{"node": "video-1", "next_at": None, "is_own": True, "error": None}]
+
+
+def test_a_schedule_is_shown_with_its_nodes_and_runs(peerd: Peerd, client: Client, here: Here) -> None:
+    carried_out(client, here, client.schedules.run("refresh"), RunStatus.DONE)
+    said = peerd("schedules", "show", "refresh").out
+    for words in ("every 1m", '["a"]', "jitter", "skip, after 1 min", "video-1", "as the cluster's", "hand", "done"):
+        assert words in said, words
+    assert "there is no schedule 'x'; known are: nightly, refresh" in peerd("schedules", "show", "x", status=1).err
+    assert [run["status"] for run in peerd("schedules", "runs", "refresh", "--json").json] == ["done"]
+    assert peerd("schedules", "runs", "nightly").lines == ["nothing has run yet"]
+
+
+def test_a_schedule_is_disabled_and_enabled(peerd: Peerd, client: Client, here: Here) -> None:
+    peerd("schedules", "disable", "refresh", "nightly")
+    assert {state.state for state in client.schedules.list()} == {"disabled"}
+    assert peerd("schedules", "enable", "refresh").lines == ["refresh ticks again"]
+    assert client.schedules.get("refresh").state == "on"
+    off = Schedule(name="refresh", run="studio:refresh", interval=60.0, enabled=False)
+    client.database.run(schedules.declare, off, here, 10.0)
+    assert peerd("schedules", "enable", "refresh").lines == ["refresh is off in peerd.toml: enabled = false"]
+    assert peerd("schedules", "disable", "x", status=1).err
+
+
+def test_a_run_by_hand_is_asked_for_and_waited_for(
+    peerd: Peerd, client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = peerd("schedules", "run", "refresh", '{"b": 1}', "text", "--no-wait", "--json").json
+    assert (asked["status"], asked["args"]) == ("waiting", '[{"b":1},"text"]')
+    carry_out = partial(carried_out, client, here)
+    ends = [(RunStatus.DONE, None, 0), (RunStatus.FAILED, "OSError: no disk", 1)]
+    for status, error, leaves_with in ends:
+
+        def meanwhile(_: float, status: RunStatus = status, error: str | None = error) -> None:
+            for run in client.schedules.runs("refresh", limit=1):
+                carry_out(run, status, error)
+
+        monkeypatch.setattr("time.sleep", meanwhile)
+        said = peerd("schedules", "run", "refresh", status=leaves_with).lines
+        assert re.fullmatch(rf"run \d+ of refresh: {status} in video-1{': ' + error if error else ''}", said[0])
+
+
+def test_a_run_that_nobody_takes_is_told(peerd: Peerd, client: Client, here: Here) -> None:
+    said = peerd("schedules", "run", "refresh", "--timeout", "10ms", status=1).err
+    assert "has not ended within 10ms: no node has taken it" in said
+    assert "try: look again with `peerd schedules runs refresh`" in said
+    assert "enqueues a task, whose body is its own" in peerd("schedules", "run", "nightly", "1", status=1).err
+
+
+def test_a_cluster_without_schedules_says_so(peerd: Peerd, client: Client) -> None:
+    assert peerd("schedules", "list").lines == ["no node has had a schedule yet"]
+
+
+def test_a_schedule_of_a_node_that_has_left_is_nowhere(peerd: Peerd, client: Client, here: Here) -> None:
+    client.database.run(nodes.leave, "video-1", here.incarnation)
+    assert {state["state"] for state in peerd("schedules", "list", "--json").json} == {"nowhere"}

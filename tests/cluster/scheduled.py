@@ -1,0 +1,48 @@
+"""What the clusters under test run by schedule. Each run writes a fact; a gate is a file that opens by being made."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from peerd.schedules.context import ScheduleContext
+
+
+def note(ctx: ScheduleContext, fact: str, **more: Any) -> None:
+    line = {
+        "fact": fact,
+        "task": None,
+        "schedule": ctx.schedule,
+        "tick": ctx.tick_at.isoformat(),
+        "run": ctx.run_id,
+        "slot": ctx.process.slot,
+        "node": ctx.process.node,
+        "pid": os.getpid(),
+        **more,
+    }
+    with Path(ctx.process.options["facts"]).open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+async def notes(ctx: ScheduleContext, *args: Any) -> None:
+    note(ctx, "scheduled", args=list(args))
+
+
+def fails(ctx: ScheduleContext) -> None:
+    note(ctx, "scheduled")
+    raise OSError("no disk")
+
+
+async def gated(ctx: ScheduleContext) -> None:
+    """Runs until the gate of its schedule is opened."""
+    note(ctx, "scheduled")
+    while not (Path(ctx.process.options["gates"]) / ctx.schedule).exists():  # noqa: ASYNC110 - it is a file
+        await asyncio.sleep(0.02)
+
+
+def setup(agent: Any) -> None:
+    """For [agent] setup."""
+    agent.schedules.register("registered", run="scheduled:notes", immediate=True, type="worker")

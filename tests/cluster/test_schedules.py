@@ -1,0 +1,158 @@
+"""Schedules on real nodes: who runs a tick, and what becomes of it when agents, workers and nodes die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from peerd.domain.schedule import RunStatus
+from peerd.store.schedule_runs import Run
+from peerd.testing import eventually
+from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
+
+NOTES = {"run": "scheduled:notes", "interval": "300ms"}
+GATED = {"run": "scheduled:gated", "interval": "1h", "immediate": True}
+
+
+def ran(cluster: Cluster, schedule: str | None = None) -> list[dict[str, Any]]:
+    return [fact for fact in cluster.facts(fact="scheduled") if schedule in (None, fact["schedule"])]
+
+
+def runs(cluster: Cluster, schedule: str) -> list[Run]:
+    """The oldest first."""
+    return cluster.client.schedules.runs(schedule, limit=1000)[::-1]
+
+
+def until_runs(cluster: Cluster, schedule: str, *statuses: str) -> list[Run]:
+    def look() -> list[Run] | None:
+        found = runs(cluster, schedule)
+        return found if [str(run.status) for run in found] == list(statuses) else None
+
+    found = eventually(look, timeout=WITHIN, message=lambda: f"{runs(cluster, schedule)} {cluster.story()}")
+    assert found is not None
+    return found
+
+
+def peerd(node: ClusterNode, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "peerd", *words, "--config", str(node.config)]
+    return subprocess.run(
+        command,
+        cwd=node.cluster.folder,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN,
+        check=False,
+        env={**os.environ},
+    )
+
+
+def test_each_type_of_schedule_is_run_by_those_that_it_is_for(cluster: Cluster) -> None:
+    schedules = {
+        "everywhere": {**NOTES, "type": "all"},
+        "each": {**NOTES, "type": "worker"},
+        "once": {**NOTES, "cron": "* * * * * *"},
+        "task": {"queue": "jobs", "task": "quick", "interval": "300ms"},
+    }
+    del schedules["once"]["interval"]
+    cluster.up("one", "two", processes=2, schedules=schedules)
+    enough = {"everywhere": 12, "each": 6, "once": 3}
+    eventually(
+        lambda: all(len(ran(cluster, name)) >= count for name, count in enough.items()),
+        timeout=WITHIN,
+        message=cluster.story,
+    )
+    places = {name: {(fact["node"], fact["slot"]) for fact in ran(cluster, name)} for name in enough}
+    everyone = {(node, slot) for node in ("one", "two") for slot in ("jobs-1", "jobs-2")}
+    assert places["everywhere"] == everyone
+    assert {node for node, _ in places["each"]} == {"one", "two"}
+    per_tick = Counter(fact["tick"] for fact in ran(cluster, "once"))
+    assert set(per_tick.values()) == {1}, "a tick of the cluster is run once"
+    tasks = [run.task_id for run in runs(cluster, "task") if run.status is RunStatus.ENQUEUED]
+    assert len(tasks) == len(set(tasks)) > 0
+    eventually(lambda: cluster.facts(fact="ran"), timeout=WITHIN)
+
+
+def test_a_killed_agent_repeats_no_immediate_run_and_the_next_one_hears_of_its_end(cluster: Cluster) -> None:
+    [node] = cluster.up("one", schedules={"slow": {**GATED, "type": "worker"}})
+    until_runs(cluster, "slow", "running")
+    eventually(lambda: ran(cluster), timeout=WITHIN)
+    agent = node.kill("agent")
+    eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.said)
+    (cluster.folder / "gates" / "slow").touch()
+    until_runs(cluster, "slow", "done")
+    assert len(ran(cluster)) == 1
+
+
+def test_a_killed_worker_ends_its_run_with_the_cause(cluster: Cluster) -> None:
+    [node] = cluster.up("one", schedules={"slow": GATED})
+    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.story)
+    node.kill("jobs-1")
+    [run] = until_runs(cluster, "slow", "died")
+    assert "SIGKILL" in (run.error or "")
+
+
+def test_a_stopping_node_lets_its_run_end_within_the_grace_and_cancels_it_beyond(cluster: Cluster) -> None:
+    [node] = cluster.up("one", node={"grace": "500ms"}, schedules={"slow": GATED})
+    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.story)
+    assert node.stop() == 0
+    [run] = runs(cluster, "slow")
+    assert run.status is RunStatus.CANCELED
+
+
+@pytest.mark.slow
+def test_a_run_of_a_lost_node_is_run_again_by_another(cluster: Cluster) -> None:
+    schedules = {"slow": {**GATED, "misfire": "run_once"}}
+    first = cluster.node("one", schedules=schedules).up()
+    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.story)
+    cluster.node("two", schedules=schedules).up()
+    first.kill_all()
+    (cluster.folder / "gates" / "slow").touch()
+    lost, again = until_runs(cluster, "slow", "lost", "done")
+    assert (again.origin, again.number, again.tick_at) == ("again", 2, lost.tick_at)
+    assert [fact["node"] for fact in ran(cluster)] == ["one", "two"]
+
+
+def test_what_fails_is_logged_and_ticks_again_until_it_is_disabled(cluster: Cluster) -> None:
+    [node] = cluster.up("one", schedules={"bad": {"run": "scheduled:fails", "interval": "200ms"}})
+    eventually(lambda: len(ran(cluster)) >= 3, timeout=WITHIN, message=cluster.story)
+    assert "OSError: no disk" in node.said()
+    pid = node.pid("jobs-1")
+    cluster.client.schedules.disable("bad")
+
+    def rests() -> bool:
+        """No tick has come for longer than the agent takes to hear of it, and then some."""
+        latest = runs(cluster, "bad")[-1]
+        return latest.status is RunStatus.FAILED and (cluster.client.now() - latest.created_at).total_seconds() > 2
+
+    eventually(rests, timeout=WITHIN)
+    assert node.pid("jobs-1") == pid, "it does its process no harm"
+    count = len(runs(cluster, "bad"))
+    by_hand = peerd(node, "schedules", "run", "bad", "--json")
+    assert by_hand.returncode == 1
+    assert json.loads(by_hand.stdout)["error"] == "OSError: no disk"
+    assert len(runs(cluster, "bad")) == count + 1
+
+
+def test_a_run_by_hand_is_waited_for_and_its_arguments_arrive(cluster: Cluster) -> None:
+    schedules = {"report": {"run": "scheduled:notes", "cron": "0 0 1 1 *", "enabled": False}}
+    [node] = cluster.up("one", schedules=schedules)
+    done = peerd(node, "schedules", "run", "report", '{"day": 3}')
+    assert done.returncode == 0, done.stderr
+    assert "done in jobs-1" in done.stdout
+    assert [fact["args"] for fact in ran(cluster)] == [[{"day": 3}]]
+
+
+def test_the_agents_setup_registers_schedules(cluster: Cluster) -> None:
+    [node] = cluster.up("one", sections={"agent": {"setup": "scheduled:setup"}})
+    until_runs(cluster, "registered", "done")
+    pid = node.signal_slot("agent", signal.SIGKILL)
+    eventually(node.replaced("agent", pid), timeout=WITHIN, message=node.said)
+    assert peerd(node, "schedules", "run", "registered").returncode == 0
+    assert [run.origin for run in runs(cluster, "registered")] == ["start", "hand"]

@@ -1,0 +1,144 @@
+"""[schedules.NAME] becomes a schedule, or a clear problem at its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from peerd.config import check, load
+from peerd.config.schedules import schedules_of
+from peerd.domain.schedule import Schedule
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "peerd.toml").write_text(dedent(text).lstrip("\n"))
+    return folder / "peerd.toml"
+
+
+def test_every_key_reaches_the_schedule(folder: Path) -> None:
+    path = written(
+        folder,
+        """
+        [workers.video]
+        tasks = "studio:video"
+        [schedules.refresh]
+        run = "studio:refresh"
+        args = ["a", 1, {b = 2026-01-02}]
+        workers = "video"
+        type = "worker"
+        cron = "*/5 * * * * *"
+        timezone = "Europe/Berlin"
+        immediate = true
+        overlap = "queue"
+        misfire = "run_once"
+        misfire_grace = "10m"
+        jitter = "2s"
+        timeout = 30
+        enabled = false
+        [schedules.nightly]
+        queue = "video"
+        task = "clean"
+        body = {days = 3, since = 2026-01-02T03:04:05Z}
+        interval = "1d"
+        """,
+    )
+    assert schedules_of(load(path, {})) == [
+        Schedule(
+            name="refresh",
+            run="studio:refresh",
+            args=["a", 1, {"b": "2026-01-02"}],
+            workers=("video",),
+            type="worker",
+            cron="*/5 * * * * *",
+            timezone="Europe/Berlin",
+            immediate=True,
+            overlap="queue",
+            misfire="run_once",
+            misfire_grace=600.0,
+            jitter=2.0,
+            timeout=30.0,
+            enabled=False,
+        ),
+        Schedule(
+            name="nightly",
+            queue="video",
+            task="clean",
+            body='{"days":3,"since":"2026-01-02T03:04:05+00:00"}',
+            interval=86_400.0,
+        ),
+    ]
+
+
+def test_each_mistake_is_told_with_its_line(folder: Path) -> None:
+    path = written(
+        folder,
+        """
+        [schedules.nothing]
+        interval = "10s"
+        [schedules.both]
+        run = "a:b"
+        queue = "q"
+        interval = "10s"
+        [schedules.never]
+        run = "a:b"
+        [schedules.cron]
+        run = "a:b"
+        cron = "99 * * * *"
+        [schedules.zone]
+        run = "a:b"
+        cron = "0 0 * * *"
+        timezone = "Mars"
+        [schedules.kind]
+        run = "a:b"
+        interval = 1
+        workers = "audio"
+        [schedules.nan]
+        queue = "q"
+        interval = 1
+        body = {x = nan}
+        """,
+    )
+    assert [str(problem).removeprefix("peerd.toml:") for problem in check(path, {}).problems] == [
+        "1: schedules.nothing.run: give run, a function, or queue, for a task to enqueue: one of them",
+        "4: schedules.both.run: give run, a function, or queue, for a task to enqueue: one of them",
+        "7: schedules.never.interval: when does it tick? Give interval or cron, or immediate = true",
+        (
+            "11: schedules.cron.cron: '99 * * * *': bad minute; "
+            "write five fields, '0 3 * * *', or six with the seconds first, '30 0 3 * * *'"
+        ),
+        (
+            "15: schedules.zone.timezone: 'Mars' is no time zone here; "
+            "write a name such as 'Europe/Berlin'; the names are those of the system's tzdata"
+        ),
+        "19: schedules.kind.workers: there is no [workers.audio]; there are: none",
+        "23: schedules.nan.body: holds inf or nan, which JSON does not have",
+    ]
+
+
+def test_a_schedule_of_environments_is_for_nodes_of_those(folder: Path) -> None:
+    path = written(
+        folder,
+        """
+        [schedules.live]
+        run = "a:b"
+        interval = 1
+        environments = ["production", "staging"]
+        [schedules.always]
+        run = "a:b"
+        interval = 1
+        """,
+    )
+    names = [
+        [one.name for one in schedules_of(load(path, {"PEERD_NODE_ENVIRONMENT": given}))] for given in ("staging", "x")
+    ]
+    assert names == [["live", "always"], ["always"]]
+    [*_, doubt] = [one for one in check(path, {}).warnings if "environment" in one.message]
+    assert "it is for 'production', 'staging', and this node has no environment" in doubt.message

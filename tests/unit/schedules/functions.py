@@ -1,0 +1,108 @@
+"""What the tests' schedules run, found by name as modules would be."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from typing import Any
+
+from peerd.schedules.context import ScheduleContext
+from peerd.schedules.custom import Ticker
+
+CALLS: list[tuple[Any, ...]] = []
+GATES: dict[str, asyncio.Event] = {}
+THREADS_MAY_END = threading.Event()
+
+
+def find(entry: str) -> object:
+    """As importing does it."""
+    name = entry.partition(":")[2]
+    if name == "missing":
+        raise ImportError("no module named 'missing'")
+    return globals()[name]
+
+
+async def works(ctx: ScheduleContext, *args: object, **named: object) -> None:
+    CALLS.append((ctx.schedule, ctx.origin, ctx.process.slot, args, named))
+
+
+def plain() -> None:
+    CALLS.append((threading.current_thread() is not threading.main_thread(),))
+
+
+async def gated(ctx: ScheduleContext) -> None:
+    CALLS.append((ctx.run_id,))
+    await GATES["gate"].wait()
+
+
+def waits_until_told(ctx: ScheduleContext) -> None:
+    while not ctx.cancelled:
+        THREADS_MAY_END.wait(0.01)
+    CALLS.append(("told",))
+
+
+async def fails(ctx: ScheduleContext) -> None:
+    raise OSError("no disk")
+
+
+async def leaves(ctx: ScheduleContext) -> None:
+    sys.exit(3)
+
+
+def leaves_in_a_thread() -> None:
+    sys.exit(3)
+
+
+async def cancels_itself(ctx: ScheduleContext) -> None:
+    raise asyncio.CancelledError
+
+
+async def group(ctx: ScheduleContext) -> None:
+    raise BaseExceptionGroup("many", [KeyError("a"), KeyboardInterrupt()])
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        return "\ud800" + "x" * 100_000
+
+
+async def unprintable(ctx: ScheduleContext) -> None:
+    raise Unprintable
+
+
+not_a_function = 7
+
+
+class Twice:
+    """A type of its own: at once one and all."""
+
+    def __init__(self, ticker: Ticker) -> None:
+        self.ticker = ticker
+
+    async def run(self) -> None:
+        CALLS.append(("one", await self.ticker.send_one("first", {"a": 1})))
+        CALLS.append(("all", await self.ticker.send_all("all")))
+
+
+class Inert:
+    def __init__(self, ticker: Ticker) -> None:
+        CALLS.append(("made", ticker.name, ticker.args))
+
+
+class Broken:
+    def __init__(self, ticker: Ticker) -> None:
+        raise RuntimeError("no such disk")
+
+
+class Falters:
+    times = 0
+
+    def __init__(self, ticker: Ticker) -> None:
+        self.ticker = ticker
+
+    async def run(self) -> None:
+        Falters.times += 1
+        if Falters.times == 1:
+            raise RuntimeError("at first")
+        await self.ticker.send_one()
