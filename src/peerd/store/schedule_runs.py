@@ -228,8 +228,8 @@ def lose_runs(connection: Connection, silence: float, *, as_of: datetime | None 
     """End the runs of nodes that have been gone for ``silence`` seconds; some schedules let others run them again.
 
     Only a node may call it that may rescue tasks; see `peerd.manager.pulse`. A node that was started again counts as
-    gone when its new life is so old: processes of the earlier one may have gone on for a while. One whose agent alone is
-    silent is not gone as long as the run's own process beats.
+    gone when its new life is so old: processes of the earlier one may have gone on for a while. One whose agent alone
+    is silent is not gone as long as the run's own process beats.
 
     Args:
         connection: in a transaction of its own.
