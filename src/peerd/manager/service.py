@@ -43,6 +43,8 @@ CHORE_WITHIN: Final = 3.0
 """Seconds that a stop waits for the chore that runs."""
 BATCHES_IN_A_ROW: Final = 100
 """Full batches of one chore after which the others have their turn."""
+ROUNDS_TO_LOST_RUNS: Final = 10
+"""Between two looks for scheduled runs of nodes that are gone."""
 REPORT_PINNED_EVERY: Final = 60.0
 """Seconds."""
 
@@ -103,7 +105,8 @@ class ManagerService:
         self._round += 1
         await self._guarded("beat", self._beat)
         await self._guarded("rescue", self._rescue)
-        await self._guarded("lost runs", self._lose_runs)
+        if self._round % ROUNDS_TO_LOST_RUNS == 0:
+            await self._guarded("lost runs", self._lose_runs)
         await self._guarded("nodes", self._deactivate_nodes)
         for chore in CHORES:
             if (self._round - 1) % chore.periods == 0 and not self._stopping.is_set():
