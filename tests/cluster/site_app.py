@@ -1,4 +1,4 @@
-"""The app of a cluster under test. Files in GATES open what waits."""
+"""The app of a cluster under test. What waits is opened by a file `gate`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ HERE = Path(__file__).parent
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    slot = scope["state"]["peerd"].slot
+    process = scope["state"]["peerd"]
     if scope["type"] == "lifespan":
+        process.messenger.on("note", lambda message: (HERE / f"{message.data}-{process.slot}").touch())
         await lifespan(receive, send)
     elif scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.accept"})
-        while (message := await receive())["type"] == "websocket.receive":
-            await send({"type": "websocket.send", "text": message["text"].upper()})
+        await converse(receive, send)
     else:
-        if scope["path"] == "/gated":
-            (HERE / "entered").touch()
-            while not (HERE / "gate").exists():  # noqa: ASYNC110 - the test makes it
-                await asyncio.sleep(0.02)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(slot))]})
-        await send({"type": "http.response.body", "body": slot.encode()})
+        await act(scope["path"], process)
+        body = process.slot.encode()
+        headers = [(b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
 
 async def lifespan(receive: Any, send: Any) -> None:
@@ -36,3 +33,35 @@ async def lifespan(receive: Any, send: Any) -> None:
     with (HERE / "ended").open("a") as file:
         file.write("ended\n")
     await send({"type": "lifespan.shutdown.complete"})
+
+
+async def converse(receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "text": message["text"].upper()})
+
+
+async def act(path: str, process: Any) -> None:
+    match path:
+        case "/gated":
+            (HERE / "entered").touch()
+            await opened()
+        case "/later":
+            process.run_in_background(later())
+        case "/tell":
+            process.messenger.send_to_workers("note", process.options["word"])
+
+
+async def scheduled() -> None:
+    (HERE / "scheduled").touch()
+
+
+async def later() -> None:
+    await opened()
+    (HERE / "later").touch()
+
+
+async def opened() -> None:
+    while not (HERE / "gate").exists():  # noqa: ASYNC110 - the test makes it
+        await asyncio.sleep(0.02)

@@ -25,7 +25,9 @@ SITE = Path(__file__).parent / "site_app.py"
 def site(cluster: Cluster, **settings: Any) -> ClusterNode:
     shutil.copy(SITE, cluster.folder / SITE.name)
     web = {"app": "site_app:app", "bind": "127.0.0.1:0", "processes": 2, **settings}
-    return cluster.node("one", workers={}, sections={"web.site": web})
+    schedule = {"run": "site_app:scheduled", "workers": ["site"], "interval": "1h", "immediate": True}
+    sections = {"web.site": web, "web.site.options": {"word": "hello"}, "schedules.once": schedule}
+    return cluster.node("one", workers={}, sections=sections)
 
 
 def port_of(node: ClusterNode) -> int:
@@ -57,13 +59,21 @@ async def ask(port: int) -> str:
     return slot
 
 
-async def test_a_killed_web_process_is_replaced_and_recorded_and_its_port_never_refuses(cluster: Cluster) -> None:
+async def test_web_processes_are_workers_and_a_killed_one_is_replaced_while_its_port_never_refuses(
+    cluster: Cluster,
+) -> None:
     node = site(cluster).up()
     port = port_of(node)
     async with asyncio.timeout(WITHIN):
         slots: set[str] = set()
         while slots != {"site-1", "site-2"}:
             slots.add(await ask(port))
+        teller = await connect(port)
+        await teller.answered("/tell")
+        teller.writer.close()
+        for slot in slots:
+            await asyncio.to_thread(eventually, (cluster.folder / f"hello-{slot}").exists)
+        await asyncio.to_thread(eventually, (cluster.folder / "scheduled").exists, timeout=WITHIN, message=node.said)
         killed = node.kill("site-1")
         replaced = node.replaced("site-1", killed)
         while not replaced():
@@ -95,6 +105,7 @@ async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answ
     for path in ("entered", "gate"):
         (cluster.folder / path).unlink()
     last = await connect(port)
+    await last.answered("/later")
     last.ask("/gated")
     await asyncio.to_thread(eventually, (cluster.folder / "entered").exists)
     stopping = asyncio.create_task(asyncio.to_thread(node.stop))
@@ -102,6 +113,7 @@ async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answ
     (cluster.folder / "gate").touch()
     assert (await last.answer())[0] == 200
     assert await stopping == exits.OK
+    assert (cluster.folder / "later").exists()
     assert (cluster.folder / "ended").read_text() == "ended\n" * 2
     for connection in (busy, idle, last):
         connection.writer.close()

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from peerd.assembly.payload import events_of, settings_of
+from peerd.assembly.entry import NoEntry, find
+from peerd.assembly.payload import events_of, settings_of, shared_of
 from peerd.config.settings import WebSettings
 from peerd.domain.errors import PeerdError
+from peerd.operate.client import Client
+from peerd.runtime.alerts import Alerting
+from peerd.runtime.process_context import ProcessContext
 from peerd.runtime.service import Service
+from peerd.schedules.runner import ScheduleRunner
 from peerd.store.database import Database
-
-
-@dataclass(frozen=True, slots=True)
-class WebProcess:
-    """What the app finds in ``scope["state"]["peerd"]``: where it runs, and its section's options."""
-
-    node: str
-    slot: str
-    kind: str
-    options: Mapping[str, Any]
 
 
 class BadApp(PeerdError):
@@ -39,6 +33,7 @@ def web(payload: Mapping[str, Any]) -> Service:
     kind = str(payload["kind"])
     given = settings.web[kind]
     require_server(kind, given.app)
+    from peerd.serving.recycling import RecycleLimits  # noqa: PLC0415
     from peerd.serving.server import Options  # noqa: PLC0415 - only where the extra is installed
     from peerd.serving.service import WebService  # noqa: PLC0415
     from peerd.serving.traffic import Limits  # noqa: PLC0415
@@ -51,15 +46,18 @@ def web(payload: Mapping[str, Any]) -> Service:
         forwarded_allow_ips=given.forwarded_allow_ips,
         access_log=given.access_log,
     )
-    return WebService(
-        load_app(kind, given),
-        options,
-        given.recycle_after,
-        given.recycle_age,
-        Database(settings.database.url, pool_size=1),
-        events_of(payload, settings),
-        lambda link: WebProcess(link.node, link.slot, link.kind, given.options),
-    )
+    recycle = RecycleLimits(given.recycle_after, given.recycle_age, given.recycle_memory, given.recycle_cpu)
+    app = load_app(kind, given)
+    events = events_of(payload, settings)
+    database = Database(settings.database.url, pool_size=settings.database.pool_size)
+    shared = shared_of(settings)
+
+    def attach(process: ProcessContext) -> None:
+        process.find_shared = shared()
+        ScheduleRunner(process, find, events)
+
+    service = WebService(app, options, recycle, database, events, given.options, Client(database), attach)
+    return Alerting(service, events)
 
 
 def require_server(kind: str, entry: str) -> None:
@@ -82,7 +80,10 @@ def load_app(kind: str, given: WebSettings) -> Any:
     Raises:
         BadApp: it cannot be imported or made, or is no ASGI app.
     """
-    app = _load(kind, given.app)
+    try:
+        app: Any = find(given.app)
+    except NoEntry as error:
+        raise BadApp(kind, given.app, str(error)) from error
     if given.factory:
         try:
             app = app()
@@ -107,16 +108,3 @@ def _not_asgi(app: Any) -> str:
     except TypeError:
         return "is no ASGI app: it does not take scope, receive and send"
     return ""
-
-
-def _load(kind: str, entry: str) -> Any:
-    module_name, _, attribute = entry.partition(":")
-    try:
-        found: Any = import_module(module_name)
-    except Exception as error:
-        raise BadApp(kind, entry, f"importing {module_name} failed: {type(error).__name__}: {error}") from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise BadApp(kind, entry, f"{module_name} has no {attribute}")
-        found = getattr(found, part)
-    return found

@@ -214,6 +214,8 @@ class WebSettings(Section):
     access_log: Flag = False
     recycle_after: Count | None = None  # requests
     recycle_age: Period | None = None
+    recycle_memory: Size | None = None
+    recycle_cpu: Processors | None = None
     hang_after: PeriodOrNone = 60.0
     options: Mapping[str, Any] = Field(default_factory=dict)  # the user's own
 

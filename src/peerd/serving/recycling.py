@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from peerd.domain.duration import format_duration
@@ -15,24 +16,37 @@ SPREAD: Final = 0.1
 """Part of a limit by which each process's own may differ: those that started together are not to leave together."""
 
 
+@dataclass(frozen=True, slots=True)
+class RecycleLimits:
+    """When a process is to be replaced; None is never.
+
+    `requests` and `age`, in seconds, it watches itself. `memory`, in bytes, and `cpu`, in processors, are told to the
+    agent, who measures them.
+    """
+
+    requests: int | None = None
+    age: float | None = None
+    memory: int | None = None
+    cpu: float | None = None
+
+
 class Recycling:
     """Watches a process's requests and age.
 
     Args:
-        after: requests, or None.
-        age: seconds, or None.
+        limits: of this process's section.
         link: takes the request.
         answered: how many requests have been answered.
     """
 
-    def __init__(self, after: int | None, age: float | None, link: Link, answered: Callable[[], int]) -> None:
+    def __init__(self, limits: RecycleLimits, link: Link, answered: Callable[[], int]) -> None:
         self._link = link
         self._answered = answered
         self._now = asyncio.get_running_loop().time
         self._born = self._now()
         spread = random.uniform(1 - SPREAD, 1 + SPREAD)
-        self._most = None if after is None else max(1, round(after * spread))
-        self._oldest = None if age is None else age * spread
+        self._most = None if limits.requests is None else max(1, round(limits.requests * spread))
+        self._oldest = None if limits.age is None else limits.age * spread
 
     async def watch(self) -> None:
         """Look until there is a reason, then ask once."""

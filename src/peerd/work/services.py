@@ -8,14 +8,14 @@ from typing import Any
 
 from peerd.runtime.events import Events
 from peerd.runtime.link import Link
-from peerd.runtime.process_context import ProcessContext
+from peerd.runtime.process_context import LIMITS, ProcessContext
 from peerd.runtime.ticker import Step, ThreadTicker, Ticker
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
 from peerd.store.outages import Outages
 from peerd.store.presence import enter_patiently, keep_fresh
 from peerd.store.processes import end_process
-from peerd.work.recycling import LIMITS, Recycling, limits_of
+from peerd.work.recycling import Recycling, limits_of
 from peerd.work.running import Runner
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import Worker
