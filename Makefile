@@ -12,10 +12,10 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test bench faults simulate check format constraints clean
+.PHONY: help venv demo test bench bench-reload faults simulate check format constraints clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(VENV)/.dev ## Make .venv with everything that developing needs
 
@@ -29,6 +29,9 @@ test: $(VENV)/.dev ## Run all tests on SQLite, MariaDB and PostgreSQL (as root, 
 bench: $(VENV)/.dev ## Measure speed beside the bare drivers, on each database (QUICK=1: a few minutes)
 	@scripts/debian-packages
 	$(BIN)/python -m bench $(if $(QUICK),--size quick) $(ARGUMENTS)
+
+bench-reload: $(VENV)/.dev ## Replace the workers of peerd, uvicorn, gunicorn and granian under load, and count lost requests
+	$(BIN)/python -m bench.reload $(ARGUMENTS)
 
 faults: $(VENV)/.dev ## Kill, freeze and cut off real nodes and databases, and prove that nothing was lost (MINUTES=10 KINDS="mariadb …")
 	@scripts/debian-packages

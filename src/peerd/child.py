@@ -35,7 +35,7 @@ def main(fd: int, master: int) -> int:
     plan: Mapping[str, Any] | None = receive(end)
     if plan is None:
         return exits.MASTER_LOST
-    link = Link(end, _place(plan))
+    link = Link(end, _place(plan), _sockets(plan))
     link.listen()
     _write_whole_lines()
     _set_title(link)
@@ -66,6 +66,13 @@ def _write_whole_lines() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)
+
+
+def _sockets(plan: Mapping[str, Any]) -> dict[str, socket.socket]:
+    found = {name: socket.socket(fileno=number) for name, number in plan["sockets"].items()}
+    for one in found.values():
+        one.set_inheritable(False)  # the programs that user code starts have nothing to do with them
+    return found
 
 
 def _set_title(link: Link) -> None:

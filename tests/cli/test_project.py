@@ -37,6 +37,20 @@ def test_every_mistake_is_named_with_its_line_and_remedy(peerd: Peerd, project: 
     assert [problem["line"] for problem in error["problems"]] == [3, 4]
 
 
+def test_the_apps_of_web_sections_are_imported_too(peerd: Peerd, project: Path) -> None:
+    (project / "site_app.py").write_text("async def app(scope, receive, send): ...\ntext = 7\n")
+    section = "[web.{0}]\nbind = ':{1}'\napp = 'site_app:{0}'\n"
+    with (project / "peerd.toml").open("a") as file:
+        file.write("\n" + section.format("app", 8081) + section.format("text", 8082))
+    answer = peerd("check", "--json", status=1).json
+    assert {"what": "web app", "words": "serves site_app:app"} in answer["right"]
+    [problem] = answer["problems"]
+    assert (problem["key"], problem["message"]) == (
+        "web.text.app",
+        "site_app:text: is a int, and no ASGI app: it cannot be called",
+    )
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [

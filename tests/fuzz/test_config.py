@@ -21,6 +21,7 @@ from peerd.config.settings import (
     NodeSettings,
     ScheduleSettings,
     Section,
+    WebSettings,
     WorkerSettings,
 )
 from tests.fuzz import values
@@ -33,6 +34,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "logging": LoggingSettings,
     "workers.video": WorkerSettings,
     "schedules.refresh": ScheduleSettings,
+    "web.site": WebSettings,
 }
 KEYS = [(section, key) for section, model in SECTIONS.items() for key in model.model_fields]
 HOSTILE: tuple[Any, ...] = (
@@ -40,6 +42,7 @@ HOSTILE: tuple[Any, ...] = (
     "sqlite://", "sqlite:///", "sqlite:////", "mysql://", "mysql://:::/", "mysql://u:p@[::1/x", "sqlite:///\x00",
     "postgresql://h:99999999/x", "mysql://u:p@h:port/x", "postgresql://h/x?a=%zz&a", "x" * 5000, "~root/x",
     "~nobody-there/x", "/dev/null", "/", "a:b", "a.b:c", "1e400", "0.0000000001", "1e-400s", "1" * 400, "1" * 400 + "s",
+    ":80", "[::1]:80", "unix:/run/a", "systemd:a", "unix:\x00", ":65536", "0888", "none",
     "1" * 5000, "9" * 400 + "GB", "-0", "٣s", "1_000", "0x10",
 )  # fmt: skip
 

@@ -20,7 +20,17 @@ from peerd.testing import eventually as eventually_within
 HERE = Path(__file__).parent
 WITHIN = 30.0
 DEFAULTS = {"backoff_initial": 0.1, "give_back": 1.0}
-PLANNED = {"entry", "command", "grace", "give_back", "boot_timeout", "environment", "silent_after", "hang_after"}
+PLANNED = {
+    "entry",
+    "command",
+    "grace",
+    "give_back",
+    "boot_timeout",
+    "environment",
+    "silent_after",
+    "hang_after",
+    "sockets",
+}
 PLANNED |= {"backoff_initial", "backoff_maximum", "stable_after"}
 eventually = functools.partial(eventually_within, timeout=WITHIN)
 
@@ -52,6 +62,9 @@ class ToyNode:
             **plan,
         }
         self.errors = folder / "stderr"
+        self.before = ""
+        """Code that runs in the process that becomes the master."""
+        self.pass_fds: tuple[int, ...] = ()
         self.master: subprocess.Popen[bytes] | None = None
 
     def _kinds(self, slots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -78,10 +91,11 @@ class ToyNode:
         name, _, value = self.mark.partition("=")
         with (errors or self.errors).open("ab") as stderr:
             return subprocess.Popen(
-                [*self.PREFIX, sys.executable, "-c", code, json.dumps(self.plan)],
+                [*self.PREFIX, sys.executable, "-c", f"{self.before}\n{code}", json.dumps(self.plan)],
                 stderr=stderr,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, name: value},
+                pass_fds=self.pass_fds,
             )
 
     def up(self) -> ToyNode:

@@ -206,6 +206,17 @@ class Toy:
         stat = Path(f"/proc/{orphan}/stat").read_text()
         self.note("orphaned", orphan=orphan, parent=int(stat.rpartition(")")[2].split()[1]))
 
+    async def do_listen(self, _: str) -> None:
+        """Answer each connection on each socket with one's process id."""
+
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(f"{os.getpid()} {sorted(self.link.sockets)}".encode())
+            writer.close()
+
+        for one in self.link.sockets.values():
+            await asyncio.start_server(answer, sock=one)
+        self.note("environment", names=sorted(os.environ))
+
     def do_leave(self, _: str) -> None:
         self.stopped.set()
 

@@ -18,11 +18,11 @@ from peerd.assembly.payload import events_of, settings_of
 from peerd.config.schedules import schedules_of
 from peerd.operate.client import Client
 from peerd.runtime.alerts import Alerting
+from peerd.runtime.process_context import LIMITS
 from peerd.runtime.service import Service
 from peerd.schedules.book import Book
 from peerd.schedules.part import SchedulesPart
 from peerd.store.database import Database
-from peerd.work.recycling import LIMITS
 
 ASK_WITHIN: Final = 2.0
 """Seconds that a worker has to tell its limits; it is asked again."""

@@ -14,6 +14,7 @@ ENTRIES: Final = {
     "manager": "peerd.assembly.manager:manager",
     "watcher": "peerd.assembly.watcher:watcher",
     "worker": "peerd.assembly.worker:worker",
+    "web": "peerd.assembly.web:web",
 }
 PLANNER: Final = (sys.executable, "-P", "-m", "peerd.assembly.planner")
 FOR_ALL: Final = ("project_directory", "file", "node", "database", "logging")
@@ -24,7 +25,7 @@ so each gets what it needs and no more."""
 def plan(
     settings: Settings, incarnation: str | None = None, *, background: bool = False, watch: bool = False
 ) -> dict[str, Any]:
-    """The plan: agent, manager, workers and commands.
+    """The plan: agent, manager, workers, web processes and commands.
 
     Args:
         settings: from `peerd.config.load`.
@@ -41,6 +42,7 @@ def plan(
         "shutdown_interval": settings.node.shutdown_interval,
         "grace": settings.node.grace,
         "kinds": [{"silent_after": settings.node.silent_after, **kind} for kind in _kinds(settings, life, watch=watch)],
+        "sockets": dict(_sockets(settings)),
         "planner": [*PLANNER, life, str(settings.file or ""), *(["watch"] if watch else [])],
         "log_file": None if log_file is None else str(log_file),
         "background": background,
@@ -69,6 +71,16 @@ def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dic
             processes=worker.processes if worker.enabled else 0,
             **_own_grace(worker.grace),
         )
+    for name, web in settings.web.items():
+        yield _kind(
+            name,
+            "web",
+            payload=payload(name, web={name: given["web"][name]}),
+            hang_after=web.hang_after,
+            processes=web.processes if web.enabled else 0,
+            sockets=list(web.bind) if web.enabled else [],
+            **_own_grace(web.grace),
+        )
     for name, command in settings.commands.items():
         yield {
             "name": name,
@@ -78,6 +90,14 @@ def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dic
             "processes": command.processes if command.enabled else 0,
             **_own_grace(command.grace),
         }
+
+
+def _sockets(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the master binds, by where: a kind that is renamed goes on with what its elder listened on."""
+    for web in settings.web.values():
+        for bind in web.bind if web.enabled else ():
+            how = {"backlog": web.backlog, "mode": web.unix_mode, "reuse_port": web.reuse_port}
+            yield bind, {"bind": bind, **how}
 
 
 def _kind(name: str, role: str, **more: Any) -> dict[str, Any]:

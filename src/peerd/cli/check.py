@@ -14,9 +14,9 @@ from rich.text import Text
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
 from peerd.cli.failures import failure_of
-from peerd.cli.imports import import_setup, import_workers
+from peerd.cli.imports import import_all
 from peerd.cli.words import many, plain
-from peerd.config import Problem, Settings
+from peerd.config import Problem, Settings, WebSettings, WorkerSettings
 from peerd.config import check as check_configuration
 from peerd.config.address import is_sqlite
 from peerd.config.locate import line_of, lines_of_keys
@@ -41,8 +41,8 @@ class Findings:
 def check(desk: Desk) -> None:
     """Say all that is wrong with the configuration, and how to mend it.
 
-    It reads peerd.toml and the environment, imports what the workers name, and asks the database. Exit status 1 when
-    anything is wrong.
+    It reads peerd.toml and the environment, imports what the workers and web sections name, and asks the database.
+    Exit status 1 when anything is wrong.
     """
     found = examine(desk)
     answer = {
@@ -63,37 +63,45 @@ def examine(desk: Desk) -> Findings:
     settings = configuration.settings
     if settings is None:
         return found
-    enabled = [worker for worker in settings.workers.values() if worker.enabled]
-    processes = sum(worker.processes for worker in enabled)
+    kinds: list[WorkerSettings | WebSettings] = [*settings.workers.values(), *settings.web.values()]
+    enabled = [one for one in kinds if one.enabled]
+    processes = sum(one.processes for one in enabled)
     found.right.append(("configuration", f"{many(len(enabled), 'worker')} in {many(processes, 'process')}"))
-    _examine_workers(settings, found)
-    _examine_setup(settings, found)
+    _examine_code(settings, found)
     _examine_database(settings, found)
     return found
 
 
-def _examine_workers(settings: Settings, found: Findings) -> None:
+def _examine_code(settings: Settings, found: Findings) -> None:
     lines = {} if settings.file is None else lines_of_keys(settings.file.read_text(encoding="utf-8"))
-    for name, answer in import_workers(settings).items():
-        key = ("workers", name, "worker" if settings.workers[name].worker else "tasks")
+    for (section, name), answer in import_all(settings).items():
+        key = _key_of_the_code(section, name, settings)
         if "error" in answer:
             remedy = _remedy(answer["error"], settings)
             problem = Problem(_shown(settings.file), line_of(key, lines), ".".join(key), answer["error"], remedy)
             found.problems.append(problem)
         else:
-            found.right.append((f"worker {name}", _described(answer)))
+            found.right.append(_what_is_right(section, name, settings, answer))
 
 
-def _examine_setup(settings: Settings, found: Findings) -> None:
-    if settings.agent.setup is None:
-        return
-    error = import_setup(settings)
-    if error is None:
-        found.right.append(("agent", f"sets up by {settings.agent.setup}"))
-        return
-    lines = {} if settings.file is None else lines_of_keys(settings.file.read_text(encoding="utf-8"))
-    place = line_of(("agent", "setup"), lines)
-    found.problems.append(Problem(_shown(settings.file), place, "agent.setup", error, _remedy(error, settings)))
+def _key_of_the_code(section: str, name: str, settings: Settings) -> tuple[str, ...]:
+    match section:
+        case "agent":
+            return section, name
+        case "web":
+            return section, name, "app"
+        case _:
+            return section, name, "worker" if settings.workers[name].worker else "tasks"
+
+
+def _what_is_right(section: str, name: str, settings: Settings, answer: dict[str, Any]) -> tuple[str, str]:
+    match section:
+        case "agent":
+            return "agent", f"sets up by {settings.agent.setup}"
+        case "web":
+            return f"web {name}", f"serves {settings.web[name].app}"
+        case _:
+            return f"worker {name}", _described(answer)
 
 
 def _remedy(error: str, settings: Settings) -> str:

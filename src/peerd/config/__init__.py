@@ -10,6 +10,7 @@ from peerd.config.settings import (
     NodeSettings,
     ScheduleSettings,
     Settings,
+    WebSettings,
     WorkerSettings,
 )
 from peerd.config.template import template
@@ -25,6 +26,7 @@ __all__ = [
     "Problem",
     "ScheduleSettings",
     "Settings",
+    "WebSettings",
     "WorkerSettings",
     "check",
     "load",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import stat
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from peerd.config.address import has_password, is_sqlite
 from peerd.config.problems import Problem
 from peerd.config.schedules import schedules_that_cannot_be_kept, schedules_that_never_run
-from peerd.config.settings import Settings
+from peerd.config.settings import CommandSettings, Settings, WebSettings, WorkerSettings
 from peerd.config.source import Source
+from peerd.domain.binding import Binding, parse_binding
 from peerd.domain.duration import format_duration
 
 SYSTEMD_STOP_TIMEOUT = 90.0
@@ -19,7 +20,8 @@ SYSTEMD_STOP_TIMEOUT = 90.0
 
 
 def contradictions(settings: Settings, source: Source) -> Iterator[Problem]:
-    """Settings that would make the cluster rescue what is alive."""
+    """Settings that cannot all hold: the cluster would rescue what is alive, or two listen in one place."""
+    yield from _two_at_one_door(settings, source)
     heartbeat, inactive = settings.node.heartbeat_every, settings.manager.inactive_after
     if inactive <= heartbeat:
         yield source.problem(
@@ -40,6 +42,20 @@ def contradictions(settings: Settings, source: Source) -> Iterator[Problem]:
     yield from schedules_that_cannot_be_kept(settings, source)
 
 
+def _two_at_one_door(settings: Settings, source: Source) -> Iterator[Problem]:
+    """Whoever accepts first would answer: connections would reach one app or the other by chance."""
+    taken: dict[Binding, str] = {}
+    for name, web in settings.web.items():
+        for bind in web.bind:
+            try:
+                other = taken.setdefault(parse_binding(bind), name)
+            except ValueError as error:  # its absolute path is too long, which nobody could know before
+                yield source.problem(("web", name, "bind"), str(error))
+                continue
+            if other != name:
+                yield source.problem(("web", name, "bind"), f"[web.{other}] listens on {bind} too", "choose another")
+
+
 def doubts(settings: Settings, source: Source) -> list[Problem]:
     """What is allowed, and worth a second look."""
     return [
@@ -48,13 +64,17 @@ def doubts(settings: Settings, source: Source) -> list[Problem]:
         *_touches_that_are_easily_missed(settings, source),
         *_one_queue_with_two_limits(settings, source),
         *schedules_that_never_run(settings, source),
+        *_connections_that_outlive_the_grace(settings, source),
+        *_port_that_others_may_take(settings, source),
         *_cluster_on_sqlite(settings, source),
         *_password_for_everybody(settings, source),
     ]
 
 
 def _nothing_to_do(settings: Settings, source: Source) -> Iterator[Problem]:
-    if not any(worker.enabled for worker in settings.workers.values()):
+    sections: tuple[Mapping[str, WorkerSettings | WebSettings | CommandSettings], ...]
+    sections = (settings.workers, settings.web, settings.commands)
+    if not any(kind.enabled for section in sections for kind in section.values()):
         yield source.problem(("workers",), "no worker is enabled", "this node will keep the table, and run nothing")
 
 
@@ -66,12 +86,37 @@ def _grace_that_is_cut_short(settings: Settings, source: Source) -> Iterator[Pro
             f"systemd kills a service that takes more than {format_duration(SYSTEMD_STOP_TIMEOUT)} to stop",
             f"set TimeoutStopSec above {format_duration(grace)} in the unit, as peerd systemd does",
         )
-    for name, worker in settings.workers.items():
-        if worker.grace is not None and worker.grace > grace:
+    graces = {("workers", name): worker.grace for name, worker in settings.workers.items()}
+    graces |= {("web", name): web.grace for name, web in settings.web.items()}
+    for place, own in graces.items():
+        if own is not None and own > grace:
             yield source.problem(
-                ("workers", name, "grace"),
+                (*place, "grace"),
                 f"the node stops after {format_duration(grace)}, whatever a worker is given",
                 "raise node.grace",
+            )
+
+
+def _connections_that_outlive_the_grace(settings: Settings, source: Source) -> Iterator[Problem]:
+    for name, web in settings.web.items():
+        grace = settings.node.grace if web.grace is None else web.grace
+        if web.keep_alive >= grace:
+            yield source.problem(
+                ("web", name, "keep_alive"),
+                f"idle connections are kept as long as the grace of {format_duration(grace)}: "
+                "a process that leaves has to cut them off, and a request that is on its way is lost",
+                "give less than the grace",
+            )
+
+
+def _port_that_others_may_take(settings: Settings, source: Source) -> Iterator[Problem]:
+    for name, web in settings.web.items():
+        if web.reuse_port:
+            yield source.problem(
+                ("web", name, "reuse_port"),
+                "any program of this user may take a part of the connections, and those that wait for one "
+                "which ends are reset",
+                "leave it out, unless several nodes of one machine share the port",
             )
 
 

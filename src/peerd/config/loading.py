@@ -29,7 +29,6 @@ MOST = 100
 """Problems of values that are listed."""
 KINDS = ("workers", "commands", "web")
 """Sections whose tables are kinds of processes."""
-_NOT_YET = ("web",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def check(path: Path | None = None, environment: Mapping[str, str] = os.environ)
         source = _read(_find(path, environment), environment)
     except ConfigError as error:
         return Check(error.problems)
-    problems = [*_shape_problems(source), *_tables_of_later_versions(source), *unknown_variables(environment)]
+    problems = [*_shape_problems(source), *unknown_variables(environment)]
     settings = None
     try:
         document = Document.model_validate(source.values)
@@ -139,14 +138,6 @@ def _syntax_problem(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Pr
         written = text.splitlines()[line - 1].partition("=")[0].strip()
         return Problem(str(path), line, "", f"{written} is given twice", "keep one of them")
     return Problem(str(path), line, "", f"this is not TOML: {message[:1].lower()}{message[1:]}")
-
-
-def _tables_of_later_versions(source: Source) -> Iterator[Problem]:
-    """Tables that peerd will know; they are taken out, so that they are not called unknown too."""
-    for name in _NOT_YET:
-        if name in source.values:
-            del source.values[name]
-            yield source.problem((name,), "is not supported in this version", "take it out")
 
 
 def _shape_problems(source: Source) -> Iterator[Problem]:

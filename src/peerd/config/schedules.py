@@ -59,8 +59,8 @@ def schedules_that_cannot_be_kept(settings: Settings, source: Source) -> Iterato
         except InvalidSchedule as error:
             yield source.problem((*place, error.field), error.problem)
         for kind in given.workers or ():
-            if kind not in settings.workers:
-                known = ", ".join(sorted(settings.workers)) or "none"
+            if kind not in settings.workers and kind not in settings.web:
+                known = ", ".join(sorted([*settings.workers, *settings.web])) or "none"
                 yield source.problem((*place, "workers"), f"there is no [workers.{kind}]", f"there are: {known}")
 
 

@@ -16,11 +16,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from peerd.config.address import mask_url, normalise_url
 from peerd.config.values import (
     AlertRate,
+    Bindings,
     Count,
     Duration,
     EntryPoint,
     EntryPoints,
     Few,
+    FileMode,
     FilePath,
     Flag,
     HookUrl,
@@ -28,8 +30,10 @@ from peerd.config.values import (
     MailServer,
     Name,
     Period,
+    PeriodOrNone,
     Places,
     Processors,
+    Proxies,
     QueueName,
     QueueNames,
     Size,
@@ -188,6 +192,34 @@ class ScheduleSettings(Section):
     environments: Texts | None = None
 
 
+class WebSettings(Section):
+    """[web.NAME]: processes that serve an ASGI app on sockets that they share."""
+
+    app: EntryPoint
+    factory: Flag = False  # the app is what calling `app` returns
+    bind: Bindings
+    enabled: Flag = True
+    processes: Few = 1
+    grace: Duration | None = None  # None: the node's
+    keep_alive: Period = 5.0  # of an idle connection
+    backlog: Count = 2048  # connections that wait to be accepted
+    unix_mode: FileMode = 0o666
+    reuse_port: Flag = False
+    concurrency: Count | None = None  # requests at once in each process
+    max_head: Size = 65_536  # of a request's line and headers
+    head_timeout: Period = 30.0
+    max_message: Size = 16_777_216  # of a WebSocket
+    root_path: Text = ""
+    forwarded_allow_ips: Proxies = ("127.0.0.1", "::1")
+    access_log: Flag = False
+    recycle_after: Count | None = None  # requests
+    recycle_age: Period | None = None
+    recycle_memory: Size | None = None
+    recycle_cpu: Processors | None = None
+    hang_after: PeriodOrNone = 60.0
+    options: Mapping[str, Any] = Field(default_factory=dict)  # the user's own
+
+
 class ManagerSettings(Section):
     """[manager]: the periods of the chores."""
 
@@ -223,6 +255,7 @@ class Document(Section):
     node: NodeSettings = Field(default_factory=NodeSettings)
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     workers: Mapping[Name, WorkerSettings] = Field(default_factory=dict)
+    web: Mapping[Name, WebSettings] = Field(default_factory=dict)
     commands: Mapping[Name, CommandSettings] = Field(default_factory=dict)
     agent: AgentSettings = Field(default_factory=AgentSettings)
     schedules: Mapping[Name, ScheduleSettings] = Field(default_factory=dict)

@@ -15,8 +15,10 @@ from peerd.config.settings import (
     ManagerSettings,
     NodeSettings,
     Settings,
+    WebSettings,
 )
 from peerd.config.source import Source
+from peerd.domain.binding import Unix, parse_binding
 
 
 def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]:
@@ -28,6 +30,7 @@ def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]
         node=_with_run_directory(document.node, source.folder),
         database=database,
         workers=document.workers,
+        web={name: _with_absolute_sockets(web, source.folder) for name, web in document.web.items()},
         commands=document.commands,
         agent=document.agent,
         schedules=document.schedules,
@@ -82,6 +85,19 @@ def _mail_problems(settings: Settings, source: Source) -> Iterator[Problem]:
             yield source.problem(place, "there is a password, and no user that it belongs to", "give mail.user too")
         elif not mail.password_file.is_file():
             yield source.problem(place, f"{mail.password_file}: there is no such file", "write the password there")
+
+
+def _with_absolute_sockets(web: WebSettings, folder: Path) -> WebSettings:
+    """Paths of unix sockets are meant from the project folder, as all paths are."""
+    return web.model_copy(update={"bind": tuple(_with_absolute_socket(bind, folder) for bind in web.bind)})
+
+
+def _with_absolute_socket(bind: str, folder: Path) -> str:
+    match parse_binding(bind):
+        case Unix(path):
+            return f"unix:{folder / path}"
+        case _:
+            return bind
 
 
 def _with_password(database: DatabaseSettings, source: Source) -> tuple[DatabaseSettings, list[Problem]]:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, StringConstraints
 
 from peerd.domain.alert import Rate
+from peerd.domain.binding import parse_binding
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
 from peerd.domain.quoting import quoted
@@ -20,6 +21,7 @@ LONGEST_DURATION: Final = 100 * 365 * 86_400.0
 """Seconds: a hundred years. Beyond it some timer, or some database, can count no further."""
 LARGEST: Final = 2**31 - 1
 """What an INTEGER column holds at the most."""
+_FILE_MODE = re.compile(r"0?[0-7]{3}")
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -97,6 +99,31 @@ def _entry_point(text: str) -> str:
     return text
 
 
+def _binding(text: str) -> str:
+    parse_binding(text)
+    return text
+
+
+def _each_once(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("names one of them twice")
+    return values
+
+
+def _file_mode(value: Any) -> Any:
+    if isinstance(value, str):
+        if not _FILE_MODE.fullmatch(value):
+            raise ValueError(f"{quoted(value)} is no file mode: write it as chmod reads it, for example '0660'")
+        return int(value, 8)
+    if isinstance(value, int) and value > 0o777:
+        raise ValueError("is no file mode: write '0660', or 0o660")
+    return value
+
+
+def _or_none(value: Any) -> Any:
+    return None if value == "none" else value
+
+
 Duration = Annotated[float, AfterValidator(_within_a_century), BeforeValidator(parse_duration)]
 """Seconds, zero allowed."""
 
@@ -104,6 +131,9 @@ Period = Annotated[
     float, AfterValidator(_longer_than_nothing), AfterValidator(_within_a_century), BeforeValidator(parse_duration)
 ]
 """Seconds, more than zero."""
+
+PeriodOrNone = Annotated[Period | None, BeforeValidator(_or_none)]
+"""Seconds, more than zero; "none" switches off what has a period by default."""
 
 Size = Annotated[int, AfterValidator(_within_the_system), BeforeValidator(parse_size)]
 """Bytes."""
@@ -126,6 +156,13 @@ FilePath = Annotated[Path, BeforeValidator(_pathlike)]
 EntryPoint = Annotated[str, AfterValidator(_entry_point)]
 EntryPoints = Annotated[tuple[EntryPoint, ...], Field(min_length=1), BeforeValidator(listed)]
 Texts = Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(listed)]
+Proxies = Annotated[tuple[Text, ...], BeforeValidator(listed)]
+Binding = Annotated[str, AfterValidator(_storable), AfterValidator(_binding)]
+"""Where to listen; see `peerd.domain.binding`."""
+Bindings = Annotated[
+    tuple[Binding, ...], Field(min_length=1, max_length=20), AfterValidator(_each_once), BeforeValidator(listed)
+]
+FileMode = Annotated[int, Field(strict=True, ge=0, le=0o777), BeforeValidator(_file_mode)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,190}$")]
 KindNames = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(listed)]
 """Kinds of worker processes."""

@@ -49,6 +49,8 @@ _WORDS: dict[str, Callable[[dict[str, Any]], Sentence]] = {
     "greater_than_equal": lambda context: (f"must be at least {context['ge']}", ""),
     "less_than_equal": lambda context: (f"must be at most {context['le']}", ""),
     "string_too_long": lambda context: (f"must have at most {context['max_length']} characters", ""),
+    "missing": lambda _: ("must be given", ""),
+    "too_long": lambda context: (f"lists more than {context['max_length']}", ""),
     "too_short": lambda _: ("must not be empty", ""),
     "literal_error": lambda context: (f"must be {context['expected']}", ""),
     "enum": lambda context: (f"must be {context['expected']}", ""),

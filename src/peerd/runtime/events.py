@@ -84,6 +84,44 @@ class HookFailed(Fact, frozen=True, kw_only=True):
     error: str
 
 
+class RequestAnswered(Fact, frozen=True, kw_only=True):
+    """A web request was answered; emitted where an access log is wanted."""
+
+    what: str
+    """Method and path."""
+    status: int
+    seconds: float
+    client: str
+
+
+class RequestFailed(Fact, frozen=True, kw_only=True):
+    """The app raised an exception in a request or WebSocket."""
+
+    what: str
+    error: str
+    traceback: str
+
+
+class RequestsCutOff(Fact, frozen=True, kw_only=True):
+    """A web process that leaves had to end what was not done within the grace."""
+
+    requests: int
+    connections: int
+
+
+class AcceptFailed(Fact, frozen=True, kw_only=True):
+    """A connection could not be accepted, as when descriptors run out."""
+
+    error: str
+
+
+class ServerSaid(Fact, frozen=True, kw_only=True):
+    """The HTTP server found something wrong with a request, or with an answer of the app."""
+
+    text: str
+    error: bool
+
+
 class DatabaseLost(Fact, frozen=True, kw_only=True):
     """The database stopped answering."""
 

@@ -24,10 +24,10 @@ class Place:
     """Who a process is among its node's processes.
 
     `slot` is such as `video-1`; `kind` the config section that it belongs to, or `agent`, or `manager`; `role` is
-    `agent`, `manager` or `worker`; `generation` how many processes the slot has had, this one included. `grace` and
-    `give_back` are seconds: what a stop leaves to running work, and what it leaves after that for giving the rest back.
-    The process is replaced when its event loop does not answer for `hang_after` seconds, if they are given.
-    `log_file` is what stdout and stderr are, if they are a file of the node's.
+    `agent`, `manager`, `worker` or `web`; `generation` how many processes the slot has had, this one included.
+    `grace` and `give_back` are seconds: what a stop leaves to running work, and what it leaves after that for giving
+    the rest back. The process is replaced when its event loop does not answer for `hang_after` seconds, if they are
+    given. `log_file` is what stdout and stderr are, if they are a file of the node's.
     """
 
     slot: str
@@ -47,14 +47,16 @@ class Link:
     A service uses `send`, `tainted`, `recycle` and the properties; the rest is for `peerd.child` and `runtime.life`.
     """
 
-    def __init__(self, end: socket.socket, place: Place) -> None:
+    def __init__(self, end: socket.socket, place: Place, sockets: Mapping[str, socket.socket] | None = None) -> None:
         """Make it; nothing is read before `listen`.
 
         Args:
             end: a connected stream socket.
             place: who the process is.
+            sockets: what it has inherited to listen on, by name.
         """
         self._place = place
+        self._sockets = dict(sockets or {})
         self._lock = threading.Lock()
         self._status: int = exits.OK
         self._vitals = Vitals(place.hang_after, self._hung)
@@ -73,7 +75,7 @@ class Link:
 
     @property
     def role(self) -> str:
-        """`agent`, `manager` or `worker`."""
+        """`agent`, `manager`, `worker` or `web`."""
         return self._place.role
 
     @property
@@ -105,6 +107,11 @@ class Link:
     def grace(self) -> float:
         """Seconds that running work has when the process stops."""
         return self._place.grace
+
+    @property
+    def sockets(self) -> Mapping[str, socket.socket]:
+        """Listening sockets that the process shares with others of its kind, by name."""
+        return self._sockets
 
     @property
     def master_lost(self) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from peerd.domain.errors import PeerdError
 from peerd.runtime.background import Background, Work
 from peerd.runtime.events import Events
 from peerd.runtime.messenger import Messenger
+
+LIMITS: Final = "peerd.limits"
+"""The message by which the agent asks a process for its limits of memory and processor."""
 
 
 class Place(Protocol):

@@ -44,8 +44,37 @@ def worded(fact: Fact) -> Words:  # noqa: PLR0911 - a table of sentences
             return level, "loop ended", _given(worker=fact.worker, seconds=round(fact.seconds, 3), error=fact.error)
         case events.HookFailed():
             return "error", "a hook failed", {"hook": fact.hook, "error": fact.error}
+        case (
+            events.RequestAnswered()
+            | events.RequestFailed()
+            | events.RequestsCutOff()
+            | events.AcceptFailed()
+            | events.ServerSaid()
+        ):
+            return _of_the_web(fact)
         case _:
             return _of_the_node(fact)
+
+
+WebFact = (
+    events.RequestAnswered | events.RequestFailed | events.RequestsCutOff | events.AcceptFailed | events.ServerSaid
+)
+
+
+def _of_the_web(fact: WebFact) -> Words:
+    match fact:
+        case events.RequestAnswered():
+            figures = {"status": fact.status, "ms": round(fact.seconds * 1000, 1), "client": fact.client}
+            return "info", fact.what, figures
+        case events.RequestFailed():
+            return "error", "a request failed", {"what": fact.what, "error": fact.error, "exception": fact.traceback}
+        case events.RequestsCutOff():
+            figures = {"requests": fact.requests, "connections": fact.connections}
+            return "warning", "the grace is over; what was not answered is cut off", figures
+        case events.AcceptFailed():
+            return "error", "a connection could not be accepted", {"error": fact.error}
+        case events.ServerSaid():
+            return "error" if fact.error else "warning", fact.text, {}
 
 
 def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911, PLR0912 - a table of sentences

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from peerd.domain.errors import DatabaseAway, NodeNotRunning
 from peerd.runtime.link import Link
@@ -12,9 +12,12 @@ from peerd.store.database import Database
 from peerd.store.migrate import require_newest
 from peerd.store.nodes import Node, find_node
 from peerd.store.outages import Outages
-from peerd.store.processes import register_process
+from peerd.store.processes import beat_process, register_process
 
 T = TypeVar("T")
+
+BEAT_EVERY: Final = 10.0
+"""Seconds between two beats of a process that touches no tasks."""
 
 
 def enter(database: Database, link: Link) -> tuple[Node, int]:
@@ -73,3 +76,15 @@ async def patiently(enter: Callable[[], Awaitable[T]], link: Link, outages: Outa
 async def enter_patiently(database: Database, link: Link, outages: Outages) -> tuple[Node, int]:
     """`enter`, from an event loop, `patiently`."""
     return await patiently(lambda: asyncio.to_thread(enter, database, link), link, outages)
+
+
+async def keep_fresh(database: Database, process_id: int, outages: Outages) -> None:
+    """Say again and again, for ever, that a process goes on: a record that is silent for days is purged."""
+    while True:
+        await asyncio.sleep(BEAT_EVERY)
+        try:
+            await asyncio.to_thread(database.run, beat_process, process_id)
+        except DatabaseAway as error:
+            outages.lost(error)
+        else:
+            outages.found()

@@ -23,6 +23,7 @@ from peerd.supervision.plan import Kind, Plan
 from peerd.supervision.process import Process
 from peerd.supervision.roster import Member, Outcome, Replacement, Roster
 from peerd.supervision.slot import Event, State
+from peerd.supervision.sockets import Sockets
 
 CRASH_LOOP: Final = 3
 """Failures in a row after which a slot is worth an alert."""
@@ -39,6 +40,7 @@ class Keeper:
         alerts: Alerts,
         deaths: Deaths,
         logs: Logs,
+        sockets: Sockets,
         on_failure: Callable[[str], None],
     ) -> None:
         """Make it.
@@ -50,6 +52,7 @@ class Keeper:
             alerts: where people are told.
             deaths: where the agent is told.
             logs: what is opened anew when a child asks for it.
+            sockets: what processes listen on.
             on_failure: gets each failure of a slot, in words; the slot is due to be started again then.
         """
         self._plan = plan
@@ -57,6 +60,7 @@ class Keeper:
         self._loop = loop
         self._alerts = alerts
         self._deaths = deaths
+        self._sockets = sockets
         self._on_failure = on_failure
         self._out_of_memory = OutOfMemory()
         self._node_is_ready = False
@@ -135,7 +139,8 @@ class Keeper:
     # ---------------------------------------------------------------- processes begin
 
     def _begin(self, member: Member, kind: Kind, now: float) -> Process:
-        process = Process(self._plan, kind, member.slot.name, member.slot.next_generation(), now)
+        sockets = self._sockets.descriptors(kind.sockets)
+        process = Process(self._plan, kind, member.slot.name, member.slot.next_generation(), now, sockets)
         self._loop.watch(process.pidfd, partial(self._on_death, member, process))
         if not process.ready:
             self._loop.watch(process.link, partial(self._hear, member, process), process.link.has_unsent)

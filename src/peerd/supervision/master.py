@@ -47,6 +47,7 @@ from peerd.supervision.process import Process
 from peerd.supervision.reload import Progress, Reload, Reloads, Request
 from peerd.supervision.roster import Member, Roster
 from peerd.supervision.slot import State
+from peerd.supervision.sockets import Inherited, SocketError, Sockets
 from peerd.supervision.terminal import has_terminal
 
 ACKNOWLEDGE_WITHIN: Final = 10.0
@@ -73,8 +74,9 @@ class Phase(StrEnum):
 class Master:
     """A node's supervisor."""
 
-    def __init__(self, plan: Plan, systemd: Systemd) -> None:
+    def __init__(self, plan: Plan, sockets: Sockets, systemd: Systemd) -> None:
         self._plan = plan
+        self._sockets = sockets
         self._systemd = systemd
         self._console = Console(plan.node)
         self._loop = Loop(self._console.fault)
@@ -82,7 +84,9 @@ class Master:
         self._deaths = Deaths(self._roster)
         self._alerts = Alerts(self._roster, self._console)
         self._logs = Logs(plan.log_file, self._roster, self._console)
-        self._keeper = Keeper(plan, self._roster, self._loop, self._alerts, self._deaths, self._logs, self._on_failure)
+        self._keeper = Keeper(
+            plan, self._roster, self._loop, self._alerts, self._deaths, self._logs, sockets, self._on_failure
+        )
         self._post = Post(partial(directory, self._roster))
         self._keeper.said |= {"reload": self._on_reload, **hears(self._post)}
         self._reloads = Reloads()
@@ -218,6 +222,7 @@ class Master:
         self._phase = Phase.STOPPING
         self._fast = fast
         self._post.close()
+        self._sockets.close()  # who comes now finds nobody, which is better than to wait for nobody
         self._reloads.give_up("the node stops")
         for member in self._roster.others:
             self._keeper.stop(member, fast=fast)
@@ -256,6 +261,9 @@ class Master:
         if self._reload and not self._reload.request.is_over:
             self._reload.look(now)
             return
+        if self._reload:
+            used = self._roster.sockets()
+            self._sockets.apply({name: plan for name, plan in self._sockets.plans.items() if name in used})
         self._reload = None
         if request := self._reloads.next():
             self._begin_to_reload(request, now)
@@ -275,7 +283,7 @@ class Master:
         self._planner = None
         if plan is None:
             self._give_up_reloading(request, error)
-        elif problem := self._why_not(plan, request):
+        elif problem := self._why_not(plan, request) or self._why_not_listen(plan, request):
             self._give_up_reloading(request, problem)
         else:
             self._reload = Reload(request, plan, self._roster, self._keeper, self._alerts)
@@ -288,6 +296,15 @@ class Master:
         known = {kind.name for kind in plan.kinds} | self._roster.kinds.keys()
         if unknown := set(request.kinds or ()) - known:
             return f"there is no {', '.join(sorted(unknown))}; only {', '.join(sorted(known))}"
+        return ""
+
+    def _why_not_listen(self, plan: Plan, request: Request) -> str:
+        """Bind what is added to the kinds that reload; say why that cannot be."""
+        added = {name: plan.sockets[name] for kind in plan.kinds if request.wants(kind.name) for name in kind.sockets}
+        try:
+            self._sockets.apply(self._sockets.plans | added)
+        except SocketError as error:
+            return str(error)
         return ""
 
     def _give_up_reloading(self, request: Request, error: str) -> None:
@@ -329,6 +346,7 @@ class Master:
             "background": self._plan.background,
             "slots": [member.to_json(now) for member in self._roster.members],
             "reloads": self._reloads.to_json(),
+            "sockets": self._sockets.to_json(),
         }
 
     def _on_reload(self, _: Member, __: Process, message: Mapping[str, Any]) -> None:
@@ -415,22 +433,30 @@ def main(fd: int) -> int:
     try:
         with os.fdopen(fd, "rb") as file:
             plan = Plan.parse(json.load(file))
+        inherited = Inherited(os.environ, os.getpid())
         with NodeLock(Path(plan.run_directory)):
-            return Master(plan, systemd).run() if plan.log_file is None else _run_with_a_log(plan, systemd)
+            sockets = Sockets(inherited)
+            sockets.bind(plan.sockets)
+            run = _run if plan.log_file is None else _run_with_a_log
+            return run(plan, sockets, systemd)
     except AlreadyRunning as error:
         sys.stderr.write(f"peerd: {error}\n")
         return exits.ALREADY_RUNNING
-    except (PlanError, ValueError, OSError) as error:
+    except (PlanError, SocketError, ValueError, OSError) as error:
         sys.stderr.write(f"peerd: cannot start: {error}\n")
         return exits.REFUSED
 
 
-def _run_with_a_log(plan: Plan, systemd: Systemd) -> int:
+def _run(plan: Plan, sockets: Sockets, systemd: Systemd) -> int:
+    return Master(plan, sockets, systemd).run()
+
+
+def _run_with_a_log(plan: Plan, sockets: Sockets, systemd: Systemd) -> int:
     """Write to the log; whoever has started the node is told where to look if it cannot start."""
     assert plan.log_file is not None
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as starter:
         logfile.write_to(plan.log_file)
-        status = Master(plan, systemd).run()
+        status = _run(plan, sockets, systemd)
         if status != exits.OK:
             with contextlib.suppress(OSError):  # it has gone
                 starter.write(f"peerd: cannot start; {plan.log_file} says why\n")

@@ -23,6 +23,20 @@ class PlanError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class SocketPlan:
+    """A listening socket, which the master binds: where, as `peerd.domain.binding` reads it, and how.
+
+    `backlog` connections may wait to be accepted (the kernel allows net.core.somaxconn at the most); `mode` is that of
+    a unix socket's file; with `reuse_port` other programs, such as a second node, may listen on the port too.
+    """
+
+    bind: str
+    backlog: int = 2048
+    mode: int = 0o666
+    reuse_port: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """Processes of one kind: a section of the config, or the agent, or the manager. All times are seconds.
 
@@ -31,7 +45,7 @@ class Kind:
     keeps failing is tried again after `backoff_initial`, doubled each time, at most `backoff_maximum`; one that has
     been ready for `stable_after` starts from nothing again. A process that has said nothing for `silent_after` and is
     stopped, or for three times as long otherwise, is killed; one whose event loop has not answered for `hang_after` is
-    replaced (None: it may take its time).
+    replaced (None: it may take its time). Each process inherits the plan's `sockets` of these names.
     """
 
     name: str
@@ -49,6 +63,7 @@ class Kind:
     silent_after: float = 60.0
     hang_after: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    sockets: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Kind:
@@ -58,7 +73,7 @@ class Kind:
             PlanError: a key is missing, unknown, or contradicts another.
         """
         where = f"kind {data.get('name', '?')!r}"
-        kind: Kind = _parse(cls, where, {**data, "command": tuple(data.get("command", ()))})
+        kind: Kind = _parse(cls, where, _with_tuples(data, "command", "sockets"))
         try:
             size = len(encode({"payload": kind.payload}))
         except FrameError as error:
@@ -69,6 +84,8 @@ class Kind:
             raise PlanError(f"{where}: role {kind.role!r} is none of {', '.join(ROLES)}")
         if (kind.role == "command") != bool(kind.command) or (kind.role != "command") != bool(kind.entry):
             raise PlanError(f"{where}: a command has a command line, and every other kind an entry")
+        if kind.role == "command" and kind.sockets:
+            raise PlanError(f"{where}: a command is given no sockets")
         if not 0 <= kind.processes <= (1 if kind.role in ALONE else MOST_PROCESSES):
             raise PlanError(f"{where}: {kind.processes} processes of role {kind.role} are not possible")
         return kind
@@ -109,6 +126,7 @@ class Plan:
     planner: tuple[str, ...] = ()
     log_file: str | None = None
     background: bool = False
+    sockets: Mapping[str, SocketPlan] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Plan:
@@ -119,13 +137,23 @@ class Plan:
         """
         grace = {"grace": data["grace"]} if "grace" in data else {}
         kinds = tuple(Kind.parse({**grace, **kind}) for kind in data.get("kinds", ()))
-        plan: Plan = _parse(cls, "the plan", {**data, "kinds": kinds, "planner": tuple(data.get("planner", ()))})
+        sockets = {
+            name: _parse(SocketPlan, f"socket {name!r}", socket) for name, socket in data.get("sockets", {}).items()
+        }
+        plan: Plan = _parse(cls, "the plan", _with_tuples({**data, "kinds": kinds, "sockets": sockets}, "planner"))
         names = [kind.name for kind in kinds]
         if len(set(names)) < len(names):
             raise PlanError(f"two kinds have the same name: {', '.join(sorted(names))}")
         if sum(kind.role == "agent" for kind in kinds) > 1:
             raise PlanError("a node has one agent")
+        if unknown := {name for kind in kinds for name in kind.sockets} - sockets.keys():
+            raise PlanError(f"there is no socket {', '.join(sorted(unknown))}")
         return plan
+
+
+def _with_tuples(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """JSON has no tuples."""
+    return {**data, **{name: tuple(data.get(name, ())) for name in names}}
 
 
 def _parse(cls: type[Any], where: str, data: Mapping[str, Any]) -> Any:

@@ -31,8 +31,18 @@ KILL_MARGIN: Final = 2.0
 class Process:
     """A living or just ended child, the leader of its own process group."""
 
-    def __init__(self, plan: Plan, kind: Kind, slot: str, generation: int, now: float) -> None:
+    def __init__(
+        self, plan: Plan, kind: Kind, slot: str, generation: int, now: float, sockets: Mapping[str, int]
+    ) -> None:
         """Start it.
+
+        Args:
+            plan: the node's.
+            kind: what it is.
+            slot: its place.
+            generation: how many processes the slot has had, this one included.
+            now: the time, seconds.
+            sockets: descriptors that it inherits, by name.
 
         Raises:
             OSError: it cannot be started.
@@ -64,14 +74,14 @@ class Process:
         self.link = Channel(end)
         try:
             with other:
-                self._popen = self._command(plan) if self.ready else self._child(other)
+                self._popen = self._command(plan) if self.ready else self._child(other, sockets)
         except BaseException:
             self.link.close()
             raise
         self.pid = self._popen.pid
         self.pidfd = self._watchable()
         if not self.ready:
-            self.link.send(_first_frame(plan, kind, slot, generation))
+            self.link.send(_first_frame(plan, kind, slot, generation, sockets))
 
     def __str__(self) -> str:
         return f"{self.slot} (process {self.pid})"
@@ -161,12 +171,12 @@ class Process:
 
     # ---------------------------------------------------------------- steps
 
-    def _child(self, other: socket.socket) -> subprocess.Popen[bytes]:
+    def _child(self, other: socket.socket, sockets: Mapping[str, int]) -> subprocess.Popen[bytes]:
         # -P keeps the current folder off the module path: a project's queue.py must not replace the library's.
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "peerd.child", str(other.fileno()), str(os.getpid())],
             stdin=subprocess.DEVNULL,
-            pass_fds=[other.fileno()],
+            pass_fds=[other.fileno(), *sockets.values()],
             env=self._environment(),
             process_group=0,
         )
@@ -210,7 +220,7 @@ class Process:
         )
 
 
-def _first_frame(plan: Plan, kind: Kind, slot: str, generation: int) -> dict[str, object]:
+def _first_frame(plan: Plan, kind: Kind, slot: str, generation: int, sockets: Mapping[str, int]) -> dict[str, object]:
     return {
         "type": "plan",
         "slot": slot,
@@ -225,4 +235,5 @@ def _first_frame(plan: Plan, kind: Kind, slot: str, generation: int) -> dict[str
         "node": plan.node,
         "project_directory": plan.project_directory,
         "log_file": plan.log_file,
+        "sockets": dict(sockets),
     }

@@ -176,6 +176,11 @@ class Roster:
         """Return the process ids of all living processes."""
         return {process.pid for process in self.processes()}
 
+    def sockets(self) -> set[str]:
+        """Return the names of the sockets that its kinds listen on, before and after a change."""
+        kinds = [*self.kinds.values(), *(member.slot.kind for member in self.members)]
+        return {name for kind in kinds for name in kind.sockets}
+
     def find(self, pid: object) -> tuple[Member, Process] | None:
         """Return the living process of an id, with its member."""
         return next(((m, process) for m in self.members for process in m.processes if process.pid == pid), None)

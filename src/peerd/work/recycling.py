@@ -12,8 +12,6 @@ from peerd.runtime.link import Link
 from peerd.work.settings import Settings
 
 LOOK_EVERY: Final = 1.0
-LIMITS: Final = "peerd.limits"
-"""The message by which the agent asks a worker for its limits of memory and processor."""
 
 
 class Recycling:

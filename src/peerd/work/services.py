@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
-from peerd.domain.errors import DatabaseAway
 from peerd.runtime.events import Events
 from peerd.runtime.link import Link
-from peerd.runtime.process_context import ProcessContext
+from peerd.runtime.process_context import LIMITS, ProcessContext
 from peerd.runtime.ticker import Step, ThreadTicker, Ticker
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
 from peerd.store.outages import Outages
-from peerd.store.presence import enter_patiently
-from peerd.store.processes import beat_process, end_process
-from peerd.work.recycling import LIMITS, Recycling, limits_of
+from peerd.store.presence import enter_patiently, keep_fresh
+from peerd.store.processes import end_process
+from peerd.work.recycling import Recycling, limits_of
 from peerd.work.running import Runner
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import Worker
 
 MakeShared = Callable[[], Callable[..., Any]]
-BEAT_EVERY: Final = 10.0
-"""Seconds between two beats of a periodic worker's process."""
 
 
 Attach = Callable[[ProcessContext], object]
@@ -182,7 +179,7 @@ class PeriodicService:
     async def run(self) -> None:
         """Run the worker's rounds once the node is ready; return when the worker leaves by itself."""
         await self._node_is_ready.wait()
-        beating = asyncio.create_task(self._beat(), name="beat")
+        beating = asyncio.create_task(keep_fresh(self._database, self._process_id, self._outages), name="beat")
         try:
             await self._worker.start()
             await self._worker.ended()
@@ -212,14 +209,3 @@ class PeriodicService:
             await self._worker.abandon()
         await self._process.finish(max(0.0, until - self._now()))
         self._database.close()
-
-    async def _beat(self) -> None:
-        """Keep the process's record fresh: one that is silent for days is purged."""
-        while True:
-            await asyncio.sleep(BEAT_EVERY)
-            try:
-                await asyncio.to_thread(self._database.run, beat_process, self._process_id)
-            except DatabaseAway as error:
-                self._outages.lost(error)
-            else:
-                self._outages.found()

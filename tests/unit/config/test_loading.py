@@ -243,7 +243,7 @@ def test_every_error_is_told_at_once_with_its_line_and_remedy(write: Write) -> N
             "peerd.toml:20: database.url: redis:// is no database that peerd knows: "
             "write mysql://user@host/name, postgresql://user@host/name or sqlite:///file"
         ),
-        "peerd.toml:21: web: is not supported in this version; take it out",
+        "peerd.toml:21: web.api.bind: must be given",
         "peerd.toml:24: logging.level: must be 'debug', 'info', 'warning' or 'error'",
     ]
 
@@ -269,6 +269,97 @@ def test_a_command_is_a_list_and_its_name_its_own(write: Write) -> None:
         ),
         "peerd.toml:5: commands.agent: is the name of a process of peerd's own; choose another name",
         "peerd.toml:6: commands.agent.command: must not be empty",
+    ]
+
+
+def test_every_error_of_a_web_section_is_told(write: Write) -> None:
+    path = write(
+        """
+        [workers.video]
+        tasks = "studio:video"
+        [web.video]
+        app = "studio.site"
+        bind = ["8080", ":80", ":80"]
+        unix_mode = 660
+        hang_after = "never"
+        [web.site]
+        app = "studio.site:app"
+        bind = ["[::1]:80", "unix:site.sock"]
+        unix_mode = "rw"
+        """,
+    )
+    assert problems(path) == [
+        "peerd.toml:3: web.video: [workers.video] has this name; choose another name",
+        (
+            "peerd.toml:4: web.video.app: 'studio.site' names no object: write 'module:name', "
+            "for example 'studio.jobs:video'"
+        ),
+        (
+            "peerd.toml:5: web.video.bind: '8080' names no port; write \"127.0.0.1:8080\", "
+            '":8080" for every IPv4 address, "[::]:8080" for every IPv6 address, "unix:/path", or "systemd:NAME"'
+        ),
+        "peerd.toml:6: web.video.unix_mode: is no file mode: write '0660', or 0o660",
+        (
+            "peerd.toml:7: web.video.hang_after: 'never' is not a duration: give seconds, or text such as "
+            "'500ms', '10s', '1h30m', '3d'"
+        ),
+        ("peerd.toml:11: web.site.unix_mode: 'rw' is no file mode: write it as chmod reads it, for example '0660'"),
+    ]
+
+
+def test_a_web_section_is_read_with_absolute_paths_for_its_sockets(write: Write) -> None:
+    path = write(
+        """
+        [web.site]
+        app = "studio.site:app"
+        bind = ["unix:run/site.sock", ":8080"]
+        unix_mode = "0660"
+        hang_after = "none"
+        """,
+    )
+    web = load(path, EMPTY).web["site"]
+    assert web.bind == (f"unix:{path.parent}/run/site.sock", ":8080")
+    assert (web.unix_mode, web.hang_after) == (0o660, None)
+
+
+def test_two_web_sections_do_not_listen_in_one_place(write: Write) -> None:
+    path = write(
+        """
+        [web.site]
+        app = "studio.site:app"
+        bind = "[::1]:80"
+        [web.api]
+        app = "studio.api:app"
+        bind = ["[0::1]:80", ":80"]
+        """,
+    )
+    assert problems(path) == ["peerd.toml:6: web.api.bind: [web.site] listens on [0::1]:80 too; choose another"]
+
+
+def test_a_unix_socket_whose_absolute_path_is_too_long_is_refused(write: Write) -> None:
+    path = write(f"""
+        [web.site]
+        app = "studio.site:app"
+        bind = "unix:{"x" * 100}"
+        """)
+    [problem] = problems(path)
+    assert "web.site.bind: the path of a unix socket has at most 107 bytes" in problem
+
+
+def test_what_a_web_process_would_cut_off_or_share_is_a_doubt(write: Write) -> None:
+    path = write(
+        """
+        [web.site]
+        app = "studio.site:app"
+        bind = ":80"
+        keep_alive = "75s"
+        reuse_port = true
+        """,
+    )
+    found = check(path, EMPTY)
+    assert [(warning.line, warning.key) for warning in found.warnings] == [
+        (4, "web.site.keep_alive"),
+        (5, "web.site.reuse_port"),
     ]
 
 

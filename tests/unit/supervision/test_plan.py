@@ -37,6 +37,8 @@ def test_processes_are_replaced_when_what_they_are_told_has_changed_and_not_for_
         ([VIDEO, VIDEO], "two kinds have the same name"),
         ([VIDEO | {"role": "agent"}, VIDEO | {"role": "agent", "name": "b"}], "a node has one agent"),
         ([VIDEO | {"command": ["ls"]}], "a command has a command line, and every other kind an entry"),
+        ([VIDEO | {"sockets": ["door"]}], "there is no socket door"),
+        ([{"name": "t", "role": "command", "command": ["ls"], "sockets": ["door"]}], "a command is given no sockets"),
         ([{"name": "t", "role": "command"}], "a command has a command line"),
     ],
 )

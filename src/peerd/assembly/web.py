@@ -1,0 +1,110 @@
+"""A web process: the ASGI app that the config names, in the service that serves it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from peerd.assembly.entry import NoEntry, find
+from peerd.assembly.payload import events_of, settings_of, shared_of
+from peerd.config.settings import WebSettings
+from peerd.domain.errors import PeerdError
+from peerd.operate.client import Client
+from peerd.runtime.alerts import Alerting
+from peerd.runtime.process_context import ProcessContext
+from peerd.runtime.service import Service
+from peerd.schedules.runner import ScheduleRunner
+from peerd.store.database import Database
+
+
+class BadApp(PeerdError):
+    """What [web.NAME] names is not there, or is no ASGI app."""
+
+    def __init__(self, kind: str, entry: str, problem: str) -> None:
+        self.kind = kind
+        super().__init__(f"[web.{kind}] {entry}: {problem}")
+
+
+def web(payload: Mapping[str, Any]) -> Service:
+    """The service of a process that serves a user's app."""
+    settings = settings_of(payload)
+    kind = str(payload["kind"])
+    given = settings.web[kind]
+    require_server(kind, given.app)
+    from peerd.serving.recycling import RecycleLimits  # noqa: PLC0415
+    from peerd.serving.server import Options  # noqa: PLC0415 - only where the extra is installed
+    from peerd.serving.service import WebService  # noqa: PLC0415
+    from peerd.serving.traffic import Limits  # noqa: PLC0415
+
+    limits = Limits(given.concurrency, given.max_head, given.head_timeout, given.keep_alive)
+    options = Options(
+        limits=limits,
+        websocket_bytes=given.max_message,
+        root_path=given.root_path,
+        forwarded_allow_ips=given.forwarded_allow_ips,
+        access_log=given.access_log,
+    )
+    recycle = RecycleLimits(given.recycle_after, given.recycle_age, given.recycle_memory, given.recycle_cpu)
+    app = load_app(kind, given)
+    events = events_of(payload, settings)
+    database = Database(settings.database.url, pool_size=settings.database.pool_size)
+    shared = shared_of(settings)
+
+    def attach(process: ProcessContext) -> None:
+        process.find_shared = shared()
+        ScheduleRunner(process, find, events)
+
+    service = WebService(app, options, recycle, database, events, given.options, Client(database), attach)
+    return Alerting(service, events)
+
+
+def require_server(kind: str, entry: str) -> None:
+    """Refuse to begin without the packages that serving takes.
+
+    Raises:
+        BadApp: one of them is not installed.
+    """
+    for package in ("uvicorn", "httptools", "websockets"):
+        try:
+            import_module(package)
+        except ImportError as error:
+            problem = f"serving it takes {package} ({error}); install peerd[web]"
+            raise BadApp(kind, entry, problem) from error
+
+
+def load_app(kind: str, given: WebSettings) -> Any:
+    """The ASGI app that a section of the config names.
+
+    Raises:
+        BadApp: it cannot be imported or made, or is no ASGI app.
+    """
+    try:
+        app: Any = find(given.app)
+    except NoEntry as error:
+        raise BadApp(kind, given.app, str(error)) from error
+    if given.factory:
+        try:
+            app = app()
+        except Exception as error:
+            raise BadApp(kind, given.app, f"cannot be made: {type(error).__name__}: {error}") from error
+    if not callable(app):
+        raise BadApp(kind, given.app, f"is a {type(app).__name__}, and no ASGI app: it cannot be called")
+    if problem := _not_asgi(app):
+        remedy = "" if given.factory else "; if it makes the app, say factory = true"
+        raise BadApp(kind, given.app, problem + remedy)
+    return app
+
+
+def _not_asgi(app: Any) -> str:
+    """What in its signature says that it is no app; nothing where nothing is known about it."""
+    try:
+        signature = inspect.signature(app)
+    except (TypeError, ValueError):
+        return ""
+    try:
+        signature.bind({}, None, None)
+    except TypeError:
+        return "is no ASGI app: it does not take scope, receive and send"
+    return ""

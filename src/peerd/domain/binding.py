@@ -1,0 +1,114 @@
+"""Where a server listens, as a person writes it: "127.0.0.1:8080", ":8080", "[::1]:8080", "unix:/path", "systemd:NAME".
+
+The standard library alone, for the master reads it too.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final
+
+LONGEST_UNIX_PATH: Final = 107
+"""Bytes: what the address of a unix socket has room for (unix(7)), so that clients can connect to it as well."""
+
+_SYSTEMD_NAME: Final = re.compile(r"[!-9;-~]{1,255}")  # printable ASCII without a colon (sd_listen_fds_with_names(3))
+_HOST_NAME: Final = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
+_HOW: Final = (
+    'write "127.0.0.1:8080", ":8080" for every IPv4 address, "[::]:8080" for every IPv6 address, '
+    '"unix:/path", or "systemd:NAME"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tcp:
+    """A TCP address; the host is empty for every IPv4 address of the machine, and port 0 is one that is free."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unix:
+    """A socket in the file system."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Systemd:
+    """Sockets that systemd has bound, by their FileDescriptorName."""
+
+    name: str
+
+
+Binding = Tcp | Unix | Systemd
+
+
+def parse_binding(text: str) -> Binding:
+    """Read where to listen.
+
+    Raises:
+        ValueError: it names no place; the text says what is wrong, and what can be written.
+
+    Example:
+        >>> parse_binding("127.0.0.1:8080"), parse_binding("[::1]:80"), parse_binding(":8080")
+        (Tcp(host='127.0.0.1', port=8080), Tcp(host='::1', port=80), Tcp(host='', port=8080))
+        >>> parse_binding("unix:/run/site.sock"), parse_binding("systemd:site")
+        (Unix(path='/run/site.sock'), Systemd(name='site'))
+        >>> parse_binding("8080")
+        Traceback (most recent call last):
+        ...
+        ValueError: '8080' names no port; write "127.0.0.1:8080", ":8080" for every IPv4 address, ...
+    """
+    kind, colon, rest = text.partition(":")
+    if colon and kind == "unix":
+        return _unix(rest)
+    if colon and kind == "systemd":
+        if not _SYSTEMD_NAME.fullmatch(rest):
+            raise ValueError(f"{_shown(rest)} is no name of a systemd socket (its FileDescriptorName)")
+        return Systemd(rest)
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        raise ValueError(f"{_shown(text)} names no port; {_HOW}")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535):
+        raise ValueError(f"{_shown(port)} is no port: it is a number from 0 to 65535")
+    return Tcp(_host(host), int(port))
+
+
+def _unix(path: str) -> Unix:
+    if not path or "\0" in path or path.endswith("/"):
+        raise ValueError(f"{_shown(path)} names no file for a unix socket; write for example unix:/run/site.sock")
+    if len(path.encode("utf-8", "surrogateescape")) > LONGEST_UNIX_PATH:
+        raise ValueError(
+            f"the path of a unix socket has at most {LONGEST_UNIX_PATH} bytes, and {_shown(path)} is longer; "
+            "choose a shorter one, for example below /run"
+        )
+    return Unix(path)
+
+
+def _host(host: str) -> str:
+    if host.startswith("[") and host.endswith("]"):
+        if not _is_ipv6(host[1:-1]):
+            raise ValueError(f"{_shown(host)} is no IPv6 address")
+        return str(ipaddress.IPv6Address(host[1:-1]))
+    if _is_ipv6(host):
+        raise ValueError(f'an IPv6 address stands in brackets: "[{_shown(host)[1:-1]}]:8080"')
+    if host and not _HOST_NAME.fullmatch(host):
+        raise ValueError(f"{_shown(host)} is neither an address nor the name of a host; {_HOW}")
+    return host
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_UNIX_PATH + 13 else text[:LONGEST_UNIX_PATH] + "…")

@@ -1,0 +1,102 @@
+"""Takes connections from a listening socket that other processes share.
+
+asyncio's own server is not used. When it is closed it loses connections that it has accepted and not yet attached
+(CPython #109564); and when descriptors run out it calls that an uncaught exception, which would taint the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+AT_ONCE: Final = 16
+"""Connections taken at one wake-up of the loop: the rest is left to the siblings, who have been woken too."""
+
+PAUSE: Final = 0.5
+"""Seconds without accepting when the system has no descriptor or memory for one more connection."""
+
+
+class Listener:
+    """Accepts from one socket.
+
+    Args:
+        listening: non-blocking; it stays the caller's.
+        make_protocol: for each connection.
+        on_trouble: gets the exception when a connection could not be accepted or attached.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make_protocol: Callable[[], asyncio.Protocol],
+        on_trouble: Callable[[BaseException], None],
+    ) -> None:
+        self._listening = listening
+        self._make_protocol = make_protocol
+        self._on_trouble = on_trouble
+        self._loop = asyncio.get_running_loop()
+        self._attaching: set[asyncio.Task[Any]] = set()
+        self._again: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._again = None
+        self._loop.add_reader(self._listening.fileno(), self._accept)
+
+    def stop(self) -> None:
+        """Accept no more; what waits in the queue is left to the siblings. It may be called again."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._again is not None:
+            self._again.cancel()
+        self._loop.remove_reader(self._listening.fileno())
+
+    def stop_for_good(self) -> None:
+        """Accept what waits, and listen no more: there will be nobody else to do it."""
+        if self._stopped:
+            return
+        self.stop()
+        while self._accept_one():
+            pass
+        self._listening.close()
+
+    async def settle(self) -> None:
+        """Wait until each accepted connection has its protocol."""
+        while self._attaching:
+            await asyncio.wait(self._attaching)
+
+    def _accept(self) -> None:
+        for _ in range(AT_ONCE):
+            if not self._accept_one():
+                return
+
+    def _accept_one(self) -> bool:
+        """Whether there was a connection to accept, and there may be another."""
+        try:
+            connection, _peer = self._listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return False
+        except OSError as error:
+            self._on_trouble(error)
+            self._pause()
+            return False
+        connection.setblocking(False)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(self._make_protocol, connection))
+        self._attaching.add(task)
+        task.add_done_callback(self._attached)
+        return True
+
+    def _attached(self, task: asyncio.Task[Any]) -> None:
+        self._attaching.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_trouble(error)
+
+    def _pause(self) -> None:
+        """The socket would be called ready again at once, and nothing could be done about it."""
+        self._loop.remove_reader(self._listening.fileno())
+        if not self._stopped:
+            self._again = self._loop.call_later(PAUSE, self.start)

@@ -1,0 +1,98 @@
+"""The bench that counts lost requests can lose none by itself: each way in which a server fails is seen."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from bench.reload import Result, table
+from bench.web_load import KINDS, Client
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx"
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def reply(answer: bytes, *, reset: bool = False) -> Answer:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        if reset:
+            at_once = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        writer.close()
+
+    return handle
+
+
+async def close_the_second_time(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """What a server does that closes an idle connection while a request is on its way."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(OK)
+    await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+
+
+async def counted(kind: str, answer: Answer, requests: int = 4) -> Counter[str]:
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    client = Client(server.sockets[0].getsockname()[1], kind)
+    stopped = asyncio.Event()
+    running = asyncio.create_task(client.run(stopped))
+    async with asyncio.timeout(20):
+        while client.counts.total() < requests:  # noqa: ASYNC110 - it announces nothing
+            await asyncio.sleep(0.005)
+    stopped.set()
+    await running
+    server.close()
+    return client.counts
+
+
+@pytest.mark.parametrize(
+    "answer, how",
+    [
+        (reply(b""), "closed without an answer"),
+        (reply(OK[:-1]), "closed without an answer"),
+        (reply(OK[:20]), "closed in the middle of the answer"),
+        (reply(b"", reset=True), "ConnectionResetError in the request"),
+        (reply(OK.replace(b"200 OK", b"503 Busy")), "status 503"),
+    ],
+)
+async def test_each_way_to_lose_a_request_is_counted(answer: Answer, how: str) -> None:
+    counts = await counted("new", answer)
+    assert set(counts) == {how}
+
+
+async def test_a_server_that_closes_idle_connections_in_good_time_loses_nothing() -> None:
+    assert set(await counted("busy", reply(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")))) == {"ok"}
+
+
+async def test_a_request_on_a_connection_that_is_closed_under_it_is_lost() -> None:
+    assert set(await counted("busy", close_the_second_time)) == {"ok", "closed without an answer"}
+
+
+async def test_a_closed_door_is_a_failure() -> None:
+    server = await asyncio.start_server(reply(OK), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    client = Client(port, "new")
+    stopped = asyncio.Event()
+    running = asyncio.create_task(client.run(stopped))
+    async with asyncio.timeout(20):
+        while not client.counts:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.005)
+    stopped.set()
+    await running
+    assert set(client.counts) == {"ConnectionRefusedError in connecting"}
+
+
+def test_the_table_shows_what_failed_of_how_many_and_how() -> None:
+    counts = {kind: Counter(ok=1000) for kind in KINDS}
+    counts["busy"]["closed without an answer"] = 7
+    shown = table([Result("uvicorn", "0.54.0", counts, 20, 61.2), Result("peerd", "0.1.0", counts, 3, 9.0, "too slow")])
+    assert "uvicorn 0.54.0  20 × 2 in 61 s  0 of 1,000      7 of 1,007  0 of 1,000" in shown
+    assert "uvicorn, keep-alive: 7 × closed without an answer" in shown
+    assert shown.endswith("  too slow")

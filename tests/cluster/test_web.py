@@ -1,0 +1,152 @@
+"""Web processes of a real node, asked through real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect as open_websocket
+from websockets.exceptions import ConnectionClosed
+
+from bench.reload import measure
+from bench.web_load import KINDS, Client
+from peerd.runtime import exits
+from peerd.supervision import control
+from peerd.testing import eventually
+from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
+from tests.unit.serving.apps import Client as Connection
+
+SITE = Path(__file__).parent / "site_app.py"
+
+
+def site(cluster: Cluster, **settings: Any) -> ClusterNode:
+    shutil.copy(SITE, cluster.folder / SITE.name)
+    web = {"app": "site_app:app", "bind": "127.0.0.1:0", "processes": 2, **settings}
+    schedule = {"run": "site_app:scheduled", "workers": ["site"], "interval": "1h", "immediate": True}
+    sections = {"web.site": web, "web.site.options": {"word": "hello"}, "schedules.once": schedule}
+    return cluster.node("one", workers={}, sections=sections)
+
+
+def port_of(node: ClusterNode) -> int:
+    [socket] = control.status(node.run_directory)["sockets"]
+    return int(socket["addresses"][0].rpartition(":")[2])
+
+
+def reload(node: ClusterNode) -> None:
+    number = control.ask(node.run_directory, {"command": "reload", "kinds": ["site"]})["number"]
+
+    def over() -> bool:
+        [found] = [one for one in control.status(node.run_directory)["reloads"] if one["number"] == number]
+        assert found["progress"] != "abandoned", found["error"]
+        return bool(found["progress"] == "done")
+
+    eventually(over, timeout=WITHIN, message=node.said)
+
+
+async def connect(port: int) -> Connection:
+    return Connection(*await asyncio.open_connection("127.0.0.1", port))
+
+
+async def ask(port: int) -> str:
+    """The slot that answers."""
+    connection = await connect(port)
+    status, _, slot = await connection.answered("/")
+    connection.writer.close()
+    assert status == 200
+    return slot
+
+
+async def test_web_processes_are_workers_and_a_killed_one_is_replaced_while_its_port_never_refuses(
+    cluster: Cluster,
+) -> None:
+    node = site(cluster).up()
+    port = port_of(node)
+    async with asyncio.timeout(WITHIN):
+        slots: set[str] = set()
+        while slots != {"site-1", "site-2"}:
+            slots.add(await ask(port))
+        teller = await connect(port)
+        await teller.answered("/tell")
+        teller.writer.close()
+        for slot in slots:
+            await asyncio.to_thread(eventually, (cluster.folder / f"hello-{slot}").exists)
+        await asyncio.to_thread(eventually, (cluster.folder / "scheduled").exists, timeout=WITHIN, message=node.said)
+        killed = node.kill("site-1")
+        replaced = node.replaced("site-1", killed)
+        while not replaced():
+            await ask(port)
+    records = {process.pid: process for process in cluster.client.nodes.processes(ended=True)}
+    assert records[killed].role == "web"
+    eventually(lambda: {p.pid: p.cause for p in cluster.client.nodes.processes(ended=True)}[killed])
+    causes = {process.pid: process.cause for process in cluster.client.nodes.processes(ended=True)}
+    assert "SIGKILL" in (causes[killed] or "")
+
+
+async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answered(cluster: Cluster) -> None:
+    node = site(cluster, processes=1, keep_alive="8s").up()
+    port = port_of(node)
+    busy, idle, websocket = await connect(port), await connect(port), await open_websocket(f"ws://127.0.0.1:{port}")
+    assert (await idle.answered("/"))[:2] == (200, None)
+    busy.ask("/gated")
+    await asyncio.to_thread(eventually, (cluster.folder / "entered").exists)
+    await asyncio.to_thread(reload, node)
+    with pytest.raises(ConnectionClosed):
+        await websocket.recv()
+    assert websocket.close_code == 1012
+    assert (await idle.answered("/"))[:2] == (200, "close")
+    (cluster.folder / "gate").touch()
+    status, headers, _ = await busy.answer()
+    assert (status, headers["connection"]) == (200, "close")
+    eventually((cluster.folder / "ended").exists, timeout=WITHIN, message=node.said)
+
+    for path in ("entered", "gate"):
+        (cluster.folder / path).unlink()
+    last = await connect(port)
+    await last.answered("/later")
+    last.ask("/gated")
+    await asyncio.to_thread(eventually, (cluster.folder / "entered").exists)
+    stopping = asyncio.create_task(asyncio.to_thread(node.stop))
+    await asyncio.to_thread(eventually, lambda: "stopping" in node.said())
+    (cluster.folder / "gate").touch()
+    assert (await last.answer())[0] == 200
+    assert await stopping == exits.OK
+    assert (cluster.folder / "later").exists()
+    assert (cluster.folder / "ended").read_text() == "ended\n" * 2
+    for connection in (busy, idle, last):
+        connection.writer.close()
+
+
+def test_a_lifespan_that_fails_is_a_boot_that_fails_in_its_own_words(cluster: Cluster) -> None:
+    node = site(cluster)
+    (cluster.folder / "broken").touch()
+    node.start()
+    assert node.master is not None
+    assert node.master.wait(WITHIN) == exits.BOOT_FAILED
+    assert "StartupFailed: the app's startup failed: LookupError: there is no cache" in node.said()
+
+
+async def test_no_request_is_lost_while_processes_are_recycled_and_replaced(cluster: Cluster) -> None:
+    node = site(cluster, recycle_after=100).up()
+    stopped = asyncio.Event()
+    clients = [Client(port_of(node), kind) for kind in KINDS for _ in range(5)]
+    asking = [asyncio.create_task(client.run(stopped)) for client in clients]
+    await asyncio.to_thread(eventually, lambda: "requests (recycle_after)" in node.said(), timeout=WITHIN)
+    await asyncio.to_thread(reload, node)
+    stopped.set()
+    await asyncio.gather(*asking)
+    counts = sum((client.counts for client in clients), start=clients[0].counts.__class__())
+    assert counts["ok"] > 100
+    assert dict(counts) == {"ok": counts["ok"]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_bench_loses_no_request(capsys: pytest.CaptureFixture[str]) -> None:
+    result = measure("peerd", 3)
+    assert result.problem == ""
+    assert {kind: dict(counts).keys() for kind, counts in result.counts.items()} == dict.fromkeys(
+        KINDS, {"ok": 0}.keys()
+    )

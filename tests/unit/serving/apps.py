@@ -1,0 +1,104 @@
+"""ASGI apps for tests, and a client that sees each byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+
+class App:
+    """Answers with the path; some paths do more. `gate` holds `/gated` until it is set."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.entered = asyncio.Event()
+        self.lifespan: list[str] = []
+        self.states: list[Any] = []
+        self.after: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.states.append((scope["type"], scope["state"].get("peerd")))
+        match scope["type"]:
+            case "lifespan":
+                for event in ("startup", "shutdown"):
+                    assert (await receive())["type"] == f"lifespan.{event}"
+                    self.lifespan.append(event)
+                    await send({"type": f"lifespan.{event}.complete"})
+            case "websocket":
+                await self._converse(scope["path"], receive, send)
+            case _:
+                await self._answer(scope["path"], receive, send)
+
+    async def _answer(self, path: str, receive: Any, send: Any) -> None:
+        self.entered.set()
+        if path == "/gated":
+            await self.gate.wait()
+        if path == "/broken":
+            raise RuntimeError("it is broken")
+        if path == "/leaves":
+            raise SystemExit(3)
+        body = path.encode()
+        headers = [(b"content-length", str(len(body)).encode()), (b"connection", b"keep-alive")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if path == "/halfway":
+            await self.gate.wait()
+        await send({"type": "http.response.body", "body": body})
+        if path == "/afterwards":
+            await self.gate.wait()
+            self.after.append(path)
+
+    async def _converse(self, path: str, receive: Any, send: Any) -> None:
+        assert (await receive())["type"] == "websocket.connect"
+        if path == "/unaccepted":
+            self.entered.set()
+            await self.gate.wait()
+        await send({"type": "websocket.accept"})
+        if path == "/pushes":
+            while True:
+                await send({"type": "websocket.send", "text": "tick"})
+                await asyncio.sleep(0.01)
+        while (message := await receive())["type"] == "websocket.receive":
+            self.entered.set()
+            if message["text"] == "gated":
+                await self.gate.wait()
+            await send({"type": "websocket.send", "text": message["text"].upper()})
+        self.after.append(f"disconnected with {message['code']}")
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, text: str) -> None:
+        self.writer.write(text.replace("\n", "\r\n").encode())
+
+    def ask(self, path: str, more: str = "") -> None:
+        self.send(f"GET {path} HTTP/1.1\nhost: test\n{more}\n")
+
+    async def answer(self) -> tuple[int, dict[str, str], str]:
+        """Status, headers and body."""
+        async with asyncio.timeout(10):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+            status, *lines = head.strip().split("\r\n")
+            headers = dict(line.split(": ", 1) for line in lines)
+            assert len(headers) == len(lines), f"a header came twice: {lines}"
+            body = await self.reader.readexactly(int(headers.get("content-length", 0)))
+        return int(status.split()[1]), headers, body.decode()
+
+    async def answered(self, path: str) -> tuple[int, str | None, str]:
+        """Ask; status, the connection header and body."""
+        self.ask(path)
+        status, headers, body = await self.answer()
+        return status, headers.get("connection"), body
+
+    async def ended(self) -> bytes:
+        """What comes until the server closes the connection."""
+        async with asyncio.timeout(10):
+            return await self.reader.read()
+
+
+Lifespan = Callable[[Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
