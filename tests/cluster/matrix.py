@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import socket
+from pathlib import Path
 from typing import Any
 
 from peerd import Job
@@ -21,6 +24,7 @@ from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 SITUATIONS = ("booting", "idle", "busy", "draining")
 SILENT_AFTER = 5.0
+SITE = Path(__file__).parent / "site_app.py"
 
 
 class Field:
@@ -29,15 +33,17 @@ class Field:
     Args:
         cluster: its database and project.
         kinds: kinds of processes that one may hit, with the number of their processes.
-        settings: of the node.
     """
 
-    def __init__(self, cluster: Cluster, kinds: dict[str, int], **settings: Any) -> None:
+    def __init__(self, cluster: Cluster, kinds: dict[str, int]) -> None:
         self.cluster = cluster
         self.kinds = kinds
         times = {"silent_after": SILENT_AFTER, "grace": "8s"}
-        self.node: ClusterNode = cluster.node("one", node=times, processes=kinds["jobs"], **settings)
+        sections = {"web.site": {"app": "site_app:app", "bind": "127.0.0.1:0"}} if "site" in kinds else {}
+        self.node: ClusterNode = cluster.node("one", node=times, processes=kinds["jobs"], sections=sections)
         self.jobs: list[Job] = []
+        self.requests: list[socket.socket] = []
+        shutil.copy(SITE, cluster.folder / SITE.name)
 
     # ------------------------------------------------------------ situations
 
@@ -53,6 +59,28 @@ class Field:
         self.jobs.append(job)
         self.cluster.wait_for(job, "encodes")
         return job
+
+    def make_the_site_busy(self) -> socket.socket:
+        """Let a request be at work that is answered when the gate opens."""
+        (address,) = control.status(self.node.run_directory)["sockets"]
+        host, _, port = address["addresses"][0].rpartition(":")
+        request = socket.create_connection((host, int(port)), timeout=WITHIN)
+        request.sendall(b"GET /gated HTTP/1.1\r\nhost: site\r\nconnection: close\r\n\r\n")
+        eventually((self.cluster.folder / "entered").exists, timeout=WITHIN, message=self.cluster.story)
+        self.requests.append(request)
+        return request
+
+    def open_gates(self) -> None:
+        """Let all end that was made busy."""
+        (self.cluster.folder / "gate").touch()
+        for job in self.jobs:
+            self.cluster.open(job)
+
+    def answer(self) -> str:
+        """What has become of the request."""
+        with self.requests.pop() as request, contextlib.suppress(ConnectionResetError):
+            return "answered" if request.makefile("rb").readline().startswith(b"HTTP/1.1 200") else "cut off"
+        return "cut off"
 
     def booting_process(self, kind: str) -> int:
         """The process of a kind that boots because of a reload."""
@@ -115,8 +143,7 @@ class Field:
 
     def must_recover(self, *, node_ended: bool = False) -> None:
         """What must hold after every cell."""
-        for job in self.jobs:
-            self.cluster.open(job)
+        self.open_gates()
         if node_ended:
             eventually(lambda: not self.cluster.processes(), timeout=WITHIN, message="no process is left")
             self.node.up()
@@ -124,6 +151,8 @@ class Field:
         for job in self.jobs:
             self.cluster.done(job)
         self.jobs.clear()
+        for file in ("gate", "entered"):
+            (self.cluster.folder / file).unlink(missing_ok=True)
         counts = self.cluster.client.tasks.counts()
         assert {status for status in Status if counts[status]} <= {Status.DONE}
         eventually(lambda: not self.strays(), timeout=WITHIN, message=lambda: f"{self.strays()} do not belong to it")

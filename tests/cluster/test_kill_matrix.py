@@ -12,33 +12,42 @@ from tests.cluster.matrix import SIGNALS, SITUATIONS, Field, hit, until_gone
 
 RecordLine = Callable[[str, str], None]
 KINDS = {"jobs": 2}
+WITH_A_SITE = {"jobs": 1, "site": 1}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def note(record_line: RecordLine, target: str, situation: str, number: signal.Signals, end: str) -> None:
+    target = {"jobs": "tasks", "site": "web"}.get(target, target)
     record_line("kill matrix", f"{target:<8} {situation:<9} {number.name:<8} {end}")
 
 
-@pytest.mark.parametrize("kind", ["agent", "manager", "jobs"])
+@pytest.mark.parametrize("kind", ["agent", "manager", "jobs", "site"])
 def test_a_process_that_is_hit_is_replaced_and_nothing_is_lost(
     cluster: Cluster, record_line: RecordLine, kind: str
 ) -> None:
-    field = Field(cluster, KINDS)
+    field = Field(cluster, WITH_A_SITE if kind == "site" else KINDS)
     for situation in SITUATIONS:
         for number in SIGNALS:
             field.be_up()
             node_ends = situation == "draining" and kind in ("agent", "manager")
             pid = the_process(field, kind, situation)
             hit(pid, number)
-            for job in field.jobs:
-                cluster.open(job)
+            field.open_gates()
+            answer = answer_of(field, number) if field.requests else ""
             until_gone(field, pid)
             if node_ends:
                 assert field.node.master is not None
                 assert field.node.master.wait(WITHIN) == 0
             field.must_recover(node_ended=node_ends)
-            note(record_line, kind, situation, number, the_end(field, pid, situation, node_ends=node_ends))
+            note(record_line, kind, situation, number, the_end(field, pid, situation, node_ends=node_ends) + answer)
+
+
+def answer_of(field: Field, number: signal.Signals) -> str:
+    """What became of the request that was at work: who is only asked to stop answers it."""
+    answer = field.answer()
+    assert (answer == "answered") == (number is signal.SIGTERM)
+    return f"; its request was {answer}"
 
 
 def the_end(field: Field, pid: int, situation: str, *, node_ends: bool) -> str:
@@ -53,6 +62,10 @@ def the_process(field: Field, kind: str, situation: str) -> int:
         return field.booting_process(kind)
     if situation == "idle":
         return field.pid(kind)
+    if kind == "site":
+        field.make_the_site_busy()
+        pid = field.pid(kind)
+        return field.draining_process(kind, pid) if situation == "draining" else pid
     job = field.make_busy()
     holder = int(field.cluster.wait_for(job, "began")["pid"])
     pid = holder if kind == "jobs" else field.pid(kind)
@@ -94,8 +107,7 @@ def hit_the_master(field: Field, situation: str, number: signal.Signals) -> str:
         hit(master.pid, signal.SIGCONT)
         field.must_recover(node_ended=situation == "draining")
         return "waits while it is frozen, then goes on"
-    for job in field.jobs:
-        field.cluster.open(job)
+    field.open_gates()
     status = master.wait(WITHIN)
     assert status == (-signal.SIGKILL if number is signal.SIGKILL else 0)
     field.must_recover(node_ended=True)

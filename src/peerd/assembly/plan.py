@@ -61,7 +61,8 @@ def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dic
     yield _kind("agent", "agent", payload=payload("agent", **manager, **agent), hang_after=60.0)
     yield _kind("manager", "manager", payload=payload("manager", **manager))
     if watch:
-        yield _kind("watcher", "watcher", payload={**payload("watcher"), "kinds": list(settings.workers)})
+        running_code = [*settings.workers, *settings.web, *(["agent"] if settings.agent.setup else [])]
+        yield _kind("watcher", "watcher", payload={**payload("watcher"), "kinds": running_code})
     for name, worker in settings.workers.items():
         yield _kind(
             name,

@@ -92,7 +92,9 @@ def _program() -> list[str]:
 
 
 def _longest_grace(settings: Settings) -> float:
-    graces = [kind.grace for kind in settings.workers.values()] + [kind.grace for kind in settings.commands.values()]
+    graces = [kind.grace for kind in settings.workers.values()]
+    graces += [kind.grace for kind in settings.web.values()]
+    graces += [kind.grace for kind in settings.commands.values()]
     return max([settings.node.grace, *[grace for grace in graces if grace is not None]])
 
 
