@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from peerd.cli.tables import GAP, Column, table
-from peerd.cli.words import first_line, plain, short_span, span
+from peerd.cli.words import first_line, many, plain, short_span, span
 from peerd.domain.size import format_size
 
 STATES: Final = {
@@ -52,7 +52,16 @@ def node_here(here: Mapping[str, Any] | None, now: datetime) -> RenderableType:
         " in the background" if here["background"] else "",
     )
     folder = Text(f"run directory {plain(here['run_directory'])}", "bright_black")
-    return Group(title, folder, *_reloads(here["reloads"]), slots_table(here, now))
+    troubles = _components_in_trouble(here.get("components") or ())
+    return Group(title, folder, *_reloads(here["reloads"]), slots_table(here, now), *troubles)
+
+
+def _components_in_trouble(components: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+    """Those of the agent that fail, or have failed lately: it goes on without them."""
+    for one in components:
+        if one["failures"]:
+            failed = f" of the agent has failed {many(one['failures'], 'time')} in a row: "
+            yield Text.assemble(("component ", ""), (plain(one["name"]), "bold"), failed, first_line(one["last_error"]))
 
 
 def _reloads(reloads: Sequence[Mapping[str, Any]]) -> Iterator[Text]:

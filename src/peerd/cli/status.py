@@ -26,6 +26,8 @@ from peerd.operate.client import Client
 from peerd.supervision import control
 
 app = new_app(__doc__)
+COMPONENTS_WITHIN = 1.0
+"""Seconds that the agent has to say how its components are; the rest is shown in any case."""
 
 
 @command(app)
@@ -72,10 +74,20 @@ def _looks(desk: Desk, run_directory: Path | None, pause: float) -> Iterator[dic
 
 
 def _here(desk: Desk, run_directory: Path | None) -> dict[str, Any] | None:
+    folder = run_directory or desk.settings.node.run_directory
     try:
-        return control.status(run_directory or desk.settings.node.run_directory)
+        return {**control.status(folder), "components": _components(folder)}
     except control.NotRunning:
         return None
+
+
+def _components(folder: Path) -> list[dict[str, Any]] | None:
+    """The components of the agent, as it says itself; None while it cannot be asked."""
+    try:
+        found: list[dict[str, Any]] = control.call_agent(folder, "components", timeout=COMPONENTS_WITHIN)
+    except control.Refused:
+        return None
+    return found
 
 
 def _cluster(desk: Desk) -> dict[str, Any]:

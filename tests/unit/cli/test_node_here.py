@@ -61,6 +61,14 @@ def drawn(width: int, here: dict[str, Any] = HERE) -> list[str]:
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
+def test_components_of_the_agent_that_fail_are_named_below() -> None:
+    well = {"name": "heartbeat", "state": "running", "failures": 0, "last_error": None}
+    ill = {"name": "prices", "state": "backoff", "failures": 3, "last_error": "OSError: no route\nto host"}
+    lines = drawn(160, {**HERE, "components": [well, ill]})
+    assert lines[-1] == "component prices of the agent has failed 3 times in a row: OSError: no route"
+    assert not any("heartbeat" in line for line in lines)
+
+
 def test_a_wide_terminal_has_all_figures_and_the_notes_beside_them() -> None:
     lines = drawn(160)
     assert lines[0] == "node here running for 1 h, master is process 7 in the background"
