@@ -176,6 +176,16 @@ def test_scaling_adds_and_drains_slots_and_leaves_the_others_alone(node: Nodes) 
     eventually(lambda: toys.slot("video-1")["state"] == "RUNNING", message="it is there again")
 
 
+def test_what_was_scaled_stays_so_until_the_plan_says_another_number(node: Nodes) -> None:
+    toys = planned(node(AGENT, VIDEO)).up()
+    control.ask(toys.run_directory, {"command": "scale", "kind": "video", "processes": 3})
+    reload(toys, "video")
+    assert list(pids(toys)) == ["agent", "video-1", "video-2", "video-3"]
+    plan_anew(toys, video={"processes": 2})
+    reload(toys, config_only=True)
+    eventually(lambda: list(pids(toys)) == ["agent", "video-1", "video-2"])
+
+
 @pytest.mark.parametrize(
     ("command", "error"),
     [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -129,8 +129,8 @@ class Reload:
             if present is None:
                 self._roster.scale(kind, kind.processes)
                 self.request.by_kind[name] = f"added, {kind.processes} processes"
-            elif kind.processes != len(self._roster.of_kind(name)):
-                self._stop(self._roster.scale(present, kind.processes))
+            elif kind.processes != present.processes:  # else it stays as somebody may have scaled it
+                self._stop(self._roster.scale(replace(present, processes=kind.processes), kind.processes))
                 self.request.by_kind[name] = f"{kind.processes} processes"
 
     def _stop(self, members: Sequence[Member]) -> None:
