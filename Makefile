@@ -22,9 +22,9 @@ venv: $(VENV)/.dev ## Make .venv with everything that developing needs
 demo: $(VENV)/.user ## Show peerd at work: two nodes transcode real video, and one worker is killed
 	$(BIN)/peerd demo $(ARGUMENTS)
 
-test: $(VENV)/.dev ## Run all tests on SQLite, MariaDB and PostgreSQL (as root, apt installs the servers that are missing)
+test: $(VENV)/.dev ## Run the tests on SQLite, MariaDB and PostgreSQL (as root, apt installs the servers that are missing)
 	@scripts/debian-packages
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGUMENTS)
+	$(BIN)/python -m pytest -n $(JOBS) $(if $(CI)$(SLOW),,-m 'not slow') $(ARGUMENTS)
 
 bench: $(VENV)/.dev ## Measure speed beside the bare drivers, on each database (QUICK=1: a few minutes)
 	@scripts/debian-packages

@@ -101,7 +101,7 @@ def hit_the_master(field: Field, situation: str, number: signal.Signals) -> str:
     family = field.node.family()
     hit(master.pid, number)
     if number is signal.SIGSTOP:
-        with pytest.raises(TimeoutError):
+        with pytest.raises(control.NotAnswering, match="kill -CONT"):
             control.ask(field.node.run_directory, {"command": "status"}, timeout=1.0)
         assert set(family) <= set(field.cluster.processes()) or situation == "draining"
         hit(master.pid, signal.SIGCONT)

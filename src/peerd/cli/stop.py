@@ -44,6 +44,8 @@ def stop(
     patience = None if timeout is None else seconds_of("--timeout", timeout)
     try:
         control.stop(folder, fast=fast, timeout=patience)
+    except control.NotAnswering:
+        raise
     except TimeoutError:
         raise _goes_on(folder, f"it has not ended within {timeout}", fast=fast) from None
     desk.answer({"stopped": True}, Text("stopped", "green"))

@@ -181,7 +181,7 @@ def _scheduled_run_ended(fact: events.ScheduleRunEnded) -> Words:
         case "canceled":
             return "warning", "scheduled run canceled", figures
         case _:
-            return "error", f"scheduled run {fact.status}", figures | _given(traceback=fact.traceback)
+            return "error", f"scheduled run {fact.status}", figures | _given(exception=fact.traceback)
 
 
 def _attempt_ended(fact: events.AttemptEnded) -> Words:

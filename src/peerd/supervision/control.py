@@ -32,6 +32,16 @@ class NotRunning(Exception):
         super().__init__(f"no node is running in {run_directory} (start one with: peerd up)")
 
 
+class NotAnswering(TimeoutError):
+    """A master is there, and says nothing."""
+
+    def __init__(self, run_directory: str | Path) -> None:
+        super().__init__(
+            f"the master in {run_directory} does not answer: it is stopped (kill -CONT lets it go on), "
+            "or its machine has too much to do"
+        )
+
+
 class Refused(Exception):
     """The master did not do what it was asked; its own words say why."""
 
@@ -127,7 +137,7 @@ def ask(run_directory: str | Path, command: Mapping[str, object], timeout: float
         timeout: seconds to wait for the answer.
 
     Raises:
-        TimeoutError: the master does not answer in time; it is frozen, or its machine is overloaded.
+        NotAnswering: the master does not answer in time.
         NotRunning: there is no master.
         Refused: the master does not know the command, or cannot do it.
     """
@@ -169,6 +179,8 @@ def _exchange(end: socket.socket, command: Mapping[str, object], run_directory: 
         answer = receive(end)
     except (BrokenPipeError, ConnectionResetError):
         answer = None
+    except TimeoutError:
+        raise NotAnswering(run_directory) from None
     if answer is None:
         raise NotRunning(run_directory)
     if "error" in answer:
