@@ -87,7 +87,9 @@ class ToyNode:
         return self
 
     def start_another(self, errors: Path | None = None) -> subprocess.Popen[bytes]:
-        code = "import sys, json; from peerd.supervision import master; master.exec_master(json.loads(sys.argv[1]))"
+        code = (
+            "import sys, json; from peerd.supervision import launching; launching.exec_master(json.loads(sys.argv[1]))"
+        )
         name, _, value = self.mark.partition("=")
         with (errors or self.errors).open("ab") as stderr:
             return subprocess.Popen(

@@ -16,7 +16,7 @@ from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
 from peerd.cli.failures import Failure
 from peerd.cli.preparing import MigrateFirst, prepare
-from peerd.supervision.master import exec_master
+from peerd.supervision.launching import exec_master
 
 app = new_app(__doc__)
 

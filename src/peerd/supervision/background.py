@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 
 from peerd.runtime import exits
 from peerd.supervision import control
-from peerd.supervision.master import command_of_a_master
+from peerd.supervision.launching import command_of_a_master
 
 LOOK_EVERY: Final = 0.1
 STOP_WITHIN: Final = 20.0

@@ -17,12 +17,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from peerd.runtime import exits, logfile
 from peerd.runtime.addressing import REPLY_WITHIN
@@ -41,10 +41,9 @@ from peerd.supervision.loop import Loop
 from peerd.supervision.mailroom import directory, hears
 from peerd.supervision.notify import Condition, Systemd
 from peerd.supervision.plan import ALONE, MOST_PROCESSES, Plan, PlanError
-from peerd.supervision.planner import Planner
 from peerd.supervision.post import Post
 from peerd.supervision.process import Process
-from peerd.supervision.reload import Progress, Reload, Reloads, Request
+from peerd.supervision.reloading import Reloading
 from peerd.supervision.roster import Member, Roster
 from peerd.supervision.slot import State
 from peerd.supervision.sockets import Inherited, SocketError, Sockets
@@ -89,9 +88,7 @@ class Master:
         )
         self._post = Post(partial(directory, self._roster))
         self._keeper.said |= {"reload": self._on_reload, **hears(self._post)}
-        self._reloads = Reloads()
-        self._reload: Reload | None = None
-        self._planner: Planner | None = None
+        self._reloading = Reloading(plan, self._roster, self._loop, self._keeper, sockets, self._alerts)
         self._has_terminal = has_terminal()
         self._looked_at = time.monotonic()
         self._started_at = datetime.now(UTC)
@@ -121,8 +118,7 @@ class Master:
             self._loop.guard(lambda: self._post.look(time.monotonic()))
             self._loop.wait(self._until_next_look())
         orphans.leave_none()
-        if self._planner:
-            self._planner.kill()
+        self._reloading.end()
         control.close()
         return exits.BOOT_FAILED if self._failed else exits.OK
 
@@ -137,7 +133,7 @@ class Master:
         if self._phase is Phase.STARTING:
             self._go_on_starting(now)
         if self._phase is Phase.RUNNING:
-            self._go_on_reloading(now)
+            self._reloading.look(now)
         if self._phase is Phase.STOPPING:
             self._go_on_stopping(now)
         self._roster.drop_the_unwanted()
@@ -165,11 +161,11 @@ class Master:
                     self._alerts.about(member, process, "silent", f"{process} is silent, and is killed")
 
     def _known_pids(self) -> set[int]:
-        return self._roster.pids() | ({self._planner.pid} if self._planner else set())
+        return self._roster.pids() | self._reloading.pids()
 
     def _condition(self, now: float) -> Condition:
         """How the node is, for the service manager."""
-        reloading = self._phase is Phase.RUNNING and self._reloads.are_going_on
+        reloading = self._phase is Phase.RUNNING and self._reloading.goes_on
         text = in_a_line(self._phase, self._roster.members, reloading=reloading)
         return Condition(self._phase, text, reloading, is_well(self._roster.agent, now))
 
@@ -223,7 +219,7 @@ class Master:
         self._fast = fast
         self._post.close()
         self._sockets.close()  # who comes now finds nobody, which is better than to wait for nobody
-        self._reloads.give_up("the node stops")
+        self._reloading.give_up("the node stops")
         for member in self._roster.others:
             self._keeper.stop(member, fast=fast)
         agent = self._roster.agent
@@ -251,68 +247,6 @@ class Master:
         can_answer = not self._failed or (agent.process is not None and agent.process.ready)
         return bool(self._deaths.unacknowledged) and can_answer and now < self._acknowledge_by
 
-    # ---------------------------------------------------------------- reload
-
-    def _go_on_reloading(self, now: float) -> None:
-        """Carry out one request after another: have the plan computed, then follow it."""
-        if self._planner:
-            self._planner.look(now)
-            return
-        if self._reload and not self._reload.request.is_over:
-            self._reload.look(now)
-            return
-        if self._reload:
-            used = self._roster.sockets()
-            self._sockets.apply({name: plan for name, plan in self._sockets.plans.items() if name in used})
-        self._reload = None
-        if request := self._reloads.next():
-            self._begin_to_reload(request, now)
-
-    def _begin_to_reload(self, request: Request, now: float) -> None:
-        request.progress = Progress.RUNNING
-        self._console.say("reloading " + ("everything" if request.kinds is None else ", ".join(request.kinds)))
-        if not self._plan.planner:
-            self._on_planned(request, self._plan, "")
-            return
-        try:
-            self._planner = Planner(self._plan, self._loop, lambda *came: self._on_planned(request, *came), now)
-        except OSError as error:
-            self._give_up_reloading(request, f"the planner cannot be started: {error}")
-
-    def _on_planned(self, request: Request, plan: Plan | None, error: str) -> None:
-        self._planner = None
-        if plan is None:
-            self._give_up_reloading(request, error)
-        elif problem := self._why_not(plan, request) or self._why_not_listen(plan, request):
-            self._give_up_reloading(request, problem)
-        else:
-            self._reload = Reload(request, plan, self._roster, self._keeper, self._alerts)
-
-    def _why_not(self, plan: Plan, request: Request) -> str:
-        """Why a running node cannot become this one."""
-        for name in ("node", "run_directory", "project_directory"):
-            if getattr(plan, name) != getattr(self._plan, name):
-                return f"{name} is {getattr(plan, name)} now: that takes a restart (peerd stop, then start it anew)"
-        known = {kind.name for kind in plan.kinds} | self._roster.kinds.keys()
-        if unknown := set(request.kinds or ()) - known:
-            return f"there is no {', '.join(sorted(unknown))}; only {', '.join(sorted(known))}"
-        return ""
-
-    def _why_not_listen(self, plan: Plan, request: Request) -> str:
-        """Bind what is added to the kinds that reload; say why that cannot be."""
-        added = {name: plan.sockets[name] for kind in plan.kinds if request.wants(kind.name) for name in kind.sockets}
-        try:
-            self._sockets.apply(self._sockets.plans | added)
-        except SocketError as error:
-            return str(error)
-        return ""
-
-    def _give_up_reloading(self, request: Request, error: str) -> None:
-        request.progress, request.error = Progress.ABANDONED, error
-        text = f"the reload was abandoned, everything goes on as before: {error}"
-        self._console.say(text)
-        self._alerts.about(None, None, "reload-abandoned", text)
-
     # ---------------------------------------------------------------- signals and commands
 
     def _on_signals(self, numbers: list[int]) -> None:
@@ -321,7 +255,7 @@ class Master:
                 case signal.SIGCHLD:
                     pass  # it only wakes the loop, for orphans: children have their pidfds
                 case signal.SIGHUP if not self._has_terminal or has_terminal():
-                    self._reloads.ask(None, config_only=False)
+                    self._reloading.ask(None, config_only=False)
                 case signal.SIGUSR1:
                     self._logs.reopen()
                 case _:
@@ -345,14 +279,14 @@ class Master:
             "log_file": self._plan.log_file,
             "background": self._plan.background,
             "slots": [member.to_json(now) for member in self._roster.members],
-            "reloads": self._reloads.to_json(),
+            "reloads": self._reloading.to_json(),
             "sockets": self._sockets.to_json(),
         }
 
     def _on_reload(self, _: Member, __: Process, message: Mapping[str, Any]) -> None:
         """A watcher has seen that something changed."""
         if self._phase is not Phase.STOPPING:
-            self._reloads.ask(message.get("kinds"), config_only=bool(message.get("config_only")))
+            self._reloading.ask(message.get("kinds"), config_only=bool(message.get("config_only")))
 
     def _reload_command(self, command: Mapping[str, Any]) -> Mapping[str, object]:
         kinds = command.get("kinds")
@@ -360,7 +294,7 @@ class Master:
             return {"error": f"the node is {self._phase}; only one that runs can be reloaded"}
         if kinds is not None and not (isinstance(kinds, list) and kinds and all(isinstance(one, str) for one in kinds)):
             return {"error": "kinds must be a list of names, or null for all of them"}
-        return {"number": self._reloads.ask(kinds, config_only=bool(command.get("config_only"))).number}
+        return {"number": self._reloading.ask(kinds, config_only=bool(command.get("config_only"))).number}
 
     def _scale_command(self, command: Mapping[str, Any]) -> Mapping[str, object]:
         name, processes = command.get("kind"), command.get("processes")
@@ -392,38 +326,6 @@ class Master:
     def _reopen_logs_command(self, _: Mapping[str, Any]) -> Mapping[str, object]:
         problem = self._logs.reopen()
         return {"error": problem} if problem else {"log_file": self._plan.log_file}
-
-
-@contextlib.contextmanager
-def command_of_a_master(plan: Mapping[str, object]) -> Iterator[tuple[list[str], int]]:
-    """Give the command line of a plan's master, and the descriptor that it must inherit.
-
-    Args:
-        plan: as JSON has it; see `peerd.supervision.plan`.
-    """
-    fd = os.memfd_create("peerd-plan", 0)
-    try:
-        with os.fdopen(os.dup(fd), "wb") as file:
-            file.write(json.dumps(plan).encode())
-        os.lseek(fd, 0, os.SEEK_SET)
-        # -P keeps the current folder off the module path: a project's queue.py must not replace the library's.
-        yield [sys.executable, "-P", "-m", "peerd.supervision.master", str(fd)], fd
-    finally:
-        os.close(fd)
-
-
-def exec_master(plan: Mapping[str, object]) -> NoReturn:
-    """Become the master of a plan: this process is replaced by a fresh interpreter that loads only the master.
-
-    Args:
-        plan: as JSON has it; see `peerd.supervision.plan`.
-    """
-    with command_of_a_master(plan) as (command, _):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # A stop that comes before the master hears it waits; the first process of a container would never get it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
-        os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 
 
 def main(fd: int) -> int:
