@@ -59,8 +59,8 @@ ACKNOWLEDGE_FAST: Final = 1.0
 ASLEEP: Final = 3.0
 """Seconds between two looks after which the master itself was held up, and may not call others silent."""
 
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
+_STOP: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+_SIGNALS: Final = (*_STOP, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
 
 
 class Phase(StrEnum):
@@ -199,9 +199,14 @@ class Master:
                 self._keeper.start(member, now)
         if all(member.slot.state in (State.RUNNING, State.EXITED) for member in self._roster.others):
             self._phase = Phase.RUNNING
-            self._console.say(f"ready: {len(self._roster.pids())} processes")
+            self._console.say(self._that_it_is_ready())
             self._keeper.tell_that_the_node_is_ready()
             self._post.open(now)
+
+    def _that_it_is_ready(self) -> str:
+        ready = f"ready: {len(self._roster.pids())} processes"
+        addresses = self._sockets.addresses()
+        return f"{ready}, listening on {', '.join(addresses)}" if addresses else ready
 
     def _on_failure(self, text: str) -> None:
         """A failure before the node is ready ends it; after that nothing does but its user."""
@@ -422,7 +427,7 @@ def exec_master(plan: Mapping[str, object]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         # A stop that comes before the master hears it waits; the first process of a container would never get it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 
 
