@@ -19,6 +19,7 @@ async def note(who: str) -> None:
 
 
 def setup(agent: Agent) -> None:
+    agent.log.info("good evening", guests=3)
     agent.on_stop(lambda: note("agent"))
     agent.on_stop(fail)
 

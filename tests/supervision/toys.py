@@ -320,6 +320,19 @@ def weak_for_ten_boots(payload: Mapping[str, Any]) -> Toy:
     return WeakForTenBoots(payload)
 
 
+class NeverAgain(Toy):
+    """Only its first boot goes well."""
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        if link.is_replacement:
+            raise RuntimeError("it was installed anew, and does not fit")
+        return await super().start(link)
+
+
+def never_again(payload: Mapping[str, Any]) -> Toy:
+    return NeverAgain(payload)
+
+
 class WaitsWhenItReplaces(Toy):
     """A replacement boots slowly, and says why."""
 
