@@ -14,6 +14,7 @@ import pytest
 
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
+from tests.supervision.nodes import ToyNode
 
 PEERD = [sys.executable, "-m", "peerd.cli"]
 
@@ -83,6 +84,21 @@ def test_a_node_in_the_foreground_is_not_restarted_into_the_background(folder: P
 
 def test_without_a_node_and_a_log_it_says_so(folder: Path, peerd: Peerd) -> None:
     assert "peerd start writes one" in peerd("logs", status=1).err
+
+
+def test_a_stop_that_takes_too_long_says_whom_it_waits_for_and_goes_on(tmp_path: Path, peerd: Peerd) -> None:
+    toys = ToyNode(tmp_path, {"name": "agent", "role": "agent"}, {"name": "video-1", "until": str(tmp_path / "done")})
+    try:
+        toys.up()
+        stop = ("stop", "--run-directory", str(toys.run_directory))
+        said = peerd(*stop, "--timeout", "200ms", status=1).err
+        assert "has not ended within 200ms; it goes on stopping, and waits for agent, video-1" in said.replace(
+            "\n", " "
+        )
+        (tmp_path / "done").touch()
+        assert "stopped" in peerd(*stop).out
+    finally:
+        assert not toys.clean_up()
 
 
 @pytest.mark.slow

@@ -104,6 +104,36 @@ def test_a_node_is_stopped_although_its_configuration_cannot_be_read(node: subpr
     assert node.wait(30) == 0
 
 
+def test_a_node_is_found_by_another_path_of_its_folder(node: subprocess.Popen[str], folder: Path) -> None:
+    link = folder.with_name(f"{folder.name}-link")
+    link.symlink_to(folder)
+    call("stop", "--timeout", "30s", "--config", str(link / "peerd.toml"), folder=folder.parent)
+    assert node.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("sections", "wrong"),
+    [
+        (
+            '[web.port]\napp = "jobs:hello"\nbind = "127.0.0.1:99999"\n[web.nowhere]\napp = "jobs:hello"\n',
+            ["web.port.bind: '99999' is no port", "web.nowhere.bind: must be given"],
+        ),
+        (
+            '[schedules.clock]\nrun = "jobs:hello"\ncron = "now and then"\n[schedules.kind]\nrun = "jobs:hello"\n',
+            ["schedules.clock", "schedules.kind"],
+        ),
+    ],
+    ids=["web", "schedules"],
+)
+def test_a_configuration_that_makes_no_sense_starts_nothing(folder: Path, sections: str, wrong: list[str]) -> None:
+    with (folder / "peerd.toml").open("a") as file:
+        file.write(sections)
+    ran = subprocess.run([*PEERD, "up"], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert not [words for words in wrong if words not in ran.stderr], ran.stderr
+    assert not (folder / ".peerd").exists()
+
+
 def test_a_node_whose_code_cannot_be_imported_does_not_start(folder: Path) -> None:
     (folder / "jobs.py").write_text("import missing_module")
     ran = subprocess.run([*PEERD, "up"], cwd=folder, capture_output=True, text=True, timeout=120, check=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from peerd.schedules.context import ScheduleContext
+from peerd.schedules.custom import Ticker
 
 
 def note(ctx: ScheduleContext, fact: str, **more: Any) -> None:
@@ -43,6 +44,25 @@ async def gated(ctx: ScheduleContext) -> None:
         await asyncio.sleep(0.02)
 
 
+class Tide:
+    """A type of its own: sends its arguments to one process, and to all of them."""
+
+    def __init__(self, ticker: Ticker) -> None:
+        self.ticker = ticker
+
+    async def run(self) -> None:
+        await self.ticker.send_one(*self.ticker.args, "one")
+        await self.ticker.send_all(*self.ticker.args, "all")
+
+
+class Dry:
+    """A type that cannot be made."""
+
+    def __init__(self, ticker: Ticker) -> None:
+        raise LookupError("there is no sea")
+
+
 def setup(agent: Any) -> None:
     """For [agent] setup."""
+    agent.schedules.unregister("unwanted")
     agent.schedules.register("registered", run="scheduled:notes", immediate=True, type="worker")

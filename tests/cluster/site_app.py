@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,12 @@ async def act(path: str, process: Any) -> None:
         case "/gated":
             (HERE / "entered").touch()
             await opened()
+        case "/fails":
+            raise LookupError("there is no such page")
+        case "/taints":
+            careless = threading.Thread(target=lambda: 1 / 0)
+            careless.start()
+            careless.join()
         case "/later":
             process.run_in_background(later())
         case "/tell":

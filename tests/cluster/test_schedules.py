@@ -150,9 +150,35 @@ def test_a_run_by_hand_is_waited_for_and_its_arguments_arrive(cluster: Cluster) 
 
 
 def test_the_agents_setup_registers_schedules(cluster: Cluster) -> None:
-    [node] = cluster.up("one", sections={"agent": {"setup": "scheduled:setup"}})
+    unwanted = {"unwanted": {**NOTES, "immediate": True}}
+    [node] = cluster.up("one", sections={"agent": {"setup": "scheduled:setup"}}, schedules=unwanted)
     until_runs(cluster, "registered", "done")
+    assert not runs(cluster, "unwanted"), "it was taken out again"
     pid = node.signal_slot("agent", signal.SIGKILL)
     eventually(node.replaced("agent", pid), timeout=WITHIN, message=node.said)
     assert peerd(node, "schedules", "run", "registered").returncode == 0
     assert [run.origin for run in runs(cluster, "registered")] == ["start", "hand"]
+
+
+def test_a_type_of_the_users_decides_by_itself_and_one_that_cannot_be_made_disturbs_nobody(cluster: Cluster) -> None:
+    own = {"run": "scheduled:notes", "overlap": "allow"}
+    schedules = {
+        "tide": {**own, "type": "scheduled:Tide", "args": ["Husum"]},
+        "dry": {**own, "type": "scheduled:Dry"},
+        "far": {"run": "scheduled:notes", "interval": "100d", "immediate": True, "type": "all"},
+        "once": {"run": "scheduled:notes", "immediate": True},
+        "elsewhere": {**NOTES, "immediate": True, "environments": ["production"]},
+    }
+    [node] = cluster.up("one", processes=2, schedules=schedules)
+    until_runs(cluster, "tide", *["done"] * 3)
+    until_runs(cluster, "far", *["done"] * 2)
+    until_runs(cluster, "once", "done")
+    sent = sorted((fact["args"][1], fact["slot"]) for fact in ran(cluster, "tide"))
+    assert sent[:2] == [("all", "jobs-1"), ("all", "jobs-2")]
+    assert sent[2][0] == "one"
+    assert {fact["args"][0] for fact in ran(cluster, "tide")} == {"Husum"}
+    assert "there is no sea" in peerd(node, "schedules", "list", "--json").stdout
+    assert not runs(cluster, "elsewhere")
+    missing = peerd(node, "schedules", "run", "nobody")
+    assert (missing.returncode, "nobody" in missing.stderr) == (1, True)
+    assert node.stop() == 0

@@ -119,6 +119,28 @@ async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answ
         connection.writer.close()
 
 
+async def test_a_request_that_raises_costs_itself_and_an_exception_outside_of_requests_the_process(
+    cluster: Cluster,
+) -> None:
+    node = site(cluster, processes=1).up()
+    port, pid = port_of(node), node.pid("site-1")
+    busy, other = await connect(port), await connect(port)
+    busy.ask("/gated")
+    await asyncio.to_thread(eventually, (cluster.folder / "entered").exists)
+    assert (await other.answered("/fails"))[0] == 500
+    assert node.pid("site-1") == pid
+    again = await connect(port)
+    assert (await again.answered("/taints"))[0] == 200
+    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.said)
+    assert await ask(port) == "site-1"
+    (cluster.folder / "gate").touch()
+    assert (await busy.answer())[0] == 200, "what it had begun is answered"
+    cause = await asyncio.to_thread(eventually, lambda: node.slot("site-1")["last_cause"], timeout=WITHIN)
+    assert (cause["kind"], cause["status"]) == ("tainted", 70)
+    for connection in (busy, other, again):
+        connection.writer.close()
+
+
 def test_a_lifespan_that_fails_is_a_boot_that_fails_in_its_own_words(cluster: Cluster) -> None:
     node = site(cluster)
     (cluster.folder / "broken").touch()

@@ -88,6 +88,16 @@ def test_a_node_in_the_background_is_ready_and_belongs_to_nobody(background: Mak
     assert "ready: 2 processes" in toys.log.read_text()
 
 
+def test_whatever_the_log_is_called_no_shell_reads_it(background: Make) -> None:
+    toys = background(AGENT)
+    toys.log = toys.folder / "log; touch pwned $(touch pwned) `touch pwned` & '\"\n.log"
+    toys.plan["log_file"] = str(toys.log)
+    assert toys.begin()["log_file"] == str(toys.log)
+    assert "ready: 1 processes" in toys.log.read_text()
+    assert not list(toys.folder.rglob("pwned"))
+    assert not Path("pwned").exists()
+
+
 def test_a_node_that_cannot_start_says_why_and_leaves_nothing_behind(background: Make) -> None:
     toys = background(AGENT, {**WORKER, "start": ["fail no ffmpeg here"]})
     answer = toys.begin()

@@ -41,6 +41,7 @@ def ask(to: int | Path) -> tuple[int, str]:
 def test_several_processes_answer_on_one_port_which_never_refuses_while_they_die(node: Nodes) -> None:
     toys = node(AGENT, web(1, PORT), web(2, PORT), sockets=listening(PORT)).up()
     port = port_of(toys)
+    assert f"ready: 3 processes, listening on 127.0.0.1:{port}\n" in toys.said()
     both = {toys.slot("web-1")["pid"], toys.slot("web-2")["pid"]}
     eventually(lambda: {ask(port)[0] for _ in range(50)} == both, message="both take their part")
     for slot in ("web-1", "web-2"):

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +71,34 @@ def test_an_agent_that_cannot_boot_ends_the_node_before_anything_else_starts(nod
     assert toys.wait() == exits.BOOT_FAILED
     assert "cannot start: agent" in toys.said()
     assert not toys.facts(slot="video-1")
+
+
+@pytest.mark.parametrize("slot", ["agent", "video-1"])
+def test_who_dies_while_others_still_boot_ends_the_node_and_is_not_replaced(node: Nodes, slot: str) -> None:
+    toys = node(AGENT, WORKER, {"name": "audio-1", "start": ["sleep 60"]}).start()
+    eventually(lambda: toys.facts("run", "video-1") and toys.facts("start", "audio-1"))
+    pid = toys.kill(slot)
+    assert toys.wait() == exits.BOOT_FAILED
+    assert f"cannot start: {slot} (process {pid}) died: killed by SIGKILL" in toys.said()
+    assert len(toys.facts("start", slot)) == 1
+
+
+def test_a_process_is_ready_when_its_start_has_ended_and_not_when_it_listens_somewhere(
+    node: Nodes, tmp_path: Path
+) -> None:
+    may_go_on = tmp_path / "go on"
+    toys = node(AGENT, {**WORKER, "start": ["side_door", f"until {may_go_on}"], "run": ["side_door"]}).start()
+    (door,) = eventually(lambda: toys.facts("side door"))
+    with socket.create_connection(("127.0.0.1", door["port"]), timeout=20):
+        assert (toys.state(), toys.slot("video-1")["state"]) == ("starting", "STARTING")
+    may_go_on.touch()
+    eventually(lambda: len(toys.facts("side door")) == 2, message="another one is opened, and means nothing")
+    eventually(lambda: toys.state() == "running")
+
+
+def test_what_a_process_writes_while_it_boots_is_no_failure(node: Nodes) -> None:
+    toys = node(AGENT, {**WORKER, "start": ["write 10"]}).up()
+    assert "video-1 9 " in toys.said(), "half of it was written to stderr"
 
 
 def test_a_stop_while_a_process_boots_is_no_failure(node: Nodes) -> None:

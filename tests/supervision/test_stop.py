@@ -2,19 +2,20 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
 from peerd.supervision import control
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import eventually
+from tests.supervision.nodes import HERE, eventually, is_alive
 
 AGENT = {"name": "agent", "role": "agent"}
 MANAGER = {"name": "manager", "role": "manager"}
 WORKER = {"name": "video-1"}
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, "control"])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, "control"])
 def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes, how: signal.Signals | str) -> None:
     toys = node(AGENT, MANAGER, {**WORKER, "work": 1.0}, {"name": "video-2"}).up()
     if isinstance(how, signal.Signals):
@@ -43,6 +44,66 @@ def test_a_child_that_does_not_stop_is_ended_after_its_grace_with_its_group(node
     assert (death["cause"]["kind"], death["expected"]) == ("killed-after-grace", True)
     assert cause in death["cause"]["text"]
     assert not toys.processes()
+
+
+def test_the_agent_is_asked_to_stop_only_when_the_last_worker_that_ran_out_of_time_is_dead(node: Nodes) -> None:
+    stubborn = {"run": ["block"], "grace": 0.3, "give_back": 0.3}
+    toys = node(AGENT, {**WORKER, **stubborn}, {"name": "audio-1", "work": 0.2}).up()
+    eventually(lambda: toys.facts("blocks"))
+    assert toys.stop() == 0
+    (asked,) = toys.facts("stop", "agent")
+    deaths = [fact for fact in toys.facts("received", "agent") if fact["message"]["type"] == "death"]
+    assert [fact["message"]["slot"] for fact in deaths] == ["audio-1", "video-1"]
+    assert asked["at"] > deaths[-1]["at"]
+    assert toys.received("death")[1]["cause"]["kind"] == "killed-after-grace"
+
+
+@pytest.mark.parametrize("deed", ["block", "deaf"])
+def test_an_agent_that_does_not_stop_is_ended_after_its_grace(node: Nodes, deed: str) -> None:
+    toys = node({**AGENT, "run": ["sleep 0.2", deed], "grace": 0.3, "give_back": 0.3}).up()
+    eventually(lambda: toys.facts("blocks") or toys.facts("deaf"))
+    began = time.monotonic()
+    assert toys.stop() == 0
+    assert time.monotonic() - began >= 0.6
+    assert not toys.facts("stopped")
+    assert not toys.processes()
+
+
+@pytest.mark.parametrize("how", ["spawn_deaf", "spawn_deaf session"])
+def test_programs_that_ignore_signals_end_with_the_process_that_started_them(node: Nodes, how: str) -> None:
+    toys = node(AGENT, {**WORKER, "run": [how]}, {"name": "video-2", "run": [how]}).up()
+    eventually(lambda: len(toys.facts("spawned")) == 2)
+    assert len(toys.processes()) == 4 + 2 * 2, "each has started another one"
+    (mine,) = toys.facts("spawned", "video-1")
+    os.kill(mine["program"], signal.SIGTERM)
+    toys.kill("video-1")
+    eventually(lambda: not is_alive(mine["program"]))
+    eventually(lambda: toys.slot("video-1")["state"] == "RUNNING" and len(toys.facts("spawned", "video-1")) == 2)
+    assert toys.stop() == 0
+    assert not toys.processes()
+
+
+def test_a_command_that_ignores_signals_is_killed_after_its_grace_with_all_that_it_has_started(node: Nodes) -> None:
+    script = "trap '' TERM; sleep 600 & sleep 600 & touch ready; wait; wait; wait"
+    tunnel = {"name": "tunnel-1", "role": "command", "command": ["sh", "-c", script], "grace": 0.3, "give_back": 0.1}
+    toys = node(AGENT, tunnel)
+    toys.plan["project_directory"] = str(toys.folder)
+    toys.plan["kinds"][0]["environment"] = {"PYTHONPATH": str(HERE)}
+    toys.up()
+    eventually((toys.folder / "ready").exists)
+    assert len(toys.processes()) == 3 + 2
+    assert toys.stop() == 0
+    (death,) = toys.received("death", "agent")
+    assert death["cause"]["kind"] == "killed-after-grace"
+    assert not toys.processes()
+
+
+def test_a_pid_file_that_somebody_has_deleted_is_no_error(node: Nodes) -> None:
+    toys = node(AGENT).up()
+    (toys.run_directory / "master.pid").unlink()
+    assert toys.status()["state"] == "running"
+    assert toys.stop() == 0
+    assert "Error" not in toys.said()
 
 
 def test_a_thread_that_nobody_can_end_does_not_hold_the_process_up(node: Nodes) -> None:

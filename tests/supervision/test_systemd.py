@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from peerd.supervision import control
+from peerd.supervision.health import LOST_AFTER
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import ToyNode, eventually
 from tests.unit.supervision.test_notify import Manager
@@ -76,6 +77,20 @@ def test_a_frozen_master_does_not_feed_the_watchdog(node: Nodes, heard: Heard) -
     assert heard.lines().count("WATCHDOG=1") == fed
     toys.signal(signal.SIGCONT)
     eventually(lambda: heard.lines().count("WATCHDOG=1") > fed)
+
+
+@pytest.mark.slow
+def test_a_node_whose_agent_fails_again_and_again_has_systemd_start_it_anew(node: Nodes, heard: Heard) -> None:
+    """The master itself never gives up: what it does is to let the watchdog starve."""
+    toys = node({**AGENT, "entry": "toys:never_again", "backoff_maximum": 0.1}, WORKER).up()
+    worker = toys.slot("video-1")["pid"]
+    toys.kill("agent")
+    eventually(lambda: toys.slot("agent")["restarts"] > LOST_AFTER, timeout=60.0, message="it is tried again and again")
+    fed = heard.lines().count("WATCHDOG=1")
+    eventually(lambda: toys.slot("agent")["restarts"] > LOST_AFTER + 3, message="it is tried all the same")
+    assert heard.lines().count("WATCHDOG=1") == fed
+    assert (toys.status()["state"], toys.slot("video-1")["pid"]) == ("running", worker)
+    control.stop(toys.run_directory, fast=True, timeout=20)
 
 
 def may_make_a_pid_namespace() -> bool:

@@ -198,6 +198,15 @@ class Toy:
         program.returncode = 0  # it is to be left alone
         self.note("spawned", program=program.pid)
 
+    def do_spawn_deaf(self, how: str) -> None:
+        """Start a program that ignores SIGTERM, and so does what it starts itself; wait until it does."""
+        script = "trap '' TERM INT HUP; sleep 600 & echo ready; wait"
+        program = subprocess.Popen(["sh", "-c", script], start_new_session=how == "session", stdout=subprocess.PIPE)
+        assert program.stdout is not None
+        program.stdout.readline()
+        program.returncode = 0  # it is to be left alone
+        self.note("spawned", program=program.pid)
+
     def do_orphan(self, _: str) -> None:
         """Start a program whose parent ends at once. It ends when there is a file `orphan-may-end`."""
         until = Path(self.payload["facts"]).with_name("orphan-may-end")
@@ -216,6 +225,16 @@ class Toy:
         for one in self.link.sockets.values():
             await asyncio.start_server(answer, sock=one)
         self.note("environment", names=sorted(os.environ))
+
+    async def do_side_door(self, _: str) -> None:
+        """Listen on a port of one's own, which has nothing to do with being ready."""
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        self.note("side door", port=server.sockets[0].getsockname()[1])
+
+    async def do_until(self, file: str) -> None:
+        """Wait until there is such a file."""
+        while not os.path.exists(file):  # noqa: ASYNC110, ASYNC240, PTH110 - the test makes it
+            await asyncio.sleep(0.02)
 
     def do_leave(self, _: str) -> None:
         self.stopped.set()
@@ -299,6 +318,19 @@ class WeakForTenBoots(Toy):
 
 def weak_for_ten_boots(payload: Mapping[str, Any]) -> Toy:
     return WeakForTenBoots(payload)
+
+
+class NeverAgain(Toy):
+    """Only its first boot goes well."""
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        if link.is_replacement:
+            raise RuntimeError("it was installed anew, and does not fit")
+        return await super().start(link)
+
+
+def never_again(payload: Mapping[str, Any]) -> Toy:
+    return NeverAgain(payload)
 
 
 class WaitsWhenItReplaces(Toy):

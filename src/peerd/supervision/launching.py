@@ -8,7 +8,10 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from typing import NoReturn
+from typing import Final, NoReturn
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+"""What asks a master to stop; a second one hurries it."""
 
 
 @contextlib.contextmanager
@@ -39,5 +42,5 @@ def exec_master(plan: Mapping[str, object]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         # A stop that comes before the master hears it waits; the first process of a container would never get it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted

@@ -35,6 +35,7 @@ from peerd.supervision.control_server import ControlServer, Later
 from peerd.supervision.deaths import Deaths
 from peerd.supervision.health import in_a_line, is_well
 from peerd.supervision.keeper import Keeper
+from peerd.supervision.launching import STOP_SIGNALS
 from peerd.supervision.lock import AlreadyRunning, NodeLock
 from peerd.supervision.logs import Logs
 from peerd.supervision.loop import Loop
@@ -58,8 +59,7 @@ ACKNOWLEDGE_FAST: Final = 1.0
 ASLEEP: Final = 3.0
 """Seconds between two looks after which the master itself was held up, and may not call others silent."""
 
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
+_SIGNALS: Final = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
 
 
 class Phase(StrEnum):
@@ -195,9 +195,14 @@ class Master:
                 self._keeper.start(member, now)
         if all(member.slot.state in (State.RUNNING, State.EXITED) for member in self._roster.others):
             self._phase = Phase.RUNNING
-            self._console.say(f"ready: {len(self._roster.pids())} processes")
+            self._console.say(self._that_it_is_ready())
             self._keeper.tell_that_the_node_is_ready()
             self._post.open(now)
+
+    def _that_it_is_ready(self) -> str:
+        ready = f"ready: {len(self._roster.pids())} processes"
+        addresses = self._sockets.addresses()
+        return f"{ready}, listening on {', '.join(addresses)}" if addresses else ready
 
     def _on_failure(self, text: str) -> None:
         """A failure before the node is ready ends it; after that nothing does but its user."""

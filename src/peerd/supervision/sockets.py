@@ -165,6 +165,10 @@ class Sockets:
             for name, one in self._open.items()
         ]
 
+    def addresses(self) -> list[str]:
+        """Return where one can connect to, for people: the port that was found where any free one was asked for."""
+        return [_shown_address(each) for one in self._open.values() for each in one.sockets]
+
     def _bound(self, plan: SocketPlan) -> _Open:
         try:
             match parse_binding(plan.bind):

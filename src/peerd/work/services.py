@@ -209,3 +209,4 @@ class PeriodicService:
             await self._worker.abandon()
         await self._process.finish(max(0.0, until - self._now()))
         self._database.close()
+        await self._worker.ended()  # `run`, which waits for it too, may be cancelled before it can tell what was raised
