@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from peerd.runtime.listeners import Message
     from peerd.runtime.messenger import Messenger
     from peerd.runtime.process_context import ProcessContext
+    from peerd.schedules.context import ScheduleContext
     from peerd.shared.client import SharedClient
     from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
     from peerd.shared.subscription import Subscription, Update
@@ -78,6 +79,7 @@ _HOMES = {
     "Queue": "peerd.work.handlers",
     "RequestFailed": "peerd.domain.errors",
     "Retry": "peerd.domain.outcome",
+    "ScheduleContext": "peerd.schedules.context",
     "SharedCallFailed": "peerd.shared.errors",
     "SharedCallTimedOut": "peerd.shared.errors",
     "SharedClient": "peerd.shared.client",
@@ -129,6 +131,7 @@ __all__ = [
     "Queue",
     "RequestFailed",
     "Retry",
+    "ScheduleContext",
     "SharedCallFailed",
     "SharedCallTimedOut",
     "SharedClient",

@@ -1,0 +1,113 @@
+"""An example, copied into a folder of its own, and its node."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from peerd.supervision.control import NotRunning, status
+from peerd.testing import eventually
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+LEFT_BY_A_RUN = (".peerd", "peerd.sqlite*", "__pycache__", "drawn", "measured.txt")
+
+
+class Project:
+    """A copy of an example.
+
+    Args:
+        name: of the example's folder.
+        parent: where the copy is made.
+        changes: texts of its peerd.toml, and what stands there in the copy.
+        environment: variables for its programs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parent: Path,
+        *,
+        changes: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = parent / name
+        self.log = parent / f"{name}.log"
+        self.environment = {**os.environ, **(environment or {})}
+        self.log.touch()
+        shutil.copytree(EXAMPLES / name, self.folder, ignore=shutil.ignore_patterns(*LEFT_BY_A_RUN))
+        config = self.folder / "peerd.toml"
+        for before, after in (changes or {}).items():
+            assert config.read_text().count(before) == 1, before
+            config.write_text(config.read_text().replace(before, after))
+
+    @contextmanager
+    def program(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A program that runs as long as the block does."""
+        with self.log.open("ab") as out:
+            program = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+        try:
+            yield program
+        finally:
+            program.terminate()
+            program.wait(60)
+
+    @contextmanager
+    def node(self) -> Iterator[None]:
+        """Its node, ready; at the end it stops in good order."""
+        with self.program("-m", "peerd", "up") as node:
+            eventually(lambda: self._is_running() or node.poll() is not None, timeout=90)
+            assert node.poll() is None, self.said()
+            yield
+        assert node.returncode == 0, self.said()
+
+    def run(self, *arguments: str) -> str:
+        """Run its run.py, which must succeed; what it prints."""
+        run = subprocess.run(
+            [sys.executable, "run.py", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert run.returncode == 0, f"{run.stderr}\n{self.said()}"
+        return run.stdout
+
+    def said(self) -> str:
+        """What its programs have said so far."""
+        return self.log.read_text(errors="replace")
+
+    def status(self) -> dict[str, Any] | None:
+        """What its node's master says; None where there is none yet."""
+        for folder in self.folder.glob(".peerd/*"):
+            try:
+                return status(folder)
+            except (NotRunning, OSError):
+                continue
+        return None
+
+    def pid(self, slot: str) -> int | None:
+        """The process id of a slot of its node; None where none runs in it."""
+        found = self.status()
+        assert found is not None
+        pids: dict[str, int | None] = {one["name"]: one["pid"] for one in found["slots"]}
+        return pids[slot]
+
+    def _is_running(self) -> bool:
+        found = self.status()
+        return found is not None and found["state"] == "running"
