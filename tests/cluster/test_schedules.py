@@ -167,12 +167,15 @@ def test_a_type_of_the_users_decides_by_itself_and_one_that_cannot_be_made_distu
         "dry": {**own, "type": "scheduled:Dry"},
         "far": {"run": "scheduled:notes", "interval": "100d", "immediate": True, "type": "all"},
         "once": {"run": "scheduled:notes", "immediate": True},
+        "here": {"run": "scheduled:notes", "immediate": True, "environments": ["testing", "staging"]},
         "elsewhere": {**NOTES, "immediate": True, "environments": ["production"]},
     }
-    [node] = cluster.up("one", processes=2, schedules=schedules)
+    cluster.environment["PEERD_NODE_ENVIRONMENT"] = "testing"  # which counts before the file
+    [node] = cluster.up("one", processes=2, schedules=schedules, node={"environment": "production"})
     until_runs(cluster, "tide", *["done"] * 3)
     until_runs(cluster, "far", *["done"] * 2)
     until_runs(cluster, "once", "done")
+    until_runs(cluster, "here", "done")
     sent = sorted((fact["args"][1], fact["slot"]) for fact in ran(cluster, "tide"))
     assert sent[:2] == [("all", "jobs-1"), ("all", "jobs-2")]
     assert sent[2][0] == "one"
@@ -181,4 +184,19 @@ def test_a_type_of_the_users_decides_by_itself_and_one_that_cannot_be_made_distu
     assert not runs(cluster, "elsewhere")
     missing = peerd(node, "schedules", "run", "nobody")
     assert (missing.returncode, "nobody" in missing.stderr) == (1, True)
+    assert node.stop() == 0
+
+
+def test_runs_that_overlap_are_skipped_queued_or_allowed(cluster: Cluster) -> None:
+    often = {"run": "scheduled:gated", "interval": "200ms", "type": "worker"}
+    schedules = {policy: {**often, "overlap": policy} for policy in ("skip", "queue", "allow")}
+    [node] = cluster.up("one", schedules=schedules)
+    eventually(lambda: len(ran(cluster, "allow")) >= 3, timeout=WITHIN, message=cluster.story)
+    for name, status in {"skip": RunStatus.SKIPPED, "queue": RunStatus.WAITING}.items():
+        eventually(lambda: status in {run.status for run in runs(cluster, name)}, timeout=WITHIN)  # noqa: B023 - at once
+    assert (len(ran(cluster, "skip")), len(ran(cluster, "queue"))) == (1, 1)
+    (cluster.folder / "gates" / "queue").touch()
+    eventually(lambda: len(ran(cluster, "queue")) >= 2, timeout=WITHIN, message=cluster.story)
+    for name in ("skip", "allow"):
+        (cluster.folder / "gates" / name).touch()
     assert node.stop() == 0

@@ -39,7 +39,7 @@ def test_a_process_whose_stop_does_not_end_is_ended_when_its_time_is_up(node: No
     assert (death["cause"]["kind"], death["cause"]["status"]) == ("killed-after-grace", 124)
 
 
-def test_a_process_that_is_sent_sigterm_again_and_again_stops_once_and_with_no_grace(node: Nodes) -> None:
+def test_a_process_that_is_sent_sigterm_again_and_again_stops_with_no_grace(node: Nodes) -> None:
     toys = node(AGENT, {**WORKER, "work": 600.0}).up()
     pid = toys.slot("video-1")["pid"]
     os.kill(pid, signal.SIGTERM)
