@@ -10,7 +10,7 @@ from peerd.supervision import control
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import eventually
 from tests.supervision.test_crash import running_again
-from tests.supervision.test_reload import pids, planned, reload
+from tests.supervision.test_reload import pids, reload
 
 AGENT: dict[str, Any] = {"name": "agent", "role": "agent"}
 WORKER: dict[str, Any] = {"name": "video-1"}
@@ -76,12 +76,10 @@ def test_two_reloads_at_once_follow_each_other_and_leave_one_process_in_each_slo
 
 
 def test_a_reload_brings_back_what_had_left_and_what_waits_after_failures(node: Nodes) -> None:
-    toys = planned(
-        node(
-            AGENT,
-            {**WORKER, "run": ["once leave"]},
-            {"name": "audio-1", "run": ["sleep 0.2", "once crash"], "run-crash": 2, "backoff_initial": 600.0},
-        )
+    toys = node(
+        AGENT,
+        {**WORKER, "run": ["once leave"]},
+        {"name": "audio-1", "run": ["sleep 0.2", "once crash"], "run-crash": 2, "backoff_initial": 600.0},
     ).up()
     eventually(lambda: [toys.slot(name)["state"] for name in ("video-1", "audio-1")] == ["EXITED", "BACKOFF"])
     assert reload(toys)["progress"] == "done"

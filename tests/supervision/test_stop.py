@@ -91,7 +91,7 @@ def test_a_command_that_ignores_signals_is_killed_after_its_grace_with_all_that_
     toys.plan["kinds"][0]["environment"] = {"PYTHONPATH": str(HERE)}
     toys.up()
     eventually((toys.folder / "ready").exists)
-    assert len(toys.processes()) == 3 + 2
+    eventually(lambda: len(toys.processes()) == 3 + 2, message="the node, and two that the command has started")
     assert toys.stop() == 0
     (death,) = toys.received("death", "agent")
     assert death["cause"]["kind"] == "killed-after-grace"
