@@ -17,7 +17,7 @@ from peerd.runtime.link import Link
 
 AskLimits = Callable[[int], Awaitable[Any]]
 WORKERS: Final = ("worker", "web")
-"""Roles of processes that have limits."""
+"""Roles of processes that can be asked for their limits."""
 EVERY: Final = 5.0
 """Seconds between two samples."""
 
@@ -27,11 +27,13 @@ class Samples:
 
     Args:
         ask: gives a worker's own limits, by its process id; may fail, and is asked again then.
+        of_kinds: limits of kinds that cannot be asked: other programs.
         every: seconds between two samples.
     """
 
-    def __init__(self, ask: AskLimits, every: float = EVERY) -> None:
+    def __init__(self, ask: AskLimits, of_kinds: Mapping[str, Limits] | None = None, every: float = EVERY) -> None:
         self._ask = ask
+        self._of_kinds = of_kinds or {}
         self._every = every
         self._meter = Meter()
         self._watch = Watch()
@@ -48,6 +50,8 @@ class Samples:
         """Hear which processes there are."""
         if message.get("type") == "processes":
             self._roles = {int(one["pid"]): str(one["role"]) for one in message["processes"]}
+            of_kinds = {int(one["pid"]): self._of_kinds.get(str(one["kind"])) for one in message["processes"]}
+            self._limits |= {pid: limits for pid, limits in of_kinds.items() if limits is not None}
 
     async def stop(self, grace: float) -> None:
         """End."""

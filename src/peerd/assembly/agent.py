@@ -10,6 +10,7 @@ import structlog
 from peerd.agent.alerts.desk import Desk
 from peerd.agent.alerts.making import deliveries
 from peerd.agent.checkup import Checkup
+from peerd.agent.limits import Limits
 from peerd.agent.samples import Samples
 from peerd.agent.service import AgentService
 from peerd.agent.user import Setup, UserCode
@@ -60,7 +61,10 @@ def agent(payload: Mapping[str, Any]) -> Service:
             Desk(lambda: deliveries(settings.alerts, settings.project_directory, events)),
             Checkup(database, events),
             user,
-            Samples(lambda pid: user.ask(pid, LIMITS, within=ASK_WITHIN)),
+            Samples(
+                lambda pid: user.ask(pid, LIMITS, within=ASK_WITHIN),
+                {kind: Limits(*limits) for kind, limits in payload["limits_of_commands"].items()},
+            ),
             schedules,
         ),
     )

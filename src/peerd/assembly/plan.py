@@ -58,7 +58,9 @@ def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dic
 
     manager = {"manager": given["manager"]}
     agent = {name: given[name] for name in ("agent", "alerts", "schedules") if name in given}
-    yield _kind("agent", "agent", payload=payload("agent", **manager, **agent), hang_after=60.0)
+    limits = {name: [one.recycle_memory, one.recycle_cpu] for name, one in settings.commands.items()}
+    of_the_agent = {**payload("agent", **manager, **agent), "limits_of_commands": limits}
+    yield _kind("agent", "agent", payload=of_the_agent, hang_after=60.0)
     yield _kind("manager", "manager", payload=payload("manager", **manager))
     if watch:
         running_code = [*settings.workers, *settings.web, *(["agent"] if settings.agent.setup else [])]

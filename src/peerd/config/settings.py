@@ -125,6 +125,8 @@ class CommandSettings(Section):
     enabled: Flag = True
     processes: Few = 1
     grace: Duration | None = None  # None: the node's
+    recycle_memory: Size | None = None
+    recycle_cpu: Processors | None = None
     environment: Mapping[Text, Text] = Field(default_factory=dict)
 
 

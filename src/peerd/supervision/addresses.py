@@ -45,6 +45,11 @@ class Addressee:
         return self.ready and not self.leaving
 
     @property
+    def listens(self) -> bool:
+        """Whether it hears what its master says: another program does not."""
+        return self.peer.role != "command"
+
+    @property
     def is_worker(self) -> bool:
         """Whether it is a worker to messages."""
         return self.peer.role in WORKER_ROLES

@@ -21,7 +21,7 @@ def directory(roster: Roster) -> Directory:
     """Return who is on the roster now."""
     filled = [member.slot.kind for member in roster.members if member.wanted and member.slot.state in _FILLED]
     return Directory(
-        present=tuple(_addressee(process) for process in roster.processes() if process.kind.role != "command"),
+        present=tuple(map(_addressee, roster.processes())),
         expected=frozenset((kind.name, kind.role) for kind in filled),
         known=frozenset((kind.name, kind.role) for kind in roster.kinds.values()),
     )

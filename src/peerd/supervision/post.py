@@ -281,7 +281,7 @@ class Post:
         """Tell everybody who is there, as often as it changes."""
         peers = tuple(one.peer for one in self._directory.present if one.is_there)
         for one in self._directory.present:
-            if one.ready and self._told.get(one.process) != peers:
+            if one.ready and one.listens and self._told.get(one.process) != peers:
                 processes = [peer.to_json() for peer in peers]
                 if one.link.send({"type": "processes", "processes": processes}):
                     self._told[one.process] = peers

@@ -86,3 +86,18 @@ async def test_the_master_is_told_all_samples_and_asked_to_replace_what_is_over_
     assert set(told[-1]) == {str(parent.pid), str(os.getpid())}
     await samples.stop(0.0)
     assert components.names == []
+
+
+async def test_other_programs_have_the_limits_of_their_section(parent: subprocess.Popen[bytes]) -> None:
+    master, components = Master(), Components(Events())
+
+    async def ask(pid: int) -> Any:
+        raise AssertionError(f"process {pid} cannot be asked")
+
+    samples = Samples(ask, {"tunnel": Limits(memory=2**20)}, every=0.01)
+    tunnel = {"slot": "tunnel-1", "kind": "tunnel", "role": "command", "pid": parent.pid, "generation": 1}
+    samples.receive({"type": "processes", "processes": [tunnel]})
+    await samples.start(master, components)  # type: ignore[arg-type]
+    asked = await eventually_async(lambda: [one for one in master.heard if one["type"] == "replace"])
+    assert (asked[0]["pid"], asked[0]["how"]) == (parent.pid, "memory-limit")
+    await samples.stop(0.0)
