@@ -105,6 +105,8 @@ def hit_the_master(field: Field, situation: str, number: signal.Signals) -> str:
             control.ask(field.node.run_directory, {"command": "status"}, timeout=1.0)
         assert set(family) <= set(field.cluster.processes()) or situation == "draining"
         hit(master.pid, signal.SIGCONT)
+        if situation == "draining":
+            assert master.wait(WITHIN) == 0
         field.must_recover(node_ended=situation == "draining")
         return "waits while it is frozen, then goes on"
     field.open_gates()
