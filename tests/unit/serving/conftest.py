@@ -13,6 +13,7 @@ import pytest
 
 from peerd.runtime.events import Events, Fact
 from peerd.serving.server import Options, WebServer
+from peerd.testing import eventually_async
 from tests.unit.serving.apps import Client
 
 
@@ -42,6 +43,10 @@ class Served:
         """Begin to drain, as a process does that is replaced."""
         self.server.stop_accepting(for_good=for_good)
         return asyncio.create_task(self.server.drain(grace))
+
+    async def drains(self) -> None:
+        """Wait until its connections have been told that it drains."""
+        await eventually_async(lambda: self.server.traffic.draining)
 
 
 Serve = Callable[..., Awaitable[Served]]

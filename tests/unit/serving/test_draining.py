@@ -24,7 +24,7 @@ async def test_a_request_in_flight_is_answered_and_its_connection_closed(serve: 
     client.ask("/gated")
     await app.entered.wait()
     draining = served.leave()
-    await asyncio.sleep(0.01)
+    await served.drains()
     app.gate.set()
     status, headers, body = await client.answer()
     assert (status, headers["connection"], body) == (200, "close", "/gated")
@@ -101,7 +101,7 @@ async def test_an_answer_that_has_begun_is_finished_and_the_next_one_is_the_last
     client.ask("/halfway")
     await client.reader.readuntil(b"\r\n\r\n")
     draining = served.leave()
-    await asyncio.sleep(0.01)
+    await served.drains()
     app.gate.set()
     assert await client.reader.readexactly(8) == b"/halfway"
     assert await client.answered("/b") == (200, "close", "/b")
@@ -117,7 +117,7 @@ async def test_all_requests_that_a_client_has_sent_ahead_are_answered(serve: Ser
     client.ask("/c")
     await app.entered.wait()
     draining = served.leave()
-    await asyncio.sleep(0.01)
+    await served.drains()
     app.gate.set()
     answers = [await client.answer() for _ in range(3)]
     assert [body for *_, body in answers] == ["/gated", "/b", "/c"]
@@ -132,7 +132,7 @@ async def test_a_client_that_still_sends_is_not_reset_under_its_answer(serve: Se
     client.send("POST /gated HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
     await app.entered.wait()
     draining = served.leave()
-    await asyncio.sleep(0.01)
+    await served.drains()
     app.gate.set()
     status, headers, _ = await client.answer()
     assert (status, headers["connection"]) == (200, "keep-alive")
@@ -232,7 +232,7 @@ async def test_a_websocket_that_is_being_opened_is_opened_and_then_closed(serve:
     opening = asyncio.create_task(websocket(served, "/unaccepted"))
     await app.entered.wait()
     draining = served.leave()
-    await asyncio.sleep(0.01)
+    await served.drains()
     app.gate.set()
     assert await closed_with(await opening) == 1012
     await draining
