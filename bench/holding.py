@@ -9,7 +9,8 @@ from bench.databases import Stage, enter
 from bench.samples import By, Timing
 from bench.sizes import Sizes
 from peerd.store.claim import claim, new_token
-from peerd.store.finish import Held, complete
+from peerd.store.complete import complete
+from peerd.store.finish import Held
 
 WARM = 6
 """Batches before the clock runs: statements are compiled, and psycopg prepares them after five."""

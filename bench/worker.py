@@ -15,6 +15,8 @@ import msgspec
 from bench.databases import enter
 from bench.draining import Drained
 from bench.jobs import bench
+from peerd.runtime import garbage
+from peerd.runtime.condensing import Condensed
 from peerd.runtime.events import AttemptEnded, Events, Fact
 from peerd.runtime.wording import LogReader, start_logging
 from peerd.store.database import Database
@@ -38,11 +40,15 @@ class StopWatch:
         self._marks = (warm, warm + tasks)
         self._ended = 0
         self._seen: list[tuple[float, float]] = []
+        self.given_back = 0
         self.all_ended = asyncio.Event()
 
     def __call__(self, fact: Fact) -> None:
-        """Count the tasks that are done and committed; what is given back at the end is none of them."""
+        """Count the tasks that are done and committed; what is given back is none of them."""
         if not isinstance(fact, AttemptEnded) or self.all_ended.is_set():
+            return
+        if fact.outcome == "released":
+            self.given_back += 1
             return
         assert fact.outcome == "done", fact
         self._ended += 1
@@ -65,7 +71,8 @@ async def drain(url: str, count: int, warm: int, tasks: int) -> Drained:
     worker.settings = Settings(queues=(bench.name,), count=count)
     watch = StopWatch(warm, tasks)
     log = start_logging("info", "console", node="bench", slot="bench-1")
-    runner = Runner(worker, database, claimer, node="bench", events=Events(LogReader(log), watch))
+    runner = Runner(worker, database, claimer, node="bench", events=Events(Condensed(LogReader(log)), watch))
+    garbage.settle()
     running = asyncio.create_task(runner.run())
     await watch.all_ended.wait()
     await runner.stop(grace=5)

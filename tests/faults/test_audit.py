@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from peerd import Client
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
-from peerd.store import claim, finish, intervene, nodes, sweeps, touch
+from peerd.store import claim, complete, finish, intervene, nodes, sweeps, touch
 from peerd.store.claim import Claimer
 from peerd.store.finish import Held
 from peerd.store.migrate import migrate
@@ -48,7 +48,7 @@ def test_each_change_of_a_task_is_written_down_in_its_order(client: Client) -> N
         assert client.database.run(finish.conclude, 7, held, failed)
         assert client.database.run(sweeps.let_arrive, Status.FAILURE) == 1
         held = take(client)
-        assert client.database.run(finish.complete, 7, {held: '{"lease": 2}'}) == set()
+        assert client.database.run(complete.complete, 7, {held: '{"lease": 2}'}) == set()
         client.tasks.retry(held.id)
         client.database.run(intervene.delete, held.id)
         assert story(client) == [
@@ -67,7 +67,7 @@ def test_a_change_tells_who_when_and_what(client: Client) -> None:
     with client:
         job = client.enqueue("work", name="x", body={"key": "k"}, start_in=0, finish_in=60)
         held = take(client)
-        client.database.run(finish.complete, 7, {held: '{"lease":1}'})
+        client.database.run(complete.complete, 7, {held: '{"lease":1}'})
         now = client.now().timestamp()
         inserted, claimed, done = tables.read(client.database.url.render_as_string(hide_password=False)).changes
         assert {one.task_id for one in (inserted, claimed, done)} == {job.id}

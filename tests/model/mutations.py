@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain import verdict
 from peerd.domain.lifecycle import Event, sources
-from peerd.store import claim, enqueue, finish, intervene, rescue, sweeps, touch, unique
+from peerd.store import claim, complete, enqueue, finish, intervene, rescue, sweeps, touch, unique
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.rows import status_is, update_tasks
 from peerd.store.tables import ORDER, tasks
@@ -42,11 +42,11 @@ def without_columns(
 
 
 def holder_is_known_by_status_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(finish, "_is_held", lambda lease: (status_is(*sources(Event.COMPLETE)),))
+    patch.setattr(finish, "is_held", lambda lease: (status_is(*sources(Event.COMPLETE)),))
 
 
 def holder_is_known_by_lease_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(finish, "_is_held", lambda lease: (tasks.c.lease == lease,))
+    patch.setattr(finish, "is_held", lambda lease: (tasks.c.lease == lease,))
 
 
 def touch_goes_by_id_alone(patch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def retry_has_no_delay(patch: pytest.MonkeyPatch) -> None:
 
 
 def repeated_completion_is_refused(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(finish, "_not_done_by", lambda connection, process_id, lease, ids: ids)
+    patch.setattr(complete, "_not_done_by", lambda connection, process_id, claims: set(claims))
 
 
 def repeated_outcome_of_anyone_is_accepted(patch: pytest.MonkeyPatch) -> None:

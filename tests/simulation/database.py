@@ -30,6 +30,9 @@ class SimulatedDatabase(Database):
     def run(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._ask(operation, partial(self._shared.run, operation, *args, **kwargs))
 
+    def run_each(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return self.run(operation, *args, **kwargs)
+
     def read(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._ask(operation, partial(self._shared.read, operation, *args, **kwargs))
 

@@ -20,7 +20,7 @@ OF_CALLS = frozenset(
     )
 )  # fmt: skip
 AWAY = DatabaseAway("the connection was lost")
-OUTCOMES = frozenset(("complete", "conclude"))
+OUTCOMES = frozenset(("complete", "conclude_all"))
 WRITES = OUTCOMES | frozenset(
     ("claim", "touch", "report_progress", "release_process", "release_held", "rescue_frozen", "register_process",
      "register", "enqueue", "failures")

@@ -17,7 +17,7 @@ STEPS: Final = {(before, after) for (before, _), after in TRANSITIONS.items() if
 MAX_FAILED: Final = 259_200.0
 TOLD_WITHIN: Final = UPDATE + 15.0
 """Seconds: a touch, and the time that slow calls before it may take."""
-OUTCOMES: Final = frozenset(("complete", "conclude"))
+OUTCOMES: Final = frozenset(("complete", "conclude_all"))
 """The operations by which a holder writes how its attempt ended."""
 BY_HAND: Final = frozenset(("cancel", "retry", "move", "move by hand"))
 

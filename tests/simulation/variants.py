@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -15,7 +15,7 @@ from peerd.domain.errors import DatabaseAway
 from peerd.domain.lifecycle import Event, Status, sources
 from peerd.domain.outcome import Released
 from peerd.manager.pulse import Pulse
-from peerd.store import claim, finish, intervene, sweeps
+from peerd.store import claim, complete, finish, intervene, sweeps
 from peerd.store.claim import Claimed
 from peerd.store.clock import now
 from peerd.store.rows import TASK_COLUMNS, status_is, to_task, update_tasks
@@ -41,12 +41,13 @@ class Variant(msgspec.Struct, frozen=True):
 @contextmanager
 def broken(variant: Variant) -> Iterator[None]:
     """peerd without that precaution."""
-    claim.forget_statements()
     with ExitStack() as stack:
         for where, attribute, instead in variant.patches:
             stack.enter_context(patch.object(where, attribute, instead))
+        for made_once in (claim, complete):
+            made_once.forget_statements()
+            stack.callback(made_once.forget_statements)
         yield
-    claim.forget_statements()
 
 
 def _touch_by_process(self: Any) -> None:
@@ -60,10 +61,16 @@ def _execute(connection: Any, statement: Any) -> None:
 
 async def _end_without_waiting(self: Any) -> Any:
     """A stop writes that a task is given back while its handler still runs."""
-    self._running = asyncio.ensure_future(self._steps())
-    while not self._running.done() and self.because is not Because.STOPPING:
-        await asyncio.wait([self._running], timeout=0.1)
-    return self._judge(self._running) if self._running.done() else Released("its process was stopped")
+    running = asyncio.ensure_future(self._steps())
+    while not running.done() and self.because is not Because.STOPPING:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([running], timeout=0.1)
+    if not running.done():
+        return Released("its process was stopped")
+    error = running.exception() if not running.cancelled() else asyncio.CancelledError()
+    if error is not None:
+        return self._judge_end(None) if isinstance(error, asyncio.CancelledError) else self._judge_error(error)
+    return self._judge_value(running.result())
 
 
 async def _claim_in_two_steps(self: Any, token: int, limit: int, *, alone: bool) -> Claimed:
@@ -92,11 +99,12 @@ async def _forget_lost_claims(self: Any, token: int, limit: int, *, alone: bool)
         return Claimed([])
 
 
-def _drop_outcomes(write: Any) -> Any:
-    async def dropping(self: Any, held: Any, outcome: Any) -> bool:
-        if self._outages._since is not None:
-            return False
-        return await write(self, held, outcome)  # type: ignore[no-any-return]
+def _drop_outcomes(add: Any) -> Any:
+    def dropping(self: Any, ended: Any) -> None:
+        if self._outages._since is None:
+            add(self, ended)
+        else:
+            ended.written(False)
 
     return dropping
 
@@ -133,26 +141,26 @@ def _see_gaps_only(self: Any, monotonic: float, database: Any) -> None:
 
 
 _HOLDER: Final = claim._holder
-_WRITE: Final = OutcomeWriter.write
+_ADD: Final = OutcomeWriter.add
 
 
-def _lease_alone(lease: int) -> tuple[Any, ...]:
+def _lease_alone(lease: Any) -> tuple[Any, ...]:
     return (tasks.c.lease == lease,)
 
 
-def _status_alone(lease: int) -> tuple[Any, ...]:
+def _status_alone(lease: Any) -> tuple[Any, ...]:
     return (status_is(*sources(Event.COMPLETE)),)
 
 
 VARIANTS: Final = (
     Variant(
         "outcomes are written without the lease",
-        ((finish, "_is_held", _status_alone),),
+        ((finish, "is_held", _status_alone),),
         ("freeze a process", "freeze in the answer", "long", "stubborn", "cancel", "retry"),
     ),
     Variant(
         "outcomes are written whatever the status",
-        ((finish, "_is_held", _lease_alone),),
+        ((finish, "is_held", _lease_alone),),
         ("kill, and the call comes late", "let the call come late", "long", "quick", "pause"),
     ),
     Variant("a claim does not raise the lease", ((claim, "_holder", _holder_without_lease),)),
@@ -186,7 +194,7 @@ VARIANTS: Final = (
     ),
     Variant(
         "outcomes are dropped while the database is away",
-        ((OutcomeWriter, "write", _drop_outcomes(_WRITE)),),
+        ((OutcomeWriter, "add", _drop_outcomes(_ADD)),),
         ("database away", "fail the call", "long", "flaky"),
     ),
     Variant("poison runs beside other tasks", ((Claiming, "claim", _stay_among_others),), ("poison", "long")),

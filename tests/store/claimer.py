@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from peerd.store import claim, finish
+from peerd.store import claim, complete
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
 from peerd.store.finish import Held
@@ -32,7 +32,7 @@ def main() -> None:
         for task in won.tasks:
             say(f"{task.id} {task.lease}")
         results = {Held(task.id, task.lease): None for task in won.tasks}
-        if refused := database.run(finish.complete, claimer.process_id, results):
+        if refused := database.run(complete.complete, claimer.process_id, results):
             say(f"refused {refused}")
     database.close()
 

@@ -10,7 +10,7 @@ import pytest
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import ERROR_LIMIT, Canceled, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
-from peerd.store import finish, intervene, rescue, sweeps, touch
+from peerd.store import complete, finish, intervene, rescue, sweeps, touch
 from peerd.store.clock import seconds_from_now
 from peerd.store.finish import Held
 from peerd.store.tables import tasks
@@ -98,7 +98,7 @@ def assert_refused(world: World, task: Task) -> None:
     """Every write of the lost claim is refused, and leaves everything as it is."""
     assert task.process_id is not None
     row, attempts = world.find(task.id), world.attempt_rows()
-    assert world.store.run(finish.complete, task.process_id, {held(task): "1"}) == {held(task)}
+    assert world.store.run(complete.complete, task.process_id, {held(task): "1"}) == {held(task)}
     for outcome in OUTCOMES[:-1]:
         assert not world.store.run(finish.conclude, task.process_id, held(task), outcome)
     assert not world.store.run(finish.conclude, task.process_id, held(task), OUTCOMES[-1])
@@ -127,7 +127,7 @@ def test_many_are_completed_together_and_the_lost_ones_are_named(world: World) -
     [again] = world.take(claimer)  # at a higher lease, in the same batch
     world.store.run(intervene.cancel, taken[3].id)
     results = {held(task): f'"{task.id}"' for task in [*taken, again]} | {Held(10**9, 1): None}
-    assert world.store.run(finish.complete, claimer.process_id, results) == {
+    assert world.store.run(complete.complete, claimer.process_id, results) == {
         held(taken[0]),
         held(taken[3]),
         Held(10**9, 1),
@@ -143,7 +143,7 @@ def test_completing_again_after_a_lost_reply_is_accepted_from_the_same_process_o
     before = world.get(task.id)
     assert world.complete(task, "1")
     assert world.get(task.id) == before
-    assert world.store.run(finish.complete, world.claimer().process_id, {held(task): "2"}) == {held(task)}
+    assert world.store.run(complete.complete, world.claimer().process_id, {held(task): "2"}) == {held(task)}
 
 
 def test_large_results_are_written_in_statements_that_a_server_takes(world: World) -> None:
@@ -152,7 +152,7 @@ def test_large_results_are_written_in_statements_that_a_server_takes(world: Worl
         world.add()
     claimer = world.claimer()
     taken = world.take(claimer, 20)
-    assert world.store.run(finish.complete, claimer.process_id, {held(task): result for task in taken}) == set()
+    assert world.store.run(complete.complete, claimer.process_id, {held(task): result for task in taken}) == set()
     assert all(len(world.get(task.id).result or "") == len(result) for task in taken)
 
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
-from peerd.store import alone, claim, finish, rescue, sweeps, touch
+from peerd.store import alone, claim, complete, finish, rescue, sweeps, touch
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
 from peerd.store.migrate import migrate
@@ -169,8 +169,8 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     yield partial(run, touch.touch, {held(task) for task in held_now}), by_id
     yield partial(run, touch.report_progress, {held(task): Progress(0.5) for task in held_now}), by_id
     done: dict[Any, str | None] = {held(task): "1" for task in held_now[:5]}
-    yield partial(run, finish.complete, claimer.process_id, done), by_id
-    yield partial(run, finish.complete, claimer.process_id, done), by_id  # and what a repeated one asks
+    yield partial(run, complete.complete, claimer.process_id, done), by_id
+    yield partial(run, complete.complete, claimer.process_id, done), by_id  # and what a repeated one asks
     failed = Failed(error="boom", retry_in=0.0)
     yield partial(run, finish.conclude, claimer.process_id, held(held_now[6]), failed), by_id
     yield partial(run, sweeps.let_arrive, Status.FAILURE, 20), {"tasks_due"} | by_id
@@ -194,6 +194,6 @@ def test_on_a_small_table_writes_still_go_by_id_and_lock_nothing_else(world: Wor
     [task] = world.take(claimer, 1)
     run, by_id = world.store.run, {"PRIMARY"}
     check(world.store, partial(run, touch.touch, {held(task)}), by_id)
-    check(world.store, partial(run, finish.complete, claimer.process_id, {held(task): "1"}), by_id)
+    check(world.store, partial(run, complete.complete, claimer.process_id, {held(task): "1"}), by_id)
     check(world.store, partial(run, sweeps.purge, Status.DONE, -60.0), {"tasks_closing", "PRIMARY"})
     assert world.find(task.id) is None

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Attempt, NewTask, Task
-from peerd.store import claim, enqueue, finish, intervene, nodes, processes, read, sweeps
+from peerd.store import claim, complete, enqueue, finish, intervene, nodes, processes, read, sweeps
 from peerd.store.claim import Claimer
 from peerd.store.clock import seconds_from_now
 from peerd.store.database import Database
@@ -133,7 +133,7 @@ class World:
         assert task.id == task_id
         match status:
             case Status.DONE:
-                assert not self.store.run(finish.complete, claimer.process_id, {held(task): "1"})
+                assert not self.store.run(complete.complete, claimer.process_id, {held(task): "1"})
             case Status.FAILURE:
                 failed = Failed(error="boom", retry_in=3600.0)
                 assert self.store.run(finish.conclude, claimer.process_id, held(task), failed)
@@ -151,7 +151,7 @@ class World:
     def complete(self, task: Task, result: str | None = None) -> bool:
         """Whether it was accepted."""
         assert task.process_id is not None
-        return not self.store.run(finish.complete, task.process_id, {held(task): result})
+        return not self.store.run(complete.complete, task.process_id, {held(task): result})
 
     def silence(self, task_id: int, seconds: float) -> None:
         """Let nobody have touched a task for so long."""

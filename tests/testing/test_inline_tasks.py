@@ -188,7 +188,7 @@ def test_a_task_that_was_taken_away_while_it_ran_keeps_what_was_done_to_it() -> 
         assert node.facts.of(AttemptEnded) == []
 
 
-@pytest.mark.parametrize("operation", ["claim", "complete", "conclude"])
+@pytest.mark.parametrize("operation", ["claim", "complete", "conclude_all"])
 def test_lost_replies_run_nothing_twice(operation: str) -> None:
     with InlineNode(mail, delay_ratio=60.0) as node:
         jobs = [node.client.enqueue(send.with_args(to)) for to in ("a", "nobody")]

@@ -16,7 +16,7 @@ from peerd.store.claim import Claimer
 from peerd.testing import Fault, FaultyDatabase, eventually_async
 from tests.work.bench import Bench
 
-OPERATIONS = ("claim", "complete", "conclude", "touch", "report_progress", "held_by", "beat_process")
+OPERATIONS = ("claim", "complete", "conclude_all", "touch", "report_progress", "held_by", "beat_process")
 WAYS = ("away", "lost", "refused")
 
 

@@ -55,7 +55,7 @@ async def test_a_completion_whose_answer_was_lost_was_accepted(each_bench: Bench
 async def test_a_failure_whose_answer_was_lost_was_accepted_and_counted_once(each_bench: Bench) -> None:
     queue, ran = counting()
     task_id = each_bench.world.add(name="it", body='{"fails": true}')
-    each_bench.database.lose_reply("conclude")
+    each_bench.database.lose_reply("conclude_all")
     runner = each_bench.run(queue)
     assert (await each_bench.until(task_id, Status.FAILURE)).attempts == 1
     await eventually_async(lambda: runner.in_flight == 0)
@@ -170,7 +170,7 @@ async def test_one_result_that_the_database_refuses_does_not_harm_those_written_
 async def test_a_task_about_which_nothing_can_be_written_stays_held_and_taints_the_process(bench: Bench) -> None:
     queue, ran = counting()
     task_id = bench.world.add(name="it")
-    for operation in ("complete", "conclude"):
+    for operation in ("complete", "conclude_all"):
         bench.database.fail(operation, times=None, error=ValueError("no"))
     bench.run(queue, update=0.05)
     await eventually_async(lambda: bench.uncaught)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from peerd.config.settings import Settings
+from peerd.runtime.condensing import Condensed
 from peerd.runtime.events import Events
 from peerd.runtime.wording import LogReader, start_logging
 from peerd.shared.connection import Connection
@@ -18,11 +20,15 @@ def settings_of(payload: Mapping[str, Any]) -> Settings:
 
 
 def events_of(payload: Mapping[str, Any], settings: Settings) -> Events:
-    """Where the process's events go: its log."""
+    """Where the process's events go: its log, many successes in a line unless everything is wanted."""
     log = start_logging(
         settings.logging.level, settings.logging.format, node=settings.node.name, slot=str(payload["slot"])
     )
-    return Events(LogReader(log))
+    if settings.logging.level == "debug":
+        return Events(LogReader(log))
+    condensed = Condensed(LogReader(log))
+    atexit.register(condensed.flush)
+    return Events(condensed)
 
 
 def shared_of(settings: Settings) -> Callable[[], SharedClients]:

@@ -43,6 +43,15 @@ class AttemptEnded(Fact, frozen=True, kw_only=True):
     retry_in: float | None = None
 
 
+class TasksDone(Fact, frozen=True, kw_only=True):
+    """Handlers ended well, so many in a short time that they are told together."""
+
+    count: int
+    seconds: float
+    """Of all of them together."""
+    by_handler: dict[str, int]
+
+
 class ClaimLost(Fact, frozen=True, kw_only=True):
     """A task was taken from this process: canceled, moved, rescued or deleted."""
 

@@ -20,7 +20,7 @@ Words = tuple[str, str, dict[str, Any]]
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def worded(fact: Fact) -> Words:  # noqa: PLR0911 - a table of sentences
+def worded(fact: Fact) -> Words:  # noqa: C901, PLR0911 - a table of sentences
     """How a fact reads.
 
     >>> worded(events.ChoreRan(chore="purge done", count=3))
@@ -33,6 +33,8 @@ def worded(fact: Fact) -> Words:  # noqa: PLR0911 - a table of sentences
             return "debug", "attempt began", _of_task(fact) | {"attempt": fact.number}
         case events.AttemptEnded():
             return _attempt_ended(fact)
+        case events.TasksDone():
+            return "info", "tasks done", _of_many(fact)
         case events.ClaimLost():
             return "warning", "task was taken from this process", _of_task(fact) | {"noticed_at": fact.noticed_at}
         case events.AttemptLingers():
@@ -198,6 +200,12 @@ def _attempt_ended(fact: events.AttemptEnded) -> Words:
             return "error", "task is dead", figures | {"error": fact.error}
 
 
+def _of_many(fact: events.TasksDone) -> dict[str, Any]:
+    most = sorted(fact.by_handler.items(), key=lambda pair: -pair[1])[:10]
+    handlers = ", ".join(f"{name} {count}" for name, count in most)
+    return {"tasks": fact.count, "of": handlers, "ms_each": round(fact.seconds * 1000 / fact.count, 1)}
+
+
 def _of_task(
     fact: events.AttemptStarted | events.AttemptEnded | events.AttemptLingers | events.ClaimLost,
 ) -> dict[str, Any]:
@@ -257,13 +265,25 @@ def _console(stream: TextIO) -> Any:
     return structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=28, sort_keys=False)
 
 
+FINE: Final = (events.TasksClaimed, events.AttemptStarted)
+"""What is told at the level debug alone, and happens so often that it is not even worded otherwise."""
+
+
 class LogReader:
-    """Reads events into the log; for `Events.listen`."""
+    """Reads events into the log; for `Events.listen`.
+
+    Args:
+        log: where to.
+        bound: names and values for each line.
+    """
 
     def __init__(self, log: structlog.stdlib.BoundLogger, **bound: str) -> None:
         self._log = log.bind(**bound)
+        self._unheard = () if self._log.is_enabled_for(logging.DEBUG) else FINE
 
     def __call__(self, fact: Fact) -> None:
         """Write one line."""
+        if isinstance(fact, self._unheard):
+            return
         level, sentence, figures = worded(fact)
         getattr(self._log, level)(sentence, **figures)

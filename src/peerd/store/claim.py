@@ -25,15 +25,33 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import Event, sources, target
+from peerd.domain.lifecycle import Event, Status, sources, target
 from peerd.domain.task import Task
 from peerd.store.clock import now
-from peerd.store.rows import TASK_COLUMNS, becomes, by_index, raised, select_by_id, status_is, to_task, update_by_id
+from peerd.store.prepared import Prepared, id_among
+from peerd.store.rows import (
+    TASK_COLUMNS,
+    becomes,
+    by_index,
+    raised,
+    select_by_id,
+    status_is,
+    task_in_texts,
+    task_in_values,
+    to_task,
+    update_by_id,
+)
 from peerd.store.tables import ORDER, nodes, queues, tasks
 from peerd.store.types import MYSQL
 
 WIDEST: Final = 64
 """Rows at the head of the order that are looked at beyond those that are wanted, at the most."""
+
+WRITTEN: Final = frozenset(
+    ("status", "worker_node_id", "process_id", "checked_at", "updated_at", "progress", "progress_note")
+)
+"""Columns of which a claim knows what it has written into them."""
+UNKNOWN: Final = tuple(field for field in Task.__struct_fields__ if field not in WRITTEN)
 
 Lanes = tuple[int, int]
 HandlerKey = tuple[str, str]
@@ -80,8 +98,10 @@ def claim(
 ) -> Claimed:
     """Claim the next tasks that this claimer may run.
 
+    Each of its statements may be committed by itself: what is won is won by one of them.
+
     Args:
-        connection: in a transaction of its own.
+        connection: in a transaction of its own, or committing each statement.
         claimer: who, and for which queues.
         token: from `new_token`; a new one for each claim.
         limit: tasks at the most.
@@ -96,8 +116,9 @@ def claim(
     if connection.dialect.name in MYSQL:
         return _compare_and_set(connection, claimer, lanes, token, limit, look_further)
     statement = _returning(claimer.queues, lanes, _defaults(claimer))
-    rows = connection.execute(statement, who(claimer) | {"token": token, "limit": limit}).mappings()
-    return Claimed(_in_order([to_task(row) for row in rows]))
+    rows = statement.run(connection, **who(claimer), token=token, limit=limit).all()
+    read = task_in_texts if connection.dialect.name == "sqlite" else task_in_values
+    return Claimed(_in_order([read(row) for row in rows]))
 
 
 def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> list[Task]:
@@ -133,6 +154,7 @@ def _defaults(claimer: Claimer) -> Defaults:
     return claimer.default_attempts, tuple(sorted(claimer.attempts_of.items()))
 
 
+TOKEN: Final = sa.bindparam("token", type_=sa.BigInteger())
 NODE: Final = sa.bindparam("node", type_=sa.Integer())
 
 
@@ -181,7 +203,7 @@ def _holder(defaults: Defaults) -> dict[str, Any]:
     return {
         "status": becomes(target(Event.CLAIM)),
         "lease": raised(tasks.c.lease),
-        "claim_token": sa.bindparam("token", type_=sa.BigInteger()),
+        "claim_token": TOKEN,
         "worker_node_id": NODE,
         "process_id": sa.bindparam("process", type_=sa.BigInteger()),
         "worker_started_at": now(),
@@ -198,43 +220,47 @@ def _holder(defaults: Defaults) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _returning(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> Any:
+def _returning(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> Prepared:
     """The whole claim in one statement."""
     chosen = _chosen(serves, lanes)
-    return sa.update(tasks).where(tasks.c.id.in_(chosen)).values(_holder(defaults)).returning(*TASK_COLUMNS)
+    update = sa.update(tasks).where(tasks.c.id.in_(chosen)).values(_holder(defaults))
+    return Prepared(update.returning(*TASK_COLUMNS))
 
 
 @lru_cache(maxsize=256)
-def _guarded(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> sa.Update:
+def _heads(serves: tuple[str, ...], lanes: Lanes) -> Prepared:
+    return Prepared(candidates(serves, lanes))
+
+
+@lru_cache(maxsize=256)
+def _guarded(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> Prepared:
     """The compare-and-set: by primary key, with every condition repeated."""
-    return update_by_id(
+    guarded = update_by_id(
         sa.update(tasks)
         .where(
-            tasks.c.id.in_(sa.bindparam("ids", expanding=True)),
+            id_among(tasks.c.id),
             status_is(*sources(Event.CLAIM)),
-            tasks.c.queue.in_(serves),
-            tasks.c.lane.in_(lanes),
+            tasks.c.queue.in_([sa.literal(queue) for queue in serves]),
+            tasks.c.lane.in_([sa.literal(lane) for lane in lanes]),
             _may_start(),
         )
         .values(_holder(defaults))
     )
+    return Prepared(guarded)
 
 
 @lru_cache(maxsize=1)
-def _won() -> sa.Select[Any]:
-    """What a compare-and-set has won."""
-    return select_by_id(
-        sa.select(*TASK_COLUMNS).where(
-            tasks.c.id.in_(sa.bindparam("ids", expanding=True)),
-            tasks.c.claim_token == sa.bindparam("token"),
-            status_is(target(Event.CLAIM)),
-        )
+def _won() -> Prepared:
+    """What a compare-and-set has won: the columns that it did not write itself."""
+    won = sa.select(*(tasks.c[field] for field in UNKNOWN)).where(
+        id_among(tasks.c.id), tasks.c.claim_token == TOKEN, status_is(target(Event.CLAIM))
     )
+    return Prepared(select_by_id(won))
 
 
 def forget_statements() -> None:
     """Make the statements anew, for a test that has changed what they are made of."""
-    for made in (_returning, _guarded, _won, candidates):
+    for made in (_returning, _heads, _guarded, _won, candidates):
         made.cache_clear()
 
 
@@ -256,14 +282,29 @@ def _compare_and_set(
     connection: Connection, claimer: Claimer, lanes: Lanes, token: int, limit: int, look_further: int
 ) -> Claimed:
     window = limit + min(look_further, WIDEST)
-    statement = candidates(claimer.queues, lanes)
-    seen: Sequence[int] = connection.execute(statement, who(claimer) | {"limit": window}).scalars().all()
-    ids = sorted(seen if len(seen) <= limit else random.sample(seen, limit))
+    seen = _heads(claimer.queues, lanes).run(connection, **who(claimer), limit=window).scalars().all()
+    ids: list[int] = sorted(seen if len(seen) <= limit else random.sample(seen, limit))
     if not ids:
         return Claimed([])
     guarded = _guarded(claimer.queues, lanes, _defaults(claimer))
-    won = connection.execute(guarded, who(claimer) | {"token": token, "ids": ids}).rowcount
+    won = guarded.run(connection, **who(claimer), token=token, ids=ids).rowcount
     if not won:
         return Claimed([], contended=True)
-    rows = connection.execute(_won(), {"token": token, "ids": ids}).mappings()
-    return Claimed(_in_order([to_task(row) for row in rows]), contended=won < len(ids))
+    rows = _won().run(connection, token=token, ids=ids).all()
+    return Claimed(_in_order([_just_claimed(claimer, row) for row in rows]), contended=won < len(ids))
+
+
+def _just_claimed(claimer: Claimer, row: Sequence[Any]) -> Task:
+    """A task of which the claim's own statement has written the rest."""
+    values = dict(zip(UNKNOWN, row, strict=True))
+    began = values["worker_started_at"]
+    return Task(
+        status=Status.WORKING,
+        worker_node_id=claimer.node_id,
+        process_id=claimer.process_id,
+        checked_at=began,
+        updated_at=began,
+        progress=None,
+        progress_note=None,
+        **values,
+    )

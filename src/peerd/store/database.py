@@ -17,7 +17,7 @@ from functools import partial
 from itertools import count
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from sqlalchemy.engine import URL, Connection
+from sqlalchemy.engine import URL, Connection, Engine
 
 from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, UnsupportedDatabase
 from peerd.store import faults
@@ -52,7 +52,14 @@ class Database:
     def __init__(self, url: str | URL, *, pool_size: int = 5) -> None:
         self.url = normalised(url)
         self.engine = open_engine(self.url, pool_size)
-        self._reading = self.engine.execution_options(**{READ_ONLY: True})
+        self.engines: tuple[Engine, ...] = (self.engine,)
+        """All that connect: the one for transactions, and on servers another one that commits each statement."""
+        self._reading: Engine
+        if self.name == "sqlite":
+            self._reading = self.engine.execution_options(**{READ_ONLY: True})
+        else:
+            self._reading = open_engine(self.url, pool_size, autocommit=True)
+            self.engines = (self.engine, self._reading)
 
     @property
     def name(self) -> str:
@@ -75,25 +82,38 @@ class Database:
         """
         return self._tried(partial(self._once, operation, *args, **kwargs))
 
+    def run_each(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation whose statements may each be committed by itself; otherwise as `run`.
+
+        A server is then spared the round trips that begin and end a transaction. Only for operations that may be
+        repeated when some of their statements are committed. On SQLite, where a round trip costs nothing and a commit
+        much, they are one transaction.
+        """
+        if self.name == "sqlite":
+            return self.run(operation, *args, **kwargs)
+        return self._tried(partial(self._at_once, operation, *args, **kwargs))
+
     def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation that only reads; on SQLite it does not wait for the writer.
+        """Run an operation that only reads; on SQLite it does not wait for the writer, and sees one moment.
+
+        On servers each of its statements sees the moment at which it begins, as under READ COMMITTED.
 
         Raises:
             DatabaseAway: see `run`.
         """
-
-        def once() -> T:
-            with self._reading.begin() as connection:
-                return operation(connection, *args, **kwargs)
-
-        return self._tried(once)
+        return self._tried(partial(self._at_once, operation, *args, **kwargs))
 
     def close(self) -> None:
         """Close all connections."""
-        self.engine.dispose()
+        for engine in self.engines:
+            engine.dispose()
 
     def _once(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         with self.engine.begin() as connection:
+            return operation(connection, *args, **kwargs)
+
+    def _at_once(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+        with self._reading.connect() as connection:
             return operation(connection, *args, **kwargs)
 
     def _tried(self, once: Callable[[], T]) -> T:
@@ -144,6 +164,13 @@ class DatabaseThreads:
     async def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run`, awaited."""
         call = partial(self.database.run, operation, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def run_each(
+        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`Database.run_each`, awaited."""
+        call = partial(self.database.run_each, operation, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:

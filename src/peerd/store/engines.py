@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
+from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from sqlalchemy.exc import NoSuchModuleError
 
 from peerd.config.address import normalise_url
 from peerd.domain.errors import UnsupportedDatabase
+from peerd.store.types import moment_of
 
 CONNECT_TIMEOUT: Final = 10
 ANSWER_TIMEOUT: Final = 60
@@ -25,6 +28,8 @@ BUSY_TIMEOUT: Final = 30
 """Seconds that a writer waits for another one on SQLite."""
 LOCK_PAUSE: Final = (0.0005, 0.006)
 """Seconds between two looks for SQLite's lock, at random."""
+TRUSTED_FOR: Final = 3.0
+"""Seconds without use for which a connection is thought to be there."""
 OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
 """Versions that have what our statements say: SKIP LOCKED, stored generated columns, RETURNING where it is used."""
 READ_ONLY: Final = "peerd_read_only"
@@ -51,8 +56,13 @@ def normalised(url: str | URL) -> URL:
         raise UnsupportedDatabase(str(error)) from None
 
 
-def open_engine(url: URL, pool_size: int) -> Engine:
+def open_engine(url: URL, pool_size: int, *, autocommit: bool = False) -> Engine:
     """An engine for a normalised URL. Nothing connects yet.
+
+    Args:
+        url: from `normalised`.
+        pool_size: connections that are kept.
+        autocommit: each statement is a transaction, which saves two round trips. SQLite has none, and is not asked.
 
     Raises:
         UnsupportedDatabase: its driver is not installed; the error names the extra that brings it.
@@ -60,9 +70,9 @@ def open_engine(url: URL, pool_size: int) -> Engine:
     try:
         match url.get_backend_name():
             case "mysql" | "mariadb":
-                return _mysql(url, pool_size)
+                return _mysql(url, _server_options(pool_size, autocommit=autocommit))
             case "postgresql":
-                return _postgresql(url, pool_size)
+                return _postgresql(url, _server_options(pool_size, autocommit=autocommit))
             case _:
                 return _sqlite(url, pool_size)
     except (ImportError, NoSuchModuleError) as error:
@@ -90,27 +100,45 @@ def require_version(connection: Connection) -> None:
         raise UnsupportedDatabase(f"{name} {given} is too old: peerd needs {needed} or later")
 
 
-def _server_options(pool_size: int) -> dict[str, Any]:
+def _server_options(pool_size: int, *, autocommit: bool) -> dict[str, Any]:
     return {
         "pool_size": pool_size,
         "max_overflow": pool_size,
-        "pool_pre_ping": True,
         "pool_recycle": 1800,
         "pool_timeout": ANSWER_TIMEOUT,
         # Under REPEATABLE READ even an empty poll blocks inserts on InnoDB.
-        "isolation_level": "READ COMMITTED",
+        "isolation_level": "AUTOCOMMIT" if autocommit else "READ COMMITTED",
+        "skip_autocommit_rollback": True,
     }
 
 
-def _mysql(url: URL, pool_size: int) -> Engine:
+def _mysql(url: URL, options: Mapping[str, Any]) -> Engine:
     arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "charset": "utf8mb4"}
     arguments["init_command"] = "SET time_zone = '+00:00'"
-    if url.get_driver_name() == "pymysql":
-        arguments |= {"read_timeout": ANSWER_TIMEOUT, "write_timeout": ANSWER_TIMEOUT}
-    return sa.create_engine(url, connect_args=arguments, **_server_options(pool_size))
+    arguments |= {"read_timeout": ANSWER_TIMEOUT, "write_timeout": ANSWER_TIMEOUT, "conv": _conversions(url)}
+    engine = sa.create_engine(url, connect_args=arguments, **options)
+
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, record: Any) -> None:
+        with closing(connection.cursor()) as cursor:  # SQLAlchemy sets it too, but not where it commits each statement
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+    _look_after_idleness(engine)
+    return engine
 
 
-def _postgresql(url: URL, pool_size: int) -> Engine:
+def _conversions(url: URL) -> dict[Any, Any]:
+    """How the driver reads values: as it does, but times as moments in UTC, which is what our sessions speak."""
+    if url.get_driver_name() == "mysqldb":
+        from MySQLdb.constants import FIELD_TYPE  # noqa: PLC0415 - drivers are imported when they are used
+        from MySQLdb.converters import conversions  # noqa: PLC0415
+    else:
+        from pymysql.constants import FIELD_TYPE  # noqa: PLC0415
+        from pymysql.converters import conversions  # noqa: PLC0415
+    return {**conversions, FIELD_TYPE.TIMESTAMP: moment_of}
+
+
+def _postgresql(url: URL, options: Mapping[str, Any]) -> Engine:
     arguments = {
         "connect_timeout": CONNECT_TIMEOUT,
         "options": f"-c timezone=UTC -c lock_timeout={LOCK_TIMEOUT}s",
@@ -119,7 +147,7 @@ def _postgresql(url: URL, pool_size: int) -> Engine:
         "keepalives_count": 4,
         "tcp_user_timeout": ANSWER_TIMEOUT * 1000,
     }
-    engine = sa.create_engine(url, connect_args=arguments, **_server_options(pool_size))
+    engine = sa.create_engine(url, connect_args=arguments, **options)
 
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, record: Any) -> None:
@@ -127,7 +155,35 @@ def _postgresql(url: URL, pool_size: int) -> Engine:
 
         read_every_moment(connection)
 
+    _look_after_idleness(engine)
     return engine
+
+
+def _look_after_idleness(engine: Engine) -> None:
+    """Ask a connection that has not been used for a while whether it is still there, and open another one if not.
+
+    SQLAlchemy's own look comes before each use: a round trip more, where a claim has three.
+    """
+
+    @event.listens_for(engine, "checkin")
+    def on_checkin(connection: Any, record: Any) -> None:
+        record.info["peerd_used_at"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
+        used_at = record.info.get("peerd_used_at")
+        if used_at is not None and time.monotonic() - used_at > TRUSTED_FOR and not _answers(engine, connection):
+            raise sa.exc.DisconnectionError("it was closed while nobody used it")
+
+
+def _answers(engine: Engine, connection: Any) -> bool:
+    dialect = engine.dialect
+    try:
+        return bool(dialect.do_ping(connection))
+    except dialect.loaded_dbapi.Error as error:
+        if dialect.is_disconnect(error, connection, None):
+            return False
+        raise
 
 
 def _sqlite(url: URL, pool_size: int) -> Engine:

@@ -1,6 +1,7 @@
-"""The holder's last write: an attempt's outcome. Fenced: it says the lease, and that the task is still working.
+"""The holder's last write where it is not success: how an attempt ended.
 
-Success is one statement for many tasks. Any other outcome is written for its task alone, with a row in ``attempts``.
+Fenced: it says the lease, and that the task is still working. Success, which most attempts are, is
+`peerd.store.complete`.
 """
 
 from __future__ import annotations
@@ -14,20 +15,18 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import FINISHED, Event, Status, after, sources, target
+from peerd.domain.lifecycle import FINISHED, Event, Status, after, sources
 from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Outcome, cut
 from peerd.domain.task import Task
 from peerd.domain.verdict import Verdict, judge, labels_of
 from peerd.store.clock import now
 from peerd.store.rows import (
     LARGEST_INTEGER,
-    batches_by_size,
+    batches,
     becomes,
-    by_id_alone,
     insert_if_absent,
-    lock_task,
+    lock_tasks,
     one_more,
-    select_by_id,
     status_is,
     update_tasks,
 )
@@ -41,36 +40,41 @@ class Held(msgspec.Struct, frozen=True):
     lease: int
 
 
-def complete(connection: Connection, process_id: int, results: Mapping[Held, str | None]) -> set[Held]:
-    """Write tasks as done, with their results (JSON text).
+def conclude(connection: Connection, process_id: int, held: Held, outcome: Outcome) -> bool:
+    """`conclude_all` for one task.
 
-    It may be repeated after a lost reply: what it had written counts as accepted.
+    Returns:
+        False when it was refused, because the task is not held any more.
+    """
+    return not conclude_all(connection, process_id, {held: outcome})
+
+
+def conclude_all(connection: Connection, process_id: int, outcomes: Mapping[Held, Outcome]) -> set[Held]:
+    """Write outcomes other than done: the tasks' new statuses, and a row in ``attempts`` for each.
+
+    It may be repeated after a lost reply.
+
+    Args:
+        connection: in a transaction of its own.
+        process_id: who held them.
+        outcomes: the claims, and how they ended.
 
     Returns:
         the claims that were refused, because they are not held any more.
     """
     refused: set[Held] = set()
-    in_order = sorted(results, key=lambda held: held.id)
-    for batch in batches_by_size(in_order, lambda held: len(results[held] or "")):
-        for lease, ids in by_lease(batch).items():
-            by_id = {task_id: results[Held(task_id, lease)] for task_id in ids}
-            refused |= {Held(task_id, lease) for task_id in _complete(connection, process_id, lease, by_id)}
+    for batch in batches(sorted(outcomes, key=lambda held: held.id)):
+        locked = {
+            Held(task.id, lease): task
+            for lease, ids in by_lease(batch).items()
+            for task in lock_tasks(connection, ids, *is_held(lease))
+        }
+        if locked:
+            moment = database_now(connection)
+            apply_verdicts(connection, [(task, judge(task, outcomes[held], moment)) for held, task in locked.items()])
+        missing = [held for held in batch if held not in locked]
+        refused |= {held for held in missing if not _was_recorded(connection, process_id, held, outcomes[held])}
     return refused
-
-
-def conclude(connection: Connection, process_id: int, held: Held, outcome: Outcome) -> bool:
-    """Write any outcome but done: the task's new status and a row in ``attempts``.
-
-    It may be repeated after a lost reply.
-
-    Returns:
-        False when it was refused, because the task is not held any more.
-    """
-    task = lock_task(connection, held.id, *_is_held(held.lease))
-    if task is None:
-        return _was_recorded(connection, process_id, held, outcome)
-    apply_verdicts(connection, [(task, judge(task, outcome, database_now(connection)))])
-    return True
 
 
 def apply_verdicts(connection: Connection, judged: Iterable[tuple[Task, Verdict]], *, crashed: bool = False) -> None:
@@ -143,45 +147,17 @@ def database_now(connection: Connection) -> datetime:
     return moment
 
 
-def _is_held(lease: int) -> tuple[sa.ColumnElement[bool], ...]:
+def is_held(lease: int | sa.ColumnElement[int]) -> tuple[sa.ColumnElement[bool], ...]:
+    """That the holder's claim stands: the guard of its every write."""
     return (tasks.c.lease == lease, status_is(*sources(Event.COMPLETE)))
 
 
 def by_lease(batch: Iterable[Held]) -> dict[int, list[int]]:
+    """The ids of each lease, in their order: rows are written by id and lease, and never by pairs of both."""
     groups: dict[int, list[int]] = defaultdict(list)
     for held in batch:
         groups[held.lease].append(held.id)
     return groups
-
-
-def _complete(connection: Connection, process_id: int, lease: int, results: Mapping[int, str | None]) -> Sequence[int]:
-    given = {task_id: result for task_id, result in results.items() if result is not None}
-    result = sa.case(given, value=tasks.c.id, else_=sa.null()) if given else sa.null()
-    written = update_tasks(
-        connection,
-        list(results),
-        *_is_held(lease),
-        status=becomes(target(Event.COMPLETE)),
-        result=result,
-        error=None,
-        progress=1.0,
-        finished_at=now(),
-    )
-    return [] if written == len(results) else _not_done_by(connection, process_id, lease, list(results))
-
-
-def _not_done_by(connection: Connection, process_id: int, lease: int, ids: Sequence[int]) -> list[int]:
-    """Those among these that this claim did not complete, neither now nor in an earlier try."""
-    done = select_by_id(
-        sa.select(tasks.c.id).where(
-            *by_id_alone(
-                connection,
-                ids,
-                (tasks.c.lease == lease, tasks.c.process_id == process_id, status_is(target(Event.COMPLETE))),
-            )
-        )
-    )
-    return sorted(set(ids) - set(connection.execute(done).scalars()))
 
 
 def _was_recorded(connection: Connection, process_id: int, held: Held, outcome: Outcome) -> bool:

@@ -13,7 +13,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store.clock import now
 from peerd.store.tables import tasks
-from peerd.store.types import MYSQL
+from peerd.store.types import MYSQL, Instant, moment_of
 
 T = TypeVar("T")
 
@@ -22,7 +22,10 @@ BATCH: Final = 500
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Bytes of texts in one statement of many rows; MariaDB's default max_allowed_packet is 16 MiB."""
 
-TASK_COLUMNS: Final = tuple(tasks.c[field] for field in Task.__struct_fields__)
+FIELDS: Final = Task.__struct_fields__
+TASK_COLUMNS: Final = tuple(tasks.c[field] for field in FIELDS)
+TIMES: Final = tuple(field for field in FIELDS if isinstance(tasks.c[field].type, Instant))
+STATUSES: Final = {str(status): status for status in Status}
 NUMBERS: Final = ("priority", "attempts", "max_attempts", "crashes", "timeout", "progress")
 LARGEST_INTEGER: Final = 2**31 - 1
 """What a column of the type INTEGER holds at the most on MySQL and PostgreSQL."""
@@ -45,8 +48,25 @@ def becomes(status: Status) -> sa.ColumnElement[Any]:
 
 def to_task(row: RowMapping) -> Task:
     """A row that was read with `TASK_COLUMNS`."""
-    values = dict(row)
-    values["status"] = Status(values["status"])
+    return _task(dict(row))
+
+
+def task_in_values(row: Sequence[Any]) -> Task:
+    """A row with the columns of `TASK_COLUMNS`, as the driver of a server gives it."""
+    return _task(dict(zip(FIELDS, row, strict=True)))
+
+
+def task_in_texts(row: Sequence[Any]) -> Task:
+    """The same of SQLite's, which has its times as texts."""
+    values = dict(zip(FIELDS, row, strict=True))
+    for column in TIMES:
+        if (text := values[column]) is not None:
+            values[column] = moment_of(text)
+    return _task(values)
+
+
+def _task(values: dict[str, Any]) -> Task:
+    values["status"] = STATUSES[values["status"]]
     for column in NUMBERS:
         value = values[column]
         if isinstance(value, str | bytes) or value != value:  # SQLite keeps a text, and counts it as 0  # noqa: PLR0124

@@ -5,7 +5,7 @@ Anybody may write them with SQL. The driver refuses to read them, and with them 
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -27,13 +27,13 @@ class EveryMoment(Loader):
         self._usual = usual(oid, context)
 
     def load(self, data: Buffer) -> datetime:
-        """The moment."""
+        """The moment, in UTC."""
         try:
             moment: datetime = self._usual.load(data)
         except psycopg.DataError:
             text = bytes(data)
             return BEFORE_ALL if text.startswith(b"-") or text.endswith(b"BC") else AFTER_ALL
-        return moment
+        return moment.astimezone(UTC)
 
 
 def read_every_moment(connection: psycopg.Connection[Any]) -> None:

@@ -67,8 +67,10 @@ class Instant(TypeDecorator[datetime]):
         match value:
             case None:
                 return None
+            case datetime() if value.tzinfo is UTC:
+                return value
             case str():
-                return _moment_of(value)
+                return moment_of(value)
             case datetime(tzinfo=None):
                 return value.replace(tzinfo=UTC)
             case datetime():
@@ -82,10 +84,14 @@ BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
 AFTER_ALL: Final = datetime.max.replace(tzinfo=UTC)
 
 
-def _moment_of(text: str) -> datetime:
-    """A moment that came as text. There is no year 0, nor MySQL's day 0: they are before all others."""
+def moment_of(text: str) -> datetime:
+    """A moment in UTC that came as text. There is no year 0, nor MySQL's day 0: they are before all others.
+
+    >>> moment_of("2026-01-01 12:00:00.5").isoformat(), moment_of("0000-00-00 00:00:00") == BEFORE_ALL
+    ('2026-01-01T12:00:00.500000+00:00', True)
+    """
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+        return datetime.fromisoformat(text + "+00:00")
     except ValueError:
         if text.startswith("0000-"):
             return BEFORE_ALL

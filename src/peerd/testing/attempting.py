@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from peerd.domain.outcome import Outcome
 from peerd.runtime.events import Events
 from peerd.work.context import Context
-from peerd.work.execute import Execution
+from peerd.work.execute import Because, Execution
 from peerd.work.running import first_of
 from peerd.work.task_worker import TaskWorker
 
@@ -14,3 +17,17 @@ def execution_of(worker: TaskWorker, ctx: Context, events: Events, *, until_fini
     code = worker.code_for(ctx.task)
     timeout = first_of(ctx.task.timeout, getattr(code, "timeout", None), worker.settings.timeout)
     return Execution(code, ctx, timeout=timeout, until_finish=until_finish, events=events)
+
+
+async def run_apart(execution: Execution) -> Outcome:
+    """Run an attempt in an asyncio task of its own, as a worker does.
+
+    Cancelled, it tells the attempt to end, and is cancelled when that has ended.
+    """
+    running = asyncio.ensure_future(execution.outcome())
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        execution.end(Because.STOPPING)
+        await asyncio.wait([running])
+        raise

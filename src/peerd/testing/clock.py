@@ -92,7 +92,8 @@ class Clock:
                 self._govern_mysql(database)
             case name:
                 raise ClockNotGovernable(name)
-        database.engine.dispose()
+        for engine in database.engines:
+            engine.dispose()
 
     def _govern_sqlite(self, database: Database) -> None:
         @event.listens_for(database.engine, "connect")
@@ -105,6 +106,8 @@ class Clock:
                 builtin.close()
 
     def _govern_mysql(self, database: Database) -> None:
-        @event.listens_for(database.engine, "begin")
         def on_begin(connection: Connection) -> None:
             connection.exec_driver_sql(f"SET timestamp = {self.now.timestamp():.6f}")
+
+        for engine in database.engines:
+            event.listen(engine, "begin", on_begin)

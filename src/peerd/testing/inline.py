@@ -15,7 +15,7 @@ from peerd.domain.task import Task
 from peerd.domain.verdict import judge
 from peerd.runtime.events import Events, Fact
 from peerd.store.touch import Progress
-from peerd.testing.attempting import execution_of
+from peerd.testing.attempting import execution_of, run_apart
 from peerd.testing.rows import MOMENT, make_task
 from peerd.work.context import Context
 from peerd.work.handlers import Handler
@@ -132,7 +132,7 @@ async def _run(
 
     ctx = Context(task, node=node, options=options, report=report, enqueue=enqueue, client=client)
     execution = execution_of(worker, ctx, Events(events.append))
-    ran = _told(task, await execution.outcome())
+    ran = _told(task, await run_apart(execution))
     ran.progress, ran.events = progress, events
     return ran
 

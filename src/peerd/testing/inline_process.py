@@ -27,10 +27,10 @@ from peerd.store.read import find_task
 from peerd.store.touch import Progress, report_progress
 from peerd.testing.attempting import execution_of
 from peerd.testing.inline_post import InlinePost
+from peerd.work.attempt import attempt_ended, seconds_until_finish
 from peerd.work.context import Context
 from peerd.work.execute import Because, Execution
 from peerd.work.outcomes import OutcomeWriter
-from peerd.work.running import attempt_ended, seconds_until_finish
 from peerd.work.task_worker import TaskWorker
 
 BACKGROUND_WITHIN: Final = 1.0
@@ -100,7 +100,7 @@ class InlineProcess:
             default_attempts=settings.max_attempts,
             attempts_of=self._worker.attempts_by_handler(),
         )
-        self._writer = OutcomeWriter(self._threads, process_id, Outages(self._events, time.monotonic), lambda: 1)
+        self._writer = OutcomeWriter(self._threads, process_id, Outages(self._events, time.monotonic), lambda: 0)
         self._process = self._post.join(kind, self._events, options=settings.options, client=self._client)
         self._worker.enter(self._process)
         await self._worker.setup()

@@ -140,7 +140,7 @@ class Claiming:
         """One claim; when its answer is lost, read back by its token what it won before anything else is tried."""
         further = self._look_further
         try:
-            won = await self._database.run(
+            won = await self._database.run_each(
                 claim, self._claimer, token=token, limit=limit, alone=alone, look_further=further
             )
         except DatabaseAway as error:

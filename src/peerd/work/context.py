@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from functools import cached_property
 from typing import Any
 
 import structlog
@@ -61,9 +62,6 @@ class Context:
         self.task = task
         self.node = node
         self.options: Mapping[str, Any] = options or {}
-        self.log: structlog.stdlib.BoundLogger = structlog.get_logger("peerd.task").bind(
-            task=task.id, queue=task.queue, handler=task.name, attempt=task.attempts + 1
-        )
         self.report = report
         self.saw_cancelled = False
         """Whether the handler has asked, and heard that it is cancelled: what it does then is giving up."""
@@ -71,6 +69,14 @@ class Context:
         self._enqueue = enqueue
         self._client = client
         self._process = process
+
+    @cached_property
+    def log(self) -> structlog.stdlib.BoundLogger:
+        """A log whose lines say which task and attempt they are of."""
+        log: structlog.stdlib.BoundLogger = structlog.get_logger("peerd.task").bind(
+            task=self.task.id, queue=self.task.queue, handler=self.task.name, attempt=self.task.attempts + 1
+        )
+        return log
 
     @property
     def cancelled(self) -> bool:

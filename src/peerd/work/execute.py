@@ -6,6 +6,7 @@ It writes nothing. Whatever user code raises ends here as an outcome.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import math
 import traceback
@@ -112,11 +113,16 @@ class Execution:
         self._timeout = timeout
         self._until_finish = until_finish
         self._events = events
-        self._running: asyncio.Task[object] | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._lingering: asyncio.TimerHandle | None = None
 
     async def outcome(self) -> Outcome:
-        """Run the attempt to its end; how it ended."""
+        """Run the attempt to its end, in the asyncio task that calls; how it ended.
+
+        Cancelling that task cancels the user's code, whatever for; only `end` says why.
+        """
+        task = self._task = asyncio.current_task()
+        assert task is not None
         timers = self._set_timers()
         try:
             outcome = await self._run()
@@ -124,6 +130,8 @@ class Execution:
             self.ended = True
             for timer in (*timers, *filter(None, [self._lingering])):
                 timer.cancel()
+        if task.cancelling():
+            await _spend_cancellation(task)
         await self._after(outcome)
         return outcome
 
@@ -143,8 +151,8 @@ class Execution:
         if self.because is None or because is Because.LOST:
             self.because = because
         self.ctx.cancel()
-        if self._running is not None and not self._running.done():
-            self._running.cancel()
+        if self._task is not None and not self.ended:
+            self._task.cancel()
             self._lingering = self._lingering or asyncio.get_running_loop().call_later(LINGERS_AFTER, self._say_lingers)
 
     def _set_timers(self) -> list[asyncio.TimerHandle]:
@@ -153,15 +161,17 @@ class Execution:
         return [loop.call_later(max(seconds, 0.0), self.end, why) for seconds, why in limits if seconds is not None]
 
     async def _run(self) -> Outcome:
-        self._running = asyncio.ensure_future(self._steps())
         if self.because is not None:
-            self._running.cancel()
+            return self._judge_end(None)  # before it began
         try:
-            await asyncio.wait([self._running])
+            value = await self._steps()
+        except GeneratorExit:
+            raise  # the event loop is gone
         except asyncio.CancelledError:
-            self.end(Because.STOPPING)
-            await asyncio.wait([self._running])
-        return self._judge(self._running)
+            return self._judge_end(None)
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is an outcome
+            return self._judge_error(error) if self._stands(error) else self._judge_end(error)
+        return self._judge_value(value) if self._counts(value) else self._judge_end(None)
 
     def _say_lingers(self) -> None:
         task = self.ctx.task
@@ -180,29 +190,20 @@ class Execution:
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - it does not change what happened
             self._events.emit(HookFailed(hook="after_attempt", error=words(error)))
 
-    def _judge(self, ended: asyncio.Task[object]) -> Outcome:
-        if ended.cancelled():
-            return self._judge_end(None)
-        error = ended.exception()
-        if self.because is not None and not self._ended_by_itself(ended):
-            return self._judge_end(error)
-        if error is not None:
-            return self._judge_error(error)
-        return self._judge_value(ended.result())
+    def _stands(self, error: BaseException) -> bool:
+        """Whether what it raised counts, although it may have been told to end.
 
-    def _ended_by_itself(self, ended: asyncio.Task[object]) -> bool:
-        """Whether what it returned or raised counts although it was told to end.
-
-        An outcome that it asks for by name always does. Any other exception does not: it may well come of the
-        cancellation. A coroutine that returns a value has caught its cancellation and finished. A thread has finished
-        too, unless it is late, or has seen ``ctx.cancelled`` and may have given up, which looks the same.
+        An outcome that it asks for by name does. Any other exception does not: it may well come of the cancellation.
         """
-        error = ended.exception()
-        if isinstance(error, Asked) or (error is None and isinstance(ended.result(), Asked)):
-            return True
-        if error is not None:
-            return False
-        if getattr(self._code, "cancels", True):
+        return self.because is None or isinstance(error, Asked)
+
+    def _counts(self, value: object) -> bool:
+        """The same of what it returned.
+
+        A coroutine that returns a value has caught its cancellation and finished. A thread has finished too, unless it
+        is late, or has seen ``ctx.cancelled`` and may have given up, which looks the same.
+        """
+        if self.because is None or isinstance(value, Asked) or getattr(self._code, "cancels", True):
             return True
         return self.because is Because.STOPPING and not self.ctx.saw_cancelled
 
@@ -267,6 +268,14 @@ class Execution:
                 return _failed(error, None)
             case _:
                 return _failed(error, self.delay())
+
+
+async def _spend_cancellation(task: asyncio.Task[Any]) -> None:
+    """Let a cancellation come to nothing that its code has caught, or has not lived to see."""
+    while task.uncancel():
+        pass
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
 
 
 class JsonText:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from peerd.runtime import garbage
 from peerd.runtime.events import Events
 from peerd.runtime.link import Link
 from peerd.runtime.process_context import LIMITS, ProcessContext
@@ -101,6 +102,7 @@ class TaskService:
         )
         link.tell_in_flight(lambda: self._runner.in_flight)
         self._recycling = Recycling(self._worker.settings, link, lambda: self._runner.ended_count)
+        garbage.settle()
         return {"process_id": process_id}
 
     async def run(self) -> None:

@@ -11,7 +11,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store import claim as claiming
-from peerd.store import finish, rescue, touch
+from peerd.store import complete, finish, rescue, touch
 from peerd.store.alone import should_run_empty
 from peerd.store.claim import Claimer
 from peerd.store.finish import Held
@@ -121,7 +121,7 @@ class Holders(Base):
         for _ in range(times):
             now = self.clock.now()
             results = {one.held: None if place % 2 else result for place, one in enumerate(mine)}
-            refused = self.run(finish.complete, process.id, results)
+            refused = self.run(complete.complete, process.id, results)
             wanted = {(held.id, held.lease): text for held, text in results.items()}
             self.same(keys(refused), holding.complete(self.state, process.id, wanted, now))
             self.completed |= {one.key for one in mine if one.held not in refused}
@@ -148,7 +148,7 @@ class Holders(Base):
         if self.state.held(*claim.key) is not None or process == claim.process:
             return
         self._conclude(claim, process, outcome)
-        refused = self.run(finish.complete, process.id, {claim.held: None})
+        refused = self.run(complete.complete, process.id, {claim.held: None})
         self.same(keys(refused), holding.complete(self.state, process.id, {claim.key: None}, self.clock.now()))
 
     @rule(places=some_places, other=Base.processes, own=st.booleans())

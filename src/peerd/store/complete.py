@@ -1,0 +1,146 @@
+"""Success: the holder's last write, for many tasks at once. Fenced: it says the lease, and that the task is working.
+
+Every task is written by its primary key, and nothing is read before. How many are written in one statement, and how
+their results find their rows, differs:
+
+- MariaDB and MySQL: a statement for each lease that occurs, which is nearly always one. Results are chosen by a CASE.
+- PostgreSQL: one statement, joined with arrays of ids, leases and results.
+- SQLite: the same statement again for each task, in one transaction; nothing is sent anywhere between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.engine import Connection
+
+from peerd.domain.lifecycle import Event, target
+from peerd.store import finish
+from peerd.store.clock import now
+from peerd.store.finish import Held, by_lease
+from peerd.store.prepared import Prepared, id_among
+from peerd.store.rows import batches_by_size, becomes, by_id_alone, select_by_id, status_is, update_by_id
+from peerd.store.tables import tasks
+from peerd.store.types import MYSQL
+
+Results = Mapping[Held, str | None]
+
+
+def complete(connection: Connection, process_id: int, results: Results) -> set[Held]:
+    """Write tasks as done, with their results (JSON text).
+
+    Each of its statements may be committed by itself. It may be repeated after a lost reply: what it had written counts
+    as accepted.
+
+    Args:
+        connection: in a transaction, or committing each statement.
+        process_id: who held them.
+        results: the claims, and what their handlers returned.
+
+    Returns:
+        the claims that were refused, because they are not held any more.
+    """
+    refused: set[Held] = set()
+    write = _on_mysql if connection.dialect.name in MYSQL else _ELSEWHERE[connection.dialect.name]
+    in_order = sorted(results, key=lambda held: held.id)
+    for batch in batches_by_size(in_order, lambda held: len(results[held] or "")):
+        for together, written in write(connection, batch, results):
+            if written < len(together):
+                refused |= _not_done_by(connection, process_id, together)
+    return refused
+
+
+def _on_mysql(connection: Connection, batch: Sequence[Held], results: Results) -> Iterator[tuple[Sequence[Held], int]]:
+    for lease, ids in by_lease(batch).items():
+        together = [Held(task_id, lease) for task_id in ids]
+        given = {held.id: results[held] for held in together if results[held] is not None}
+        if given:
+            yield together, connection.execute(_with_results(given), {"ids": ids, "of_lease": lease}).rowcount
+        else:
+            yield together, _without_results().run(connection, ids=ids, of_lease=lease).rowcount
+
+
+def _on_postgresql(
+    connection: Connection, batch: Sequence[Held], results: Results
+) -> Iterator[tuple[Sequence[Held], int]]:
+    columns = {
+        "ids": [held.id for held in batch],
+        "leases": [held.lease for held in batch],
+        "results": [results[held] for held in batch],
+    }
+    yield batch, _joined().run(connection, **columns).rowcount
+
+
+def _on_sqlite(connection: Connection, batch: Sequence[Held], results: Results) -> Iterator[tuple[Sequence[Held], int]]:
+    rows = [{"task": held.id, "of_lease": held.lease, "returned": results[held]} for held in batch]
+    yield batch, _one().run_for_each(connection, rows).rowcount
+
+
+_ELSEWHERE: Final = {"postgresql": _on_postgresql, "sqlite": _on_sqlite}
+
+
+def _done(result: Any) -> dict[str, Any]:
+    """What success writes."""
+    return {
+        "status": becomes(target(Event.COMPLETE)),
+        "result": result,
+        "error": sa.null(),
+        "progress": sa.literal_column("1.0"),
+        "finished_at": now(),
+        "updated_at": now(),
+    }
+
+
+OF_LEASE: Final = sa.bindparam("of_lease", type_=sa.BigInteger())
+
+
+def _written(*conditions: sa.ColumnElement[bool], result: Any) -> sa.Update:
+    return update_by_id(sa.update(tasks).where(*conditions).values(_done(result)))
+
+
+def _with_results(given: Mapping[int, str | None]) -> sa.Update:
+    result = sa.case(dict(given), value=tasks.c.id, else_=sa.null())
+    among = tasks.c.id.in_(sa.bindparam("ids", expanding=True))
+    return _written(among, *finish.is_held(OF_LEASE), result=result)
+
+
+@lru_cache(maxsize=1)
+def _without_results() -> Prepared:
+    return Prepared(_written(id_among(tasks.c.id), *finish.is_held(OF_LEASE), result=sa.null()))
+
+
+@lru_cache(maxsize=1)
+def _one() -> Prepared:
+    itself = tasks.c.id == sa.bindparam("task", type_=sa.Integer())
+    returned = sa.bindparam("returned", type_=sa.Text())
+    return Prepared(_written(itself, *finish.is_held(OF_LEASE), result=returned))
+
+
+@lru_cache(maxsize=1)
+def _joined() -> Prepared:
+    big, text = postgresql.ARRAY(sa.BigInteger()), postgresql.ARRAY(sa.Text())
+    arrays = [sa.cast(sa.bindparam(name), kind) for name, kind in (("ids", big), ("leases", big), ("results", text))]
+    given = sa.func.unnest(*arrays).table_valued("id", "lease", "result", name="given").render_derived()
+    # The id alone is searched for: see `by_id_alone`.
+    fenced = sa.case((sa.and_(*finish.is_held(given.c.lease)), sa.true()), else_=sa.false())
+    return Prepared(_written(tasks.c.id == given.c.id, fenced, result=given.c.result))
+
+
+def forget_statements() -> None:
+    """Make the statements anew, for a test that has changed what they are made of."""
+    for made in (_without_results, _one, _joined):
+        made.cache_clear()
+
+
+def _not_done_by(connection: Connection, process_id: int, claims: Sequence[Held]) -> set[Held]:
+    """Those among these claims that were not completed, neither now nor in an earlier try."""
+    done: set[Held] = set()
+    for lease, ids in by_lease(claims).items():
+        by_it = (tasks.c.lease == lease, tasks.c.process_id == process_id, status_is(target(Event.COMPLETE)))
+        found = select_by_id(sa.select(tasks.c.id).where(*by_id_alone(connection, ids, by_it)))
+        done |= {Held(task_id, lease) for task_id in connection.execute(found).scalars()}
+    return set(claims) - done

@@ -1,0 +1,114 @@
+"""One attempt of a worker's process: what runs, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from peerd.domain.lifecycle import Event
+from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
+from peerd.domain.task import Task
+from peerd.domain.verdict import judge
+from peerd.runtime.events import AttemptEnded
+from peerd.store.finish import Held
+from peerd.work.execute import Because, Execution
+
+NOT_BEGUN: Final = Released("it has not begun")
+
+
+class Attempt:
+    """A claimed task: waiting for a place, running, or ended and waiting to be written.
+
+    Args:
+        task: its row.
+        since: when it was claimed, by the event loop's clock.
+        on_written: told when the outcome is committed, or refused because the task is not held any more.
+        on_unwritable: told when the database refuses these very values.
+    """
+
+    __slots__ = (
+        "execution",
+        "held",
+        "is_unwritable",
+        "living",
+        "on_unwritable",
+        "on_written",
+        "outcome",
+        "seconds",
+        "since",
+        "task",
+    )
+
+    def __init__(
+        self,
+        task: Task,
+        since: float,
+        on_written: Callable[[Attempt, bool], None],
+        on_unwritable: Callable[[Attempt, Exception], None],
+    ) -> None:
+        self.task = task
+        self.held = Held(task.id, task.lease)
+        self.execution: Execution | None = None
+        self.living: asyncio.Task[None] | None = None
+        self.outcome: Outcome = NOT_BEGUN
+        self.is_unwritable = False
+        """Whether the database has refused its outcome, so that another one is to be written."""
+        self.since = since
+        """When it was claimed, and then when it began, by the event loop's clock."""
+        self.seconds = 0.0
+        """How long it ran."""
+        self.on_written = on_written
+        self.on_unwritable = on_unwritable
+
+    @property
+    def may_be_lost(self) -> bool:
+        """Whether its handler runs, and has not been told yet that the claim is lost."""
+        execution = self.execution
+        return execution is not None and not execution.ended and execution.because is not Because.LOST
+
+    def tell_to_end(self, because: Because) -> None:
+        """Tell its handler to end."""
+        if self.execution is not None:
+            self.execution.end(because)
+
+    def written(self, accepted: bool) -> None:  # noqa: FBT001 - a callback
+        """See `peerd.work.outcomes.Ended`."""
+        self.on_written(self, accepted)
+
+    def unwritable(self, error: Exception) -> None:
+        """See `peerd.work.outcomes.Ended`."""
+        self.on_unwritable(self, error)
+
+
+def seconds_until_finish(task: Task) -> float | None:
+    """How long a task may run that was just claimed: both times are the database's, so no node's clock matters."""
+    if task.finish_at is None or task.worker_started_at is None:
+        return None
+    return (task.finish_at - task.worker_started_at).total_seconds()
+
+
+def attempt_ended(task: Task, outcome: Outcome, seconds: float) -> AttemptEnded:
+    """The fact of an attempt's end."""
+    words: Mapping[str, Any]
+    match outcome:
+        case Done():
+            return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, outcome="done")
+        case Failed():
+            words = _of_a_failure(task, outcome, seconds)
+        case Snoozed():
+            words = {"outcome": "snoozed", "error": outcome.reason, "retry_in": outcome.after}
+        case Canceled():
+            words = {"outcome": "canceled", "error": outcome.reason}
+        case Released():
+            words = {"outcome": "released", "error": outcome.reason}
+    return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, **words)
+
+
+def _of_a_failure(task: Task, failed: Failed, seconds: float) -> Mapping[str, Any]:
+    """How a failure was judged when it was written: after the last attempt there is no other, whatever was wished."""
+    began = task.worker_started_at or datetime.min.replace(tzinfo=UTC)
+    verdict = judge(task, failed, began + timedelta(seconds=seconds))
+    retry_in = None if verdict.event is Event.DIE else failed.retry_in
+    return {"outcome": verdict.label, "error": failed.error, "retry_in": retry_in}

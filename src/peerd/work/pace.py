@@ -1,0 +1,85 @@
+"""How fast a process works off what it has, and so how much it may claim ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+HORIZON: Final = 0.01
+"""Seconds within which what is claimed ahead should have begun."""
+LONGEST_TURN: Final = 0.02
+"""Seconds of an attempt on average. Longer ones that began together end together, and what was claimed ahead because
+their mean is short would wait for all of them."""
+MOST_AHEAD: Final = 500
+"""Tasks."""
+MEASURED: Final = (0.002, 20)
+"""Seconds of work and attempts after which a measurement counts: a clock's tick more or less must not matter."""
+
+
+class Pace:
+    """Measures attempts that end in a second, over the time in which any run.
+
+    A process that takes a second for a task claims nothing ahead: what it would have would wait, while another process
+    may be free. One that ends ten thousand in a second and claims only into free places would wait for the database
+    most of the time.
+
+    Args:
+        clock: monotonic, in seconds.
+        places: attempts that run at once.
+
+    >>> seconds = iter([0.0, 0.01, 0.02])
+    >>> pace = Pace(lambda: next(seconds), places=10)
+    >>> pace.begin()
+    >>> pace.ended(100)
+    >>> pace.look_ahead()
+    100
+    """
+
+    def __init__(self, clock: Callable[[], float], places: int) -> None:
+        self._clock = clock
+        self._places = places
+        self._since: float | None = None
+        self._worked = 0.0
+        self._ended = 0
+        self._rate = 0.0
+
+    def begin(self) -> None:
+        """Something runs, after a time in which nothing did."""
+        self._since = self._clock()
+
+    def rest(self) -> None:
+        """Nothing runs any more."""
+        if self._since is not None:
+            self._worked += self._clock() - self._since
+            self._since = None
+
+    def ended(self, attempts: int = 1) -> None:
+        """Attempts have ended."""
+        self._ended += attempts
+
+    def forget(self) -> None:
+        """What was measured proved wrong: claim nothing ahead until it is measured anew."""
+        self._rate, self._worked, self._ended = 0.0, 0.0, 0
+        if self._since is not None:
+            self._since = self._clock()
+
+    def look_ahead(self) -> int:
+        """Tasks that would begin within the horizon, if all goes on as it does."""
+        self._measure()
+        is_quick = self._places <= LONGEST_TURN * self._rate
+        return min(int(self._rate * HORIZON), MOST_AHEAD) if is_quick else 0
+
+    def _measure(self) -> None:
+        if self._since is not None:
+            now = self._clock()
+            self._worked += now - self._since
+            self._since = now
+        least_time, least_attempts = MEASURED
+        if self._worked < least_time:
+            return
+        rate = self._ended / self._worked
+        if self._ended >= least_attempts:
+            self._rate = rate
+            self._worked, self._ended = 0.0, 0
+        else:
+            self._rate = min(self._rate, rate)  # too little to raise it, and enough to doubt it
