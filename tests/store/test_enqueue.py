@@ -99,6 +99,37 @@ def test_many_of_all_kinds_keep_their_order(world: World) -> None:
     assert world.count() == 61
 
 
+def test_of_many_each_column_may_differ_or_be_common_to_all(world: World) -> None:
+    """What all have in common is said once, what all leave to its default not at all: any mixture comes out right."""
+    node_id = world.node("a")
+    columns: dict[str, tuple[Any, Any]] = {
+        "name": ("resize", "%s %%"),
+        "body": ('{"a": "\'\\\\"}', None),
+        "body_bytes": (b"\x00\xff", b""),
+        "priority": (11, -3),
+        "max_attempts": (7, None),
+        "node": ("a", None),
+        "timeout": (2.5, None),
+        "trace_context": ("00-1", None),
+        "start_in": (60.0, None),
+        "finish_in": (900.0, 1800.0),
+    }
+    plain = NewTask(queue="q")
+    alike = [[NewTask(queue="q", **{name: given[0]})] * 2 for name, given in columns.items()]
+    mixed = [[NewTask(queue="q", **{name: one}) for one in given] for name, given in columns.items()]
+    whole = [NewTask(queue=f"q{place}", **{name: given[place] for name, given in columns.items()}) for place in (0, 1)]
+    for new in [*alike, *mixed, whole, [plain, whole[0]], [plain] * 3]:
+        answers = world.store.run(enqueue.enqueue_many, new)
+        for given, answer in zip(new, answers, strict=True):
+            task = world.get(answer.id)
+            for name in set(columns) - {"node", "start_in", "finish_in"} | {"queue"}:
+                assert getattr(task, name) == getattr(given, name), name
+            assert task.node_id == (node_id if given.node else None)
+            assert (task.start_at is None) == (given.start_in is None)
+            assert (task.finish_at is None) == (given.finish_in is None)
+            assert task.status is (Status.PENDING if given.start_in is None else Status.SCHEDULED)
+
+
 def test_three_thousand_are_written_in_their_order(world: World) -> None:
     new = [NewTask(queue="q", body=str(number)) for number in range(3000)]
     answers = world.store.run(enqueue.enqueue_many, new)

@@ -12,7 +12,7 @@ from peerd.domain.call import Call
 from peerd.domain.task import NewTask, Task
 from peerd.operate.asking import Ask, Colour, Group, operation, writing
 from peerd.operate.job import Job
-from peerd.operate.request import EnqueueOptions, new_task
+from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.store import enqueue
 from peerd.store.guest import times_in_utc
 
@@ -60,7 +60,7 @@ class Enqueuing(Group[Colour], Generic[Colour]):
         Raises:
             InvalidTask, NodeNotFound, DatabaseAway: as `enqueue`.
         """
-        return writing(_enqueue_many, [new_task(one, **options) for one in what], self._look)
+        return writing(_enqueue_many, new_tasks(what, **options), self._look)
 
 
 def enqueue_within(connection: Connection | Session, new: NewTask, look: Look) -> Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
@@ -61,10 +61,16 @@ def new_task(what: Call | str, **options: Unpack[EnqueueOptions]) -> NewTask:
     >>> new_task("legacy", name="resize", body={"any": "json"}, start_in="10m").body
     '{"any":"json"}'
     """
+    return new_tasks([what], **options)[0]
+
+
+def new_tasks(what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> list[NewTask]:
+    """`new_task`, for each of several calls with the same options, which are looked at once."""
     given = {option: value for option, value in options.items() if value is not None}
     if unknown := sorted(set(given) - set(_OPTIONS)):
         raise TypeError(f"there is no option {quoted(unknown[0])} of enqueue: there are {', '.join(_OPTIONS)}")
-    return NewTask(**_what(what, given), **_when(given), **_how(given))
+    alike = _when(given) | _how(given)
+    return [NewTask(**_what(one, given), **alike) for one in what]
 
 
 def _what(what: Call | str, given: Mapping[str, Any]) -> dict[str, Any]:

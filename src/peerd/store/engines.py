@@ -30,6 +30,8 @@ LOCK_PAUSE: Final = (0.0005, 0.006)
 """Seconds between two looks for SQLite's lock, at random."""
 TRUSTED_FOR: Final = 3.0
 """Seconds without use for which a connection is thought to be there."""
+IN_TRANSACTION: Final = 1
+"""The flag of MySQL's protocol, in each answer: SERVER_STATUS_IN_TRANS."""
 OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
 """Versions that have what our statements say: SKIP LOCKED, stored generated columns, RETURNING where it is used."""
 READ_ONLY: Final = "peerd_read_only"
@@ -116,7 +118,13 @@ def _mysql(url: URL, options: Mapping[str, Any]) -> Engine:
     arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "charset": "utf8mb4"}
     arguments["init_command"] = "SET time_zone = '+00:00'"
     arguments |= {"read_timeout": ANSWER_TIMEOUT, "write_timeout": ANSWER_TIMEOUT, "conv": _conversions(url)}
-    engine = sa.create_engine(url, connect_args=arguments, **options)
+    engine = sa.create_engine(url, connect_args=arguments, pool_reset_on_return=None, **options)
+
+    @event.listens_for(engine, "reset")
+    def on_reset(connection: Any, record: Any, state: Any) -> None:
+        # PyMySQL knows from each answer whether a transaction is open: mostly it was just committed.
+        if getattr(connection, "server_status", IN_TRANSACTION) & IN_TRANSACTION:
+            connection.rollback()
 
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, record: Any) -> None:

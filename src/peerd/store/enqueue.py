@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import InvalidTask, NodeNotFound
-from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store import unique
 from peerd.store.claim import new_token
-from peerd.store.clock import now, seconds_from_now
-from peerd.store.rows import batches_by_size, becomes, select_by_id
-from peerd.store.tables import nodes, tasks
-from peerd.store.types import MYSQL, Instant
+from peerd.store.insert import insert_alike, row_of
+from peerd.store.rows import batches_by_size
+from peerd.store.tables import nodes
+from peerd.store.types import MYSQL
 
 ROWS_IN_AN_INSERT: Final = 1000
 ALWAYS_TAKEN: Final = 500 * 1024
 """Bytes of a body that no server refuses: max_allowed_packet is at least 1 MiB where it was not made smaller."""
-INSTANT: Final = Instant()
-NAMED_PLACE: Final = re.compile(r"%\((\w+)\)s")
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -128,117 +123,12 @@ def _insert(connection: Connection, new: Sequence[NewTask], node_ids: Mapping[st
     groups: dict[tuple[bool, ...], list[tuple[int, NewTask]]] = defaultdict(list)
     for place, task in enumerate(new):
         groups[_shape(task)].append((place, task))
-    insert_alike = _insert_and_look if connection.dialect.name in MYSQL else _insert_returning
     ids: dict[int, int] = {}
     for alike in groups.values():
-        inserted = insert_alike(connection, [task for _, task in alike], node_ids, token)
+        inserted = insert_alike(connection, [row_of(task, node_ids, token) for _, task in alike], token)
         ids.update((place, task_id) for (place, _), task_id in zip(alike, inserted, strict=True))
     return [ids[place] for place in range(len(new))]
 
 
 def _shape(task: NewTask) -> tuple[bool, ...]:
     return tuple(moment is not None for moment in (task.start_at, task.start_in, task.finish_at, task.finish_in))
-
-
-def _insert_returning(
-    connection: Connection, alike: Sequence[NewTask], node_ids: Mapping[str, int], token: int
-) -> Sequence[int]:
-    """PostgreSQL and SQLite: one statement with a place for each value, for all rows."""
-    insert = sa.insert(tasks).values(_times(alike[0]))
-    rows = [_plain(task, node_ids, token) | _moments(task) for task in alike]
-    if connection.dialect.name == "sqlite":  # one writer, rows in their order, ids that only grow
-        return sorted(connection.execute(insert.returning(tasks.c.id), rows).scalars())
-    in_order = insert.returning(tasks.c.id, sort_by_parameter_order=True)
-    return connection.execute(in_order, rows).scalars().all()
-
-
-def _insert_and_look(
-    connection: Connection, alike: Sequence[NewTask], node_ids: Mapping[str, int], token: int
-) -> Sequence[int]:
-    """MySQL: one statement, whose first id it tells; the others are found by the token that only these rows carry.
-
-    That ids of one statement follow each other without gaps is true of one server in one mode; nothing here needs it.
-    """
-    rows = [_plain(task, node_ids, token) | _moments(task) for task in alike]
-    first: int = connection.exec_driver_sql(*_one_statement(connection.dialect, alike[0], rows)).lastrowid
-    if len(rows) == 1:
-        return [first]
-    mine = (
-        sa.select(tasks.c.id)
-        .where(tasks.c.id >= first, tasks.c.claim_token == token)
-        .order_by(tasks.c.id)
-        .limit(len(rows))
-    )
-    return connection.execute(select_by_id(mine)).scalars().all()
-
-
-def _one_statement(dialect: Dialect, like: NewTask, rows: Sequence[Mapping[str, Any]]) -> tuple[str, tuple[Any, ...]]:
-    """One INSERT of many rows, and its values: the text of one row, repeated.
-
-    SQLAlchemy would compile each of the rows (half a second for a thousand), PyMySQL would send them one by one.
-    """
-    insert = sa.insert(tasks).inline().values(_times(like))
-    compiled = insert.compile(dialect=dialect, column_keys=list(rows[0]))
-    head, values, row = str(compiled).partition(" VALUES ")
-    names = compiled.positiontup
-    if names is None:  # a driver that names its places
-        names = NAMED_PLACE.findall(row)
-        row = NAMED_PLACE.sub("%s", row)
-    given = (rows[place][name] for place in range(len(rows)) for name in names)
-    return head + values + ", ".join([row] * len(rows)), tuple(_for_driver(value, dialect) for value in given)
-
-
-def _for_driver(value: Any, dialect: Dialect) -> Any:
-    return INSTANT.process_bind_param(value, dialect) if isinstance(value, datetime) else value
-
-
-def _plain(task: NewTask, node_ids: Mapping[str, int], token: int) -> dict[str, Any]:
-    """The columns that are given as they are."""
-    return {
-        "queue": task.queue,
-        "name": task.name,
-        "body": task.body,
-        "body_bytes": task.body_bytes,
-        "priority": task.priority,
-        "max_attempts": task.max_attempts,
-        "node_id": None if task.node is None else node_ids[task.node],
-        "timeout": task.timeout,
-        "unique_key": task.unique_key,
-        "trace_context": task.trace_context,
-        "claim_token": token,
-    }
-
-
-def _times(like: NewTask) -> dict[str, Any]:
-    """The columns that depend on the database's clock, with places for the values of tasks that are like this one.
-
-    Start times ahead make a scheduled task. Whether a moment is ahead is for the database's clock to say.
-    """
-    values: dict[str, Any] = {}
-    if like.start_in is not None:
-        starts_in: sa.BindParameter[float] = sa.bindparam("starts_in", type_=sa.Double())
-        values["start_at"] = seconds_from_now(starts_in)
-        values["status"] = sa.case(
-            (starts_in > sa.literal_column("0"), becomes(Status.SCHEDULED)), else_=becomes(Status.PENDING)
-        )
-    if like.start_at is not None:
-        starts_at = sa.bindparam("starts_at", type_=INSTANT)
-        values["start_at"] = starts_at
-        ahead = sa.cast(starts_at, INSTANT) > now()
-        values["status"] = sa.case((ahead, becomes(Status.SCHEDULED)), else_=becomes(Status.PENDING))
-    if like.finish_in is not None:
-        values["finish_at"] = seconds_from_now(sa.bindparam("finishes_in", type_=sa.Double()))
-    if like.finish_at is not None:
-        values["finish_at"] = sa.bindparam("finishes_at", type_=INSTANT)
-    return values
-
-
-def _moments(task: NewTask) -> dict[str, Any]:
-    """The values for the places that `_times` makes."""
-    moments = {
-        "starts_in": task.start_in,
-        "starts_at": task.start_at,
-        "finishes_in": task.finish_in,
-        "finishes_at": task.finish_at,
-    }
-    return {name: value for name, value in moments.items() if value is not None}

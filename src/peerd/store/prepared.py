@@ -77,10 +77,16 @@ class Prepared:
         return connection.exec_driver_sql(text.sql, [text.arguments(values) for values in rows])
 
     def _text(self, dialect: Dialect) -> _Text:
-        found = self._texts.get(dialect.driver)
+        kind = kind_of(dialect)
+        found = self._texts.get(kind)
         if found is None:
-            found = self._texts[dialect.driver] = _Text(self._statement, dialect)
+            found = self._texts[kind] = _Text(self._statement, dialect)
         return found
+
+
+def kind_of(dialect: Dialect) -> str:
+    """What a statement's text depends on: the driver, and how it wants its places (Django's connections differ)."""
+    return f"{dialect.driver} {dialect.paramstyle}"
 
 
 class _Text:
