@@ -10,11 +10,14 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import NoSuchModuleError
+from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
+from sqlalchemy.exc import DBAPIError, DisconnectionError, NoSuchModuleError
 
-from peerd.config.address import normalise_url
+from peerd.config.address import hosts_of, normalise_url
 from peerd.domain.errors import UnsupportedDatabase
+from peerd.store import galera
+from peerd.store.faults import code_of
+from peerd.store.hosts import Host, Hosts
 
 CONNECT_TIMEOUT: Final = 10
 ANSWER_TIMEOUT: Final = 60
@@ -27,6 +30,10 @@ LOCK_PAUSE: Final = (0.0005, 0.006)
 """Seconds between two looks for SQLite's lock, at random."""
 OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
 """Versions that have what our statements say: SKIP LOCKED, stored generated columns, RETURNING where it is used."""
+HOST: Final = "peerd_host"
+"""In a connection's ``info``: its server."""
+USELESS: Final = frozenset({galera.NOT_READY, 1290, 1836})
+"""MySQL's errors of servers that answer and cannot be worked with: not ready, or left read-only by a fail-over."""
 READ_ONLY: Final = "peerd_read_only"
 """Execution option: this transaction only reads, so on SQLite it need not wait for the writer."""
 
@@ -107,11 +114,45 @@ def _mysql(url: URL, pool_size: int) -> Engine:
     arguments["init_command"] = "SET time_zone = '+00:00'"
     if url.get_driver_name() == "pymysql":
         arguments |= {"read_timeout": ANSWER_TIMEOUT, "write_timeout": ANSWER_TIMEOUT}
-    return sa.create_engine(url, connect_args=arguments, **_server_options(pool_size))
+    one_host = url.difference_update_query(["host"])
+    engine = sa.create_engine(one_host, connect_args=arguments, **_server_options(pool_size))
+    _work_with_one_of(Hosts(hosts_of(url)), engine)
+
+    @event.listens_for(engine, "handle_error")
+    def on_error(context: ExceptionContext) -> None:
+        # The connection is whole, and its server of no use: another one must be found.
+        if isinstance(context.sqlalchemy_exception, DBAPIError) and code_of(context.sqlalchemy_exception) in USELESS:
+            context.is_disconnect = True
+
+    return engine
+
+
+def _work_with_one_of(hosts: Hosts, engine: Engine) -> None:
+    """Let all connections of an engine go to one server of its address: the first that takes them."""
+
+    @event.listens_for(engine, "do_connect")
+    def do_connect(dialect: Any, record: Any, arguments: list[Any], parameters: dict[str, Any]) -> Any:
+        def connect_to(host: Host) -> Any:
+            named = {name: value for name, value in zip(("host", "port"), host, strict=True) if value is not None}
+            connection = dialect.connect(*arguments, **(parameters | named))
+            try:
+                record.info[galera.IS_MEMBER] = galera.greet(dialect.dbapi, connection)
+            except BaseException:
+                connection.close()
+                raise
+            record.info[HOST] = host
+            return connection
+
+        return hosts.connect(connect_to, dialect.dbapi.Error)
+
+    @event.listens_for(engine, "checkout")
+    def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
+        if record.info[HOST] != hosts.present:
+            raise DisconnectionError(f"its server is {record.info[HOST]}, and now we work with {hosts.present}")
 
 
 def _postgresql(url: URL, pool_size: int) -> Engine:
-    arguments = {
+    arguments: dict[str, Any] = {
         "connect_timeout": CONNECT_TIMEOUT,
         "options": f"-c timezone=UTC -c lock_timeout={LOCK_TIMEOUT}s",
         "keepalives_idle": 10,
@@ -119,6 +160,8 @@ def _postgresql(url: URL, pool_size: int) -> Engine:
         "keepalives_count": 4,
         "tcp_user_timeout": ANSWER_TIMEOUT * 1000,
     }
+    if isinstance(url.query.get("host"), tuple) and "target_session_attrs" not in url.query:
+        arguments["target_session_attrs"] = "read-write"  # a standby takes connections, and refuses every write
     engine = sa.create_engine(url, connect_args=arguments, **_server_options(pool_size))
 
     @event.listens_for(engine, "connect")
