@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 import pymysql
@@ -13,6 +14,8 @@ import sqlalchemy as sa
 from peerd.domain.errors import DatabaseAway
 from peerd.store import hosts
 from peerd.store.database import Database
+from peerd.testing import eventually
+from tests.support.galera import Galera
 from tests.support.server import Server, free_port
 from tests.support.servers import ServerFactory
 
@@ -78,6 +81,32 @@ def test_what_is_left_of_the_connections_to_an_earlier_server_is_given_up(
                 assert _port(third) == first.port, "and home again, as soon as the failure is old"
         with database.engine.connect() as one, database.engine.connect() as other:
             assert {_port(one), _port(other)} == {first.port}
+
+
+@pytest.mark.slow
+def test_a_server_that_has_lost_its_galera_cluster_is_left_for_another(
+    private_galera: Galera,
+) -> None:
+    """It answers all the time: that it may not be worked with."""
+    first, second, _ = private_galera.servers
+    ask = partial(port_of, "mariadb")
+    with closing(Database(private_galera.url_of_all("peerd"))) as database:
+        database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE kept (id INT PRIMARY KEY)"))
+
+        def read() -> list[Any]:
+            return database.read(lambda connection: list(connection.exec_driver_sql("SELECT * FROM kept")))
+
+        assert ask(database) == first.port
+        _at_the_server(first, "SET GLOBAL wsrep_provider_options = 'gmcast.isolate = 1'")
+        eventually(lambda: first.status("wsrep_ready") == "OFF", timeout=60)
+        with pytest.raises(DatabaseAway, match="WSREP has not yet prepared node"):
+            read()
+        assert read() == []
+        assert ask(database) == second.port
+        _at_the_server(first, "SET GLOBAL wsrep_provider_options = 'gmcast.isolate = 0'")
+        private_galera.wait_until_whole()
+    with closing(Database(private_galera.url_of_all("peerd"))) as database:
+        assert ask(database) == first.port
 
 
 def test_a_postgresql_that_only_reads_is_passed_over(pair: Callable[[str], tuple[Server, Server]]) -> None:

@@ -4,6 +4,7 @@
 `server_database`   the test runs once on each of the two servers
 `database_factory`  make as many as a test needs: `database_factory("postgresql")`
 `private_server`    a server of the test's own, to kill, freeze and start again: `private_server("mariadb")`
+`private_galera`    the same of three servers that hold one database
 
 All databases are given as SQLAlchemy addresses (str) with their drivers. A server that is not installed skips the
 test, with the reason; the summary counts that.
@@ -89,6 +90,21 @@ def private_server(request: pytest.FixtureRequest) -> Iterator[ServerFactory]:
             return server
 
         yield start
+
+
+@pytest.fixture
+def private_galera(request: pytest.FixtureRequest) -> Iterator[Galera]:
+    """A cluster of three servers of the test's own, with a database `peerd`."""
+    folder = Path(tempfile.mkdtemp(prefix="peerd-"))
+    folder.chmod(0o755)  # the servers run as another user when we are root
+    cluster = Galera(folder / "galera")
+    try:
+        _installed(cluster.kind, request.node, cluster.start)
+        create_database(cluster, "peerd")
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def create_database(server: Server | Galera, name: str) -> str:
