@@ -12,7 +12,7 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test bench bench-reload faults simulate check format constraints clean
+.PHONY: help venv demo test bench bench-galera bench-reload faults simulate check format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ bench: $(VENV)/.dev ## Measure speed beside the bare drivers, on each database (
 
 bench-reload: $(VENV)/.dev ## Replace the workers of peerd, uvicorn, gunicorn and granian under load, and count lost requests
 	$(BIN)/python -m bench.reload $(ARGUMENTS)
+
+bench-galera: $(VENV)/.dev ## Measure six worker processes on a Galera cluster of three servers, beside a plain one
+	@scripts/debian-packages
+	$(BIN)/python -m bench.galera $(ARGUMENTS)
 
 faults: $(VENV)/.dev ## Kill, freeze and cut off real nodes and databases, and prove that nothing was lost (MINUTES=10 KINDS="mariadb …")
 	@scripts/debian-packages

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain import verdict
 from peerd.domain.lifecycle import Event, sources
-from peerd.store import claim, complete, enqueue, finish, intervene, rescue, sweeps, touch, unique
+from peerd.store import claim, complete, enqueue, finish, insert, intervene, rescue, sweeps, touch, unique
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.rows import status_is, update_tasks
 from peerd.store.tables import ORDER, tasks
@@ -182,9 +182,11 @@ def bulk_answers_stand_in_another_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def scheduled_tasks_are_enqueued_as_pending(patch: pytest.MonkeyPatch) -> None:
-    original = enqueue._times
+    original = insert._columns
     patch.setattr(
-        enqueue, "_times", lambda like: {name: value for name, value in original(like).items() if name != "status"}
+        insert,
+        "_columns",
+        lambda *about: {name: value for name, value in original(*about).items() if name != "status"},
     )
 
 

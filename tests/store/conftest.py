@@ -44,7 +44,7 @@ def kept_stores(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Ite
         yield store_of
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=[*DATABASES, pytest.param("galera", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, kept_stores: StoreOf) -> Database:
     try:
         database = kept_stores(request.param)

@@ -14,25 +14,27 @@ import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
-from peerd.domain.task import Task
-from peerd.store import alone, claim, complete, finish, rescue, sweeps, touch
+from peerd.domain.task import NewTask, Task
+from peerd.store import alone, claim, complete, enqueue, finish, read, rescue, sweeps, touch
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
 from peerd.store.migrate import migrate
-from peerd.store.tables import tasks
+from peerd.store.tables import nodes, tasks
 from peerd.store.touch import Progress
 from tests.store.world import World, held
 
 ANALYZE = {"mysql": "ANALYZE TABLE tasks", "postgresql": "ANALYZE", "sqlite": "ANALYZE"}
+PINNED_TO = 99
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 KINDS: list[tuple[int, dict[str, Any]]] = [
     (9000, {"status": "done", "queue": "q"}),
     (4000, {"status": "scheduled", "queue": "q", "start_at": 3600}),
-    (3000, {"status": "pending", "queue": "q", "node_id": 99}),
+    (3000, {"status": "pending", "queue": "q", "node_id": PINNED_TO}),
     (3000, {"status": "pending", "queue": "other"}),
     (1000, {"status": "failure", "queue": "q", "start_at": 3600}),
     (500, {"status": "dead", "queue": "q"}),
     (1500, {"status": "pending", "queue": "q", "finish_at": 7200}),
-    (100, {"status": "working", "queue": "q", "process_id": 77, "worker_node_id": 99, "lease": 1}),
+    (100, {"status": "working", "queue": "q", "process_id": 77, "worker_node_id": PINNED_TO, "lease": 1}),
 ]
 Said = list[tuple[str, Any]]
 
@@ -121,14 +123,33 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
         store.run(fill)
         world = World(store)
         claimer = world.claimer("q", "empty")
+        world.node("silent")
+        store.run(silence_a_node, world.node("silent"))
         with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql(ANALYZE[store.name])
         for operation, expected in hot_operations(world, claimer):
             check(store, operation, expected)
+        check_newest(store)
         if store.name == "postgresql":
             check_generic_plan(store, claimer)
     finally:
         store.close()
+
+
+def silence_a_node(connection: sa.Connection, node_id: int) -> None:
+    """One to which tasks are pinned."""
+    connection.execute(sa.update(nodes).where(nodes.c.id == node_id).values(active=False, checked_at=LONG_AGO))
+    connection.execute(sa.update(tasks).where(tasks.c.node_id == PINNED_TO).values(node_id=node_id))
+
+
+def check_newest(store: Database) -> None:
+    """A page of the newest tasks is read from the end of the table, and nothing else is."""
+    with listening(store) as said:
+        assert len(store.read(read.list_tasks, limit=50)) == 50
+    _, plan = plan_of(store, *said[-1])
+    shown = "\n".join(plan)
+    assert not re.search("filesort|Sort|TEMP B-TREE|Seq Scan", shown), shown
+    assert store.name != "mysql" or "PRIMARY 8 None 50" in shown, shown
 
 
 def check_generic_plan(store: Database, claimer: Claimer) -> None:
@@ -179,6 +200,11 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     yield partial(run, sweeps.expire, 20), {"tasks_closing"} | by_id
     yield partial(run, sweeps.purge, Status.DONE, -60.0, 20), {"tasks_closing"} | by_id
     yield partial(run, sweeps.purge, Status.DEAD, 3600.0, 20), {"tasks_closing"} | by_id
+    for pinned in (sweeps.count_pinned, sweeps.free_pinned, sweeps.fail_pinned):
+        yield partial(run, pinned, 0.0), {"tasks_claim"} | by_id
+    with_key = NewTask(queue="q", unique_key="key")
+    assert run(enqueue.enqueue, with_key).created
+    yield partial(run, enqueue.enqueue, with_key), by_id  # which looks whether the holder has ended
     yield partial(run, rescue.release_process, claimer.process_id, "SIGKILL", crashed=True, limit=20), working | by_id
     yield partial(run, rescue.rescue_frozen, 3600.0, 20), working | by_id
     yield partial(run, rescue.rescue_frozen, -60.0, 20), working | by_id

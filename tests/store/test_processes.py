@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sqlalchemy.engine import URL
+
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store import enqueue, read
@@ -15,12 +17,13 @@ PROCESSES = 4
 TASKS = 2000
 
 
-def start(world: World, node: str) -> subprocess.Popen[str]:
+def start(world: World, node: str, url: URL | None = None) -> subprocess.Popen[str]:
+    """Start a claimer; it begins when `claims_of` lets it."""
     claimer = world.claimer(node=node)
-    url = world.store.url.render_as_string(hide_password=False)
+    address = (url or world.store.url).render_as_string(hide_password=False)
     identity = [str(claimer.node_id), claimer.incarnation, str(claimer.process_id)]
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.store.claimer", url, *identity, "7"],
+        [sys.executable, "-m", "tests.store.claimer", address, *identity, "7"],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -28,10 +31,8 @@ def start(world: World, node: str) -> subprocess.Popen[str]:
     )
 
 
-def test_claimers_in_separate_processes_never_share_a_task(world: World) -> None:
-    new = [NewTask(queue="qr"[n % 2], priority=n % 3) for n in range(TASKS)]
-    ids = {one.id for one in world.store.run(enqueue.enqueue_many, new)}
-    processes = [start(world, f"node-{number % 2}") for number in range(PROCESSES)]
+def claims_of(processes: list[subprocess.Popen[str]]) -> list[tuple[int, int]]:
+    """Let claimers go all at once; the tasks that they claimed, and the leases."""
     try:
         for process in processes:
             assert process.stdout is not None
@@ -40,14 +41,21 @@ def test_claimers_in_separate_processes_never_share_a_task(world: World) -> None
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        said = [process.communicate(timeout=90)[0].split() for process in processes]
+        said = [process.communicate(timeout=90)[0].splitlines() for process in processes]
     finally:
         for process in processes:
             process.kill()
             process.communicate()
-    taken = [int(word) for words in said for word in words[::2]]
-    assert len(taken) == len(set(taken)) == TASKS
-    assert set(taken) == ids
-    assert {word for words in said for word in words[1::2]} == {"1"}
+    pairs = [line.split() for lines in said for line in lines]
+    return [(int(task_id), int(lease)) for task_id, lease in pairs]
+
+
+def test_claimers_in_separate_processes_never_share_a_task(world: World) -> None:
+    new = [NewTask(queue="qr"[n % 2], priority=n % 3) for n in range(TASKS)]
+    ids = {one.id for one in world.store.run(enqueue.enqueue_many, new)}
+    processes = [start(world, f"node-{number % 2}") for number in range(PROCESSES)]
+    claims = claims_of(processes)
+    assert sorted(task_id for task_id, _ in claims) == sorted(ids)
+    assert {lease for _, lease in claims} == {1}
     assert world.store.read(read.count_tasks)[Status.DONE] == TASKS
     assert world.attempt_rows() == 0

@@ -1,6 +1,6 @@
 """Keep one database server for a whole test run, and leave nothing of it behind.
 
-`python -m tests.support.keeper KIND FOLDER` starts the server, writes FOLDER/KIND.json (its port, or why there is none)
+`python -m tests.support.keeper KIND FOLDER` starts the server, writes FOLDER/KIND.json (its ports, or why it has none)
 and waits for the run's end: that is when the lock on FOLDER/alive becomes free. The test run's controller holds this
 lock, and the kernel frees it however the controller ends. While the keeper lives it holds a lock on FOLDER/KIND.kept.
 """
@@ -15,8 +15,9 @@ import signal
 import sys
 from pathlib import Path
 
+from tests.support.galera import Galera
 from tests.support.server import Server, ServerUnavailableError
-from tests.support.server_kinds import SERVERS
+from tests.support.server_kinds import KEPT
 
 ALIVE = "alive"
 
@@ -26,7 +27,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the controller; its end is ours
     with (folder / f"{kind}.kept").open("w") as kept:
         fcntl.flock(kept, fcntl.LOCK_EX)
-        server = SERVERS[kind](folder / kind, durable=os.environ.get("PEERD_TEST_DURABLE") == "1")
+        server = KEPT[kind](folder / kind, durable=os.environ.get("PEERD_TEST_DURABLE") == "1")
         try:
             keep(server, folder)
         finally:
@@ -35,11 +36,11 @@ def main() -> None:
     forget_when_last(folder)
 
 
-def keep(server: Server, folder: Path) -> None:
+def keep(server: Server | Galera, folder: Path) -> None:
     answer: dict[str, object]
     try:
         server.start()
-        answer = {"port": server.port}
+        answer = {"ports": server.ports}
     except ServerUnavailableError as error:
         answer = {"unavailable": str(error)}
     except Exception as error:  # noqa: BLE001 - whoever asked raises it
@@ -47,7 +48,7 @@ def keep(server: Server, folder: Path) -> None:
     unfinished = folder / f"{server.kind}.json.new"
     unfinished.write_text(json.dumps(answer))
     unfinished.rename(folder / f"{server.kind}.json")
-    if "port" in answer:
+    if "ports" in answer:
         wait_for_the_end_of_the_run(folder)
 
 
@@ -63,7 +64,7 @@ def forget_when_last(folder: Path) -> None:
             fcntl.lockf(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return
-        if not any((folder / kind).exists() for kind in SERVERS):
+        if not any((folder / kind).exists() for kind in KEPT):
             shutil.rmtree(folder, ignore_errors=True)
 
 

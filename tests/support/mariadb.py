@@ -25,7 +25,7 @@ class MariaDB(Server):
                 f"--datadir={self.data}",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
-                f"--user={getpass.getuser()}",
+                f"--user={self.system_user() or getpass.getuser()}",
                 "--innodb-log-file-size=8M",
                 "--innodb-flush-method=nosync",
                 "--innodb-doublewrite=0",
@@ -36,7 +36,7 @@ class MariaDB(Server):
         return [
             find_program("mariadbd"),
             "--no-defaults",
-            f"--user={getpass.getuser()}",
+            f"--user={self.system_user() or getpass.getuser()}",
             f"--datadir={self.data}",
             f"--socket={self.folder / 's'}",
             f"--pid-file={self.folder / 'pid'}",

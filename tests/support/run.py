@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import IO
 
 from peerd.testing import eventually
+from tests.support.galera import JOIN_WITHIN, Galera
 from tests.support.keeper import ALIVE
-from tests.support.server import START_TIMEOUT, Server, ServerUnavailableError
-from tests.support.server_kinds import SERVERS
+from tests.support.server import Server, ServerUnavailableError
+from tests.support.server_kinds import KEPT
 
 FOLDER_VARIABLE = "PEERD_TEST_RUN_FOLDER"
 _ROOT = Path(__file__).parents[2]
@@ -47,7 +48,7 @@ class Run:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def server(kind: str) -> Server:
+def server(kind: str) -> Server | Galera:
     """The run's server of this kind, started by whoever wants it first; raises ServerUnavailableError."""
     folder = Path(os.environ[FOLDER_VARIABLE])
     answer = folder / f"{kind}.json"
@@ -71,7 +72,7 @@ def _start_keeper(kind: str, folder: Path, answer: Path) -> None:
     _keepers.append(keeper)
     eventually(
         lambda: answer.exists() or keeper.poll() is not None,
-        timeout=START_TIMEOUT + 10,
+        timeout=JOIN_WITHIN,
         message=f"the keeper of {kind} did not answer",
     )
     if not answer.exists():
@@ -81,11 +82,11 @@ def _start_keeper(kind: str, folder: Path, answer: Path) -> None:
 _keepers: list[subprocess.Popen[bytes]] = []  # not to be collected before they end: that is a ResourceWarning
 
 
-def _server_from(answer: dict[str, object], kind: str, folder: Path) -> Server:
+def _server_from(answer: dict[str, object], kind: str, folder: Path) -> Server | Galera:
     match answer:
-        case {"port": int(port)}:
-            found = SERVERS[kind](folder / kind)
-            found.port = port
+        case {"ports": list(ports)}:
+            found = KEPT[kind](folder / kind)
+            found.ports = ports
             return found
         case {"unavailable": str(reason)}:
             raise ServerUnavailableError(reason)

@@ -51,7 +51,17 @@ class Server(ABC):
         self.folder = folder
         self.durable = durable
         self.port = 0
+        self.start_timeout = START_TIMEOUT
         self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def ports(self) -> list[int]:
+        """Where its clients come in; a cluster has several."""
+        return [self.port]
+
+    @ports.setter
+    def ports(self, ports: list[int]) -> None:
+        [self.port] = ports
 
     @property
     def data(self) -> Path:
@@ -149,7 +159,7 @@ class Server(ABC):
         """Somebody may take the port between our look and the server's: then another one."""
         for attempt in range(1, PORTS_TO_TRY + 1):
             try:
-                self._run_on(_free_port())
+                self._run_on(free_port())
                 break
             except ServerFailedError:
                 if attempt == PORTS_TO_TRY:
@@ -165,12 +175,14 @@ class Server(ABC):
             raise
 
     def _wait_until_it_listens(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT
+        deadline = time.monotonic() + self.start_timeout
         while not self.accepts_connections():
             if self._running().poll() is not None:
                 raise ServerFailedError(f"{self.kind} did not start:\n{self._last_words()}")
             if time.monotonic() > deadline:
-                raise ServerFailedError(f"{self.kind} did not start within {START_TIMEOUT:g} s:\n{self._last_words()}")
+                raise ServerFailedError(
+                    f"{self.kind} did not start within {self.start_timeout:g} s:\n{self._last_words()}"
+                )
             time.sleep(0.02)
 
     @abstractmethod
@@ -216,7 +228,8 @@ def _version(path: Path) -> int:
     return int(path.parent.name) if path.parent.name.isdigit() else 0
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody has at the moment."""
     while True:
         port = random.choice(PORTS)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):

@@ -4,6 +4,7 @@
 `server_database`   the test runs once on each of the two servers
 `database_factory`  make as many as a test needs: `database_factory("postgresql")`
 `private_server`    a server of the test's own, to kill, freeze and start again: `private_server("mariadb")`
+`private_galera`    the same of three servers that hold one database
 
 All databases are given as SQLAlchemy addresses (str) with their drivers. A server that is not installed skips the
 test, with the reason; the summary counts that.
@@ -24,6 +25,7 @@ import pymysql
 import pytest
 
 from tests.support import run
+from tests.support.galera import Galera
 from tests.support.server import Server, ServerUnavailableError
 from tests.support.server_kinds import SERVERS
 from tests.support.summary import note_database, note_missing_server
@@ -90,7 +92,22 @@ def private_server(request: pytest.FixtureRequest) -> Iterator[ServerFactory]:
         yield start
 
 
-def create_database(server: Server, name: str) -> str:
+@pytest.fixture
+def private_galera(request: pytest.FixtureRequest) -> Iterator[Galera]:
+    """A cluster of three servers of the test's own, with a database `peerd`."""
+    folder = Path(tempfile.mkdtemp(prefix="peerd-"))
+    folder.chmod(0o755)  # the servers run as another user when we are root
+    cluster = Galera(folder / "galera")
+    try:
+        _installed(cluster.kind, request.node, cluster.start)
+        create_database(cluster, "peerd")
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def create_database(server: Server | Galera, name: str) -> str:
     """An empty database of this name on the server; its address."""
     _execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[server.kind]}")
     return server.url(name)
@@ -106,15 +123,19 @@ def _installed(kind: str, item: pytest.Item, ask: Callable[[], T]) -> T:
     return answer
 
 
-def _execute(server: Server, statement: str) -> None:
-    if server.kind == "mariadb":
-        with closing(pymysql.connect(host="127.0.0.1", port=server.port, user="root")) as connection:
+def _execute(server: Server | Galera, statement: str) -> None:
+    if server.kind in ("mariadb", "galera"):
+        with closing(pymysql.connect(host="127.0.0.1", port=server.ports[0], user="root")) as connection:
             connection.cursor().execute(statement)
     else:
-        address = f"postgresql://peerd@127.0.0.1:{server.port}/postgres"
+        address = f"postgresql://peerd@127.0.0.1:{server.ports[0]}/postgres"
         with closing(psycopg.connect(address, autocommit=True)) as connection:
             connection.execute(statement.encode())
 
 
-_CREATE_OPTIONS = {"mariadb": "CHARACTER SET utf8mb4", "postgresql": "TEMPLATE template0"}
-_DROP_OPTIONS = {"mariadb": "", "postgresql": "WITH (FORCE)"}
+_CREATE_OPTIONS = {
+    "mariadb": "CHARACTER SET utf8mb4",
+    "galera": "CHARACTER SET utf8mb4",
+    "postgresql": "TEMPLATE template0",
+}
+_DROP_OPTIONS = {"mariadb": "", "galera": "", "postgresql": "WITH (FORCE)"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import Engine
 
-from peerd.store.engines import normalised, open_engine
+from peerd.store.engines import normalised, open_engines
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.upgrade.versions import Version
 
@@ -20,7 +20,7 @@ NodeOf = Callable[..., ClusterNode]
 @pytest.fixture
 def engine(database: str) -> Iterator[Engine]:
     """Connections that belong to no version."""
-    engine = open_engine(normalised(database), 5)
+    engine, _ = open_engines(normalised(database), 5)
     yield engine
     engine.dispose()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
@@ -11,10 +12,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from peerd import Status
 from peerd.config.settings import ManagerSettings
 from peerd.domain.errors import DatabaseAway
+from peerd.manager import service
+from peerd.manager.chores import Chore
 from peerd.manager.service import ManagerService
 from peerd.runtime.events import ChoreRan, ComponentFailed, Events, NodesSilent, RescueHeld, TasksTakenBack
 from peerd.runtime.link import Link, Place
@@ -64,6 +68,40 @@ def held_by_a_dead_process(bench: Bench) -> int:
     bench.world.take_one()
     bench.world.silence(task_id, 60.0)
     return task_id
+
+
+async def test_a_chore_that_has_more_to_do_goes_on_at_once_and_lets_the_others_have_their_turn(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "TURN", 0.0)
+    world, long_ago = bench.world, seconds_from_now(-7200.0)
+    for _ in range(25):
+        world.insert(status="done", finished_at=long_ago)
+        world.insert(status="dead", finished_at=seconds_from_now(-999_999.0))
+        world.insert(status="scheduled", start_at=long_ago)
+    async with managing(bench, settings(every=20.0, batch=10)):
+        await eventually_async(lambda: len(ran(bench)) >= 9)
+    assert [name for name, _ in ran(bench)] == ["arrive scheduled", "purge done", "purge dead"] * 3
+    assert [count for _, count in ran(bench)] == [10] * 3 + [10] * 3 + [5] * 3
+
+
+async def test_endless_chores_do_not_keep_a_manager_from_its_beat_and_the_rescue(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(connection: sa.Connection, given: ManagerSettings) -> int:
+        time.sleep(0.03)
+        return given.batch
+
+    monkeypatch.setattr(service, "CHORES", [Chore(f"endless {number}", endless) for number in range(12)])
+    monkeypatch.setattr(service, "TURN", 0.1)
+    frozen = held_by_a_dead_process(bench)
+    async with managing(bench, settings(max_update=1.5)):
+        await eventually_async(lambda: bench.world.status(frozen) is Status.FAILURE, timeout=30)
+    assert len(bench.facts.of(RescueHeld)) == 1, "its pulse began once, and did not stop"
+
+
+def ran(bench: Bench) -> list[tuple[str, int]]:
+    return [(fact.chore, fact.count) for fact in bench.facts.of(ChoreRan)]
 
 
 async def test_every_chore_does_its_work_with_a_manager_on_each_of_three_nodes(each_bench: Bench) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -20,16 +22,25 @@ _PLAIN = {"sqlite": "sqlite"}  # whose scheme needs no driver
 _SECRET_IN_TEXT = re.compile(r"(?P<before>//[^/@:]*:).*(?P<after>@)")
 _SECRET_IN_QUERY = re.compile(r"([?&](?:password|passwd|sslpassword)=)[^&]*", re.IGNORECASE)
 
+_SEVERAL_HOSTS = re.compile(
+    r"(?P<before>[\w+]+://(?:[^@]*@)?)(?P<hosts>[^/@?]*,[^/@?]*)(?P<path>/[^?]*)?(?:\?(?P<query>.*))?", re.DOTALL
+)
+_HOST = re.compile(r"[A-Za-z0-9._-]+(?::[0-9]{1,5})?")
+
 _FORMS = "mysql://user@host/name, postgresql://user@host/name or sqlite:///file"
 
 
 def normalise_url(url: str) -> str:
     """The address with SQLAlchemy's dialect and driver; a driver that is named and supported stays.
 
+    Several servers of one cluster are written one after the other, as libpq does it, and become values of ``host``.
+
     Raises ValueError, without the password, for an address that peerd cannot use.
 
     >>> normalise_url("mariadb://peerd@db/peerd"), normalise_url("postgres://db/peerd")
     ('mysql+pymysql://peerd@db/peerd', 'postgresql+psycopg://db/peerd')
+    >>> normalise_url("mysql://peerd@db1,db2:3307/peerd")
+    'mysql+pymysql://peerd@/peerd?host=db1&host=db2%3A3307'
     """
     if not url.isprintable():
         raise ValueError(f"{quoted(mask_url(url))} holds characters that no address has: write {_FORMS}")
@@ -46,6 +57,8 @@ def normalise_url(url: str) -> str:
         _refuse_what_is_no_file(parsed)
     elif not parsed.database:
         raise ValueError(f"the address names no database: write {dialect}://user@host/name")
+    if dialect == "mysql":
+        _refuse_what_is_no_host(_named_in_query(parsed))
     drivername = _PLAIN.get(dialect) or f"{dialect}+{driver or _DRIVERS[dialect][0]}"
     return parsed.set(drivername=drivername).render_as_string(hide_password=False)
 
@@ -83,11 +96,49 @@ def add_password(url: str, password: str) -> str:
     return _parse(url).set(password=password).render_as_string(hide_password=False)
 
 
+def hosts_of(url: URL) -> list[tuple[str | None, int | None]]:
+    """The servers of a normalised address, with their ports, in the order in which they are to be tried.
+
+    >>> hosts_of(make_url(normalise_url("mysql://peerd@db1,db2:3307/peerd")))
+    [('db1', None), ('db2', 3307)]
+    """
+    if "host" not in url.query:
+        return [(url.host, url.port)]
+    pairs = [host.partition(":") for host in _named_in_query(url)]
+    return [(name, int(port) if port else None) for name, _, port in pairs]
+
+
+def _named_in_query(url: URL) -> tuple[str, ...]:
+    named = url.query.get("host", ())
+    return (named,) if isinstance(named, str) else named
+
+
 def _parse(url: str) -> URL:
+    one_host_a_value = _one_host_for_each_value(url)
     try:
-        return make_url(url)
+        return make_url(one_host_a_value)
     except (ArgumentError, ValueError):
         raise ValueError(f"{quoted(mask_url(url))} is not an address: write {_FORMS}") from None
+
+
+def _one_host_for_each_value(url: str) -> str:
+    """An address with several hosts, in the form in which SQLAlchemy knows them."""
+    found = _SEVERAL_HOSTS.fullmatch(url)
+    if found is None:
+        return url
+    hosts = found["hosts"].split(",")
+    _refuse_what_is_no_host(hosts)
+    query = "&".join([*filter(None, [found["query"]]), *(f"host={quote(host, safe='')}" for host in hosts)])
+    return f"{found['before']}{found['path'] or ''}?{query}"
+
+
+def _refuse_what_is_no_host(hosts: Iterable[str]) -> None:
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise ValueError(
+                f"{quoted(_short(host))} is not one of several servers: write their names or IPv4 addresses, "
+                "e.g. mysql://user@db1,db2:3307/name"
+            )
 
 
 def _short(name: str) -> str:

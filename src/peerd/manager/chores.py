@@ -1,7 +1,8 @@
 """The chores that keep the table healthy, with their periods, on one screen.
 
 Every node's manager runs all of them; each is safe to run everywhere at once. A chore does one bounded batch in a
-transaction and says how many rows that were; a full batch is followed by the next one at once.
+transaction and says how many rows that were; after a full batch it rests a little, and does the next one, for as long
+as its turn lasts (`peerd.manager.service`).
 """
 
 from __future__ import annotations

@@ -41,8 +41,10 @@ from peerd.store.sweeps import count_pinned
 
 CHORE_WITHIN: Final = 3.0
 """Seconds that a stop waits for the chore that runs."""
-BATCHES_IN_A_ROW: Final = 100
-"""Full batches of one chore after which the others have their turn."""
+TURN: Final = 0.5
+"""Seconds after which a chore that has more to do lets the others have their turn. It goes on in the next round."""
+REST: Final = 0.5
+"""How long a chore rests after a full batch, as a share of what the batch took: a busy database makes it slower."""
 ROUNDS_TO_LOST_RUNS: Final = 10
 """Between two looks for scheduled runs of nodes that are gone."""
 REPORT_PINNED_EVERY: Final = 60.0
@@ -68,6 +70,8 @@ class ManagerService:
         self._round = 0
         self._next_pinned_report = 0.0
         self._held_said = False
+        self._has_more: set[str] = set()
+        self._beaten_at = 0.0
         self._pulse = Pulse(needed=settings.max_update, gap=max(3 * settings.every, settings.max_update / 3))
         self._pulse_among_nodes = Pulse(settings.inactive_after, gap=max(3 * settings.every, settings.inactive_after))
 
@@ -109,9 +113,12 @@ class ManagerService:
             await self._guarded("lost runs", self._lose_runs)
         await self._guarded("nodes", self._deactivate_nodes)
         for chore in CHORES:
-            if (self._round - 1) % chore.periods == 0 and not self._stopping.is_set():
+            if self._is_due(chore) and not self._stopping.is_set():
                 await self._guarded(chore.name, partial(self._run_chore, chore))
         await self._guarded("report pinned", self._report_pinned)
+
+    def _is_due(self, chore: Chore) -> bool:
+        return chore.name in self._has_more or (self._round - 1) % chore.periods == 0
 
     async def _guarded(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
         """One step; what goes wrong in it does not keep the others from theirs."""
@@ -128,6 +135,7 @@ class ManagerService:
         moment = await self._threads.run(_beat_and_ask_the_time, self._process_id)
         self._pulse.beat(self._now(), moment)
         self._pulse_among_nodes.beat(self._now(), moment)
+        self._beaten_at = self._now()
 
     async def _rescue(self) -> None:
         now = self._now()
@@ -165,14 +173,27 @@ class ManagerService:
             self._events.emit(NodesSilent(nodes=tuple(silent)))
 
     async def _run_chore(self, chore: Chore) -> None:
-        total = 0
-        for _ in range(BATCHES_IN_A_ROW):
+        """One turn: batch after batch, with a rest after each, while there is more and the turn lasts."""
+        self._has_more.discard(chore.name)
+        ends, total = self._now() + TURN, 0
+        while True:
+            began = self._now()
             count = await self._threads.run(chore.run, self._settings)
             total += count
             if count < self._settings.batch or self._stopping.is_set():
                 break
+            if self._now() >= ends:
+                self._has_more.add(chore.name)
+                break
+            await asyncio.sleep(REST * (self._now() - began))
+            await self._beat_in_time()
         if total:
             self._events.emit(ChoreRan(chore=chore.name, count=total))
+
+    async def _beat_in_time(self) -> None:
+        """Beat, if it is time: chores that have much to do must not look like a node that was away."""
+        if self._now() - self._beaten_at >= self._settings.every:
+            await self._guarded("beat", self._beat)
 
     async def _report_pinned(self) -> None:
         if self._now() < self._next_pinned_report:
@@ -183,6 +204,9 @@ class ManagerService:
             self._events.emit(PinnedStuck(count=count, policy=self._settings.pinned_policy))
 
     async def _pause(self) -> None:
+        """Until the next round; none while a chore has more to do."""
+        if self._has_more:
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.every * random.uniform(0.8, 1.2)):
                 await self._stopping.wait()

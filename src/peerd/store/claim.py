@@ -28,6 +28,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import Event, Status, sources, target
 from peerd.domain.task import Task
 from peerd.store.clock import now
+from peerd.store.galera import catch_up
 from peerd.store.prepared import Prepared, id_among
 from peerd.store.rows import (
     TASK_COLUMNS,
@@ -123,6 +124,7 @@ def claim(
 
 def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> list[Task]:
     """What a claim won whose answer was lost: the rows that carry its token and are still working."""
+    catch_up(connection)
     statement = sa.select(*TASK_COLUMNS).where(
         status_is(target(Event.CLAIM)), tasks.c.process_id == claimer.process_id, tasks.c.claim_token == token
     )

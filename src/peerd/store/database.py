@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 
 from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, UnsupportedDatabase
 from peerd.store import faults
-from peerd.store.engines import READ_ONLY, normalised, open_engine
+from peerd.store.engines import normalised, open_engines
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,20 +51,17 @@ class Database:
 
     def __init__(self, url: str | URL, *, pool_size: int = 5) -> None:
         self.url = normalised(url)
-        self.engine = open_engine(self.url, pool_size)
-        self.engines: tuple[Engine, ...] = (self.engine,)
-        """All that connect: the one for transactions, and on servers another one that commits each statement."""
-        self._reading: Engine
-        if self.name == "sqlite":
-            self._reading = self.engine.execution_options(**{READ_ONLY: True})
-        else:
-            self._reading = open_engine(self.url, pool_size, autocommit=True)
-            self.engines = (self.engine, self._reading)
+        self.engine, self._statements = open_engines(self.url, pool_size)
 
     @property
     def name(self) -> str:
         """Which database: mysql, postgresql or sqlite."""
         return self.engine.dialect.name
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """All that connect: the one for transactions, and on servers another one that commits each statement."""
+        return (self.engine,) if self.name == "sqlite" else (self.engine, self._statements)
 
     def __repr__(self) -> str:
         return f"Database({self.url.render_as_string(hide_password=True)!r})"
@@ -113,7 +110,7 @@ class Database:
             return operation(connection, *args, **kwargs)
 
     def _at_once(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._reading.connect() as connection:
+        with self._statements.connect() as connection:
             return operation(connection, *args, **kwargs)
 
     def _tried(self, once: Callable[[], T]) -> T:

@@ -12,11 +12,14 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import NoSuchModuleError
+from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
+from sqlalchemy.exc import DBAPIError, DisconnectionError, NoSuchModuleError
 
-from peerd.config.address import normalise_url
+from peerd.config.address import hosts_of, normalise_url
 from peerd.domain.errors import UnsupportedDatabase
+from peerd.store import galera
+from peerd.store.faults import code_of
+from peerd.store.hosts import Host, Hosts
 from peerd.store.types import moment_of
 
 CONNECT_TIMEOUT: Final = 10
@@ -34,6 +37,10 @@ IN_TRANSACTION: Final = 1
 """The flag of MySQL's protocol, in each answer: SERVER_STATUS_IN_TRANS."""
 OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
 """Versions that have what our statements say: SKIP LOCKED, stored generated columns, RETURNING where it is used."""
+HOST: Final = "peerd_host"
+"""In a connection's ``info``: its server."""
+USELESS: Final = frozenset({galera.NOT_READY, 1290, 1836})
+"""MySQL's errors of servers that answer and cannot be worked with: not ready, or left read-only by a fail-over."""
 READ_ONLY: Final = "peerd_read_only"
 """Execution option: this transaction only reads, so on SQLite it need not wait for the writer."""
 
@@ -58,25 +65,30 @@ def normalised(url: str | URL) -> URL:
         raise UnsupportedDatabase(str(error)) from None
 
 
-def open_engine(url: URL, pool_size: int, *, autocommit: bool = False) -> Engine:
-    """An engine for a normalised URL. Nothing connects yet.
+def open_engines(url: URL, pool_size: int) -> tuple[Engine, Engine]:
+    """Two engines for a normalised URL: one for transactions, and one for statements that commit by themselves.
+
+    The second saves two round trips where a transaction would have one statement. On SQLite, where nothing is saved by
+    it, it begins transactions that only read. Nothing connects yet.
 
     Args:
         url: from `normalised`.
-        pool_size: connections that are kept.
-        autocommit: each statement is a transaction, which saves two round trips. SQLite has none, and is not asked.
+        pool_size: connections that each keeps.
 
     Raises:
         UnsupportedDatabase: its driver is not installed; the error names the extra that brings it.
     """
+    plain, autocommit = (_server_options(pool_size, autocommit=autocommit) for autocommit in (False, True))
     try:
         match url.get_backend_name():
             case "mysql" | "mariadb":
-                return _mysql(url, _server_options(pool_size, autocommit=autocommit))
+                hosts = Hosts(hosts_of(url))
+                return _mysql(url, hosts, plain), _mysql(url, hosts, autocommit)
             case "postgresql":
-                return _postgresql(url, _server_options(pool_size, autocommit=autocommit))
+                return _postgresql(url, plain), _postgresql(url, autocommit)
             case _:
-                return _sqlite(url, pool_size)
+                engine = _sqlite(url, pool_size)
+                return engine, engine.execution_options(**{READ_ONLY: True})
     except (ImportError, NoSuchModuleError) as error:
         extra = "postgresql" if url.get_backend_name() == "postgresql" else "mysql"
         raise UnsupportedDatabase(
@@ -114,11 +126,18 @@ def _server_options(pool_size: int, *, autocommit: bool) -> dict[str, Any]:
     }
 
 
-def _mysql(url: URL, options: Mapping[str, Any]) -> Engine:
+def _mysql(url: URL, hosts: Hosts, options: Mapping[str, Any]) -> Engine:
     arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "charset": "utf8mb4"}
     arguments["init_command"] = "SET time_zone = '+00:00'"
     arguments |= {"read_timeout": ANSWER_TIMEOUT, "write_timeout": ANSWER_TIMEOUT, "conv": _conversions(url)}
-    engine = sa.create_engine(url, connect_args=arguments, pool_reset_on_return=None, **options)
+    one_host = url.difference_update_query(["host"])
+    engine = sa.create_engine(one_host, connect_args=arguments, pool_reset_on_return=None, **options)
+    _work_with_one_of(hosts, engine)
+
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, record: Any) -> None:
+        with closing(connection.cursor()) as cursor:  # SQLAlchemy sets it too, but not where it commits each statement
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
     @event.listens_for(engine, "reset")
     def on_reset(connection: Any, record: Any, state: Any) -> None:
@@ -126,10 +145,11 @@ def _mysql(url: URL, options: Mapping[str, Any]) -> Engine:
         if getattr(connection, "server_status", IN_TRANSACTION) & IN_TRANSACTION:
             connection.rollback()
 
-    @event.listens_for(engine, "connect")
-    def on_connect(connection: Any, record: Any) -> None:
-        with closing(connection.cursor()) as cursor:  # SQLAlchemy sets it too, but not where it commits each statement
-            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    @event.listens_for(engine, "handle_error")
+    def on_error(context: ExceptionContext) -> None:
+        # The connection is whole, and its server of no use: another one must be found.
+        if isinstance(context.sqlalchemy_exception, DBAPIError) and code_of(context.sqlalchemy_exception) in USELESS:
+            context.is_disconnect = True
 
     _look_after_idleness(engine)
     return engine
@@ -146,8 +166,32 @@ def _conversions(url: URL) -> dict[Any, Any]:
     return {**conversions, FIELD_TYPE.TIMESTAMP: moment_of}
 
 
+def _work_with_one_of(hosts: Hosts, engine: Engine) -> None:
+    """Let all connections of an engine go to one server of its address: the first that takes them."""
+
+    @event.listens_for(engine, "do_connect")
+    def do_connect(dialect: Any, record: Any, arguments: list[Any], parameters: dict[str, Any]) -> Any:
+        def connect_to(host: Host) -> Any:
+            named = {name: value for name, value in zip(("host", "port"), host, strict=True) if value is not None}
+            connection = dialect.connect(*arguments, **(parameters | named))
+            try:
+                record.info[galera.IS_MEMBER] = galera.greet(dialect.dbapi, connection)
+            except BaseException:
+                connection.close()
+                raise
+            record.info[HOST] = host
+            return connection
+
+        return hosts.connect(connect_to, dialect.dbapi.Error)
+
+    @event.listens_for(engine, "checkout")
+    def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
+        if record.info[HOST] != hosts.present:
+            raise DisconnectionError(f"its server is {record.info[HOST]}, and now we work with {hosts.present}")
+
+
 def _postgresql(url: URL, options: Mapping[str, Any]) -> Engine:
-    arguments = {
+    arguments: dict[str, Any] = {
         "connect_timeout": CONNECT_TIMEOUT,
         "options": f"-c timezone=UTC -c lock_timeout={LOCK_TIMEOUT}s",
         "keepalives_idle": 10,
@@ -155,6 +199,8 @@ def _postgresql(url: URL, options: Mapping[str, Any]) -> Engine:
         "keepalives_count": 4,
         "tcp_user_timeout": ANSWER_TIMEOUT * 1000,
     }
+    if isinstance(url.query.get("host"), tuple) and "target_session_attrs" not in url.query:
+        arguments["target_session_attrs"] = "read-write"  # a standby takes connections, and refuses every write
     engine = sa.create_engine(url, connect_args=arguments, **options)
 
     @event.listens_for(engine, "connect")
@@ -181,7 +227,7 @@ def _look_after_idleness(engine: Engine) -> None:
     def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
         used_at = record.info.get("peerd_used_at")
         if used_at is not None and time.monotonic() - used_at > TRUSTED_FOR and not _answers(engine, connection):
-            raise sa.exc.DisconnectionError("it was closed while nobody used it")
+            raise DisconnectionError("it was closed while nobody used it")
 
 
 def _answers(engine: Engine, connection: Any) -> bool:

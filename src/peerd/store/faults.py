@@ -13,6 +13,7 @@ ROLLED_BACK_ON_MYSQL: Final = frozenset(
         1020,  # a row changed since it was read (MariaDB 11.6 on, with innodb_snapshot_isolation)
         1205,  # a lock was waited for too long; only the statement is undone, so the unit must be rolled back
         1213,  # deadlock; on Galera also a lost certification, at COMMIT
+        3101,  # a lost certification, on MySQL's Group Replication
         3572,  # NOWAIT met a lock
     }
 )

@@ -9,6 +9,8 @@ it, on MySQL and PostgreSQL alike. It gives up after `LOCK_PATIENCE`, and is tri
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -24,6 +26,7 @@ from peerd.store.clock import seconds_from_now
 from peerd.store.database import Database, worded
 from peerd.store.engines import require_version
 from peerd.store.faults import code_of
+from peerd.store.galera import is_member
 from peerd.store.revisions import Schema, newest, oldest_code, schema_of, write_barrier
 from peerd.store.tables import nodes
 from peerd.store.types import MYSQL
@@ -83,13 +86,30 @@ def migrate(database: Database) -> str:
     found = _usable(look(database))
     if found is not None and not found.is_older:
         return found.revision
-    try:
-        with _alone(database):
-            return database.run(_upgrade)
-    except DBAPIError:
-        # Another member of a Galera cluster may have done it at the same moment: locks by name end at a member.
-        if current(database) != newest():
+    if database.read(is_member):
+        return _upgrade_among_members(database)
+    with _alone(database):
+        return database.run(_upgrade)
+
+
+def _upgrade_among_members(database: Database) -> str:
+    """On a Galera cluster, where a lock by name ends at its server, and another server may do the same at this moment.
+
+    Each statement is carried out everywhere at once, and whatever a member has done already is passed over; the one
+    that comes too late is told so in many ways (a lost connection is one). Then it looks again.
+    """
+    for last in (False, False, False, False, True):
+        try:
+            if current(database) == newest():
+                break
+            with _alone(database):
+                return database.run(_upgrade)
+        except (SchemaTooNew, NodesTooOld):
             raise
+        except Exception:
+            if last:
+                raise
+            time.sleep(random.uniform(0.5, 1.5))
     return newest()
 
 

@@ -15,6 +15,7 @@ from peerd.domain.task import Task
 from peerd.domain.verdict import Verdict, judge, judge_crash
 from peerd.store.clock import seconds_from_now
 from peerd.store.finish import Held, apply_verdicts, database_now
+from peerd.store.galera import catch_up
 from peerd.store.rows import BATCH, by_index, lock_tasks, status_is
 from peerd.store.tables import tasks
 
@@ -41,6 +42,7 @@ def release_process(
         crashed: it counts an attempt and a crash. Not so when it was told to end.
         limit: tasks at the most; call again until nothing comes.
     """
+    catch_up(connection)  # with what the process claimed last, on whichever server
     condition = tasks.c.process_id == process_id
     ids = _candidates(connection, condition, limit)
     # Not skipping what is locked: it can only be a last write of that process, which its server is undoing just now.

@@ -288,13 +288,14 @@ def _insert(connection: Connection, values: Mapping[str, Any]) -> int:
 def _is_its_turn(connection: Connection, run: Run, schedule: Schedule, here: Here) -> bool:
     """Whether no earlier run goes on that this one must not overlap. One by hand waits for nobody.
 
-    Nodes that ask this at once about different runs wait for each other at the schedule's row.
+    Nodes that ask this at once about different runs wait for each other at the schedule's row. They write it, because
+    no server of a Galera cluster knows what is only locked on another one.
     """
     if run.origin == "hand" or schedule.overlap == "allow":
         return True
     clock = 0 if schedule.type == CLUSTER else here.node_id
-    row = sa.select(schedules.c.name).where(schedules.c.name == run.schedule, schedules.c.node_id == clock)
-    connection.execute(row.with_for_update())
+    row = sa.update(schedules).where(schedules.c.name == run.schedule, schedules.c.node_id == clock)
+    connection.execute(row.values(updated_at=now()))
     return not is_busy(connection, run.schedule, None if schedule.type == CLUSTER else here.node_id)
 
 

@@ -26,6 +26,7 @@ from peerd.domain.outcome import cut
 from peerd.domain.schedule import CLUSTER, Fire, Miss, RunStatus, Schedule, begun
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.finish import database_now
+from peerd.store.galera import catch_up
 from peerd.store.rows import insert_if_absent
 from peerd.store.schedule_runs import Here, Run, add_run, count_waiting, is_busy, to_runs
 from peerd.store.tables import nodes, schedule_runs, schedules
@@ -94,6 +95,7 @@ def declare(connection: Connection, schedule: Schedule, here: Here, silence: flo
     Returns:
         whether it is run at once, because it is ``immediate`` and this life (of the cluster, or of the node) has begun.
     """
+    catch_up(connection)  # with the nodes that have begun elsewhere: of all, one is the first
     cluster, own = _rows(connection, schedule, here)
     changed = own.fingerprint != schedule.fingerprint
     moment = database_now(connection)

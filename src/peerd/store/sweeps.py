@@ -17,9 +17,12 @@ from peerd.domain.verdict import Verdict
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.finish import record_attempts
 from peerd.store.intervene import delete_rows
-from peerd.store.rows import BATCH, becomes, lock_tasks, raised, raised_lease, status_is, update_tasks
+from peerd.store.rows import BATCH, becomes, by_index, lock_tasks, raised, raised_lease, status_is, update_tasks
 from peerd.store.tables import DUE, nodes, processes, tasks, unique_keys
 from peerd.store.types import MYSQL
+
+MOST_COUNTED = 10_000
+"""Counting ends here: a report must not read a million rows."""
 
 
 def let_arrive(connection: Connection, status: Status, limit: int = BATCH) -> int:
@@ -80,21 +83,16 @@ def purge_processes(connection: Connection, age: float, limit: int = BATCH) -> i
 def free_pinned(connection: Connection, after: float, limit: int = BATCH) -> int:
     """Let any node take pending tasks that are pinned to a node which has been silent for ``after`` seconds."""
     stuck = _pinned_to_silent(connection, after)
-    if stuck is None:
-        return 0
-    pending = status_is(Status.PENDING)
-    ids = _ids(connection, sa.and_(pending, stuck), limit, tasks.c.id)
-    return update_tasks(connection, ids, pending, stuck, node_id=None)
+    ids = _pinned_ids(connection, stuck, limit)
+    return update_tasks(connection, ids, *stuck, node_id=None)
 
 
 def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int:
     """Make pending tasks dead that are pinned to a node which has been silent for ``after`` seconds."""
     stuck = _pinned_to_silent(connection, after)
-    if stuck is None:
-        return 0
-    ids = _ids(connection, sa.and_(status_is(Status.PENDING), stuck), limit, tasks.c.id)
+    ids = _pinned_ids(connection, stuck, limit)
     error = f"it may run on one node only, which has been silent for more than {after:g} s"
-    doomed = lock_tasks(connection, ids, status_is(Status.PENDING), stuck, skip_locked=True)
+    doomed = lock_tasks(connection, ids, *stuck, skip_locked=True)
     # The lease is raised, so that this row does not meet the one of an attempt that failed at the present lease.
     unheld = {"worker_node_id": None, "process_id": None, "worker_started_at": None}
     given_up = [msgspec.structs.replace(task, lease=raised_lease(task.lease), **unheld) for task in doomed]
@@ -110,19 +108,40 @@ def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int
 
 
 def count_pinned(connection: Connection, after: float) -> int:
-    """How many pending tasks wait for a node which has been silent for ``after`` seconds."""
-    stuck = _pinned_to_silent(connection, after)
-    if stuck is None:
-        return 0
-    return connection.execute(
-        sa.select(sa.func.count()).select_from(tasks).where(status_is(Status.PENDING), stuck)
-    ).scalar_one()
+    """How many pending tasks, up to `MOST_COUNTED`, wait for a node which has been silent for ``after`` seconds."""
+    return len(_pinned_ids(connection, _pinned_to_silent(connection, after), MOST_COUNTED))
 
 
-def _pinned_to_silent(connection: Connection, after: float) -> sa.ColumnElement[bool] | None:
+Pinned = tuple[sa.ColumnElement[bool], ...]
+
+
+def _pinned_to_silent(connection: Connection, after: float) -> Pinned:
+    """What tasks are that wait for a node which has been silent for so long."""
     silent = sa.func.coalesce(nodes.c.checked_at, nodes.c.created_at) < seconds_from_now(-after)
     ids = connection.execute(sa.select(nodes.c.id).where(sa.not_(nodes.c.active), silent)).scalars().all()
-    return tasks.c.node_id.in_(ids) if ids else None
+    lanes = [lane for node_id in ids for lane in (node_id, -1 - node_id)]
+    return status_is(Status.PENDING), tasks.c.lane.in_(lanes) if lanes else sa.false()
+
+
+def _pinned_ids(connection: Connection, stuck: Pinned, limit: int) -> Sequence[int]:
+    """Ids of such tasks, by the claim's index, lane by lane: however many others are pending, or in the table."""
+    waiting = _queues_of_pending(connection) if not isinstance(stuck[1], sa.False_) else []
+    if not waiting:
+        return []
+    statement = sa.select(tasks.c.id).where(*stuck, tasks.c.queue.in_(waiting)).limit(limit)
+    return connection.execute(by_index(statement, "tasks_claim")).scalars().all()
+
+
+def _queues_of_pending(connection: Connection) -> list[str]:
+    """The queues in which tasks are pending: a step in the claim's index for each, and no walk through it."""
+    found: list[str] = []
+    following = sa.select(tasks.c.queue).where(status_is(Status.PENDING)).order_by(tasks.c.queue).limit(1)
+    while True:
+        step = following.where(tasks.c.queue > found[-1]) if found else following
+        queue = connection.execute(by_index(step, "tasks_claim")).scalar()
+        if queue is None:
+            return found
+        found.append(queue)
 
 
 def _ids(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from peerd.config.address import add_password, locate_sqlite_file, mask_url, normalise_url
+from peerd.config.address import add_password, hosts_of, locate_sqlite_file, mask_url, normalise_url
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,11 @@ from peerd.config.address import add_password, locate_sqlite_file, mask_url, nor
         ("mysql+mysqldb://db/peerd?charset=utf8mb4", "mysql+mysqldb://db/peerd?charset=utf8mb4"),
         ("postgres://db:5433/peerd", "postgresql+psycopg://db:5433/peerd"),
         ("postgresql+psycopg://a:b@db/peerd", "postgresql+psycopg://a:b@db/peerd"),
+        ("mysql://a:b@db1,db2:3307/peerd", "mysql+pymysql://a:b@/peerd?host=db1&host=db2%3A3307"),
+        ("mysql://db1,db2/peerd?charset=utf8mb4", "mysql+pymysql:///peerd?charset=utf8mb4&host=db1&host=db2"),
+        ("mysql+pymysql://a@/peerd?host=db1&host=db2", "mysql+pymysql://a@/peerd?host=db1&host=db2"),
+        ("mysql://a:b,c@db/peerd", "mysql+pymysql://a:b%2Cc@db/peerd"),
+        ("postgres://a@db1,db2:5433/peerd", "postgresql+psycopg://a@/peerd?host=db1&host=db2%3A5433"),
         ("sqlite:///peerd.sqlite", "sqlite:///peerd.sqlite"),
         ("sqlite+pysqlite:////var/peerd.sqlite", "sqlite:////var/peerd.sqlite"),
     ],
@@ -37,6 +42,9 @@ def test_an_address_gets_its_driver_and_keeps_the_rest(url: str, normal: str) ->
         ("sqlite:///file:a?mode=memory&uri=true", "every process must open the same file"),
         ("sqlite://peerd.sqlite", "write sqlite:///peerd.sqlite"),
         ("postgresql://peerd@db:port/peerd", "is not an address"),
+        ("mysql://peerd@db1,,db3/peerd", "'' is not one of several servers"),
+        ("mysql://peerd@db1,db2:port/peerd", "'db2:port' is not one of several servers"),
+        ("mysql://peerd@db1,db2", "names no database"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_with_the_reason(url: str, words: str) -> None:
@@ -49,6 +57,8 @@ def test_an_address_that_cannot_be_used_is_refused_with_the_reason(url: str, wor
     [
         "mysql://peerd:secret@db/peerd",
         "mysql://peerd:secret@db:port/peerd",
+        "mysql://peerd:secret@db1,db2/peerd",
+        "mysql://peerd:secret@db1,db2:port/peerd",
         "mysql://peerd:se@secret@db/peerd",
         "mysql://peerd:se/cret?secret@db/peerd",
         "postgresql://db/peerd?user=a&password=secret",
@@ -65,6 +75,11 @@ def test_no_text_shows_a_password(url: str) -> None:
 
 def test_any_password_survives_the_address() -> None:
     assert make_url(add_password("mysql://peerd@db/peerd", "p@ss:/w%rd?#")).password == "p@ss:/w%rd?#"
+
+
+def test_a_password_is_added_to_an_address_of_several_servers() -> None:
+    url = make_url(add_password("mysql://peerd@db1,db2:3307/peerd", "p@ss,word"))
+    assert (url.password, hosts_of(url)) == ("p@ss,word", [("db1", None), ("db2", 3307)])
 
 
 def test_a_relative_file_is_meant_from_the_folder_of_the_configuration() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from peerd.operate.checkup import cluster, mysql, postgresql, sqlite
+from peerd.operate.checkup import cluster, galera, mysql, postgresql, sqlite
 from peerd.operate.checkup.finding import Finding, Level
 
 __all__ = ["Finding", "Level", "examine", "examine_what_slows"]
@@ -16,8 +16,8 @@ __all__ = ["Finding", "Level", "examine", "examine_what_slows"]
 Examination = Callable[[Connection], list[Finding]]
 
 OF_A_DATABASE: Final[dict[str, Sequence[Examination]]] = {
-    "mysql": mysql.EXAMINATIONS,
-    "mariadb": mysql.EXAMINATIONS,
+    "mysql": (*mysql.EXAMINATIONS, *galera.EXAMINATIONS),
+    "mariadb": (*mysql.EXAMINATIONS, *galera.EXAMINATIONS),
     "postgresql": postgresql.EXAMINATIONS,
     "sqlite": sqlite.EXAMINATIONS,
 }
@@ -35,9 +35,9 @@ def examine(connection: Connection, max_update: float) -> list[Finding]:
 
 
 SLOWING: Final[dict[str, Sequence[Examination]]] = {
-    "mysql": (mysql.history, mysql.transactions),
-    "mariadb": (mysql.history, mysql.transactions),
-    "postgresql": (postgresql.vacuum, postgresql.transactions),
+    "mysql": (mysql.history, mysql.transactions, galera.flow_control),
+    "mariadb": (mysql.history, mysql.transactions, galera.flow_control),
+    "postgresql": (postgresql.vacuum, postgresql.transactions, postgresql.prepared),
     "sqlite": (),
 }
 """What may begin to slow every claim at any time."""
@@ -51,10 +51,12 @@ def examine_what_slows(connection: Connection) -> list[Finding]:
 
 
 def _carried_out(connection: Connection, examination: Examination) -> list[Finding]:
-    """What an examination finds; that this user may not look is a finding too."""
+    """What an examination finds; that this user may not look is a finding too.
+
+    A connection that only reads commits each statement, so one that fails leaves nothing behind.
+    """
     try:
-        with connection.begin_nested():
-            return examination(connection)
+        return examination(connection)
     except DBAPIError as error:
         if error.connection_invalidated:
             raise

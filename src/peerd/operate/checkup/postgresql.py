@@ -69,8 +69,25 @@ def transactions(connection: Connection) -> list[Finding]:
     return [Finding(Level.WARNING, "transactions", message, remedy)]
 
 
+def prepared(connection: Connection) -> list[Finding]:
+    """A transaction that was prepared, and then forgotten: it belongs to no session."""
+    oldest = connection.execute(
+        sa.text(
+            "SELECT gid, extract(epoch FROM clock_timestamp() - prepared) AS age FROM pg_prepared_xacts"
+            " WHERE database = current_database() ORDER BY prepared LIMIT 1"
+        )
+    ).first()
+    if oldest is None or oldest.age < OLD_TRANSACTION:
+        return []
+    message = (
+        f"the prepared transaction {oldest.gid!r} waits since {format_duration(round(oldest.age))}: "
+        "dead rows cannot be removed meanwhile"
+    )
+    return [Finding(Level.WARNING, "transactions", message, f"COMMIT PREPARED {oldest.gid!r}, or ROLLBACK PREPARED")]
+
+
 def _setting(connection: Connection, name: str) -> str:
     return str(connection.execute(sa.text("SELECT current_setting(:name)"), {"name": name}).scalar_one())
 
 
-EXAMINATIONS: Final = (version, durability, vacuum, transactions)
+EXAMINATIONS: Final = (version, durability, vacuum, transactions, prepared)

@@ -1,0 +1,256 @@
+"""Three servers that each take writes: what one of them cannot see of the others must break nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
+
+import pymysql
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.schedule import RunStatus
+from peerd.domain.task import NewTask
+from peerd.store import (
+    claim,
+    complete,
+    enqueue,
+    faults,
+    galera,
+    intervene,
+    nodes,
+    read,
+    rescue,
+    schedule_runs,
+    sweeps,
+    touch,
+)
+from peerd.store.database import Database
+from peerd.store.finish import database_now
+from peerd.store.migrate import current, migrate, newest
+from tests.store.test_processes import claims_of, start
+from tests.store.test_schedules import PROCESS, declare, here, schedule
+from tests.store.world import World, at_once
+from tests.support import run
+from tests.support.galera import Galera
+from tests.support.servers import DatabaseFactory
+
+ON_GALERA = pytest.mark.parametrize("store", [pytest.param("galera")], indirect=True)
+pytestmark = ON_GALERA
+
+
+@pytest.fixture
+def servers(store: Database) -> Iterator[list[Database]]:
+    """The database of the test, by way of each server."""
+    cluster = run.server("galera")
+    assert isinstance(cluster, Galera)
+    assert store.url.database is not None
+    with ExitStack() as afterwards:
+        urls = [cluster.url(store.url.database, at=place) for place in range(len(cluster.ports))]
+        yield [afterwards.enter_context(closing(Database(url))) for url in urls]
+
+
+def seen_by_all(servers: list[Database]) -> None:
+    """Let all servers catch up with what the test has prepared on the first."""
+    for server in servers:
+        server.run(galera.catch_up)
+
+
+def hold_back(server: Database) -> Any:
+    """Keep a server from applying what the others commit, until this connection is closed."""
+    raw = pymysql.connect(host=server.url.host, port=server.url.port or 0, user="root")
+    raw.cursor().execute("FLUSH TABLES WITH READ LOCK")
+    return closing(raw)
+
+
+def test_claimers_on_all_servers_never_share_a_task(world: World, servers: list[Database]) -> None:
+    new = [NewTask(queue="qr"[n % 2], priority=n % 3) for n in range(1500)]
+    ids = {one.id for one in world.store.run(enqueue.enqueue_many, new)}
+    processes = [start(world, f"node-{number}", servers[number % 3].url) for number in range(6)]
+    seen_by_all(servers)
+    claims = claims_of(processes)
+    assert sorted(task_id for task_id, _ in claims) == sorted(ids)
+    assert {lease for _, lease in claims} == {1}
+    servers[0].run(galera.catch_up)
+    assert world.store.read(read.count_tasks)[Status.DONE] == len(ids)
+    assert world.attempt_rows() == 0
+
+
+def test_of_two_servers_that_claim_the_same_task_one_wins(world: World, servers: list[Database]) -> None:
+    """What the loser read as pending is certified as changed at its commit, and its claim begins anew."""
+    task_id = world.add()
+    mine, theirs = world.claimer(node="a"), world.claimer(node="b")
+    seen_by_all(servers)
+    with servers[1].engine.connect() as slow:
+        assert claim.claim(slow, mine, token=1, limit=1).tasks
+        assert [task.id for task in servers[2].run(claim.claim, theirs, token=2, limit=1).tasks] == [task_id]
+        with pytest.raises(DBAPIError) as refused:
+            slow.commit()
+    assert faults.was_rolled_back(refused.value)
+    seen_by_all(servers)
+    assert (world.get(task_id).lease, world.get(task_id).process_id) == (1, theirs.process_id)
+
+
+def test_all_servers_promote_purge_and_rescue_at_once_and_each_row_once(world: World, servers: list[Database]) -> None:
+    count = 600
+    claimer = world.claimer(node="a")
+    world.store.run(enqueue.enqueue_many, [NewTask(queue="q", start_in=0.001) for _ in range(count)])
+    seen_by_all(servers)
+
+    def all_of(chore: Any) -> int:
+        def until_nothing_is_left(server: Database) -> int:
+            total = 0
+            while found := server.run(chore, limit=100):
+                total += found if isinstance(found, int) else len(found)
+            return total
+
+        seen_by_all(servers)
+        done = sum(at_once([partial(until_nothing_is_left, server) for server in servers]))
+        seen_by_all(servers)
+        return done
+
+    assert all_of(partial(sweeps.let_arrive, status=Status.SCHEDULED)) == count
+    assert len(world.take(claimer, count)) == count
+    assert all_of(partial(rescue.rescue_frozen, max_update=-1.0)) == count
+    assert world.attempt_rows() == count
+    assert all_of(partial(sweeps.let_arrive, status=Status.FAILURE)) == count
+    taken = world.take(claimer, count)
+    for task in taken:
+        assert task.lease == 2
+    servers[1].run(galera.catch_up)
+    results = dict.fromkeys(servers[1].read(touch.held_by, claimer.process_id))
+    assert not servers[1].run(complete.complete, claimer.process_id, results)
+    assert all_of(partial(sweeps.purge, status=Status.DONE, age=-60.0)) == count
+    assert world.count() == world.attempt_rows() == 0
+
+
+def test_of_all_who_enqueue_a_key_at_once_one_makes_a_task(world: World, servers: list[Database]) -> None:
+    for number in range(10):
+        new = NewTask(queue="q", unique_key=f"key {number}")
+        answers = at_once([partial(server.run, enqueue.enqueue, new) for server in servers])
+        assert sum(answer.created for answer in answers) == 1
+        assert len({answer.id for answer in answers}) == 1
+    seen_by_all(servers)
+    assert world.count() == 10
+
+
+def test_of_two_servers_that_give_a_key_to_different_tasks_one_fails(world: World, servers: list[Database]) -> None:
+    """The key's row is written by whoever takes it: a lock alone would be unknown to the other server."""
+    task_id = world.add(unique_key="key")
+    world.store.run(intervene.cancel, task_id)
+    seen_by_all(servers)
+    with servers[1].engine.connect() as slow:
+        assert enqueue.enqueue(slow, NewTask(queue="q", unique_key="key")).created
+        servers[2].run(intervene.retry, task_id)
+        with pytest.raises(DBAPIError):
+            slow.commit()
+    seen_by_all(servers)
+    assert world.count() == 1
+
+
+def test_many_ids_of_one_insert_are_told_in_their_order_whatever_their_gaps(
+    world: World, servers: list[Database]
+) -> None:
+    new = [NewTask(queue="q", name=f"n{number}") for number in range(300)]
+    answers = at_once([partial(server.run, enqueue.enqueue_many, new) for server in servers])
+    seen_by_all(servers)
+    for answer in answers:
+        assert [world.get(one.id).name for one in answer[::50]] == [one.name for one in new[::50]]
+
+
+def test_two_nodes_do_not_take_runs_of_one_schedule_on_two_servers(world: World, servers: list[Database]) -> None:
+    """Both see that no run goes on, and lock the schedule's row where the other one cannot see it."""
+    given = schedule()
+    declare(world, given, "a")
+    declare(world, given, "b")
+    first, second = _waiting_run(world), _waiting_run(world)
+    seen_by_all(servers)
+    with servers[1].engine.connect() as slow:
+        assert schedule_runs.take(slow, first, given, here(world, "a"), [PROCESS])
+        assert servers[2].run(schedule_runs.take, second, given, here(world, "b"), [PROCESS])
+        with pytest.raises(DBAPIError) as refused:
+            slow.commit()
+    assert faults.was_rolled_back(refused.value)
+    servers[1].run(galera.catch_up)
+    assert not servers[1].run(schedule_runs.take, first, given, here(world, "a"), [PROCESS])
+
+
+def test_a_claim_whose_answer_was_lost_is_found_on_a_server_that_lags(world: World, servers: list[Database]) -> None:
+    task_id = world.add()
+    claimer = world.claimer()
+    seen_by_all(servers)
+    found: list[int] = []
+    assert not servers[2].read(touch.held_by, claimer.process_id)  # so that it is connected before it lags
+    with hold_back(servers[2]):
+        assert world.store.run(claim.claim, claimer, token=7, limit=1).tasks
+        assert not servers[2].read(touch.held_by, claimer.process_id), "it lags"
+        asked = threading.Thread(
+            target=lambda: found.extend(task.id for task in servers[2].read(claim.claimed_by_token, claimer, 7))
+        )
+        asked.start()
+        asked.join(0.3)
+        assert asked.is_alive(), "it waits until that server has caught up"
+    asked.join(30)
+    assert found == [task_id]
+
+
+def test_the_tasks_of_a_dead_process_are_released_by_a_server_that_lags(world: World, servers: list[Database]) -> None:
+    task_id = world.add()
+    claimer = world.claimer()
+    seen_by_all(servers)
+    taken: list[int] = []
+    with hold_back(servers[2]):
+        assert world.store.run(claim.claim, claimer, token=7, limit=1).tasks
+        release = partial(rescue.release_process, cause="SIGKILL", crashed=True)
+        asked = threading.Thread(
+            target=lambda: taken.extend(one.task_id for one in servers[2].run(release, claimer.process_id))
+        )
+        asked.start()
+        asked.join(0.3)
+    asked.join(30)
+    assert taken == [task_id]
+
+
+def test_a_process_that_comes_to_another_server_sees_there_what_it_has_done(
+    world: World, servers: list[Database]
+) -> None:
+    world.node("warm")
+    seen_by_all(servers)
+    entered: list[bool] = []
+    url = servers[2].url
+
+    def enter() -> None:
+        with closing(Database(url)) as fresh:
+            entered.append(fresh.read(nodes.find_node, "late") is not None)
+
+    with hold_back(servers[2]):
+        world.node("late")
+        asked = threading.Thread(target=enter)
+        asked.start()
+        asked.join(0.3)
+        assert asked.is_alive()
+    asked.join(30)
+    assert entered == [True]
+
+
+def test_three_nodes_that_migrate_at_once_on_three_servers(world: World, database_factory: DatabaseFactory) -> None:
+    """Locks by name end at a server."""
+    cluster = run.server("galera")
+    assert isinstance(cluster, Galera)
+    name = database_factory("galera").rpartition("/")[2].partition("?")[0]
+    with ExitStack() as afterwards:
+        fresh = [afterwards.enter_context(closing(Database(cluster.url(name, at=place)))) for place in range(3)]
+        assert at_once([partial(migrate, database) for database in fresh]) == [newest()] * 3
+        for database in fresh:
+            database.run(galera.catch_up)
+            assert current(database) == newest()
+
+
+def _waiting_run(world: World) -> schedule_runs.Run:
+    return world.store.run(
+        lambda connection: schedule_runs.add_run(connection, "s", database_now(connection), "clock", RunStatus.WAITING)
+    )

@@ -1,0 +1,83 @@
+"""A claim locks what it takes and little else: whoever claims beside it must not wait, nor walk over what it locked."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.task import NewTask
+from peerd.store import claim, complete, enqueue, touch
+from peerd.store.database import Database
+from peerd.store.tables import tasks
+from tests.store.world import World, held
+
+SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+A_FEW = 4
+"""Locks beside those of rows that are taken: of the table, of a gap, of the row where a search ended."""
+
+
+def fill(world: World, node: str) -> None:
+    """Lanes for any node and for this one, both longer than a claim; and much that no claim wants."""
+    lots: list[NewTask] = []
+    for number in range(200):
+        lots += [NewTask(queue="q", priority=number % 3), NewTask(queue="q", node=node), NewTask(queue="other")]
+        lots += [NewTask(queue="q", start_in=3600.0)]
+    world.store.run(enqueue.enqueue_many, lots)
+    done = sa.update(tasks).where(tasks.c.queue == "other", tasks.c.id % 2 == 0).values(status="done")
+    world.store.run(lambda connection: connection.execute(done).rowcount)
+
+
+def rows_locked(store: Database, connection: sa.Connection) -> int:
+    """How many rows of `tasks` an open transaction has locked, as others see it."""
+    if store.name == "postgresql":
+        return _rows_that_others_skip(store)
+    session = connection.exec_driver_sql("SELECT connection_id()").scalar_one()
+    time.sleep(0.2)  # InnoDB renews this table of its own no more often than each 100 ms
+    count = sa.text("SELECT trx_rows_locked FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = :session")
+    return store.read(lambda other: int(other.execute(count, {"session": session}).scalar_one()))
+
+
+def _rows_that_others_skip(store: Database) -> int:
+    free = sa.select(tasks.c.id).with_for_update(skip_locked=True)
+    with store.engine.connect() as other:
+        left = len(other.execute(free).all())
+        other.rollback()
+    return World(store).count() - left
+
+
+@SERVERS
+@pytest.mark.parametrize("number", [1, 10, 100])
+def test_a_claim_locks_two_rows_for_each_that_it_takes_at_the_most(world: World, number: int) -> None:
+    claimer = world.claimer(node="a")
+    fill(world, "a")
+    with world.store.engine.connect() as connection:
+        taken = claim.claim(connection, claimer, token=claim.new_token(), limit=number).tasks
+        assert len(taken) == number
+        locked = rows_locked(world.store, connection)
+        connection.rollback()
+    assert number <= locked <= 2 * number + A_FEW
+
+
+@SERVERS
+def test_an_empty_claim_locks_nothing(world: World) -> None:
+    world.node("b")
+    fill(world, "b")
+    with world.store.engine.connect() as connection:
+        claimer = world.claimer("nothing-is-here", node="a")
+        assert not claim.claim(connection, claimer, token=claim.new_token(), limit=50).tasks
+        assert _rows_that_others_skip(world.store) == 0
+        connection.rollback()
+
+
+@SERVERS
+def test_touching_and_completing_lock_the_rows_that_they_write(world: World) -> None:
+    claimer = world.claimer(node="a")
+    fill(world, "a")
+    taken = world.take(claimer, 50)
+    with world.store.engine.connect() as connection:
+        touch.touch(connection, {held(task) for task in taken[:25]})
+        complete.complete(connection, claimer.process_id, {held(task): None for task in taken[25:]})
+        assert 50 <= rows_locked(world.store, connection) <= 50 + A_FEW
+        connection.rollback()

@@ -1,0 +1,201 @@
+"""A MariaDB Galera cluster for tests: three real servers that hold the same tables, each of which takes writes.
+
+Debian's galera-4 comes with its mariadb-server, and so does all that a state transfer by rsync needs. Every server has
+four ports: for its clients, for the group, for incremental and for whole state transfers. Nobody waits for the disk
+unless `durable` says so; a server that is killed with SIGKILL comes back by a state transfer from another.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import ClassVar, Final
+
+from tests.support.mariadb import MariaDB
+from tests.support.server import ServerFailedError, ServerUnavailableError, free_port
+
+SERVERS: Final = 3
+DEBIAN_USER: Final = "mysql"
+JOIN_WITHIN: Final = 180.0
+"""Seconds in which a server has joined: a whole state transfer on a busy machine."""
+LIBRARY: Final = ("/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so")
+
+
+class GaleraServer(MariaDB):
+    """One server of the cluster. `begin` makes a new cluster of it, `start` lets it join the others."""
+
+    kind: ClassVar[str] = "galera"
+
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+        super().__init__(folder, durable=durable)
+        self.start_timeout = JOIN_WITHIN
+        self.group_port, self.increment_port, self.transfer_port = free_port(), free_port(), free_port()
+        self.group: list[str] = []
+        self._begins = False
+
+    @property
+    def group_address(self) -> str:
+        return f"127.0.0.1:{self.group_port}"
+
+    def begin(self) -> None:
+        self._begins = True
+        try:
+            self.start()
+        finally:
+            self._begins = False
+
+    def system_user(self) -> str | None:
+        """Root cannot run it: the rsync of a state transfer, started by root, writes as nobody."""
+        return DEBIAN_USER if os.getuid() == 0 else None
+
+    def create_data(self) -> None:
+        if (user := self.system_user()) is not None:
+            shutil.chown(self.folder, user)
+        super().create_data()
+
+    def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with idle_is_nice():
+            return super().spawn(command)
+
+    def command(self) -> list[str]:
+        provider = {
+            "gmcast.listen_addr": f"tcp://{self.group_address}",
+            "ist.recv_addr": f"127.0.0.1:{self.increment_port}",
+            "gcache.size": "32M",
+        }
+        return [
+            *super().command(),
+            "--binlog-format=ROW",
+            "--innodb-autoinc-lock-mode=2",
+            "--wsrep-on=ON",
+            f"--wsrep-provider={find_library()}",
+            f"--wsrep-provider-options={';'.join(f'{name}={value}' for name, value in provider.items())}",
+            "--wsrep-cluster-name=peerd",
+            f"--wsrep-cluster-address=gcomm://{'' if self._begins else ','.join(self.group)}",
+            "--wsrep-node-address=127.0.0.1",
+            f"--wsrep-node-name={self.folder.name}",
+            "--wsrep-sst-method=rsync",
+            f"--wsrep-sst-receive-address=127.0.0.1:{self.transfer_port}",
+            "--wsrep-slave-threads=2",
+            *(["--wsrep-new-cluster"] if self._begins else []),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        """The scripts of a state transfer look for their programs where Debian puts servers too."""
+        environment = super().environment()
+        return environment | {"PATH": environment["PATH"] + ":/usr/sbin:/sbin:/usr/bin:/bin"}
+
+    def accepts_connections(self) -> bool:
+        with suppress(ServerFailedError):
+            return self.status("wsrep_ready") == "ON" and self.status("wsrep_local_state_comment") == "Synced"
+        return False
+
+    def status(self, name: str) -> str:
+        """What the server says of itself: ``wsrep_cluster_size`` and the like."""
+        import pymysql  # noqa: PLC0415 - only where a server is wanted
+
+        try:
+            with (
+                closing(
+                    pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=2, read_timeout=5)
+                ) as connection,
+                connection.cursor() as cursor,
+            ):
+                cursor.execute("SHOW GLOBAL STATUS LIKE %s", (name,))
+                row = cursor.fetchone()
+        except pymysql.err.MySQLError as error:
+            raise ServerFailedError(f"{self.folder.name} does not answer: {error}") from error
+        return str(row[1]) if row else ""
+
+
+class Galera:
+    """The cluster: `start` it, write to any of its `servers`, kill some of them, `stop` it."""
+
+    kind: ClassVar[str] = "galera"
+
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+        self.folder = folder
+        self.servers = [GaleraServer(folder / f"g{number}", durable=durable) for number in range(1, SERVERS + 1)]
+        for server in self.servers:
+            server.group = [one.group_address for one in self.servers]
+
+    @property
+    def ports(self) -> list[int]:
+        return [server.port for server in self.servers]
+
+    @ports.setter
+    def ports(self, ports: list[int]) -> None:
+        for server, port in zip(self.servers, ports, strict=True):
+            server.port = port
+
+    def start(self) -> None:
+        """Let the first server begin a cluster, and the others join it; return when all have."""
+        find_library()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        first, *others = self.servers
+        first.begin()
+        for server in others:
+            server.start()
+        self.wait_until_whole()
+
+    def wait_until_whole(self, size: int = SERVERS) -> None:
+        """Wait until every living server sees so many."""
+        deadline = time.monotonic() + JOIN_WITHIN
+        living = [server for server in self.servers if server.process is not None]
+        while not all(
+            server.accepts_connections() and server.status("wsrep_cluster_size") == str(size) for server in living
+        ):
+            if time.monotonic() > deadline:
+                raise ServerFailedError(f"the cluster did not come to {size} servers within {JOIN_WITHIN:g} s")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
+
+    def url(self, database: str, *, at: int = 0) -> str:
+        """The address of a database at one server alone."""
+        return f"mysql+pymysql://root@127.0.0.1:{self.ports[at]}/{database}?charset=utf8mb4"
+
+    def url_of_all(self, database: str, *, first: int = 0) -> str:
+        """The address of a database with all servers, of which the one of this place comes first."""
+        hosts = [f"127.0.0.1:{port}" for port in self.ports]
+        return f"mysql+pymysql://root@{','.join(hosts[first:] + hosts[:first])}/{database}?charset=utf8mb4"
+
+    def count(self, name: str) -> int:
+        """The sum of a counter over the servers that answer."""
+        total = 0
+        for server in self.servers:
+            with suppress(ServerFailedError):
+                total += int(server.status(name))
+        return total
+
+
+@contextmanager
+def idle_is_nice() -> Iterator[None]:
+    """What is started under SCHED_IDLE is started at nice 19 instead: a thread of Galera asks for the usual policy, and
+    the server crashes where it is refused."""
+    if os.sched_getscheduler(0) != os.SCHED_IDLE:
+        yield
+        return
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def find_library() -> str:
+    """Where the library of Galera is; raises ServerUnavailableError."""
+    for path in LIBRARY:
+        if Path(path).exists():
+            return path
+    raise ServerUnavailableError("galera-4 is not installed (as root, `make test` installs it where apt is present)")
