@@ -1,0 +1,62 @@
+"""What falls due next, what there is to do, and letting tasks arrive."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from peerd.bell.doors import announce, doors, nodes_without_door
+from peerd.domain.lifecycle import Status
+from peerd.store.clock import seconds_from_now
+from peerd.store.due import arrive, look_ahead
+from peerd.store.tables import nodes
+from tests.store.world import World
+
+
+def test_an_empty_table_has_nothing_ahead(world: World) -> None:
+    ahead = world.store.read(look_ahead)
+    assert (ahead.next_at, ahead.first_node) == (None, None)
+
+
+def test_the_next_moment_is_that_of_the_first_scheduled_task_or_failure(world: World) -> None:
+    world.add(start_in=3600.0)
+    second = world.add(start_in=60.0)
+    assert world.store.read(look_ahead).next_at == world.get(second).start_at
+    world.add(priority=99)
+    failed = world.take_one()
+    world.fail(failed, retry_in=5.0)
+    assert world.store.read(look_ahead).next_at == world.get(failed.id).start_at
+
+
+def test_what_is_due_arrives_and_nothing_else(world: World) -> None:
+    due = [world.add(queue=queue, start_in=60.0) for queue in ("mail", "video", "video")]
+    later = world.add(queue="later", start_in=120.0)
+    for task_id in due:
+        world.set(task_id, start_at=seconds_from_now(-1.0))
+    world.add(queue="failed", priority=99)
+    failed = world.take_one(world.claimer("failed"))
+    world.fail(failed, retry_in=0.0)
+    arrived = world.store.run(arrive)
+    assert (arrived.count, arrived.queues) == (4, ("failed", "mail", "video"))
+    assert {world.get(task_id).status for task_id in (*due, failed.id)} == {Status.PENDING}
+    assert world.get(later).status is Status.SCHEDULED
+    assert world.store.run(arrive).count == 0
+
+
+def test_so_many_arrive_at_a_time_the_longest_due_first(world: World) -> None:
+    due = [world.add(start_in=60.0) for _ in range(5)]
+    for place, task_id in enumerate(due):
+        world.set(task_id, start_at=seconds_from_now(-60.0 + place))
+    assert world.store.run(arrive, 2).count == 2
+    assert [world.get(task_id).status for task_id in due] == [Status.PENDING] * 2 + [Status.SCHEDULED] * 3
+    assert [world.store.run(arrive, 2).count for _ in range(3)] == [2, 1, 0]
+
+
+def test_the_doors_are_those_of_active_nodes_that_say_where_they_hear(world: World) -> None:
+    for name in ("hears", "deaf", "gone"):
+        world.node(name)
+        world.store.run(announce, name, world.incarnation(name), None if name == "deaf" else "10.0.0.7:7070")
+    gone = sa.update(nodes).where(nodes.c.name == "gone").values(active=False)
+    assert world.store.run(lambda connection: connection.execute(gone).rowcount) == 1
+    [door] = world.store.read(doors)
+    assert (door.incarnation, door.host, door.port) == (world.incarnation("hears"), "10.0.0.7", 7070)
+    assert world.store.read(nodes_without_door) == ["deaf"]
