@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import sqlalchemy as sa
 
 from peerd.bell.doors import announce, doors, nodes_without_door
 from peerd.domain.lifecycle import Status
+from peerd.store.agenda import read_agenda
 from peerd.store.clock import seconds_from_now
 from peerd.store.due import arrive, look_ahead
 from peerd.store.tables import nodes
@@ -15,6 +18,11 @@ from tests.store.world import World
 def test_an_empty_table_has_nothing_ahead(world: World) -> None:
     ahead = world.store.read(look_ahead)
     assert (ahead.next_at, ahead.first_node) == (None, None)
+    agenda = world.store.read(read_agenda)
+    assert agenda.nodes == 0
+    assert not agenda.runs
+    moments = {name: getattr(agenda, name) for name in agenda.__struct_fields__}
+    assert {name for name, moment in moments.items() if moment is not None} == {"now", "nodes", "runs"}
 
 
 def test_the_next_moment_is_that_of_the_first_scheduled_task_or_failure(world: World) -> None:
@@ -25,6 +33,8 @@ def test_the_next_moment_is_that_of_the_first_scheduled_task_or_failure(world: W
     failed = world.take_one()
     world.fail(failed, retry_in=5.0)
     assert world.store.read(look_ahead).next_at == world.get(failed.id).start_at
+    agenda = world.store.read(read_agenda)
+    assert (agenda.scheduled, agenda.failure) == (world.get(second).start_at, world.get(failed.id).start_at)
 
 
 def test_what_is_due_arrives_and_nothing_else(world: World) -> None:
@@ -49,6 +59,23 @@ def test_so_many_arrive_at_a_time_the_longest_due_first(world: World) -> None:
     assert world.store.run(arrive, 2).count == 2
     assert [world.get(task_id).status for task_id in due] == [Status.PENDING] * 2 + [Status.SCHEDULED] * 3
     assert [world.store.run(arrive, 2).count for _ in range(3)] == [2, 1, 0]
+
+
+def test_the_agenda_knows_what_the_chores_wait_for(world: World) -> None:
+    ended = {status: world.task_in(status) for status in (Status.DONE, Status.DEAD, Status.CANCELED)}
+    working = world.get(world.task_in(Status.WORKING))
+    late = world.insert(finish_at=seconds_from_now(60.0))
+    ahead = world.insert(start_at=seconds_from_now(3600.0))
+    agenda = world.store.read(read_agenda)
+    assert agenda.oldest_touch == working.checked_at
+    assert agenda.done == world.get(ended[Status.DONE]).finished_at
+    assert agenda.dead == world.get(ended[Status.DEAD]).finished_at
+    assert agenda.canceled == world.get(ended[Status.CANCELED]).finished_at
+    assert agenda.pending == world.get(late).finish_at
+    assert agenda.ahead == world.get(ahead).start_at
+    assert agenda.nodes >= 1
+    assert agenda.oldest_beat is not None
+    assert abs(agenda.now - agenda.oldest_beat) < timedelta(minutes=5)
 
 
 def test_the_doors_are_those_of_active_nodes_that_say_where_they_hear(world: World) -> None:

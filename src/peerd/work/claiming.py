@@ -83,10 +83,10 @@ class Claiming:
             return [] if running else await self._claim_alone()
         won = await self._claim(free, alone=False)
         self._is_busy = bool(won.tasks) or won.contended
+        self._empty_looks = 0 if self._is_busy else self._empty_looks + 1
         if not (running or self._is_busy) and (self._found_lonely or self._look_is_due()):
             return await self._claim_alone()
         self._look_further = min(self._look_further * 2 + free, 64) if won.contended else 0
-        self._empty_looks = 0 if self._is_busy else self._empty_looks + 1
         return won.tasks
 
     def pause(self) -> float:
@@ -118,6 +118,7 @@ class Claiming:
         self._runs_empty = False
         lonely = (await self._claim(1, alone=True)).tasks
         self._found_lonely = self._ran_alone = bool(lonely)
+        self._empty_looks = 0 if lonely else self._empty_looks
         return lonely
 
     def _look_later(self) -> None:
