@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import sqlalchemy as sa
 
+from peerd.agent.bell.due import STEP_IN_AFTER, DueTimer
 from peerd.bell.doors import announce, doors, nodes_without_door
 from peerd.domain.lifecycle import Status
+from peerd.domain.ring import Due, Work
 from peerd.store.agenda import read_agenda
 from peerd.store.clock import seconds_from_now
+from peerd.store.database import DatabaseThreads
 from peerd.store.due import arrive, look_ahead
+from peerd.store.finish import database_now
 from peerd.store.tables import nodes
+from peerd.testing import eventually_async
 from tests.store.world import World
 
 
@@ -87,3 +95,49 @@ def test_the_doors_are_those_of_active_nodes_that_say_where_they_hear(world: Wor
     [door] = world.store.read(doors)
     assert (door.incarnation, door.host, door.port) == (world.incarnation("hears"), "10.0.0.7", 7070)
     assert world.store.read(nodes_without_door) == ["deaf"]
+
+
+@asynccontextmanager
+async def timing(world: World, node: str) -> AsyncIterator[tuple[DueTimer, list[Work]]]:
+    """The timer of a node that runs, and what it has rung."""
+    rung: list[Work] = []
+    threads = DatabaseThreads(world.store, threads=1)
+    timer = DueTimer(threads, world.node(node), rung.append)
+    running = asyncio.create_task(timer.run())
+    try:
+        yield timer, rung
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        threads.close()
+
+
+async def test_the_first_node_lets_a_task_arrive_the_moment_it_falls_due(world: World) -> None:
+    task_id = world.add(queue="video", start_in=0.5)
+    async with timing(world, "first") as (_, rung):
+        await eventually_async(lambda: rung == [Work(("video",))])
+    assert world.get(task_id).status is Status.PENDING
+
+
+async def test_another_node_steps_in_a_little_later_when_the_first_one_does_not(world: World) -> None:
+    world.node("first")
+    task_id = world.add(queue="video", start_in=0.3)
+    due = world.get(task_id).start_at
+    assert due is not None
+    async with timing(world, "second") as (_, rung):
+        await eventually_async(lambda: rung == [Work(("video",))])
+    assert world.store.read(database_now) >= due + timedelta(seconds=STEP_IN_AFTER)
+
+
+async def test_what_falls_due_sooner_than_what_is_known_is_rung_for(world: World) -> None:
+    world.add(queue="later", start_in=3600.0)
+    async with timing(world, "first") as (timer, rung):
+        await eventually_async(lambda: timer._clock is not None)
+        task_id = world.add(queue="soon", start_in=0.2)
+        moment = world.get(task_id).start_at
+        assert moment is not None
+        timer.hear(Due(at=moment.timestamp()))
+        await eventually_async(lambda: rung == [Work(("soon",))], timeout=5)
+        world.add(queue="sooner", start_in=0.2)
+        timer.hear(Due(within=0.2))
+        await eventually_async(lambda: rung[1:] == [Work(("sooner",))], timeout=5)

@@ -69,7 +69,9 @@ class Hearing:
         runner.ring()
 
     def _learn(self, message: Message) -> None:
-        works = message.sender.role == "agent" and message.data["works"]
+        if message.sender.role != "agent":
+            return
+        works = message.data["works"]
         self._told_by = message.sender.pid if works else None
         if not works and self._runner is not None:
             self._runner.ring()  # it may be sleeping for long
