@@ -1,7 +1,7 @@
 """Ringing: whoever has committed work says so here and goes on; a thread of the process's own does the rest.
 
-Ringing never delays its caller, and never fails it. Many rings of a few milliseconds become one for each queue: a
-process that enqueues a thousand tasks a second wakes nobody a thousand times.
+Ringing never delays its caller, and never fails it. Many rings of a few milliseconds become one: the first one after a
+rest goes at once, and a process that enqueues a thousand tasks a second rings fifty times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from peerd.store.database import Database
 from peerd.store.types import MYSQL
 
 EVERY: Final = 0.002
-"""Seconds between two rings of a process at the least."""
+SELDOM: Final = 0.02
+"""Seconds between two rings of a process at the least; doubled up to the latter while there is always one more."""
 CLOSE_WITHIN: Final = 1.0
 """Seconds that the last rings of a process may take."""
 
@@ -88,13 +89,14 @@ class Ringer:
         self._thread.join(CLOSE_WITHIN)
 
     def _live(self) -> None:
+        rest = EVERY
         while (rings := self._next()) is not None:
             try:
                 self._send(rings)
                 self.last_error = None
             except Exception as error:  # noqa: BLE001 - a ring that is lost costs the time to the next poll
                 self.last_error = f"{type(error).__name__}: {error}"
-            self._rest()
+            rest = self._rest(rest)
         if self._way is not None:
             self._way.close()
 
@@ -109,10 +111,11 @@ class Ringer:
                 self._changed.wait()
             return rings
 
-    def _rest(self) -> None:
-        """What is rung meanwhile is sent together."""
+    def _rest(self, seconds: float) -> float:
+        """What is rung meanwhile is sent together. Returns how long to rest the next time."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed, EVERY)
+            self._changed.wait_for(lambda: self._closed, seconds)
+            return min(2 * seconds, SELDOM) if self._gathered else EVERY
 
     def _send(self, rings: list[Ring]) -> None:
         if self._way is None:

@@ -83,6 +83,11 @@ class Gathered:
         self._tasks: set[int] = set()
         self._others: list[Ring] = []
 
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        moments = self._within is not None or self._at is not None
+        return bool(self._any or self._queues or moments or self._tasks or self._others)
+
     def add(self, ring: Ring) -> None:
         """Take one more."""
         match ring:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from peerd.bell.ringer import Ringer
+from peerd.bell.ringer import SELDOM, Ringer
 from peerd.domain.ring import Due, Ring, Work
 from peerd.store.database import Database
 
@@ -68,6 +68,14 @@ def test_while_one_ring_is_sent_all_others_become_one(ringer: Ringer, way: Recor
         "first", "queue-0", "queue-1", "queue-2",
     }  # fmt: skip
     assert min(ring.within or 0 for ring in everything if isinstance(ring, Due)) == 1.0
+
+
+def test_who_rings_all_the_time_rings_ever_less_often(ringer: Ringer, way: Recorded) -> None:
+    began = time.monotonic()
+    while time.monotonic() - began < 0.5:
+        ringer.ring(Work(("video",)))
+    assert ringer.flush(10)
+    assert len(way.sent) <= 0.5 / SELDOM + 10
 
 
 def test_a_ring_that_fails_is_nobodys_trouble_and_the_next_one_goes_out(ringer: Ringer, way: Recorded) -> None:
