@@ -11,11 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from bench.databases import Stage
-from bench.jobs import note
+from bench.jobs import feed, note
 from bench.samples import PickUp
 from bench.sizes import Sizes
+from peerd import Client
 from peerd.testing import eventually
 
 ROOT = Path(__file__).parents[1]
@@ -24,40 +26,58 @@ IDLE = (2.0, 3.5)
 PATIENCE = 60
 """Seconds until the node has come up and taken its first task."""
 
+SECRET = "the bell of the benchmark"
+
 CONFIG = """
 [node]
-name = "bench"
+name = "{name}"
 [database]
 url = "{url}"
-[workers.bench]
-tasks = "bench.jobs:bench"
-[workers.bench.options]
+[cluster]
+secret = "{secret}"
+[workers.{name}]
+tasks = "bench.jobs:{name}"
+[workers.{name}.options]
 notes = "{notes}"
 """
 
 
 def measure(stage: Stage, sizes: Sizes) -> list[PickUp]:
-    """Enqueue single tasks at odd moments; each handler notes when it began."""
+    """Enqueue single tasks at odd moments, here and on another node in turn; each handler notes when it began."""
     stage.empty()
-    folder = stage.folder / "node"
-    folder.mkdir()
-    notes = folder / "notes"
+    notes = stage.folder / "notes"
     notes.touch()
     found: list[PickUp] = []
-    with running_node(stage, folder, notes):
-        _pick_up(stage, notes, 0)  # the node is up when it has run a task
-        for number in range(1, sizes.pick_ups + 1):
+    with (
+        Client(stage.url, secret=SECRET) as client,
+        running_node(stage, "bench", notes),
+        running_node(stage, "feeding", notes),
+    ):
+        _from_another_node(client, notes, 1)  # both nodes are up when they have run a task
+        for number in range(2, 2 * sizes.pick_ups + 2):
             time.sleep(random.uniform(*IDLE))
-            found.append(PickUp(database=stage.kind, milliseconds=_pick_up(stage, notes, number)))
+            by: Literal["client", "node"] = "node" if number % 2 else "client"
+            pick_up = _from_another_node if by == "node" else _from_here
+            milliseconds = pick_up(client, notes, number)
+            found.append(PickUp(database=stage.kind, milliseconds=milliseconds, enqueued_by=by))
     return found
 
 
-def _pick_up(stage: Stage, notes: Path, number: int) -> float:
+def _from_here(client: Client, notes: Path, number: int) -> float:
     began = time.monotonic_ns()
-    stage.client.enqueue(note.with_args(number))
-    picked_up = eventually(lambda: _noted(notes, number), timeout=PATIENCE, message=f"task {number} was not run")
-    assert picked_up is not None
-    return (picked_up - began) / 1e6
+    client.enqueue(note.with_args(number))
+    return (_wait_for(notes, number) - began) / 1e6
+
+
+def _from_another_node(client: Client, notes: Path, number: int) -> float:
+    client.enqueue(feed.with_args(number))
+    return (_wait_for(notes, number) - _wait_for(notes, -number)) / 1e6
+
+
+def _wait_for(notes: Path, number: int) -> int:
+    moment = eventually(lambda: _noted(notes, number), timeout=PATIENCE, message=f"task {number} was not run")
+    assert moment is not None
+    return moment
 
 
 def _noted(notes: Path, number: int) -> int | None:
@@ -69,10 +89,12 @@ def _noted(notes: Path, number: int) -> int | None:
 
 
 @contextmanager
-def running_node(stage: Stage, folder: Path, notes: Path) -> Iterator[None]:
+def running_node(stage: Stage, name: str, notes: Path) -> Iterator[None]:
     """`peerd up` for the time of the block, stopped in good order."""
+    folder = stage.folder / name
+    folder.mkdir()
     config = folder / "peerd.toml"
-    config.write_text(CONFIG.format(url=stage.url, notes=notes))
+    config.write_text(CONFIG.format(name=name, url=stage.url, notes=notes, secret=SECRET))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PEERD_")}
     command = [sys.executable, "-m", "peerd.cli", "up", "--config", str(config)]
     with (folder / "log").open("w") as log:

@@ -47,8 +47,12 @@ def report(run: Run) -> str:
         parts += ["", f"### {database} {version}", ""]
         rows = list(_rows(database, Timings(run.timings)))
         parts += _aligned([HEAD, *rows]) if rows else []
-        waited = [one.milliseconds for one in run.pick_ups if one.database == database]
-        parts += ["", _pick_up_words(waited)] if waited else []
+        for by, words in (
+            ("node", "the same, enqueued by another node's process"),
+            ("client", "pick-up on an idle node"),
+        ):
+            of = [one for one in run.pick_ups if (one.database, one.enqueued_by) == (database, by)]
+            parts += ["", _pick_up_words(words, [one.milliseconds for one in of])] if of else []
     return "\n".join(parts)
 
 
@@ -70,9 +74,9 @@ def _rows(database: str, timings: Timings) -> Iterator[Sequence[str]]:
             )  # fmt: skip
 
 
-def _pick_up_words(waited: Sequence[float]) -> str:
+def _pick_up_words(what: str, waited: Sequence[float]) -> str:
     middle, late, worst = percentile(waited, 0.5), percentile(waited, 0.99), max(waited)
-    return f"pick-up on an idle node: p50 {middle:.0f} ms, p99 {late:.0f} ms, worst {worst:.0f} ms, of {len(waited)}"
+    return f"{what}: p50 {middle:.0f} ms, p99 {late:.0f} ms, worst {worst:.0f} ms, of {len(waited)}"
 
 
 def _number(value: float | None) -> str:

@@ -45,6 +45,8 @@ class PickUp(msgspec.Struct, kw_only=True):
 
     database: str
     milliseconds: float
+    enqueued_by: Literal["client", "node"] = "client"
+    """A program of its own, or a process of another node."""
 
 
 class Timings:

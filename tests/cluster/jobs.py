@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from peerd import Context, Message, Queue, Worker, launch_command
+from peerd.work import claiming
 
 jobs = Queue("jobs")
+if "FIRST_PAUSE" in os.environ:  # so that a worker looks once, and then only when it is rung at
+    assert claiming.FIRST_PAUSE
+    vars(claiming).update(FIRST_PAUSE=float(os.environ["FIRST_PAUSE"]))
 ENDLESS_ENCODING = ["ffmpeg", "-v", "error", "-re", "-f", "lavfi", "-i", "testsrc=size=64x64:rate=5", "-f", "null", "-"]
 
 
@@ -32,6 +36,13 @@ def gate(ctx: Context) -> Path:
 async def quick(ctx: Context, n: int = 0) -> dict[str, Any]:
     note(ctx, "ran")
     return {"n": n, "node": ctx.node}
+
+
+@jobs.task
+async def fails_once(ctx: Context) -> int:
+    if not ctx.task.attempts:
+        raise ValueError("not yet")
+    return ctx.task.attempts
 
 
 @jobs.task
@@ -75,6 +86,11 @@ async def hears(ctx: Context) -> dict[str, Any]:
 async def tells(ctx: Context, data: str) -> dict[str, Any]:
     reached = await ctx.messenger.send_to_workers("news", data, kind="jobs")
     return {"reached": reached, "pid": os.getpid()}
+
+
+@jobs.task
+async def tells_all_nodes(ctx: Context, data: str) -> int:
+    return await ctx.messenger.broadcast("news", data, cluster=True)
 
 
 @jobs.task

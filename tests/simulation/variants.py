@@ -135,7 +135,7 @@ def _expire_whatever_it_does(connection: Any, limit: int = 500) -> int:
 
 def _see_gaps_only(self: Any, monotonic: float, database: Any) -> None:
     """The pulse as it would be without an eye on the database's clock."""
-    if self._since is None or (self._last is not None and monotonic - self._last[0] > self._gap):
+    if self._since is None or (self._last is not None and monotonic - self._last[0] > self.gap):
         self._since = monotonic
     self._last = (monotonic, database)
 

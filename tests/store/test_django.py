@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pymysql
@@ -28,6 +29,7 @@ from peerd.contrib.django import enqueue, enqueue_many  # noqa: E402
 from peerd.domain.call import Call  # noqa: E402
 from peerd.domain.errors import InvalidTask, NodeNotFound  # noqa: E402
 from peerd.domain.lifecycle import Status  # noqa: E402
+from peerd.domain.ring import Work  # noqa: E402
 from peerd.domain.task import NewTask  # noqa: E402
 from tests.store.world import World  # noqa: E402
 
@@ -124,3 +126,19 @@ def test_what_the_database_says_is_djangos_error(world: World, using: str) -> No
         with connections[using].cursor() as cursor:
             cursor.execute("ALTER TABLE hidden RENAME TO tasks")
     assert enqueue(CALL, using=using).created
+
+
+def test_the_nodes_are_rung_at_after_the_commit_and_not_after_a_rollback(
+    world: World, using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung: list[Any] = []
+    ringer = SimpleNamespace(ring=lambda *rings: rung.extend(rings))
+    monkeypatch.setattr(settings, "PEERD_CLIENT", SimpleNamespace(ringer=ringer), raising=False)
+    with transaction.atomic(using=using):
+        enqueue(CALL, using=using)
+        assert rung == []
+    assert rung == [Work(("q",))]
+    with transaction.atomic(using=using):
+        enqueue(CALL, using=using)
+        transaction.set_rollback(True, using=using)
+    assert rung == [Work(("q",))]

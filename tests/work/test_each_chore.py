@@ -9,20 +9,27 @@ import pytest
 from peerd import Status, Task
 from peerd.config.settings import ManagerSettings
 from peerd.runtime.events import ComponentFailed
+from peerd.store.clock import seconds_from_now
 from peerd.store.finish import database_now
+from peerd.store.tables import nodes, unique_keys
 from peerd.testing import eventually_async, insert_task
 from tests.work.bench import Bench
 from tests.work.test_each_call import WAYS, harm
 from tests.work.test_manager import managing
 
 CHORES = ("scheduled", "failures", "ahead", "expired", "done", "canceled", "dead", "keys", "processes", "follow_policy")
-OWN = ("_beat_and_ask_the_time", "rescue_frozen", "deactivate_silent")
-PERIODS = ManagerSettings(every=0.02, max_update=0.5, max_completed=1800.0, max_failed=1800.0)
+OWN = ("_beat_and_read_agenda", "rescue_frozen", "deactivate_silent")
+PERIODS = ManagerSettings(every=0.02, max_update=0.5, max_completed=1800.0, max_failed=1800.0, pinned_policy="move")
 
 
 def due(bench: Bench) -> dict[str, Task]:
-    """A task for each chore."""
+    """A task for each chore, a key whose period is over, and a node that is silent."""
     database = bench.database
+    key = {"queue": "q", "unique_key": "k", "token": 1, "scope": "period", "expires_at": seconds_from_now(-60.0)}
+    bench.world.node("silent")
+    silent = nodes.update().where(nodes.c.name == "silent").values(checked_at=seconds_from_now(-60.0))
+    database.run(lambda connection: connection.execute(unique_keys.insert().values(key)))
+    database.run(lambda connection: connection.execute(silent))
     long_ago = database.read(database_now) - timedelta(hours=1)
     rows = {status: insert_task(database, status, finished_at=long_ago) for status in ("done", "dead", "canceled")}
     rows["late"] = insert_task(database, "pending", finish_at=long_ago)

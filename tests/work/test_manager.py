@@ -164,9 +164,9 @@ async def test_the_time_begins_anew_after_an_outage(bench: Bench) -> None:
     async with managing(bench, settings(max_update=1.0)) as manager:
         await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) > 0.3)
         outage = bench.database.away()
-        beats = bench.database.calls["_beat_and_ask_the_time"]
+        beats = bench.database.calls["_beat_and_read_agenda"]
         await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) == 0.0)
-        assert bench.database.calls["_beat_and_ask_the_time"] > beats
+        assert bench.database.calls["_beat_and_read_agenda"] > beats
         outage.heal()
         held = len(bench.of(RescueHeld))
         await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) > 0)
@@ -187,7 +187,7 @@ async def test_a_rescue_that_the_database_answers_late_judges_by_the_nodes_lates
 
 async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(bench: Bench) -> None:
     bench.database.fail("scheduled", times=None, error=ValueError("boom"))
-    scheduled = bench.world.add(start_in=0.0)
+    scheduled = bench.world.insert(status="scheduled", start_at=seconds_from_now(-1.0))
     late = bench.world.insert(finish_at=seconds_from_now(-1.0))
     async with managing(bench, settings()):
         await eventually_async(lambda: bench.world.find(late) is None)
@@ -214,10 +214,10 @@ async def test_a_task_pinned_to_a_node_that_stays_silent_follows_the_policy(
     other = world.add(node="a")
     async with managing(each_bench, settings(pinned_policy=policy, pinned_after=10.0)):
         await eventually_async(lambda: each_bench.of(NodesSilent))
-        rounds = each_bench.database.calls["follow_policy"]
-        await eventually_async(lambda: each_bench.database.calls["follow_policy"] > rounds + 1)
+        rounds = each_bench.database.calls["_beat_and_read_agenda"]
+        await eventually_async(lambda: each_bench.database.calls["_beat_and_read_agenda"] > rounds + 1)
         await each_bench.until(task_id, status)
-    assert (world.get(task_id).node_id == gone) is pinned
+        await eventually_async(lambda: (world.get(task_id).node_id == gone) is pinned)
     assert world.get(other).node_id == world.node("a")
 
 
@@ -235,8 +235,8 @@ async def test_a_silent_node_is_inactive_until_it_beats_again(bench: Bench) -> N
         await eventually_async(lambda: not is_active())
         bench.database.run(beat, "b", world.incarnation("b"))
         assert is_active()
-        rounds = bench.database.calls["deactivate_silent"]
-        await eventually_async(lambda: bench.database.calls["deactivate_silent"] > rounds + 1)
+        rounds = bench.database.calls["_beat_and_read_agenda"]
+        await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > rounds + 1)
         assert is_active()
 
 
@@ -246,12 +246,12 @@ async def test_after_an_outage_nodes_that_are_only_coming_back_are_not_called_si
         await eventually_async(lambda: bench.of(NodesSilent), message="b has no agent")
         bench.database.run(beat, "b", bench.world.incarnation("b"))
         with bench.database.away() as outage:
-            looks = bench.database.calls["_beat_and_ask_the_time"]
+            looks = bench.database.calls["_beat_and_read_agenda"]
             # Each look at a database that is away is one; so many take longer than a node may be silent.
-            await eventually_async(lambda: bench.database.calls["_beat_and_ask_the_time"] > looks + 12)
+            await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > looks + 12)
             outage.heal()
-        looks = bench.database.calls["_beat_and_ask_the_time"]
-        await eventually_async(lambda: bench.database.calls["_beat_and_ask_the_time"] > looks + 2)
+        looks = bench.database.calls["_beat_and_read_agenda"]
+        await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > looks + 2)
         assert len(bench.of(NodesSilent)) == 1, "nothing is said before it has had its time"
         await eventually_async(lambda: len(bench.of(NodesSilent)) == 2, message="b stays silent, and that is seen then")
 
@@ -266,3 +266,25 @@ async def test_a_rescue_that_is_held_up_takes_nothing_that_was_touched_before_it
             bench.world.silence(alive, 0.0)
             await eventually_async(lambda: reply.hits)
             assert bench.world.status(alive) is Status.WORKING
+
+
+async def test_a_round_comes_the_moment_a_task_falls_due_however_idle_the_table_is(each_bench: Bench) -> None:
+    """The pauses of an idle manager are a hundred times as long here as the time that the task may wait."""
+    given = settings(every=0.05, max_update=60.0, inactive_after=60.0)
+    async with managing(each_bench, given):
+        await eventually_async(lambda: each_bench.database.calls["_beat_and_read_agenda"] >= 1)
+        due = each_bench.world.add(start_in=3.0)
+        started = each_bench.world.get(due).start_at
+        await each_bench.until(due, Status.PENDING)
+        late = each_bench.database.read(database_now) - (started or each_bench.database.read(database_now))
+    assert late < timedelta(seconds=2)
+
+
+async def test_an_idle_manager_asks_once_in_a_pause_and_runs_no_chore(bench: Bench) -> None:
+    async with managing(bench, settings()):
+        calls = bench.database.calls
+        await eventually_async(lambda: calls["_beat_and_read_agenda"] >= 5)
+    assert not {
+        name: calls[name] for name in ("scheduled", "failures", "ahead", "expired", "done", "keys") if calls[name]
+    }
+    assert not calls["rescue_frozen"]

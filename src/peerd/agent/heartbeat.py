@@ -10,8 +10,9 @@ from typing import Final
 from peerd.domain.errors import DatabaseAway, NodeReplaced
 from peerd.runtime.ticker import Step, Ticker
 from peerd.store.database import Database
-from peerd.store.nodes import beat
+from peerd.store.nodes import keep_alive
 from peerd.store.outages import Outages
+from peerd.store.presence import BEAT_EVERY
 from peerd.store.processes import beat_process
 
 AGAIN_AFTER: Final = 0.2
@@ -54,6 +55,7 @@ class Heartbeat:
         self._outages = outages
         self._replaced = replaced
         self._ticker = ticker
+        self._next_of_process = 0.0
 
     async def run(self) -> None:
         """Beat until cancelled; what a beat raises unexpectedly is raised here."""
@@ -70,9 +72,9 @@ class Heartbeat:
         finally:
             ticker.stop()
 
-    def _tick(self, _: float) -> float:
+    def _tick(self, now: float) -> float:
         try:
-            self._beat()
+            self._beat(now)
         except DatabaseAway as error:
             self._outages.lost(error)
             return min(AGAIN_AFTER, self._every)
@@ -84,9 +86,11 @@ class Heartbeat:
             self._outages.found()
         return self._every
 
-    def _beat(self) -> None:
-        self._database.run(beat, self._node, self._incarnation)
-        self._database.run(beat_process, self._process_id)
+    def _beat(self, now: float) -> None:
+        self._database.run(keep_alive, self._node, self._incarnation)
+        if now >= self._next_of_process:  # a record of the process that is silent for days is purged
+            self._database.run(beat_process, self._process_id)
+            self._next_of_process = now + BEAT_EVERY
 
     def _tell(self, hear: Callable[..., None], error: Exception) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody hears it any more

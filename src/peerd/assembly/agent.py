@@ -9,6 +9,7 @@ import structlog
 
 from peerd.agent.alerts.desk import Desk
 from peerd.agent.alerts.making import deliveries
+from peerd.agent.bell.part import BellPart
 from peerd.agent.checkup import Checkup
 from peerd.agent.limits import Limits
 from peerd.agent.samples import Samples
@@ -16,6 +17,7 @@ from peerd.agent.service import AgentService
 from peerd.agent.user import Setup, UserCode
 from peerd.assembly.entry import NoEntry, find
 from peerd.assembly.payload import events_of, settings_of
+from peerd.bell.facts import RingingFacts
 from peerd.config.schedules import schedules_of
 from peerd.operate.client import Client
 from peerd.runtime.alerts import Alerting
@@ -41,7 +43,7 @@ def agent(payload: Mapping[str, Any]) -> Service:
         find_setup,
         events,
         options=settings.agent.options,
-        client=Client(settings.database.url),
+        client=Client(settings.database.url, secret=settings.cluster.secret),
         run_directory=settings.node.run_directory,
         log=structlog.get_logger(),
         schedules=book,
@@ -50,6 +52,10 @@ def agent(payload: Mapping[str, Any]) -> Service:
     schedules = SchedulesPart(
         book, lambda: user.process, find, database, incarnation=incarnation, silence=silence, events=events
     )
+    bell = BellPart(
+        settings.node, settings.cluster, lambda: user.process, database, incarnation=incarnation, events=events
+    )
+    events.listen(RingingFacts(bell.ring))
     service = AgentService(
         settings.node,
         settings.logging,
@@ -61,6 +67,7 @@ def agent(payload: Mapping[str, Any]) -> Service:
             Desk(lambda: deliveries(settings.alerts, settings.project_directory, events)),
             Checkup(database, events),
             user,
+            bell,
             Samples(
                 lambda pid: user.ask(pid, LIMITS, within=ASK_WITHIN),
                 {kind: Limits(*limits) for kind, limits in payload["limits_of_commands"].items()},

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from peerd.assembly.payload import events_of, settings_of
+from peerd.bell.facts import RingingFacts
+from peerd.bell.ringer import Ringer
 from peerd.manager.service import ManagerService
 from peerd.runtime.alerts import Alerting
 from peerd.runtime.service import Service
@@ -17,4 +19,5 @@ def manager(payload: Mapping[str, Any]) -> Service:
     settings = settings_of(payload)
     database = Database(settings.database.url, pool_size=1)
     events = events_of(payload, settings)
+    events.listen(RingingFacts(Ringer(database, settings.cluster.secret).ring))
     return Alerting(ManagerService(settings.manager, database, events), events)

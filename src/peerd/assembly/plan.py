@@ -17,7 +17,7 @@ ENTRIES: Final = {
     "web": "peerd.assembly.web:web",
 }
 PLANNER: Final = (sys.executable, "-P", "-m", "peerd.assembly.planner")
-FOR_ALL: Final = ("project_directory", "file", "node", "database", "logging")
+FOR_ALL: Final = ("project_directory", "file", "node", "database", "cluster", "logging")
 """Sections that every process gets. A kind is replaced by `peerd reload --config-only` when what it gets has changed,
 so each gets what it needs and no more."""
 
@@ -115,5 +115,6 @@ def _as_given(settings: Settings) -> Mapping[str, Any]:
     """The settings that were given, and those that were derived: with them a child derives the same."""
     given = settings.model_dump(mode="json", exclude_unset=True)
     given["database"] = settings.database.model_dump(mode="json")
+    given["cluster"] = settings.cluster.model_dump(mode="json")
     given.setdefault("manager", {})["inactive_after"] = settings.manager.inactive_after
     return given

@@ -50,13 +50,14 @@ def web(payload: Mapping[str, Any]) -> Service:
     app = load_app(kind, given)
     events = events_of(payload, settings)
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
+    client = Client(database, secret=settings.cluster.secret)
     shared = shared_of(settings)
 
     def attach(process: ProcessContext) -> None:
         process.find_shared = shared()
         ScheduleRunner(process, find, events)
 
-    service = WebService(app, options, recycle, database, events, given.options, Client(database), attach)
+    service = WebService(app, options, recycle, database, events, given.options, client, attach)
     return Alerting(service, events)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from peerd.assembly.entry import NoEntry, find
 from peerd.assembly.payload import events_of, settings_of, shared_of
+from peerd.bell.facts import RingingFacts
 from peerd.config.settings import WorkerSettings
 from peerd.domain.errors import PeerdError
 from peerd.operate.client import Client
@@ -38,7 +39,8 @@ def worker(payload: Mapping[str, Any]) -> Service:
     user = load_worker(kind, settings.workers[kind])
     user.events = events
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
-    client = Client(database)
+    client = Client(database, secret=settings.cluster.secret)
+    events.listen(RingingFacts(client.ringer.ring))
     shared = shared_of(settings)
 
     def run_schedules(process: ProcessContext) -> None:

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "status": ("peerd.cli.status", NODE, "Show the processes of this node, and the cluster."),
     "logs": ("peerd.cli.logs", NODE, "Show the log of this node, and follow it."),
     "enqueue": ("peerd.cli.enqueue", WORK, "Enqueue a task."),
+    "ring": ("peerd.cli.ring", WORK, "Ring at all nodes, for tasks that were written with SQL."),
     "tasks": ("peerd.cli.tasks", WORK, "List, show, watch, retry, cancel, delete and move tasks."),
     "queues": ("peerd.cli.queues", WORK, "List, pause and resume queues."),
     "nodes": ("peerd.cli.nodes", WORK, "List, drain and undrain nodes."),

@@ -80,7 +80,7 @@ class Desk:
     @cached_property
     def client(self) -> Client:
         """A client for the configured database; it is closed after the command."""
-        return self._afterwards.enter_context(Client(self.settings.database.url))
+        return self._afterwards.enter_context(Client(self.settings.database.url, secret=self.settings.cluster.secret))
 
     def answer(self, value: object, *people: RenderableType | Callable[[], RenderableType]) -> None:
         """The command's answer: the value for programs; for people these renderables, or what makes them."""

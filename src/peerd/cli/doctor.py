@@ -13,8 +13,10 @@ from peerd.cli.desk import Desk
 from peerd.cli.words import many, plain
 from peerd.config import Settings
 from peerd.operate.checkup import Finding, Level
+from peerd.runtime.process_context import BELL
 from peerd.store.migrate import look, newest
 from peerd.store.revisions import Schema
+from peerd.supervision import control
 from peerd.workers.video.binaries import find_tools
 from peerd.workers.video.errors import ToolsMissing
 
@@ -29,7 +31,7 @@ def doctor(desk: Desk) -> None:
 
     Each finding comes with its remedy. Exit status 1 when there is a problem, 0 with warnings only.
     """
-    findings = [*_of_the_tables(desk), *_of_the_tools(desk.settings)]
+    findings = [*_of_the_tables(desk), *_of_the_bell(desk.settings), *_of_the_tools(desk.settings)]
     answer = {"ok": not any(finding.level is Level.PROBLEM for finding in findings), "findings": findings}
     desk.answer(answer, lambda: _for_people(findings))
     if not answer["ok"]:
@@ -58,6 +60,25 @@ def _revision(found: Schema) -> Finding:
         state = f"at revision {found.revision}, newer than this version's {newest()}, which may go on with them"
         return Finding(Level.NOTE, "tables", state, "upgrade this node when it suits")
     return Finding(Level.OK, "tables", f"at revision {found.revision}")
+
+
+def _of_the_bell(settings: Settings) -> list[Finding]:
+    """The doorbell of the node that runs here."""
+    try:
+        bell = control.call_agent(settings.node.run_directory, BELL, timeout=2.0)
+    except (control.NotRunning, control.Refused):
+        return []  # without a node here there is nobody to ask
+    found = []
+    if bell["works"]:
+        found.append(Finding(Level.OK, "doorbell", f"works by {bell['way']}"))
+    else:
+        message = f"does not work, so workers poll: {bell['reason']}"
+        found.append(Finding(Level.WARNING, "doorbell", message, "see docs/doorbell.md"))
+    if bell["refused"]:
+        counted = "; ".join(f"{count} because {why}" for why, count in bell["refused"].items())
+        message = f"rings were refused: {counted}; the last one: {bell['last_refused']}"
+        found.append(Finding(Level.NOTE, "doorbell", message, "give all nodes and applications the same secret"))
+    return found
 
 
 def _of_the_tools(settings: Settings) -> list[Finding]:

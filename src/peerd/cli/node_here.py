@@ -53,7 +53,18 @@ def node_here(here: Mapping[str, Any] | None, now: datetime) -> RenderableType:
     )
     folder = Text(f"run directory {plain(here['run_directory'])}", "bright_black")
     troubles = _components_in_trouble(here.get("components") or ())
-    return Group(title, folder, *_reloads(here["reloads"]), slots_table(here, now), *troubles)
+    return Group(title, folder, *_bell(here.get("bell")), *_reloads(here["reloads"]), slots_table(here, now), *troubles)
+
+
+def _bell(bell: Mapping[str, Any] | None) -> Iterator[Text]:
+    """Whether the doorbell works, and why not."""
+    if bell is None:
+        return
+    where = f", at {bell['address']}" if bell["address"] else ""
+    if bell["works"]:
+        yield Text.assemble("doorbell ", ("works", "green"), f" by {bell['way']}{where}")
+    else:
+        yield Text.assemble("doorbell ", ("does not work", "yellow"), f"{where}: {first_line(bell['reason'])}")
 
 
 def _components_in_trouble(components: Sequence[Mapping[str, Any]]) -> Iterator[Text]:

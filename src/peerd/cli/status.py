@@ -23,6 +23,7 @@ from peerd.cli.stop import RunDirectory
 from peerd.cli.words import STYLES, many, plain
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import Client
+from peerd.runtime.process_context import BELL
 from peerd.supervision import control
 
 app = new_app(__doc__)
@@ -76,18 +77,18 @@ def _looks(desk: Desk, run_directory: Path | None, pause: float) -> Iterator[dic
 def _here(desk: Desk, run_directory: Path | None) -> dict[str, Any] | None:
     folder = run_directory or desk.settings.node.run_directory
     try:
-        return {**control.status(folder), "components": _components(folder)}
+        status = control.status(folder)
+        return {**status, "components": _of_the_agent(folder, "components"), "bell": _of_the_agent(folder, BELL)}
     except control.NotRunning:
         return None
 
 
-def _components(folder: Path) -> list[dict[str, Any]] | None:
-    """The components of the agent, as it says itself; None while it cannot be asked."""
+def _of_the_agent(folder: Path, action: str) -> Any:
+    """How the components of the agent are, or the doorbell, as it says itself; None while it cannot be asked."""
     try:
-        found: list[dict[str, Any]] = control.call_agent(folder, "components", timeout=COMPONENTS_WITHIN)
+        return control.call_agent(folder, action, timeout=COMPONENTS_WITHIN)
     except control.Refused:
         return None
-    return found
 
 
 def _cluster(desk: Desk) -> dict[str, Any]:

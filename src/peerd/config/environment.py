@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from peerd.config.problems import Problem
-from peerd.config.settings import DatabaseSettings, LoggingSettings, ManagerSettings, NodeSettings, Section
+from peerd.config.settings import (
+    ClusterSettings,
+    DatabaseSettings,
+    LoggingSettings,
+    ManagerSettings,
+    NodeSettings,
+    Section,
+)
 from peerd.config.suggest import did_you_mean
 
 CONFIG_VARIABLE = "PEERD_CONFIG"
@@ -17,6 +24,7 @@ CONFIG_VARIABLE = "PEERD_CONFIG"
 SECTIONS: Mapping[str, type[Section]] = {
     "node": NodeSettings,
     "database": DatabaseSettings,
+    "cluster": ClusterSettings,
     "manager": ManagerSettings,
     "logging": LoggingSettings,
 }

@@ -87,6 +87,20 @@ class DatabaseSettings(Section):
             yield name, self.masked_url if name == "url" else value
 
 
+class ClusterSettings(Section):
+    """[cluster]: what all nodes have in common, and where this one hears the doorbell."""
+
+    secret: Annotated[Text, Field(min_length=16, max_length=1000)] | None = None
+    secret_file: FilePath | None = None
+    bind: Annotated[Text, Field(max_length=255)] | None = None  # None: every address; on SQLite, loopback
+    port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 0  # of UDP; 0: a free one
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Every representation of the settings masks the secret."""
+        for name, value in super().__repr_args__():
+            yield name, "***" if name == "secret" and value is not None else value
+
+
 def _words(value: Any) -> Any:
     if isinstance(value, str):
         problem = "is a text; write the program and its arguments as a list, no shell reads them"
@@ -108,6 +122,7 @@ class WorkerSettings(Section):
     update: Period = 3.0  # between two touches of a running task
     sleep: Duration = 1.0  # between two loops
     poll_every: Period = 1.0  # at most, when there is nothing to do
+    rung_poll_every: Period = 10.0  # the same, while the doorbell is known to work
     timeout: Period | None = None  # of one attempt
     grace: Duration | None = None  # None: the node's
     recycle_after: Count | None = None  # tasks
@@ -256,6 +271,7 @@ class Document(Section):
 
     node: NodeSettings = Field(default_factory=NodeSettings)
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
+    cluster: ClusterSettings = Field(default_factory=ClusterSettings)
     workers: Mapping[Name, WorkerSettings] = Field(default_factory=dict)
     web: Mapping[Name, WebSettings] = Field(default_factory=dict)
     commands: Mapping[Name, CommandSettings] = Field(default_factory=dict)

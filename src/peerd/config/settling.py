@@ -9,6 +9,7 @@ from peerd.config.address import add_password, has_password, is_sqlite, locate_s
 from peerd.config.problems import Problem
 from peerd.config.settings import (
     AlertSettings,
+    ClusterSettings,
     DatabaseSettings,
     Document,
     LoggingSettings,
@@ -20,15 +21,20 @@ from peerd.config.settings import (
 from peerd.config.source import Source
 from peerd.domain.binding import Unix, parse_binding
 
+SHORTEST_SECRET, LONGEST_SECRET = 16, 1000
+"""Characters."""
+
 
 def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]:
     """The settings with absolute paths and the database's password, and what went wrong with the password."""
     database, problems = _with_password(_with_absolute_paths(document.database, source.folder), source)
+    cluster, secret_problems = _with_secret(document.cluster, source)
     settings = Settings(
         project_directory=source.folder,
         file=source.file,
         node=_with_run_directory(document.node, source.folder),
         database=database,
+        cluster=cluster,
         workers=document.workers,
         web={name: _with_absolute_sockets(web, source.folder) for name, web in document.web.items()},
         commands=document.commands,
@@ -38,7 +44,7 @@ def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]
         logging=_with_absolute_file(document.logging, source.folder),
         alerts={name: _with_absolute_password_file(hook, source.folder) for name, hook in document.alerts.items()},
     )
-    return settings, [*problems, *_mail_problems(settings, source)]
+    return settings, [*problems, *secret_problems, *_mail_problems(settings, source)]
 
 
 def _with_run_directory(node: NodeSettings, folder: Path) -> NodeSettings:
@@ -109,13 +115,33 @@ def _with_password(database: DatabaseSettings, source: Source) -> tuple[Database
         return database, [source.problem(place, "SQLite has no password", "take it out")]
     if has_password(database.url):
         return database, [source.problem(place, "the url holds a password already", "keep one of them")]
+    password, problem = _text_of(file)
+    if problem:
+        return database, [source.problem(place, problem, "write the password there, and nothing else")]
+    return database.model_copy(update={"url": add_password(database.url, password)}), []
+
+
+def _with_secret(cluster: ClusterSettings, source: Source) -> tuple[ClusterSettings, list[Problem]]:
+    place = ("cluster", "secret_file")
+    if cluster.secret_file is None:
+        return cluster, []
+    file = source.folder / cluster.secret_file.expanduser()
+    if cluster.secret is not None:
+        return cluster, [source.problem(place, "there is a secret already", "keep one of them")]
+    secret, problem = _text_of(file)
+    if not problem and not SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET:
+        problem = f"{file}: a secret has {SHORTEST_SECRET} to {LONGEST_SECRET} characters, this one {len(secret)}"
+    if problem:
+        remedy = "write one there, the same on every node: head -c 32 /dev/urandom | base64"
+        return cluster, [source.problem(place, problem, remedy)]
+    return cluster.model_copy(update={"secret": secret, "secret_file": file}), []
+
+
+def _text_of(file: Path) -> tuple[str, str]:
+    """What a file holds, without the end of its line; and what is wrong with it, if it cannot be used."""
     try:
-        password = file.read_text(encoding="utf-8").rstrip("\r\n")
+        text = file.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
-        return database, [
-            source.problem(place, f"{file}: {reason.lower()}", "write the password there, and nothing else")
-        ]
-    if not password:
-        return database, [source.problem(place, f"{file} is empty", "write the password there, and nothing else")]
-    return database.model_copy(update={"url": add_password(database.url, password)}), []
+        return "", f"{file}: {reason.lower()}"
+    return text, "" if text else f"{file} is empty"

@@ -19,6 +19,11 @@ _TEMPLATE = """\
 # url = "postgresql://peerd@db/peerd"    # a cluster, on PostgreSQL
 # password_file = "database.password"    # or put the whole address into PEERD_DATABASE_URL
 
+# The doorbell: who commits work wakes the nodes. On MariaDB and MySQL it needs a secret, the same on every node.
+[cluster]
+# secret_file = "cluster.secret"         # made by: head -c 32 /dev/urandom | base64
+# port = 0                    # of UDP; name one where a firewall stands between the nodes
+
 # A worker of tasks: a queue with its handlers, in a module that Python finds from this folder.
 # [workers.video]
 # tasks = "studio.jobs:video"

@@ -11,13 +11,16 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Unpack
 
+from django import conf  # type: ignore[import-untyped]
 from django.db import connections, transaction  # type: ignore[import-untyped]
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.pool import NullPool
 
 from peerd.domain.call import Call
 from peerd.domain.errors import UnsupportedDatabase
+from peerd.domain.ring import Ring
 from peerd.domain.task import NewTask
+from peerd.operate.enqueuing import rings_of
 from peerd.operate.request import EnqueueOptions, new_task
 from peerd.store import enqueue as store
 from peerd.store.enqueue import Enqueued
@@ -45,6 +48,8 @@ def enqueue(what: Call | str | NewTask, *, using: str = "default", **options: Un
         NodeNotFound: no node has the name of ``node``.
         django.db.Error: the database refused it. The transaction around it can go on.
 
+    With ``PEERD_CLIENT = Client(…)`` in Django's settings the nodes are rung at after the commit; else they poll.
+
     Example::
 
         with transaction.atomic():
@@ -60,7 +65,16 @@ def enqueue_many(
     """Write many tasks, all or none; the answers stand in the order of what was given. See `enqueue`."""
     new = [_new(one, options) for one in what]
     with transaction.atomic(using=using), borrowed(using) as connection, times_in_utc(connection):
-        return store.enqueue_many(connection, new)
+        enqueued = store.enqueue_many(connection, new)
+    _ring_after_commit(using, rings_of(new))
+    return enqueued
+
+
+def _ring_after_commit(using: str, rings: list[Ring]) -> None:
+    """Wake the nodes when Django's transaction has been committed, if settings.PEERD_CLIENT says by whom."""
+    client = getattr(conf.settings, "PEERD_CLIENT", None)
+    if client is not None:
+        transaction.on_commit(lambda: client.ringer.ring(*rings), using=using)
 
 
 @contextmanager

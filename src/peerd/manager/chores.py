@@ -2,12 +2,14 @@
 
 Every node's manager runs all of them; each is safe to run everywhere at once. A chore does one bounded batch in a
 transaction and says how many rows that were; after a full batch it rests a little, and does the next one, for as long
-as its turn lasts (`peerd.manager.service`).
+as its turn lasts (`peerd.manager.service`). A chore with ``due`` is run only when its moment has come, by the agenda
+that is read in each round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -15,30 +17,40 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings
 from peerd.manager import arrive, pinned, purge
+from peerd.store.agenda import Agenda
 
 Run = Callable[[Connection, ManagerSettings], int]
+Due = Callable[[Agenda, ManagerSettings], datetime | None]
+"""When there is something to do; None: nothing as far as one sees."""
 
 
 class Chore(msgspec.Struct, frozen=True):
-    """A chore: its name, what it does, and how many periods (``[manager] every``) lie between two runs."""
+    """A chore: its name, what it does, when, and how many periods (``[manager] every``) lie between two runs."""
 
     name: str
     run: Run
+    due: Due | None = None
     periods: int = 1
 
 
+def _aged(since: datetime | None, age: float) -> datetime | None:
+    return None if since is None else since + timedelta(seconds=age)
+
+
 CHORES: Final = (
-    Chore("arrive scheduled", arrive.scheduled),
-    Chore("arrive failures", arrive.failures),
-    Chore("postpone", arrive.ahead, periods=2),
-    Chore("expire", purge.expired),
-    Chore("purge done", purge.done, periods=10),
-    Chore("purge canceled", purge.canceled, periods=10),
-    Chore("purge dead", purge.dead, periods=10),
-    Chore("purge keys", purge.keys, periods=30),
+    Chore("arrive scheduled", arrive.scheduled, lambda agenda, _: agenda.scheduled),
+    Chore("arrive failures", arrive.failures, lambda agenda, _: agenda.failure),
+    Chore("postpone", arrive.ahead, lambda agenda, _: agenda.ahead and agenda.now, periods=2),
+    Chore("expire", purge.expired, lambda agenda, _: agenda.pending),
+    Chore("purge done", purge.done, lambda agenda, given: _aged(agenda.done, given.max_completed), periods=10),
+    Chore(
+        "purge canceled", purge.canceled, lambda agenda, given: _aged(agenda.canceled, given.max_completed), periods=10
+    ),
+    Chore("purge dead", purge.dead, lambda agenda, given: _aged(agenda.dead, given.max_failed), periods=10),
+    Chore("purge keys", purge.keys, lambda agenda, _: agenda.key, periods=30),
     Chore("purge processes", purge.processes, periods=60),
     Chore("purge runs", purge.runs, periods=60),
     Chore("purge schedules", purge.schedules, periods=600),
-    Chore("pinned", pinned.follow_policy, periods=10),
+    Chore("pinned", pinned.follow_policy, pinned.is_followed, periods=10),
 )
 """Two more need the manager's own state and stand in `service`: rescue, and the activity of nodes."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings
+from peerd.store.agenda import Agenda
 from peerd.store.sweeps import fail_pinned, free_pinned
 
 
@@ -17,3 +20,8 @@ def follow_policy(connection: Connection, settings: ManagerSettings) -> int:
             return fail_pinned(connection, settings.pinned_after, settings.batch)
         case "wait":
             return 0
+
+
+def is_followed(agenda: Agenda, settings: ManagerSettings) -> datetime | None:
+    """Whether there is anything to follow: with ``wait`` there is not."""
+    return None if settings.pinned_policy == "wait" else agenda.now

@@ -36,7 +36,7 @@ class Pulse:
     def __init__(self, needed: float, gap: float) -> None:
         self.needed = needed
         self.reason = "it has just begun"
-        self._gap = gap
+        self.gap = gap
         self._since: float | None = None
         self._last: tuple[float, datetime] | None = None
 
@@ -61,7 +61,7 @@ class Pulse:
 
     def steady_for(self, monotonic: float) -> float:
         """Seconds since the time began anew, none when the latest beat is too long ago."""
-        if self._since is None or self._last is None or monotonic - self._last[0] > self._gap:
+        if self._since is None or self._last is None or monotonic - self._last[0] > self.gap:
             return 0.0
         return self._last[0] - self._since
 
@@ -75,8 +75,8 @@ class Pulse:
         last_monotonic, last_database = self._last
         here = monotonic - last_monotonic
         there = (database - last_database).total_seconds()
-        if here > self._gap:
+        if here > self.gap:
             return f"it has not beaten for {here:.1f} s"
-        if abs(there - here) > self._gap:
+        if abs(there - here) > self.gap:
             return f"the database's clock and this node's parted by {abs(there - here):.1f} s"
         return None

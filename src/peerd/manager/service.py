@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -29,8 +29,8 @@ from peerd.runtime.events import (
 )
 from peerd.runtime.faults import words
 from peerd.runtime.link import Link
+from peerd.store.agenda import Agenda, read_agenda
 from peerd.store.database import Database, DatabaseThreads
-from peerd.store.finish import database_now
 from peerd.store.nodes import deactivate_silent
 from peerd.store.outages import Outages
 from peerd.store.presence import enter_patiently
@@ -45,10 +45,16 @@ TURN: Final = 0.5
 """Seconds after which a chore that has more to do lets the others have their turn. It goes on in the next round."""
 REST: Final = 0.5
 """How long a chore rests after a full batch, as a share of what the batch took: a busy database makes it slower."""
-ROUNDS_TO_LOST_RUNS: Final = 10
+PERIODS_TO_LOST_RUNS: Final = 10
 """Between two looks for scheduled runs of nodes that are gone."""
 REPORT_PINNED_EVERY: Final = 60.0
 """Seconds."""
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two rounds at the most, unless ``every`` is longer."""
+AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
+"""A moment that has come."""
+A_MOMENT: Final = 0.001
+"""Seconds after a moment at which the database knows that it has come."""
 
 
 class ManagerService:
@@ -67,11 +73,14 @@ class ManagerService:
         self._events = events
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
-        self._round = 0
+        self._next_runs: dict[str, float] = {}
+        """When a step may come again, by its name."""
+        self._wakes_at = 0.0
         self._next_pinned_report = 0.0
         self._held_said = False
         self._has_more: set[str] = set()
         self._beaten_at = 0.0
+        self._agenda: Agenda | None = None
         self._pulse = Pulse(needed=settings.max_update, gap=max(3 * settings.every, settings.max_update / 3))
         self._pulse_among_nodes = Pulse(settings.inactive_after, gap=max(3 * settings.every, settings.inactive_after))
 
@@ -106,19 +115,76 @@ class ManagerService:
                 await self._ended.wait()
 
     async def _round_of_chores(self) -> None:
-        self._round += 1
+        self._agenda = None
         await self._guarded("beat", self._beat)
-        await self._guarded("rescue", self._rescue)
-        if self._round % ROUNDS_TO_LOST_RUNS == 0:
+        self._wakes_at = self._now() + self._longest_pause()
+        if self._may_rescue() and self._has_come("rescue", self._touch_is_late()):
+            await self._guarded("rescue", self._rescue)
+        if self._has_come("lost runs", self._sees(lambda agenda: agenda.runs), PERIODS_TO_LOST_RUNS):
             await self._guarded("lost runs", self._lose_runs)
-        await self._guarded("nodes", self._deactivate_nodes)
+        if self._has_come("nodes", self._beat_is_late()):
+            await self._guarded("nodes", self._deactivate_nodes)
         for chore in CHORES:
             if self._is_due(chore) and not self._stopping.is_set():
                 await self._guarded(chore.name, partial(self._run_chore, chore))
         await self._guarded("report pinned", self._report_pinned)
 
+    # ---------------------------------------------------------------- what there is to do, and when
+
+    def _has_come(self, name: str, due: datetime | None, periods: int = 1) -> bool:
+        """Whether it is time for a step; if not, the next round comes in time for it.
+
+        Args:
+            name: the step's.
+            due: when there is something to do, by the database's clock; None: nothing.
+            periods: between two of these steps at the least.
+        """
+        if due is None:
+            return False
+        now = self._now()
+        soonest = self._next_runs.get(name, now)
+        if self._agenda is not None:
+            soonest = max(soonest, now + (due - self._agenda.now).total_seconds())
+        if soonest > now:
+            self._wakes_at = min(self._wakes_at, soonest)
+            return False
+        self._next_runs[name] = now + periods * self._settings.every
+        self._wakes_at = min(self._wakes_at, self._next_runs[name])  # what comes after it is on the next agenda
+        return True
+
     def _is_due(self, chore: Chore) -> bool:
-        return chore.name in self._has_more or (self._round - 1) % chore.periods == 0
+        return self._has_come(chore.name, self._due(chore), chore.periods) or chore.name in self._has_more
+
+    def _due(self, chore: Chore) -> datetime | None:
+        if self._agenda is None or chore.due is None:
+            return AT_ONCE
+        return chore.due(self._agenda, self._settings)
+
+    def _sees(self, what: Callable[[Agenda], object]) -> datetime | None:
+        return AT_ONCE if self._agenda is None or what(self._agenda) else None
+
+    def _touch_is_late(self) -> datetime | None:
+        if self._agenda is None:
+            return AT_ONCE
+        oldest = self._agenda.oldest_touch
+        return None if oldest is None else oldest + timedelta(seconds=self._settings.max_update)
+
+    def _beat_is_late(self) -> datetime | None:
+        if self._agenda is None:
+            return AT_ONCE
+        oldest = self._agenda.oldest_beat
+        late = None if oldest is None else oldest + timedelta(seconds=self._settings.inactive_after)
+        return None if self._is_alone and late is not None and late > self._agenda.now else late
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether there is no other node whose silence would have to be noticed the moment it is too long."""
+        return self._agenda is not None and self._agenda.nodes <= 1
+
+    def _longest_pause(self) -> float:
+        """Seconds to the next round when nothing is to be done before. Its own beats must leave no gap."""
+        gap = self._pulse.gap if self._is_alone else min(self._pulse.gap, self._pulse_among_nodes.gap)
+        return max(self._settings.every, min(LONGEST_PAUSE, gap / 2))
 
     async def _guarded(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
         """One step; what goes wrong in it does not keep the others from theirs."""
@@ -132,17 +198,23 @@ class ManagerService:
             )
 
     async def _beat(self) -> None:
-        moment = await self._threads.run(_beat_and_ask_the_time, self._process_id)
-        self._pulse.beat(self._now(), moment)
-        self._pulse_among_nodes.beat(self._now(), moment)
+        """Write that it goes on, which is what gives it the right to judge others; and look what there is to do."""
+        self._agenda = await self._threads.run(_beat_and_read_agenda, self._process_id)
+        self._pulse.beat(self._now(), self._agenda.now)
+        self._pulse_among_nodes.beat(self._now(), self._agenda.now)
         self._beaten_at = self._now()
 
+    def _may_rescue(self) -> bool:
+        """Whether its pulse has been steady for long enough; if not, the next round comes when it may be."""
+        missing = self._pulse.needed - self._pulse.steady_for(self._now())
+        if self._pulse.may_judge(self._now()):
+            self._held_said = False
+            return True
+        self._say_held(missing)
+        self._wakes_at = min(self._wakes_at, self._now() + missing)
+        return False
+
     async def _rescue(self) -> None:
-        now = self._now()
-        if not self._pulse.may_judge(now):
-            self._say_held(self._pulse.needed - self._pulse.steady_for(now))
-            return
-        self._held_said = False
         taken = await self._threads.run(
             rescue_frozen, self._settings.max_update, self._settings.batch, as_of=self._pulse.last_beat
         )
@@ -204,14 +276,18 @@ class ManagerService:
             self._events.emit(PinnedStuck(count=count, policy=self._settings.pinned_policy))
 
     async def _pause(self) -> None:
-        """Until the next round; none while a chore has more to do."""
+        """Until there is something to do, spread so that nodes do not look together; never shorter than ``every``.
+
+        There is no pause while a chore has more to do: it has rested between its batches.
+        """
         if self._has_more:
             return
+        rest = max(self._settings.every * random.uniform(0.8, 1.2), self._wakes_at + A_MOMENT - self._now())
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.every * random.uniform(0.8, 1.2)):
+            async with asyncio.timeout(min(rest, self._longest_pause() * random.uniform(0.8, 1.2))):
                 await self._stopping.wait()
 
 
-def _beat_and_ask_the_time(connection: Connection, process_id: int) -> datetime:
+def _beat_and_read_agenda(connection: Connection, process_id: int) -> Agenda:
     beat_process(connection, process_id)
-    return database_now(connection)
+    return read_agenda(connection)

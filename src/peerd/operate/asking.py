@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from threading import Lock
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from sqlalchemy.engine import Connection
 
+from peerd.bell.ringer import Ringer
+from peerd.domain.ring import Ring
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.migrate import require_newest
 
@@ -26,10 +28,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ask(Generic[T]):
-    """What to do on a connection; `reads` says that it changes nothing."""
+    """What to do on a connection; `reads` says that it changes nothing, `rings` who is woken when it is committed."""
 
     on: Callable[[Connection], T]
     reads: bool
+    rings: tuple[Ring, ...] = ()
+
+    def and_ring(self, *rings: Ring) -> Ask[T]:
+        """The same, after which these are rung."""
+        return replace(self, rings=rings)
 
 
 def reading(function: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> Ask[T]:
@@ -49,8 +56,9 @@ class Blocking:
     driver's. An embedded database gets its tables there.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, ringer: Ringer) -> None:
         self.database = database
+        self.ringer = ringer
         self.schema_is_newest = False
         self._lock = Lock()
 
@@ -58,7 +66,11 @@ class Blocking:
         """Do it, and return its answer."""
         if not self.schema_is_newest:
             self.require_schema()
-        return self.database.read(ask.on) if ask.reads else self.database.run(ask.on)
+        if ask.reads:
+            return self.database.read(ask.on)
+        answer = self.database.run(ask.on)
+        self.ringer.ring(*ask.rings)
+        return answer
 
     def require_schema(self) -> None:
         """See, once, that the tables are there."""
@@ -74,12 +86,17 @@ class Awaiting:
     def __init__(self, blocking: Blocking, threads: int) -> None:
         self._blocking = blocking
         self._threads = DatabaseThreads(blocking.database, threads)
+        self.ringer = blocking.ringer
 
     async def carry_out(self, ask: Ask[T]) -> T:
         """Do it, and return its answer."""
         if not self._blocking.schema_is_newest:
             await asyncio.to_thread(self._blocking.require_schema)
-        return await (self._threads.read(ask.on) if ask.reads else self._threads.run(ask.on))
+        if ask.reads:
+            return await self._threads.read(ask.on)
+        answer = await self._threads.run(ask.on)
+        self.ringer.ring(*ask.rings)
+        return answer
 
     def close(self) -> None:
         """Let the threads end."""

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sqlalchemy.engine import URL, Connection
 
+from peerd.bell.ringer import Ringer
 from peerd.config import load
 from peerd.domain.call import Call
+from peerd.domain.ring import work_in
 from peerd.domain.task import Task
+from peerd.operate import given
 from peerd.operate.asking import Ask, Awaiting, Blocking, Colour, operation, reading
 from peerd.operate.checkup import Finding, examine
 from peerd.operate.enqueuing import Enqueuing, Look, enqueue_within
@@ -62,6 +65,8 @@ class Client(_Door[Blocking]):
     Args:
         url: ``mysql://…``, ``postgresql://…`` or ``sqlite:///file``; or a `Database`, which stays its owner's to close.
         pool_size: connections that are kept.
+        secret: [cluster] secret, with which it rings at the nodes on MariaDB and MySQL; without it they poll. Not
+            needed on PostgreSQL, nor on SQLite.
 
     Raises:
         UnsupportedDatabase: an unknown database, or its driver is not installed.
@@ -72,10 +77,11 @@ class Client(_Door[Blocking]):
     {'to': 'you'}
     """
 
-    def __init__(self, url: str | URL | Database, *, pool_size: int = 5) -> None:
+    def __init__(self, url: str | URL | Database, *, pool_size: int = 5, secret: str | None = None) -> None:
         self._owns_database = not isinstance(url, Database)
         self.database = url if isinstance(url, Database) else Database(url, pool_size=pool_size)
-        colour = Blocking(self.database)
+        self.ringer = Ringer(self.database, secret)
+        colour = Blocking(self.database, self.ringer)
         super().__init__(colour, Tasks(colour).find)
 
     @classmethod
@@ -89,7 +95,7 @@ class Client(_Door[Blocking]):
             ConfigError: the configuration cannot be used; it lists all that is wrong.
         """
         settings = load(None if path is None else Path(path))
-        return cls(settings.database.url, pool_size=settings.database.pool_size)
+        return cls(settings.database.url, pool_size=settings.database.pool_size, secret=settings.cluster.secret)
 
     def enqueue_in(self, connection: Connection | Session, what: Call | str, **options: Unpack[EnqueueOptions]) -> Job:
         """Write one task in the caller's own transaction: it commits with the business data, or not at all.
@@ -102,7 +108,20 @@ class Client(_Door[Blocking]):
         Raises:
             InvalidTask, NodeNotFound: as `enqueue`; the transaction is as it was.
         """
-        return enqueue_within(connection, new_task(what, **options), self._look)
+        return enqueue_within(connection, new_task(what, **options), self._look, self.ringer)
+
+    def ring(self, *queues: str) -> None:
+        """Say that there is work, committed by whoever else: with raw SQL, or with another library.
+
+        It never waits and never fails. `enqueue` and `enqueue_in` ring by themselves.
+
+        Args:
+            queues: names of queues; none: any.
+
+        Raises:
+            InvalidFilter: no queue can have such a name.
+        """
+        self.ringer.ring(work_in(given.queue(name) for name in queues))
 
     @cached_property
     def aio(self) -> AioClient:
@@ -113,6 +132,7 @@ class Client(_Door[Blocking]):
         """Close all connections. Jobs of this client can be looked at no more."""
         if "aio" in self.__dict__:
             self.aio.close()
+        self.ringer.close()
         if self._owns_database:
             self.database.close()
 
@@ -135,7 +155,7 @@ class AioClient(_Door[Awaiting]):
         self, connection: AsyncConnection | AsyncSession, what: Call | str, **options: Unpack[EnqueueOptions]
     ) -> Job:
         """`Client.enqueue_in`, for an AsyncConnection or AsyncSession."""
-        return await connection.run_sync(enqueue_within, new_task(what, **options), self._look)
+        return await connection.run_sync(enqueue_within, new_task(what, **options), self._look, self._colour.ringer)
 
     async def refresh(self, job: Job) -> Job:
         """`Job.refresh`, awaited."""

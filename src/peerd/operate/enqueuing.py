@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from sqlalchemy.engine import Connection
 
+from peerd.bell.after_commit import ring_after_commit
+from peerd.bell.ringer import Ringer
 from peerd.domain.call import Call
+from peerd.domain.ring import Due, Gathered, Ring, Work
 from peerd.domain.task import NewTask, Task
 from peerd.operate.asking import Ask, Colour, Group, operation, writing
 from peerd.operate.job import Job
@@ -47,7 +50,8 @@ class Enqueuing(Group[Colour], Generic[Colour]):
             NodeNotFound: no node has the name of ``node``.
             DatabaseAway: the task may or may not have been written; with ``unique`` it is safe to try again.
         """
-        return writing(_enqueue_one, new_task(what, **options), self._look)
+        new = new_task(what, **options)
+        return writing(_enqueue_one, new, self._look).and_ring(*rings_of([new]))
 
     @operation
     def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> Ask[Jobs]:
@@ -60,14 +64,41 @@ class Enqueuing(Group[Colour], Generic[Colour]):
         Raises:
             InvalidTask, NodeNotFound, DatabaseAway: as `enqueue`.
         """
-        return writing(_enqueue_many, new_tasks(what, **options), self._look)
+        new = new_tasks(what, **options)
+        return writing(_enqueue_many, new, self._look).and_ring(*rings_of(new))
 
 
-def enqueue_within(connection: Connection | Session, new: NewTask, look: Look) -> Job:
-    """Write a task in the caller's transaction. It is never repeated: what is undone there, the caller knows."""
+def enqueue_within(connection: Connection | Session, new: NewTask, look: Look, ringer: Ringer) -> Job:
+    """Write a task in the caller's transaction. It is never repeated: what is undone there, the caller knows.
+
+    Who is woken by it is rung at after the commit, and not at all when it is rolled back.
+    """
     own = connection if isinstance(connection, Connection) else _connection_of(connection)
     with times_in_utc(own) if _names_a_time(new) else nullcontext():
-        return _enqueue_one(own, new, look)
+        job = _enqueue_one(own, new, look)
+    ring_after_commit(own, ringer, rings_of([new]))
+    return job
+
+
+def rings_of(new: Sequence[NewTask]) -> list[Ring]:
+    """What is rung when these have been committed.
+
+    >>> rings_of([NewTask(queue="mail"), NewTask(queue="video"), NewTask(queue="video", start_in=60.0)])
+    [Due(within=60.0, at=None), Work(queues=('mail', 'video'))]
+    """
+    gathered = Gathered()
+    later = []
+    for task in new:
+        if task.start_in:
+            later.append(Due(within=task.start_in))
+        elif task.start_at is not None:
+            later.append(Due(at=task.start_at.timestamp()))
+            gathered.add(Work((task.queue,)))  # the moment may have passed: the database's clock knows
+        else:
+            gathered.add(Work((task.queue,)))
+    for due in later:
+        gathered.add(due)
+    return sorted(gathered.take(), key=lambda ring: type(ring).__name__)
 
 
 def _names_a_time(new: NewTask) -> bool:

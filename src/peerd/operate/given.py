@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peerd.domain.errors import InvalidTask, PeerdError
 from peerd.domain.quoting import quoted
-from peerd.domain.task import NAME_LIMIT, check_text
+from peerd.domain.task import NAME_LIMIT, QUEUE_NAME, check_text
 
 LARGEST_ID = 2**63 - 1
 
@@ -39,6 +39,17 @@ def text(name: str, value: object, limit: int = NAME_LIMIT) -> str:
 def text_or_none(name: str, value: object) -> str | None:
     """The same, where it may be left out."""
     return None if value is None else text(name, value)
+
+
+def queue(value: object) -> str:
+    """A name that a queue can have.
+
+    Raises:
+        InvalidFilter: none can.
+    """
+    if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
+        raise InvalidFilter("queue", f"{quoted(value)} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
+    return value
 
 
 def reason(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from peerd.domain.ring import Work
 from peerd.operate import given
 from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
 from peerd.store import nodes, processes
@@ -36,7 +37,7 @@ class Nodes(Group[Colour]):
         Raises:
             NodeNotFound: no node has this name.
         """
-        return writing(nodes.set_draining, given.text("node", name), draining=False)
+        return writing(nodes.set_draining, given.text("node", name), draining=False).and_ring(Work())
 
     @operation
     def processes(self, *, ended: bool = False) -> Ask[ProcessList]:

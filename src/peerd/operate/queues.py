@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
+from peerd.domain.ring import Work
 from peerd.operate import given
 from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
 from peerd.store import queues
@@ -36,7 +37,7 @@ class Queues(Group[Colour]):
     @operation
     def resume(self, name: str) -> Ask[None]:
         """Let a queue be claimed from again; nothing happens to one that is not paused."""
-        return writing(queues.resume, given.text("queue", name))
+        return writing(queues.resume, given.text("queue", name)).and_ring(Work())
 
 
 def _seconds(duration: str | float) -> float:

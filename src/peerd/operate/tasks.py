@@ -6,6 +6,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.quoting import quoted
+from peerd.domain.ring import Taken, Work
 from peerd.domain.task import Attempt, Task
 from peerd.operate import given
 from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
@@ -94,7 +95,7 @@ class Tasks(Group[Colour]):
             IllegalTransition: it is pending already, or waits for others.
             KeyTaken: it has a unique key that a younger task holds now.
         """
-        return writing(intervene.retry, given.task_id(task_id))
+        return writing(intervene.retry, given.task_id(task_id)).and_ring(Taken((task_id,)), Work())
 
     @operation
     def cancel(self, task_id: int, reason: str = "canceled by hand") -> Ask[None]:
@@ -104,7 +105,7 @@ class Tasks(Group[Colour]):
             TaskNotFound: it is not there.
             IllegalTransition: it has ended already.
         """
-        return writing(intervene.cancel, given.task_id(task_id), given.reason(reason))
+        return writing(intervene.cancel, given.task_id(task_id), given.reason(reason)).and_ring(Taken((task_id,)))
 
     @operation
     def delete(self, task_id: int) -> Ask[None]:
@@ -113,7 +114,7 @@ class Tasks(Group[Colour]):
         Raises:
             TaskNotFound: it is not there.
         """
-        return writing(intervene.delete, given.task_id(task_id))
+        return writing(intervene.delete, given.task_id(task_id)).and_ring(Taken((task_id,)))
 
     @operation
     def move(self, task_id: int, node: str | None) -> Ask[None]:
@@ -124,7 +125,8 @@ class Tasks(Group[Colour]):
             NodeNotFound: no node has this name.
             IllegalTransition: it has ended.
         """
-        return writing(intervene.move, given.task_id(task_id), given.text_or_none("node", node))
+        moving = writing(intervene.move, given.task_id(task_id), given.text_or_none("node", node))
+        return moving.and_ring(Taken((task_id,)), Work())
 
 
 def known_status(word: str) -> Status:

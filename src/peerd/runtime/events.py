@@ -348,6 +348,29 @@ class ScheduleRunsLost(Fact, frozen=True, kw_only=True):
 Reader = Callable[[Fact], None]
 
 
+class BellChanged(Fact, frozen=True, kw_only=True):
+    """The doorbell of this node is known to work, or is not any more."""
+
+    works: bool
+    reason: str | None
+
+
+class RingsRefused(Fact, frozen=True, kw_only=True):
+    """Somebody rang whom nobody listens to; said once a minute for each reason."""
+
+    sender: str
+    reason: str
+    count: int
+    """Of this reason, since the agent began."""
+
+
+class ClusterNotReached(Fact, frozen=True, kw_only=True):
+    """A message for all nodes has reached this one only."""
+
+    action: str
+    reason: str
+
+
 class Events:
     """Where facts go: each reader gets each. Safe to use from several threads, as far as its readers are.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from peerd.domain.errors import InvalidMessage, MessageTooLarge, NoReply, RequestFailed, Undeliverable
 from peerd.runtime.addressing import (
@@ -32,6 +32,13 @@ from peerd.runtime.faults import words
 from peerd.runtime.frames import FrameError, FrameTooLarge, encode
 from peerd.runtime.inbox import Inbox, Incoming, Outcome
 from peerd.runtime.listeners import Handler, Listeners, Message
+
+RESERVED: Final = "peerd."
+"""Begins the actions of peerd's own messages, which do not go from node to node."""
+BROADCAST: Final = "peerd.broadcast"
+"""The message by which a process asks its agent to tell all nodes something."""
+LARGEST_TO_CLUSTER: Final = 1000
+"""Bytes of a message to all nodes, as JSON: it goes in one datagram."""
 
 
 class Outlet(Protocol):
@@ -72,18 +79,28 @@ class Messenger:
 
     # ---------------------------------------------------------------- sending
 
-    def broadcast(self, action: str, data: object = None) -> Delivery:
+    def broadcast(self, action: str, data: object = None, *, cluster: bool = False) -> Delivery:
         """Send to all workers and the agent, oneself included.
 
         Args:
             action: what the message is about; its handlers are found by it.
-            data: whatever JSON can say, at most 256 KiB of it.
+            data: whatever JSON can say, at most 256 KiB of it; for all nodes, at most 1000 bytes, action included.
+            cluster: whether it is for those of all nodes: by way of the agents, at most once, and told to nobody when
+                it is lost. What is returned then says that the agent of this node has it.
 
         Raises:
             InvalidMessage: it cannot be sent: its data is not JSON, or too large (`MessageTooLarge`).
             MessengerFull: too many messages of this process wait to be delivered.
         """
-        return self.send(Target.everyone(), action, data)
+        if not cluster:
+            return self.send(Target.everyone(), action, data)
+        _target(action, Target.everyone())
+        if action.startswith(RESERVED):
+            raise InvalidMessage(action, f"actions that begin with {RESERVED!r} are peerd's own")
+        size = _size_of(action, {"action": action, "data": data})
+        if size > LARGEST_TO_CLUSTER:
+            raise MessageTooLarge(action, size, LARGEST_TO_CLUSTER)
+        return self.send(Target.agent(), BROADCAST, {"action": action, "data": data})
 
     def send_to_workers(self, action: str, data: object = None, kind: str | None = None) -> Delivery:
         """Send to all workers, or to those of one kind (`video` for `[workers.video]`), oneself included."""

@@ -13,6 +13,11 @@ from peerd.runtime.messenger import Messenger
 LIMITS: Final = "peerd.limits"
 """The message by which the agent asks a process for its limits of memory and processor."""
 
+RING: Final = "peerd.ring"
+"""The message by which the agent passes on to the workers what was rung."""
+BELL: Final = "peerd.bell"
+"""The message by which the agent tells the workers whether the doorbell works; asked, it says all it knows of it."""
+
 
 class Place(Protocol):
     """Where a process stands, and its way to the master: a `Link`."""

@@ -169,6 +169,21 @@ def _of_schedules(fact: Fact) -> Words:
             return "error", "a schedule failed", {"schedule": fact.schedule, "error": fact.error}
         case events.ScheduleRunsLost():
             return "warning", "scheduled runs were lost with their node", {"runs": _few(fact.run_ids)}
+        case _:
+            return _of_the_bell(fact)
+
+
+def _of_the_bell(fact: Fact) -> Words:
+    match fact:
+        case events.BellChanged(works=True):
+            return "info", "the doorbell works; workers poll less", {}
+        case events.BellChanged():
+            return "info", "the doorbell is not known to work; workers poll", {"reason": fact.reason}
+        case events.RingsRefused():
+            return "warning", f"a ring was refused: {fact.reason}", {"sender": fact.sender, "refused": fact.count}
+        case events.ClusterNotReached():
+            figures = {"action": fact.action, "reason": fact.reason}
+            return "warning", "a message for all nodes has reached this one only", figures
         case other:
             return "warning", f"an event without words: {other!r}", {}
 

@@ -128,11 +128,20 @@ def beat(connection: Connection, name: str, incarnation: str) -> Node:
     Raises:
         NodeReplaced: another life has begun under its name.
     """
-    if not connection.execute(BEAT, {"of_name": name, "of_life": incarnation}).rowcount:
-        raise NodeReplaced(name)
+    keep_alive(connection, name, incarnation)
     found = find_node(connection, name)
     assert found is not None
     return found
+
+
+def keep_alive(connection: Connection, name: str, incarnation: str) -> None:
+    """The same, in one statement.
+
+    Raises:
+        NodeReplaced: another life has begun under its name.
+    """
+    if not connection.execute(BEAT, {"of_name": name, "of_life": incarnation}).rowcount:
+        raise NodeReplaced(name)
 
 
 def leave(connection: Connection, name: str, incarnation: str) -> None:

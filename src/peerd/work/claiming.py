@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Final
 
 from peerd.domain.errors import DatabaseAway
@@ -38,7 +39,7 @@ class Claiming:
         holdings: what was won is entered there before anything else can happen.
         outages: what it learns about the database.
         events: how many were claimed.
-        poll_every: seconds between two looks at the most.
+        poll_every: asked for the seconds between two looks at the most.
         patience: seconds after which the first process runs empty for a task that must run alone.
     """
 
@@ -50,7 +51,7 @@ class Claiming:
         outages: Outages,
         events: Events,
         *,
-        poll_every: float,
+        poll_every: Callable[[], float],
         patience: float = 10.0,
     ) -> None:
         self._database = database
@@ -82,10 +83,10 @@ class Claiming:
             return [] if running else await self._claim_alone()
         won = await self._claim(free, alone=False)
         self._is_busy = bool(won.tasks) or won.contended
+        self._empty_looks = 0 if self._is_busy else self._empty_looks + 1
         if not (running or self._is_busy) and (self._found_lonely or self._look_is_due()):
             return await self._claim_alone()
         self._look_further = min(self._look_further * 2 + free, 64) if won.contended else 0
-        self._empty_looks = 0 if self._is_busy else self._empty_looks + 1
         return won.tasks
 
     def pause(self) -> float:
@@ -94,7 +95,7 @@ class Claiming:
             return max(self._next_lonely_look - self._now(), FIRST_PAUSE)
         if not self._empty_looks:
             return 0.0
-        grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_looks - 1, 16), self._poll_every)
+        grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_looks - 1, 16), self._poll_every())
         return grown * random.uniform(0.75, 1.25)
 
     def _look_is_due(self) -> bool:
@@ -117,6 +118,7 @@ class Claiming:
         self._runs_empty = False
         lonely = (await self._claim(1, alone=True)).tasks
         self._found_lonely = self._ran_alone = bool(lonely)
+        self._empty_looks = 0 if lonely else self._empty_looks
         return lonely
 
     def _look_later(self) -> None:

@@ -34,6 +34,12 @@ class Holdings:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is held, and no claim is in flight."""
+        with self._lock:
+            return not (self._held or self._in_flight)
+
     def begin_claim(self, token: int) -> None:
         """A claim is about to be sent: rows with its token are ours, although we do not know them yet."""
         with self._lock:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from peerd.domain.errors import DatabaseAway
 from peerd.domain.outcome import Failed, Released
 from peerd.domain.task import Task
 from peerd.runtime.events import AttemptStarted, ClaimLost, ComponentFailed, Events
@@ -21,6 +22,7 @@ from peerd.store.claim import Claimer
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.finish import Held
 from peerd.store.outages import Outages
+from peerd.store.touch import held_by
 from peerd.work.attempt import Attempt, attempt_ended, seconds_until_finish
 from peerd.work.claiming import Claiming
 from peerd.work.context import Context
@@ -76,6 +78,8 @@ class Runner:
     ) -> None:
         self._worker = worker
         self._settings: Settings = worker.settings
+        self.poll_every: Callable[[], float] = lambda: self._settings.poll_every
+        """Asked for the seconds between two looks into empty queues, at the most."""
         self._node = node
         self._events = events
         self._enqueue = enqueue
@@ -95,10 +99,16 @@ class Runner:
         self._looks_behind: asyncio.TimerHandle | None = None
         self._alone = False
         outages = Outages(events, self._loop.time)
-        threads = DatabaseThreads(database)
+        self._threads = threads = DatabaseThreads(database)
+        self._process_id = claimer.process_id
         self._writer = OutcomeWriter(threads, claimer.process_id, outages, lambda: len(self._running))
         self._claiming = Claiming(
-            threads, claimer, self._holdings, outages, events, poll_every=self._settings.poll_every
+            threads,
+            claimer,
+            self._holdings,
+            outages,
+            events,
+            poll_every=self._longest_pause,
         )
         toucher = Toucher(
             database,
@@ -124,6 +134,20 @@ class Runner:
     def ring(self) -> None:
         """Somebody says that there is work: look at once."""
         self._changed.set()
+
+    async def look_at(self, task_ids: frozenset[int]) -> None:
+        """Somebody says that these tasks were taken from their holders: end those of ours that we do not hold any more.
+
+        Args:
+            task_ids: of this process or of others.
+        """
+        ours = [held for held in self._running if held.id in task_ids]
+        if ours:
+            with suppress(DatabaseAway):  # the next touch, or the outcome, will tell
+                found = await self._threads.read(held_by, self._process_id)
+                for held in ours:
+                    if held not in found:
+                        self._lose(held, "bell")
 
     async def run(self) -> None:
         """Claim and run until `quiet`."""
@@ -185,6 +209,9 @@ class Runner:
     async def _claim(self) -> list[Task]:
         wanted = self._wanted()
         return await self._claiming.claim(wanted, self.in_flight) if wanted > 0 else []
+
+    def _longest_pause(self) -> float:
+        return self.poll_every()
 
     def _wanted(self) -> int:
         """How many tasks to claim: for the free places, and as many ahead as will begin within milliseconds.

@@ -16,6 +16,7 @@ from peerd.store.database import Database
 from peerd.store.outages import Outages
 from peerd.store.presence import enter_patiently, keep_fresh
 from peerd.store.processes import end_process
+from peerd.work.hearing import Hearing
 from peerd.work.recycling import Recycling, limits_of
 from peerd.work.running import Runner
 from peerd.work.task_worker import TaskWorker
@@ -90,6 +91,7 @@ class TaskService:
             default_attempts=self._worker.settings.max_attempts,
             attempts_of=self._worker.attempts_by_handler(),
         )
+        hearing = Hearing(self._process, self._worker.settings)
         self._runner = Runner(
             self._worker,
             self._database,
@@ -100,6 +102,8 @@ class TaskService:
             client=self._client,
             ticker=self._ticker,
         )
+        self._runner.poll_every = hearing.poll_every
+        hearing.wake(self._runner)
         link.tell_in_flight(lambda: self._runner.in_flight)
         self._recycling = Recycling(self._worker.settings, link, lambda: self._runner.ended_count)
         garbage.settle()

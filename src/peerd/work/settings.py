@@ -13,7 +13,7 @@ from peerd.domain.size import parse_size
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Period = Annotated[float, msgspec.Meta(gt=0)]
-DURATIONS = ("sleep", "update", "delay_ratio", "timeout", "poll_every", "recycle_age")
+DURATIONS = ("sleep", "update", "delay_ratio", "timeout", "poll_every", "rung_poll_every", "recycle_age")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +21,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``count`` tasks at once; a touch every ``update``; ``max_attempts`` where neither row nor handler says;
     ``delay_ratio`` × attempts before the next one; ``sleep`` after each end of a periodic worker's loop; ``poll_every``
-    at most between two looks into an empty queue; ``timeout`` of an attempt where neither row nor handler says.
+    at most between two looks into an empty queue, and ``rung_poll_every`` while the doorbell is known to work;
+    ``timeout`` of an attempt where neither row nor handler says.
     """
 
     queues: tuple[str, ...] = ()
@@ -31,6 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     update: Period = 3.0
     sleep: float = 1.0
     poll_every: Period = 1.0
+    rung_poll_every: Period = 10.0
     timeout: Period | None = None
     recycle_after: Count | None = None
     recycle_age: Period | None = None

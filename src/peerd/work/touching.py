@@ -24,6 +24,9 @@ from peerd.work.holdings import Holdings
 
 PROGRESS_EVERY: Final = 1.0
 """Seconds."""
+IDLE_UPDATES: Final = 5
+IDLE_EVERY: Final = 15.0
+"""While nothing is held, so many updates pass between two looks for strays, and so many seconds at the most."""
 SHORTEST_PAUSE: Final = 0.01
 """Seconds between two rounds at the least."""
 
@@ -60,6 +63,7 @@ class Toucher:
         self._outages = outages
         self._events = events
         self._next_touch: float | None = None
+        self._next_idle_look = 0.0
 
     def round(self, now: float) -> float:
         """Write the progress that was reported, and touch what is held when it is time to.
@@ -76,7 +80,7 @@ class Toucher:
             self._write_progress()
             if now >= self._next_touch:
                 self._next_touch = now + min(self._update, PROGRESS_EVERY)  # sooner again, if it fails
-                self._touch_all()
+                self._touch_all(now)
                 self._next_touch = now + self._update
         except DatabaseAway as error:
             self._outages.lost(error)
@@ -84,7 +88,10 @@ class Toucher:
             self._events.emit(ComponentFailed(component="touch", error=words(error), again_in=PROGRESS_EVERY))
         return min(PROGRESS_EVERY, max(self._next_touch - now, SHORTEST_PAUSE))
 
-    def _touch_all(self) -> None:
+    def _touch_all(self, now: float) -> None:
+        if self._holdings.is_idle and now < self._next_idle_look:
+            return
+        self._next_idle_look = now + max(self._update, min(IDLE_UPDATES * self._update, IDLE_EVERY))
         self._touch()
         found = self._database.read(held_by, self._process_id)
         self._touch_arriving(found)

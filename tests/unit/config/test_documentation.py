@@ -12,6 +12,7 @@ from peerd.config.environment import variables
 from peerd.config.settings import (
     AgentSettings,
     AlertSettings,
+    ClusterSettings,
     CommandSettings,
     DatabaseSettings,
     LoggingSettings,
@@ -36,6 +37,7 @@ WORDS_FOR_DEFAULTS = {
     ("web.NAME", "grace"): "the node's",
     "app": "",
     "bind": "",
+    ("cluster", "bind"): "every address",
     "unix_mode": '`"0666"`',
     "max_head": "`64KiB`",
     "max_message": "`16MiB`",
@@ -66,6 +68,7 @@ def rows_of(section: str) -> dict[str, str]:
     [
         ("node", NodeSettings),
         ("database", DatabaseSettings),
+        ("cluster", ClusterSettings),
         ("workers.NAME", WorkerSettings),
         ("web.NAME", WebSettings),
         ("commands.NAME", CommandSettings),

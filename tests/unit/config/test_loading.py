@@ -478,7 +478,7 @@ def test_the_template_is_a_configuration_without_mistakes(write: Write) -> None:
 def test_what_the_template_has_commented_out_is_accepted(write: Write) -> None:
     lines = template().splitlines()
     settings = [line.removeprefix("# ") if " = " in line or line.startswith("# [") else line for line in lines]
-    others = ("url = ", "password_file = ")
+    others = ("url = ", "password_file = ", "secret_file = ")
     assert problems(write("\n".join(line for line in settings if not line.startswith(others)))) == []
 
 

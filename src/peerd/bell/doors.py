@@ -1,0 +1,62 @@
+"""Where nodes hear: their addresses in the table, and how these are written."""
+
+from __future__ import annotations
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.store.tables import nodes
+
+
+class Door(msgspec.Struct, frozen=True):
+    """Where one life of a node hears the bell."""
+
+    incarnation: str
+    host: str
+    port: int
+
+
+def doors(connection: Connection) -> list[Door]:
+    """The doors of all nodes that are active."""
+    return [door for _, incarnation, address in _active(connection) if (door := door_of(incarnation, address))]
+
+
+def nodes_without_door(connection: Connection) -> list[str]:
+    """Names of the nodes that are active, and have no address where they hear."""
+    return [name for name, incarnation, address in _active(connection) if door_of(incarnation, address) is None]
+
+
+def _active(connection: Connection) -> list[tuple[str, str | None, str | None]]:
+    statement = sa.select(nodes.c.name, nodes.c.incarnation, nodes.c.address).where(nodes.c.active)
+    return [(row.name, row.incarnation, row.address) for row in connection.execute(statement)]
+
+
+def door_of(incarnation: str | None, address: str | None) -> Door | None:
+    """The door that a node's address says; None where it says none.
+
+    >>> door_of("life", "[::1]:7070")
+    Door(incarnation='life', host='::1', port=7070)
+    >>> door_of("life", "10.0.0.7") is None
+    True
+    """
+    host, _, port = (address or "").rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not incarnation or not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
+        return None
+    return Door(incarnation, host, int(port))
+
+
+def address_of(host: str, port: int) -> str:
+    """A door as the table says it.
+
+    >>> address_of("10.0.0.7", 7070), address_of("::1", 7070)
+    ('10.0.0.7:7070', '[::1]:7070')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def announce(connection: Connection, name: str, incarnation: str, address: str | None) -> None:
+    """Say where this life of the node hears."""
+    mine = sa.update(nodes).where(nodes.c.name == name, nodes.c.incarnation == incarnation)
+    connection.execute(mine.values(address=address))

@@ -1,0 +1,140 @@
+"""What rings, and when: after the commit of the work, and not after its rollback; on each database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import Session
+
+from peerd.bell.after_commit import ring_after_commit
+from peerd.bell.ringer import Ringer
+from peerd.domain.lifecycle import Status
+from peerd.domain.ring import Due, Ring, Taken, Work
+from peerd.operate.client import Client
+from peerd.operate.given import InvalidFilter
+from tests.store.world import World
+
+
+class Bell:
+    """Hears what a client rings."""
+
+    def __init__(self) -> None:
+        self._heard: list[Ring] = []
+        self.client: Client
+
+    def send(self, rings: Sequence[Ring]) -> None:
+        self._heard += rings
+
+    def close(self) -> None:
+        """It stays."""
+
+    def heard(self) -> list[Ring]:
+        """Since it was asked last."""
+        assert self.client.ringer.flush(10)
+        heard, self._heard = self._heard, []
+        return sorted(heard, key=lambda ring: type(ring).__name__)
+
+
+@pytest.fixture
+def bell(world: World) -> Iterator[Bell]:
+    bell = Bell()
+    with Client(world.store) as client:
+        client.ringer = client._colour.ringer = Ringer(world.store, open_way=lambda: bell)
+        bell.client = client
+        yield bell
+
+
+def test_an_enqueue_rings_for_its_queue_or_for_its_time(bell: Bell) -> None:
+    bell.client.enqueue("video")
+    assert bell.heard() == [Work(("video",))]
+    bell.client.enqueue_many(["video", "mail"])
+    assert bell.heard() == [Work(("mail", "video"))]
+    bell.client.enqueue("video", start_in=60)
+    assert bell.heard() == [Due(within=60.0)]
+
+
+async def test_an_awaited_enqueue_rings_too(bell: Bell) -> None:
+    await bell.client.aio.enqueue("video")
+    assert bell.heard() == [Work(("video",))]
+    bell.client.aio.close()
+
+
+def test_reading_rings_nobody_and_actions_ring_for_what_they_change(world: World, bell: Bell) -> None:
+    bell.client.tasks.list()
+    assert bell.heard() == []
+    dead, working, other = world.task_in(Status.DEAD), world.task_in(Status.WORKING), world.task_in(Status.WORKING)
+    bell.client.tasks.retry(dead)
+    assert bell.heard() == [Taken((dead,)), Work()]
+    bell.client.tasks.cancel(working)
+    assert bell.heard() == [Taken((working,))]
+    bell.client.tasks.move(other, None)
+    assert bell.heard() == [Taken((other,)), Work()]
+    bell.client.tasks.delete(other)
+    assert bell.heard() == [Taken((other,))]
+    bell.client.queues.pause("q")
+    assert bell.heard() == []
+    bell.client.queues.resume("q")
+    assert bell.heard() == [Work()]
+
+
+def test_in_the_callers_transaction_it_rings_after_the_commit_once(world: World, bell: Bell) -> None:
+    with world.store.engine.connect() as connection:
+        for _ in range(3):
+            bell.client.enqueue_in(connection, "video")
+        assert bell.heard() == []
+        connection.commit()
+        assert bell.heard() == [Work(("video",))]
+        connection.commit()
+        bell.client.enqueue_in(connection, "mail")
+        connection.rollback()
+        connection.commit()
+        assert bell.heard() == []
+    with world.store.engine.connect() as connection:
+        bell.client.enqueue_in(connection, "mail")  # and the connection goes back to the pool as it is
+    with world.store.engine.begin() as connection:
+        bell.client.enqueue_in(connection, "last")
+    assert bell.heard() == [Work(("last",))]
+
+
+def test_when_it_rings_the_work_can_be_seen(world: World, bell: Bell) -> None:
+    seen: list[Status] = []
+    with world.store.engine.begin() as connection:
+        job = bell.client.enqueue_in(connection, "video")
+        ringer = Ringer(world.store, open_way=lambda: None)
+        ringer.ring = lambda *_: seen.append(world.get(job.id).status)  # type: ignore[method-assign]
+        ring_after_commit(connection, ringer, [Work()])
+    assert seen == [Status.PENDING]
+
+
+def test_a_session_rings_after_its_commit_and_not_after_its_rollback(world: World, bell: Bell) -> None:
+    with Session(world.store.engine) as session:
+        bell.client.enqueue_in(session, "video")
+        session.rollback()
+        bell.client.enqueue_in(session, "mail")
+        assert bell.heard() == []
+        session.commit()
+    assert bell.heard() == [Work(("mail",))]
+
+
+def test_by_hand_names_are_checked(bell: Bell) -> None:
+    bell.client.ring("video", "mail")
+    assert bell.heard() == [Work(("mail", "video"))]
+    bell.client.ring()
+    assert bell.heard() == [Work()]
+    with pytest.raises(InvalidFilter, match="no queue"):
+        bell.client.ring("no queue!")
+
+
+async def test_an_async_connection_rings_after_its_commit(world: World, bell: Bell) -> None:
+    if world.store.name != "postgresql":
+        pytest.skip("an asynchronous driver is installed for PostgreSQL only")
+    engine = create_async_engine(world.store.url)
+    async with engine.connect() as connection:
+        await bell.client.aio.enqueue_in(connection, "video")
+        assert bell.heard() == []
+        await connection.commit()
+    assert bell.heard() == [Work(("video",))]
+    await engine.dispose()
+    bell.client.aio.close()

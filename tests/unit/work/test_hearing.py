@@ -1,0 +1,115 @@
+"""What a worker's process hears of the doorbell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from peerd.domain.ring import Ring, Taken, Work
+from peerd.runtime.events import Events
+from peerd.runtime.process_context import BELL, RING, ProcessContext
+from peerd.testing import eventually_async
+from peerd.work import hearing
+from peerd.work.hearing import Hearing
+from peerd.work.settings import Settings
+
+AGENT = {"pid": 7, "slot": "agent", "kind": "agent", "role": "agent", "generation": 1}
+WORKER = {"pid": 8, "slot": "jobs-2", "kind": "jobs", "role": "worker", "generation": 1}
+
+
+class Place:
+    node, slot, kind = "here", "jobs-1", "jobs"
+
+    def send(self, message: Mapping[str, object]) -> None:
+        """Nobody asks."""
+
+
+class Runner:
+    def __init__(self) -> None:
+        self.rung = 0
+        self.looked_at: list[frozenset[int]] = []
+
+    def ring(self) -> None:
+        self.rung += 1
+
+    async def look_at(self, task_ids: frozenset[int]) -> None:
+        self.looked_at.append(task_ids)
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.runner = Runner()
+        self.process = ProcessContext(Place(), Events())
+        self.hearing = Hearing(self.process, Settings(queues=("video", "mail"), poll_every=1.0, rung_poll_every=10.0))
+        self.hearing.wake(self.runner)
+        self.there_are(AGENT, WORKER)
+
+    def there_are(self, *peers: Mapping[str, Any]) -> None:
+        self.process.messenger.receive({"type": "processes", "processes": list(peers)})
+
+    def hear(self, action: str, data: Any, sender: Mapping[str, Any] = AGENT) -> None:
+        frame = {"type": "message", "action": action, "data": data, "from": dict(sender), "request": False, "id": 1}
+        assert self.process.messenger.receive(frame)
+
+    async def ring(self, ring: Ring, sender: Mapping[str, Any] = AGENT) -> None:
+        self.hear(RING, msgspec.json.decode(msgspec.json.encode(ring)), sender)
+        await eventually_async(lambda: self.process.is_idle)
+
+
+@pytest.fixture
+async def ear() -> Ear:
+    return Ear()
+
+
+async def test_it_looks_for_its_own_queues_and_for_any(ear: Ear) -> None:
+    await ear.ring(Work(("others",)))
+    assert ear.runner.rung == 0
+    await ear.ring(Work(("others", "mail")))
+    assert ear.runner.rung == 1
+    await ear.ring(Work())
+    assert ear.runner.rung == 2
+
+
+async def test_it_looks_once_more_a_little_later(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hearing, "AGAIN_AFTER", 0.02)
+    for _ in range(5):
+        await ear.ring(Work())
+    await asyncio.sleep(0.1)
+    assert ear.runner.rung > 5
+    settled = ear.runner.rung
+    await asyncio.sleep(0.1)
+    assert ear.runner.rung == settled
+
+
+async def test_tasks_that_were_taken_are_looked_at(ear: Ear) -> None:
+    await ear.ring(Taken((3, 5)))
+    assert (ear.runner.looked_at, ear.runner.rung) == ([frozenset({3, 5})], 0)
+
+
+async def test_only_the_agent_is_listened_to(ear: Ear) -> None:
+    await ear.ring(Work(), sender=WORKER)
+    ear.hear(BELL, {"works": True}, sender=WORKER)
+    assert (ear.runner.rung, ear.hearing.poll_every()) == (0, 1.0)
+
+
+async def test_it_polls_less_while_the_agent_that_said_that_the_bell_works_is_there(ear: Ear) -> None:
+    assert ear.hearing.poll_every() == 1.0
+    ear.hear(BELL, {"works": True})
+    assert ear.hearing.poll_every() == 10.0
+    ear.there_are(WORKER)
+    assert ear.hearing.poll_every() == 1.0
+    ear.there_are(WORKER, {**AGENT, "pid": 70, "generation": 2})
+    assert ear.hearing.poll_every() == 1.0
+    ear.hear(BELL, {"works": True}, sender={**AGENT, "pid": 70, "generation": 2})
+    assert ear.hearing.poll_every() == 10.0
+
+
+async def test_a_bell_that_does_not_work_any_more_ends_a_long_sleep(ear: Ear) -> None:
+    ear.hear(BELL, {"works": True})
+    assert ear.runner.rung == 0
+    ear.hear(BELL, {"works": False})
+    assert (ear.runner.rung, ear.hearing.poll_every()) == (1, 1.0)
