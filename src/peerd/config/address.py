@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
@@ -26,10 +27,12 @@ _FORMS = "mysql://user@host/name, postgresql://user@host/name or sqlite:///file"
 def normalise_url(url: str) -> str:
     """The address with SQLAlchemy's dialect and driver; a driver that is named and supported stays.
 
+    MySQL's is mysqlclient where that is installed, which is several times as fast, and PyMySQL elsewhere.
+
     Raises ValueError, without the password, for an address that peerd cannot use.
 
-    >>> normalise_url("mariadb://peerd@db/peerd"), normalise_url("postgres://db/peerd")
-    ('mysql+pymysql://peerd@db/peerd', 'postgresql+psycopg://db/peerd')
+    >>> normalise_url("postgres://db/peerd"), normalise_url("mariadb+pymysql://peerd@db/peerd")
+    ('postgresql+psycopg://db/peerd', 'mysql+pymysql://peerd@db/peerd')
     """
     if not url.isprintable():
         raise ValueError(f"{quoted(mask_url(url))} holds characters that no address has: write {_FORMS}")
@@ -46,7 +49,7 @@ def normalise_url(url: str) -> str:
         _refuse_what_is_no_file(parsed)
     elif not parsed.database:
         raise ValueError(f"the address names no database: write {dialect}://user@host/name")
-    drivername = _PLAIN.get(dialect) or f"{dialect}+{driver or _DRIVERS[dialect][0]}"
+    drivername = _PLAIN.get(dialect) or f"{dialect}+{driver or _usual_driver(dialect)}"
     return parsed.set(drivername=drivername).render_as_string(hide_password=False)
 
 
@@ -81,6 +84,17 @@ def has_password(url: str) -> bool:
 def add_password(url: str, password: str) -> str:
     """The address with this password, quoted as an address needs it."""
     return _parse(url).set(password=password).render_as_string(hide_password=False)
+
+
+def _usual_driver(dialect: str) -> str:
+    usual, *_ = _DRIVERS[dialect]
+    return "mysqldb" if dialect == "mysql" and _has_mysqlclient() else usual
+
+
+def _has_mysqlclient() -> bool:
+    """Whether the C driver is there itself; PyMySQL can stand in for it under its name, as some do for Django."""
+    found = find_spec("MySQLdb")
+    return found is not None and found.name == "MySQLdb"
 
 
 def _parse(url: str) -> URL:

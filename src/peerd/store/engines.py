@@ -105,8 +105,7 @@ def _server_options(pool_size: int) -> dict[str, Any]:
 def _mysql(url: URL, pool_size: int) -> Engine:
     arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "charset": "utf8mb4"}
     arguments["init_command"] = "SET time_zone = '+00:00'"
-    if url.get_driver_name() == "pymysql":
-        arguments |= {"read_timeout": ANSWER_TIMEOUT, "write_timeout": ANSWER_TIMEOUT}
+    arguments |= {"read_timeout": ANSWER_TIMEOUT, "write_timeout": ANSWER_TIMEOUT}
     return sa.create_engine(url, connect_args=arguments, **_server_options(pool_size))
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import sys
+from importlib import invalidate_caches
 from pathlib import Path
 
+import pymysql
 import pytest
 from sqlalchemy.engine import make_url
 
@@ -11,8 +14,8 @@ from peerd.config.address import add_password, locate_sqlite_file, mask_url, nor
 @pytest.mark.parametrize(
     "url, normal",
     [
-        ("mysql://peerd@db/peerd", "mysql+pymysql://peerd@db/peerd"),
-        ("mariadb://db/peerd", "mysql+pymysql://db/peerd"),
+        ("mysql+pymysql://peerd@db/peerd", "mysql+pymysql://peerd@db/peerd"),
+        ("mariadb+pymysql://db/peerd", "mysql+pymysql://db/peerd"),
         ("mysql+mysqldb://db/peerd?charset=utf8mb4", "mysql+mysqldb://db/peerd?charset=utf8mb4"),
         ("postgres://db:5433/peerd", "postgresql+psycopg://db:5433/peerd"),
         ("postgresql+psycopg://a:b@db/peerd", "postgresql+psycopg://a:b@db/peerd"),
@@ -22,6 +25,24 @@ from peerd.config.address import add_password, locate_sqlite_file, mask_url, nor
 )
 def test_an_address_gets_its_driver_and_keeps_the_rest(url: str, normal: str) -> None:
     assert normalise_url(url) == normal
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "mariadb"])
+def test_mysql_is_spoken_by_the_c_driver_where_it_is_installed(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "MySQLdb"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert normalise_url(f"{scheme}://db/peerd") == "mysql+pymysql://db/peerd"
+    (tmp_path / "MySQLdb.py").touch()
+    invalidate_caches()
+    assert normalise_url(f"{scheme}://db/peerd") == "mysql+mysqldb://db/peerd"
+
+
+def test_pymysql_under_the_name_of_the_c_driver_is_still_pymysql(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "MySQLdb", pymysql)  # what pymysql.install_as_MySQLdb() does
+    assert normalise_url("mysql://db/peerd") == "mysql+pymysql://db/peerd"
 
 
 @pytest.mark.parametrize(
