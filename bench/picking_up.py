@@ -1,93 +1,70 @@
-"""Picking up: how long a task waits on a node that has nothing else to do. A whole node runs, with default settings."""
+"""Picking up: how long a task waits on a node that has nothing else to do. Whole nodes run, with default settings."""
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from bench.databases import Stage
-from bench.jobs import note
+from bench.jobs import IDLE, note, notes_in
+from bench.node import running_node
 from bench.samples import PickUp
 from bench.sizes import Sizes
 from peerd.testing import eventually
 
-ROOT = Path(__file__).parents[1]
-IDLE = (2.0, 3.5)
-"""Seconds of rest between two tasks, drawn evenly: the pauses between looks have grown to poll_every by then."""
-PATIENCE = 60
-"""Seconds until the node has come up and taken its first task."""
+PATIENCE: Final = 60
+"""Seconds until a node has come up and taken its first task."""
+FROM_A_PROGRAM: Final = "peerd, from a program"
+FROM_A_NODE: Final = "peerd, from another node"
 
-CONFIG = """
-[node]
-name = "bench"
-[database]
-url = "{url}"
+WORKER: Final = """
 [workers.bench]
 tasks = "bench.jobs:bench"
 [workers.bench.options]
 notes = "{notes}"
 """
+ASKER: Final = """
+[workers.asker]
+worker = "bench.jobs:Asker"
+[workers.asker.options]
+askings = "{askings}"
+times = {times}
+"""
 
 
-def measure(stage: Stage, sizes: Sizes) -> list[PickUp]:
-    """Enqueue single tasks at odd moments; each handler notes when it began."""
+def measure(stage: Stage, sizes: Sizes) -> Iterator[PickUp]:
+    """Enqueue single tasks at odd moments, from another node's process and then from a program that is on no node."""
     stage.empty()
-    folder = stage.folder / "node"
-    folder.mkdir()
-    notes = folder / "notes"
-    notes.touch()
-    found: list[PickUp] = []
-    with running_node(stage, folder, notes):
-        _pick_up(stage, notes, 0)  # the node is up when it has run a task
-        for number in range(1, sizes.pick_ups + 1):
+    notes = stage.folder / "notes"
+    notes.unlink(missing_ok=True)
+    with running_node(stage, "bench", WORKER.format(notes=notes)):
+        stage.client.enqueue(note.with_args(0))
+        eventually(lambda: 0 in notes_in(notes), timeout=PATIENCE, message="the node has not come up")
+        notes.unlink()
+        for waited in _from_a_node(stage, notes, sizes.pick_ups):
+            yield PickUp(database=stage.name, by=FROM_A_NODE, milliseconds=waited)
+        for number in range(sizes.pick_ups):
             time.sleep(random.uniform(*IDLE))
-            found.append(PickUp(database=stage.kind, milliseconds=_pick_up(stage, notes, number)))
-    return found
+            waited = _from_a_program(stage, notes, 10_000 + number)
+            yield PickUp(database=stage.name, by=FROM_A_PROGRAM, milliseconds=waited)
 
 
-def _pick_up(stage: Stage, notes: Path, number: int) -> float:
+def _from_a_node(stage: Stage, notes: Path, times: int) -> list[float]:
+    """The other node asks by itself; its first task is not counted."""
+    askings = stage.folder / "askings"
+    askings.unlink(missing_ok=True)
+    with running_node(stage, "other", ASKER.format(askings=askings, times=times)):
+        patience = PATIENCE + (times + 1) * 2 * IDLE[1]
+        eventually(lambda: times in notes_in(notes), timeout=patience, message=f"not all of {times} tasks were run")
+    asked, noted = notes_in(askings), notes_in(notes)
+    return [(noted[number] - asked[number]) / 1e6 for number in range(1, times + 1)]
+
+
+def _from_a_program(stage: Stage, notes: Path, number: int) -> float:
     began = time.monotonic_ns()
     stage.client.enqueue(note.with_args(number))
-    picked_up = eventually(lambda: _noted(notes, number), timeout=PATIENCE, message=f"task {number} was not run")
-    assert picked_up is not None
-    return (picked_up - began) / 1e6
-
-
-def _noted(notes: Path, number: int) -> int | None:
-    for line in notes.read_text().splitlines():
-        noted, _, moment = line.partition(" ")
-        if int(noted) == number and moment:
-            return int(moment)
-    return None
-
-
-@contextmanager
-def running_node(stage: Stage, folder: Path, notes: Path) -> Iterator[None]:
-    """`peerd up` for the time of the block, stopped in good order."""
-    config = folder / "peerd.toml"
-    config.write_text(CONFIG.format(url=stage.url, notes=notes))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PEERD_")}
-    command = [sys.executable, "-m", "peerd.cli", "up", "--config", str(config)]
-    with (folder / "log").open("w") as log:
-        node = subprocess.Popen(
-            command, cwd=folder, env=environment | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=log
-        )
-        try:
-            yield
-        except Exception as error:
-            error.add_note(f"the node said:\n{(folder / 'log').read_text()[-3000:]}")
-            raise
-        finally:
-            node.send_signal(signal.SIGTERM)
-            try:
-                node.wait(60)
-            except subprocess.TimeoutExpired:
-                node.kill()
-                node.wait()
+    eventually(lambda: number in notes_in(notes), timeout=PATIENCE, message=f"task {number} was not run")
+    return (notes_in(notes)[number] - began) / 1e6
