@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from bench import (
     beside,
     draining,
@@ -58,6 +60,8 @@ def main() -> None:
     """Run what the arguments say."""
     chosen = arguments(sys.argv[1:])
     sizes = BY_NAME[chosen.size]
+    changed = {"rounds": chosen.rounds or sizes.rounds, "shapes": chosen.rows or sizes.shapes}
+    sizes = msgspec.structs.replace(sizes, **changed)
     run = measure(chosen.on or sizes.on, chosen.only or sizes.only, sizes)
     print(report.report(run))
     print(f"\nraw samples: {save(run)}")
@@ -71,6 +75,8 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--size", choices=BY_NAME, default="full", help="quick: two minutes")
     parser.add_argument("--on", nargs="+", choices=VARIANTS, help="databases")
     parser.add_argument("--only", nargs="+", choices=ALL, help="measurements")
+    parser.add_argument("--rounds", type=int, help="how often that is measured which is compared")
+    parser.add_argument("--rows", type=float, metavar="FACTOR", help="for the rows of shapes; 1 is ten million done")
     parser.add_argument("--plots", type=Path, default=report.RESULTS, help="the folder for the plots")
     return parser.parse_args(words)
 

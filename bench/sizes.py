@@ -47,7 +47,7 @@ FULL = Sizes(
     only=ALL,
     enqueue={1: 200, 1000: 10_000},
     hold={1: 200, 10: 1_500, 100: 6_000, 1000: 20_000},
-    drain={10: 3_000, 100: 20_000, 1000: 40_000},
+    drain={10: 2_000, 100: 10_000, 1000: 20_000},
     peer_enqueue={1: 200, 1000: 2_000},
     peer_seconds=1.0,
     pick_ups=40,
@@ -61,14 +61,14 @@ FULL = Sizes(
     shape_claims=300,
 )
 QUICK = Sizes(
-    rounds=2,
+    rounds=4,
     on=("sqlite", "mariadb-mysqlclient", "postgresql"),
     only=("enqueue", "hold", "drain", "peers"),
-    enqueue={1: 100, 1000: 5_000},
+    enqueue={1: 300, 1000: 5_000},
     hold={10: 500, 100: 3_000},
     drain={10: 500, 100: 3_000},
     peers=("huey_sql", "huey_sqlite", "pgqueuer"),
-    peer_enqueue={1: 60, 1000: 500},
+    peer_enqueue={1: 200, 1000: 500},
     peer_seconds=0.4,
     pick_ups=8,
     processes=(1, 2, 4),
@@ -87,6 +87,7 @@ TINY = Sizes(
     enqueue={1: 3, 1000: 20},
     hold={1: 3, 10: 20, 100: 20},
     drain={10: 30},
+    peers=(),
     peer_enqueue={1: 3, 1000: 20},
     peer_seconds=0.02,
     pick_ups=1,
@@ -99,6 +100,6 @@ TINY = Sizes(
     shapes=0.00002,
     shape_claims=3,
 )
-"""To see that it works, as the tests do; its figures say nothing."""
+"""To see that it works, as the tests do, which have no peers; its figures say nothing."""
 
 BY_NAME = {"full": FULL, "quick": QUICK, "tiny": TINY}
