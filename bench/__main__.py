@@ -31,7 +31,7 @@ from bench.databases import VARIANTS, ServerUnavailableError, Stage, stage
 from bench.machine import this_machine
 from bench.peering import REDIS, WAYS, Peers, peers_of
 from bench.redis_server import Redis
-from bench.report import Run, save
+from bench.report import Run, joined, save
 from bench.samples import Failure, Sample, Timing
 from bench.sizes import ALL, BY_NAME, Sizes
 
@@ -62,9 +62,10 @@ def main() -> None:
     sizes = BY_NAME[chosen.size]
     changed = {"rounds": chosen.rounds or sizes.rounds, "shapes": chosen.rows or sizes.shapes}
     sizes = msgspec.structs.replace(sizes, **changed)
-    run = measure(chosen.on or sizes.on, chosen.only or sizes.only, sizes)
+    run = joined(chosen.of) if chosen.of else measure(chosen.on or sizes.on, chosen.only or sizes.only, sizes)
     print(report.report(run))
-    print(f"\nraw samples: {save(run)}")
+    if not chosen.of:
+        print(f"\nraw samples: {save(run)}")
     for file in plots.draw(run, chosen.plots):
         print(f"plot: {file}")
 
@@ -77,6 +78,9 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=ALL, help="measurements")
     parser.add_argument("--rounds", type=int, help="how often that is measured which is compared")
     parser.add_argument("--rows", type=float, metavar="FACTOR", help="for the rows of shapes; 1 is ten million done")
+    parser.add_argument(
+        "--of", nargs="+", type=Path, metavar="FILE", help="report runs that were kept; measure nothing"
+    )
     parser.add_argument("--plots", type=Path, default=report.RESULTS, help="the folder for the plots")
     return parser.parse_args(words)
 

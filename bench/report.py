@@ -41,6 +41,8 @@ FLOOR_HEAD: Final = (
     "tasks a second", "batch", "bare floor", "our table", "peerd", "÷ bare (least–most)", "÷ our table", "CPU µs/task",
 )  # fmt: skip
 OURS: Final = frozenset({"bare", "same", "peerd"})
+FAR: Final = 1000
+"""More rounds than a run has."""
 COUNT: Final = 100
 """Tasks at once with which peerd stands beside its peers."""
 
@@ -70,6 +72,21 @@ def save(run: Run, folder: Path = RESULTS) -> Path:
     file = folder / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}.json"
     file.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
     return file
+
+
+def joined(files: Sequence[Path]) -> Run:
+    """Runs that were kept, as one: each measured other things, or the same once more."""
+    runs = [msgspec.json.decode(file.read_bytes(), type=Run) for file in files]
+    for number, run in enumerate(runs):
+        for sample in run.samples:
+            if isinstance(sample, Timing):
+                sample.round += number * FAR  # rounds of two runs were not beside each other
+    return Run(
+        machine=runs[0].machine,
+        sizes=runs[0].sizes,
+        versions={name: version for run in runs for name, version in run.versions.items()},
+        samples=[sample for run in runs for sample in run.samples],
+    )
 
 
 def report(run: Run) -> str:

@@ -16,7 +16,7 @@ from bench.goals import GOALS
 from bench.machine import this_machine
 from bench.peering import WAYS, Peers
 from bench.picking_up import FROM_A_NODE
-from bench.report import Run, report, save
+from bench.report import Run, joined, report, save
 from bench.samples import (
     Beside,
     Failure,
@@ -197,6 +197,15 @@ def test_samples_are_kept_as_they_are(tmp_path: Path) -> None:
         Failure(database="redis", what="RQ", reason="no module"),
     )
     assert msgspec.json.decode(save(run, tmp_path).read_bytes(), type=Run) == run
+
+
+def test_runs_that_were_kept_are_joined_and_their_rounds_stay_apart(tmp_path: Path) -> None:
+    runs = run_with(timing("peerd", 4.0)), run_with(timing("bare", 1.0), timing("peerd", 2.0))
+    files = [save(run, tmp_path / str(number)) for number, run in enumerate(runs)]
+    whole = joined(files)
+    ratio = whole.timings.ratio(("sqlite", "claim", 10, "peerd"), ("sqlite", "claim", 10, "bare"))
+    assert ratio == Ratio(0.5, 0.5, 0.5)
+    assert whole.timings.rate("sqlite", "claim", 10, "peerd") == 37.5
 
 
 def test_what_was_measured_is_drawn_and_nothing_else(tmp_path: Path) -> None:
