@@ -144,6 +144,8 @@ def _floor_rows(database: str, timings: Timings) -> Iterator[Sequence[str]]:
 
 def _beside_peers(database: str, timings: Timings) -> list[str]:
     """Peerd's rate by theirs, with those on Redis below: how much faster it is than each of them."""
+    if not any(where == database and by not in OURS for where, _, _, by in timings):
+        return []
     ours = {("enqueue", 1): 1, ("enqueue", 1000): 1000, ("drain", 0): COUNT}
     rows = []
     for theirs in timings:
