@@ -14,6 +14,9 @@ Line = tuple[str, str, Sequence[float], Sequence[float]]
 """Its name, its style, and its points."""
 STYLES: Final = {"bare": ":", "peerd": "-"}
 
+WIDE: Final = 50
+"""Times the least value that the greatest must be for a logarithmic axis."""
+
 
 def draw(run: Run, folder: Path) -> list[Path]:
     """Draw what the run has measured; the files."""
@@ -68,16 +71,19 @@ def _sizes_of(run: Run, database: str) -> Iterator[Line]:
 def _draw(file: Path, lines: Sequence[Line], across: str, up: str) -> Path:
     from matplotlib import pyplot as plt  # noqa: PLC0415 - it takes a second
 
-    figure, axes = plt.subplots(figsize=(7.0, 4.0), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8.5, 4.0), layout="constrained")
     colours: dict[str, Any] = {name: f"C{number}" for number, name in enumerate(VARIANTS)}
     for name, style, xs, ys in lines:
         axes.plot(xs, ys, style, marker="o", markersize=4, color=colours[name.partition(",")[0]], label=name)
     axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
+    if max(max(ys) for _, _, _, ys in lines) > WIDE * min(min(ys) for _, _, _, ys in lines):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(fontsize="small")
+    figure.legend(fontsize="small", loc="outside right upper")
     figure.savefig(file, dpi=90)
     plt.close(figure)
     return file

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import django
-from django.conf import settings
+import django  # type: ignore[import-untyped]
+from django.conf import settings  # type: ignore[import-untyped]
 
 from bench.peers import contract
 
@@ -43,7 +43,7 @@ class Measured(contract.Peer):
 
     def prepare(self) -> None:
         """Migrate, and empty the table."""
-        from django.core.management import call_command  # noqa: PLC0415 - it needs the settings
+        from django.core.management import call_command  # type: ignore[import-untyped]  # noqa: PLC0415 - it needs the settings
 
         call_command("migrate", verbosity=0)
         self._results().delete()
@@ -55,7 +55,7 @@ class Measured(contract.Peer):
 
     def enqueue_together(self, number: int) -> None:
         """In one transaction; it has no call for many."""
-        from django.db.transaction import atomic  # noqa: PLC0415 - it needs the settings
+        from django.db.transaction import atomic  # type: ignore[import-untyped]  # noqa: PLC0415 - it needs the settings
 
         with atomic():
             self.enqueue_singly(number)
