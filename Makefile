@@ -3,6 +3,7 @@
 
 PYTHON  ?= python3
 VENV    := .venv
+PEERS   := .venv-peers
 BIN     := $(VENV)/bin
 JOBS    := $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 2 ] && echo $$n || echo 2)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
@@ -12,7 +13,7 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test bench bench-galera bench-reload faults simulate check format constraints clean
+.PHONY: help venv demo test bench bench-galera bench-peers bench-reload faults simulate check format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,9 +27,10 @@ test: $(VENV)/.dev ## Run the tests on SQLite, MariaDB and PostgreSQL (as root, 
 	@scripts/debian-packages
 	$(BIN)/python -m pytest -n $(JOBS) $(if $(CI)$(SLOW),,-m 'not slow') $(ARGUMENTS)
 
-bench: $(VENV)/.dev ## Measure speed beside the bare drivers, on each database (QUICK=1: a few minutes)
-	@scripts/debian-packages
+bench: $(VENV)/.bench $(PEERS)/.installed ## Measure speed beside the bare drivers and other queues (QUICK=1: two minutes)
 	$(BIN)/python -m bench $(if $(QUICK),--size quick) $(ARGUMENTS)
+
+bench-peers: $(PEERS)/.installed ## Install the other queues that make bench measures, in an environment of their own
 
 bench-reload: $(VENV)/.dev ## Replace the workers of peerd, uvicorn, gunicorn and granian under load, and count lost requests
 	$(BIN)/python -m bench.reload $(ARGUMENTS)
@@ -59,7 +61,7 @@ constraints: ## Renew constraints.txt from a fresh resolution of every extra
 	scripts/renew-constraints '$(DEV_EXTRAS)'
 
 clean: ## Remove .venv, caches and build products
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/pyvenv.cfg:
@@ -73,3 +75,14 @@ $(VENV)/.user: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[$(DEV_EXTRAS)]'
 	@touch $@ $(VENV)/.user
+
+# The C driver for MySQL is wanted and not needed: without a compiler, the pure Python one is measured alone.
+$(VENV)/.bench: $(VENV)/.dev bench/peers/constraints.txt
+	@scripts/debian-packages bench
+	@$(PIP) install --quiet --constraint bench/peers/constraints.txt mysqlclient || echo "NOT INSTALLED: mysqlclient"
+	@touch $@
+
+$(PEERS)/.installed: $(VENV)/.bench bench/peers/requirements.txt bench/peers/constraints.txt scripts/bench-peers
+	@$(PYTHON) -m venv $(PEERS)
+	@scripts/bench-peers $(PEERS)
+	@touch $@

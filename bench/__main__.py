@@ -1,81 +1,201 @@
-"""``make bench``: measure, print the report, keep the samples."""
+"""``make bench``: measure, print the report, draw the plots, keep the samples."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Final
 
-from bench import draining, enqueuing, holding, picking_up
-from bench.databases import KINDS, ServerUnavailableError, Stage, stage
-from bench.machine import this_machine
-from bench.report import Run, report, save
-from bench.samples import PickUp, Timing
-from bench.sizes import BY_NAME, Sizes
+import msgspec
 
-Measure = Callable[[Stage, Sizes], Iterable[Timing]]
+from bench import (
+    beside,
+    draining,
+    enqueuing,
+    fairness,
+    fleet,
+    holding,
+    idling,
+    picking_up,
+    plots,
+    report,
+    shapes,
+)  # fmt: skip
+from bench.databases import VARIANTS, ServerUnavailableError, Stage, stage
+from bench.machine import this_machine
+from bench.peering import REDIS, WAYS, Peers, peers_of
+from bench.redis_server import Redis
+from bench.report import Run, joined, save
+from bench.samples import Failure, Sample, Timing
+from bench.sizes import ALL, BY_NAME, Sizes
+
+Measure = Callable[[Stage, Sizes], Iterable[Sample]]
+Step = tuple[str, Callable[[], Iterable[Sample]]]
 IN_ROUNDS: Final[dict[str, Measure]] = {
     "enqueue": enqueuing.measure,
     "hold": holding.measure,
     "drain": draining.measure,
+    "cores": fleet.measure_cores,
 }
-EVERYTHING: Final = (*IN_ROUNDS, "pick-up")
+"""What is measured several times; all that is compared has its turn in each round."""
+ONCE: Final[dict[str, Measure]] = {
+    "processes": fleet.measure_processes,
+    "nodes": fleet.measure_nodes,
+    "fairness": fairness.measure,
+    "idle": idling.measure,
+    "shapes": shapes.measure,
+    "beside": beside.measure,
+}
+NOT_TWICE: Final = ("processes", "nodes", "fairness", "idle", "shapes", "beside", "cores")
+"""Of two variants of the same database, only the faster one is measured in these."""
 
 
 def main() -> None:
     """Run what the arguments say."""
     chosen = arguments(sys.argv[1:])
-    run = measure(chosen.on, chosen.only, BY_NAME[chosen.size])
-    print(report(run))
-    print(f"\nraw samples: {save(run)}")
+    sizes = BY_NAME[chosen.size]
+    changed = {"rounds": chosen.rounds or sizes.rounds, "shapes": chosen.rows or sizes.shapes}
+    sizes = msgspec.structs.replace(sizes, **changed)
+    run = joined(chosen.of) if chosen.of else measure(chosen.on or sizes.on, chosen.only or sizes.only, sizes)
+    print(report.report(run))
+    if not chosen.of:
+        print(f"\nraw samples: {save(run)}")
+    for file in plots.draw(run, chosen.plots):
+        print(f"plot: {file}")
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """What the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="How fast peerd is, beside the bare drivers.")
-    parser.add_argument("--size", choices=BY_NAME, default="full", help="quick: two to four minutes")
-    parser.add_argument("--on", nargs="+", choices=KINDS, default=KINDS, help="databases")
-    parser.add_argument("--only", nargs="+", choices=EVERYTHING, default=EVERYTHING, help="measurements")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="How fast peerd is, beside drivers and peers.")
+    parser.add_argument("--size", choices=BY_NAME, default="full", help="quick: two minutes")
+    parser.add_argument("--on", nargs="+", choices=VARIANTS, help="databases")
+    parser.add_argument("--only", nargs="+", choices=ALL, help="measurements")
+    parser.add_argument("--rounds", type=int, help="how often that is measured which is compared")
+    parser.add_argument("--rows", type=float, metavar="FACTOR", help="for the rows of shapes; 1 is ten million done")
+    parser.add_argument(
+        "--of", nargs="+", type=Path, metavar="FILE", help="report runs that were kept; measure nothing"
+    )
+    parser.add_argument("--plots", type=Path, default=report.RESULTS, help="the folder for the plots")
     return parser.parse_args(words)
 
 
-def measure(kinds: Iterable[str], only: Sequence[str], sizes: Sizes) -> Run:
+def measure(names: Iterable[str], only: Sequence[str], sizes: Sizes) -> Run:
     """Measure on each database. Rounds are interleaved: a slow minute of the machine touches all of them alike."""
+    samples: list[Sample] = []
     with ExitStack() as afterwards:
-        stages = [opened for kind in kinds if (opened := _open(kind, afterwards)) is not None]
+        stages = [opened for name in names if (opened := _open(name, afterwards, samples)) is not None]
+        peers = _peers(stages, afterwards, sizes, samples) if {"peers", "pick-up"} & set(only) else []
         machine = this_machine()
-        timings = list(_rounds(stages, [IN_ROUNDS[name] for name in only if name in IN_ROUNDS], sizes))
-        pick_ups = _pick_ups(stages, sizes) if "pick-up" in only else []
-        versions = {one.kind: one.version for one in stages}
-    return Run(machine=machine, sizes=sizes, versions=versions, timings=timings, pick_ups=pick_ups)
+        began = time.monotonic()
+        for number in range(sizes.rounds):
+            for words, step in _round(stages, peers, only, sizes):
+                _say(f"round {number + 1} of {sizes.rounds}: {words}", began)
+                for sample in _patiently(words, step):
+                    if isinstance(sample, Timing):
+                        sample.round = number
+                    samples.append(sample)
+        if "pick-up" in only:
+            _say(f"pick-up: {sizes.pick_ups} tasks on each", began)
+            samples += _pick_ups(stages, peers, sizes)
+        for words, step in _once(stages, only, sizes):
+            _say(words, began)
+            samples += _patiently(words, step)
+        versions = {one.name: one.version for one in stages}
+    return Run(machine=machine, sizes=sizes, versions=versions, samples=samples)
 
 
-def _open(kind: str, afterwards: ExitStack) -> Stage | None:
+def _open(name: str, afterwards: ExitStack, samples: list[Sample]) -> Stage | None:
     try:
-        return afterwards.enter_context(stage(kind))
+        return afterwards.enter_context(stage(name))
     except ServerUnavailableError as error:
-        print(f"NOT MEASURED on {kind}: {error}", file=sys.stderr)
+        samples.append(_failed(name, "everything", str(error)))
         return None
 
 
-def _rounds(stages: Sequence[Stage], measures: Sequence[Measure], sizes: Sizes) -> Iterator[Timing]:
-    for number in range(sizes.rounds):
-        for one in stages:
-            print(f"round {number + 1} of {sizes.rounds}: {one.kind}", file=sys.stderr)
-            for measured in measures:
-                for timing in measured(one, sizes):
-                    timing.round = number
-                    yield timing
+def _peers(stages: Sequence[Stage], afterwards: ExitStack, sizes: Sizes, samples: list[Sample]) -> list[Peers]:
+    """Those of each database, in its faster variant where there are two servers, and those on Redis."""
+    found = [peers_of(one, sizes.peers) for one in stages if one.kind == "sqlite" or one in _fastest(stages)]
+    modules = [way.module for way in WAYS if way.store == REDIS and (sizes.peers is None or way.module in sizes.peers)]
+    if modules:
+        folder = Path(afterwards.enter_context(report.temporary_folder()))
+        redis = Redis(folder / REDIS)
+        try:
+            redis.start()
+        except ServerUnavailableError as error:
+            samples.append(_failed(REDIS, "everything", str(error)))
+        else:
+            afterwards.callback(redis.stop)
+            addresses = {module: redis.url(str(number)) for number, module in enumerate(modules)}
+            found.append(Peers(REDIS, REDIS, addresses, sizes.peers))
+    return found
 
 
-def _pick_ups(stages: Sequence[Stage], sizes: Sizes) -> list[PickUp]:
-    """On all databases at once: a node that waits takes no time from the others."""
-    print(f"pick-up: {sizes.pick_ups} tasks on each database", file=sys.stderr)
-    with ThreadPoolExecutor(max(len(stages), 1)) as threads:
-        return [one for found in threads.map(lambda at: picking_up.measure(at, sizes), stages) for one in found]
+def _fastest(stages: Sequence[Stage]) -> list[Stage]:
+    """One of each kind: of MariaDB the last one, which is by mysqlclient; of SQLite the first, at FULL."""
+    kinds = {one.kind: one for one in stages}
+    first_sqlite = next((one for one in stages if one.kind == "sqlite"), None)
+    return [one for one in stages if one is (first_sqlite if one.kind == "sqlite" else kinds[one.kind])]
+
+
+def _chosen(stages: Sequence[Stage], name: str) -> Sequence[Stage]:
+    return _fastest(stages) if name in NOT_TWICE else stages
+
+
+def _round(stages: Sequence[Stage], peers: Sequence[Peers], only: Sequence[str], sizes: Sizes) -> Iterator[Step]:
+    """What is compared has its turns beside each other: a database with its floors and its peers."""
+    for one in stages:
+        for name, measured in IN_ROUNDS.items():
+            if name in only and one in _chosen(stages, name):
+                yield f"{name} on {one.name}", partial(measured, one, sizes)
+        for others in peers:
+            if others.database == one.name and "peers" in only:
+                yield f"peers on {one.name}", partial(others.measure, sizes)
+    for others in peers:
+        if others.database == REDIS and "peers" in only:
+            yield f"peers on {REDIS}", partial(others.measure, sizes)
+
+
+def _once(stages: Sequence[Stage], only: Sequence[str], sizes: Sizes) -> Iterator[Step]:
+    for name, measured in ONCE.items():
+        if name in only:
+            for one in _chosen(stages, name):
+                yield f"{name} on {one.name}", partial(measured, one, sizes)
+
+
+def _pick_ups(stages: Sequence[Stage], peers: Sequence[Peers], sizes: Sizes) -> list[Sample]:
+    """All at once: a worker that waits takes no time from the others."""
+    steps: list[Step] = [(f"pick-up on {one.name}", partial(picking_up.measure, one, sizes)) for one in stages]
+    steps += [(f"peers' pick-up on {one.database}", partial(one.pick_up, sizes)) for one in peers]
+    with ThreadPoolExecutor(max(len(steps), 1)) as threads:
+        return [sample for found in threads.map(lambda step: list(_patiently(*step)), steps) for sample in found]
+
+
+def _patiently(words: str, step: Callable[[], Iterable[Sample]]) -> Iterator[Sample]:
+    """What it measures; what fails is said at once, and again in the report, and the others go on."""
+    what, _, database = words.rpartition(" on ")
+    try:
+        for sample in step():
+            if isinstance(sample, Failure):
+                print(f"NOT MEASURED on {sample.database}: {sample.what}: {sample.reason}", file=sys.stderr)
+            yield sample
+    except Exception as error:  # noqa: BLE001 - an hour's samples are not lost for one that failed
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        yield _failed(database, what, f"{type(error).__name__}: {error}\n{notes}".strip())
+
+
+def _failed(database: str, what: str, reason: str) -> Failure:
+    print(f"NOT MEASURED on {database}: {what}: {reason}", file=sys.stderr)
+    return Failure(database=database, what=what, reason=reason)
+
+
+def _say(words: str, began: float) -> None:
+    print(f"{time.monotonic() - began:5.0f} s  {words}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

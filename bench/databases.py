@@ -5,55 +5,97 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
 
 from bench.floor import Floor, connect
-from bench.samples import By
 from bench.tables import BARE, same_table
 from peerd.operate.client import Client
 from peerd.store import nodes, processes
 from peerd.store.claim import Claimer
 from peerd.store.database import Database
 from peerd.store.migrate import migrate
-from tests.support.server import ServerUnavailableError
+from tests.support.server import Server, ServerUnavailableError
 from tests.support.server_kinds import SERVERS
 from tests.support.servers import create_database
 
-KINDS = ("sqlite", "mariadb", "postgresql")
+SECRET: Final = "the bell of the bench"
+"""Of all nodes, and of the programs that ring at them."""
+
+
+class Variant(msgspec.Struct, frozen=True, kw_only=True):
+    """A database, how it is spoken to, and how durable it is."""
+
+    kind: str
+    title: str
+    driver: str | None = None
+    synchronous: str = "FULL"
+
+
+VARIANTS: Final[Mapping[str, Variant]] = {
+    "sqlite": Variant(kind="sqlite", title="SQLite, synchronous = FULL"),
+    "sqlite-normal": Variant(kind="sqlite", title="SQLite, synchronous = NORMAL", synchronous="NORMAL"),
+    "mariadb": Variant(kind="mariadb", title="MariaDB by PyMySQL", driver="mysql+pymysql"),
+    "mariadb-mysqlclient": Variant(kind="mariadb", title="MariaDB by mysqlclient", driver="mysql+mysqldb"),
+    "postgresql": Variant(kind="postgresql", title="PostgreSQL by psycopg"),
+}
+"""peerd itself keeps SQLite at FULL; what NORMAL would give is measured, and not offered."""
 
 
 class Stage:
     """One database with everything that measurements need.
 
     Args:
-        kind: mariadb, postgresql or sqlite.
+        name: one of `VARIANTS`.
         url: an empty database.
         folder: for files that measurements need.
+        server: that it is on.
     """
 
-    def __init__(self, kind: str, url: str, folder: Path) -> None:
-        self.kind = kind
+    def __init__(self, name: str, url: str, folder: Path, server: Server | None = None) -> None:
+        self.name = name
+        self.variant = VARIANTS[name]
+        self.kind = self.variant.kind
         self.url = url
         self.folder = folder
-        self.database = Database(url)
+        self.server = server
+        self.database = open_database(url, self.variant.synchronous)
         migrate(self.database)
-        self.client = Client(self.database)
-        self._connection = connect(kind, self.database.url)
-        self.floors: dict[By, Floor] = {
-            "bare": Floor(kind, self._connection, BARE),
-            "same": Floor(kind, self._connection, same_table(kind)),
+        self.client = Client(self.database, secret=SECRET)
+        self._connection = connect(self.database.url, self.variant.synchronous)
+        self.floors: dict[str, Floor] = {
+            "bare": Floor(self.kind, self._connection, BARE),
+            "same": Floor(self.kind, self._connection, same_table(self.kind)),
         }
         self.floors["bare"].create()
+        self._others: dict[str, str] = {}
 
-    @property
+    @cached_property
     def version(self) -> str:
         """The server's, or the library's."""
         questions = {"sqlite": "SELECT sqlite_version()", "postgresql": "SHOW server_version"}
         [found] = self.ask(questions.get(self.kind, "SELECT version()"))
         return str(found[0])
+
+    def another(self, name: str) -> str:
+        """The address of another database on the same server, or of a file beside; made when it is first asked for."""
+        if name not in self._others:
+            if self.server is None:
+                self._others[name] = f"sqlite:///{self.folder / name}.sqlite"
+            else:
+                self._others[name] = self._by_driver(create_database(self.server, name))
+        return self._others[name]
+
+    def _by_driver(self, url: str) -> str:
+        return spoken(url, self.variant.driver)
 
     def empty(self) -> None:
         """Take all tasks away, and what they left behind in the files."""
@@ -87,33 +129,65 @@ class Stage:
 
 
 @contextmanager
-def stage(kind: str) -> Iterator[Stage]:
+def stage(name: str) -> Iterator[Stage]:
     """A database that waits for the disk at each commit, for the time of the block.
 
     Raises:
-        ServerUnavailableError: the server's programs are not installed.
+        ServerUnavailableError: the server's programs, or the driver, are not installed.
     """
+    variant = VARIANTS[name]
+    if variant.driver == "mysql+mysqldb" and find_spec("MySQLdb") is None:
+        raise ServerUnavailableError("mysqlclient is not installed")
     with ExitStack() as afterwards:
         folder = Path(tempfile.mkdtemp(prefix="peerd-bench-"))
         afterwards.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
-        if kind == "sqlite":
+        server: Server | None = None
+        if variant.kind == "sqlite":
             url = f"sqlite:///{folder / 'peerd.sqlite'}"
         else:
-            server = SERVERS[kind](folder / kind, durable=True)
+            server = SERVERS[variant.kind](folder / variant.kind, durable=True)
             afterwards.callback(server.stop)
             server.start()
-            url = create_database(server, "peerd")
-        ready = Stage(kind, url, folder)
+            url = spoken(create_database(server, "peerd"), variant.driver)
+        ready = Stage(name, url, folder, server)
         afterwards.callback(ready.close)
         yield ready
 
 
-def enter(database: Database, queue: str) -> Claimer:
-    """Be a node and a process of it that serves one queue."""
+def spoken(url: str, driver: str | None) -> str:
+    """The address with another driver."""
+    scheme, _, rest = url.partition("://")
+    return f"{driver or scheme}://{rest}"
+
+
+def open_database(url: str | URL, synchronous: str = "FULL", *, pool_size: int = 5) -> Database:
+    """Peerd's own, with what it does not offer: SQLite's `synchronous`, at each connection."""
+    database = Database(url, pool_size=pool_size)
+    if synchronous != "FULL":
+
+        @sa.event.listens_for(database.engine, "connect")
+        def on_connect(connection: Any, _: Any) -> None:
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+
+    return database
+
+
+Node = tuple[int, str]
+"""A node's id, and its incarnation."""
+
+
+def enter_node(database: Database) -> Node:
+    """Be a node."""
     incarnation = nodes.new_incarnation()
     node_id = database.run(nodes.register, f"bench-{incarnation}", incarnation, replaces=None)
     assert node_id is not None
+    return node_id, incarnation
+
+
+def enter(database: Database, *queues: str, node: Node | None = None) -> Claimer:
+    """Be a process that serves these queues, of this node or of one of its own."""
+    node_id, incarnation = node or enter_node(database)
     process_id = database.run(
         processes.register_process,
         node_id=node_id,
@@ -123,7 +197,7 @@ def enter(database: Database, queue: str) -> Claimer:
         role="worker",
         pid=os.getpid(),
     )
-    return Claimer(node_id=node_id, incarnation=incarnation, process_id=process_id, queues=(queue,))
+    return Claimer(node_id=node_id, incarnation=incarnation, process_id=process_id, queues=queues)
 
 
-__all__ = ["KINDS", "ServerUnavailableError", "Stage", "enter", "stage"]
+__all__ = ["VARIANTS", "ServerUnavailableError", "Stage", "enter", "enter_node", "open_database", "stage"]

@@ -12,33 +12,26 @@ import msgspec
 from bench.databases import Stage
 from bench.samples import Timing
 from bench.sizes import Sizes
+from bench.worker import Drained, Order
 
 ROOT = Path(__file__).parents[1]
 WARM = 3
 """Times as many tasks as run at once are drained before the clock runs."""
+BEYOND = 1
+"""Times as many are left at the end: the queue is full until then, however far a worker looks ahead."""
 LONGEST = 300
 """Seconds."""
-
-
-class Drained(msgspec.Struct):
-    """What the worker process answers: seconds by the clock, and of its own time."""
-
-    seconds: float
-    cpu: float
 
 
 def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
     """Fill the queue, let a fresh process drain it, see in the table that all of it is done."""
     for count, number in sizes.drain.items():
         stage.empty()
-        warm = WARM * count
-        for _ in range(0, number + warm, 1000):
-            stage.floors["same"].insert(1000)
-        stage.analyze()
-        drained = drain(stage, count, warm, number)
-        assert stage.count_done() >= number + warm
+        fill(stage, number + (WARM + BEYOND) * count)
+        drained = drain(stage, count, WARM * count, number)
+        assert stage.count_done() >= number + WARM * count
         yield Timing(
-            database=stage.kind,
+            database=stage.name,
             measurement="drain",
             batch=count,
             by="peerd",
@@ -48,9 +41,17 @@ def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
         )
 
 
+def fill(stage: Stage, number: int, name: str = "noop") -> None:
+    """Enqueue at least so many tasks, as fast as the bare driver can."""
+    for _ in range(0, number, 1000):
+        stage.floors["same"].insert(1000, name)
+    stage.analyze()
+
+
 def drain(stage: Stage, count: int, warm: int, number: int) -> Drained:
     """Run the worker process; it writes a line for each task into its log, as a node's workers do."""
-    command = [sys.executable, "-m", "bench.worker", stage.url, str(count), str(warm), str(number)]
+    order = Order(url=stage.url, synchronous=stage.variant.synchronous, count=count, warm=warm, tasks=number)
+    command = [sys.executable, "-m", "bench.worker", msgspec.json.encode(order).decode()]
     with (stage.folder / "worker.log").open("w+") as log:
         ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, timeout=LONGEST, check=False)
         if ended.returncode != 0:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from bench.databases import Stage
 from bench.jobs import noop
-from bench.samples import By, Timing
+from bench.samples import Timing
 from bench.sizes import Sizes
 
 WARM = 6
@@ -17,7 +17,7 @@ WARM_ROWS = 100
 def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
     """Insert by the bare driver, and by the Client that applications use."""
     for batch, number in sizes.enqueue.items():
-        ways: list[tuple[By, Callable[[int], object]]] = [
+        ways: list[tuple[str, Callable[[int], object]]] = [
             ("bare", stage.floors["bare"].insert),
             ("same", stage.floors["same"].insert),
             ("peerd", lambda rows: enqueue(stage, rows)),
@@ -26,7 +26,7 @@ def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
             stage.empty()
             for _ in range(WARM):
                 insert(min(batch, WARM_ROWS))
-            timing = Timing(database=stage.kind, measurement="enqueue", batch=batch, by=by, tasks=number)
+            timing = Timing(database=stage.name, measurement="enqueue", batch=batch, by=by, tasks=number)
             with timing.running():
                 for done in range(0, number, batch):
                     insert(min(batch, number - done))

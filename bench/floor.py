@@ -1,11 +1,12 @@
 """The floor: what the bare driver does with three statements, one connection and no code of ours around it.
 
-It speaks the drivers that peerd uses (PyMySQL, psycopg, sqlite3). Nobody can do fewer statements and commits for a
-batch of this size; peerd's rate divided by this one says what peerd costs.
+It speaks the driver that peerd uses in the same run (PyMySQL or mysqlclient, psycopg, sqlite3). Nobody can do fewer
+statements and commits for a batch of this size; peerd's rate divided by this one says what peerd costs.
 """
 
 from __future__ import annotations
 
+import importlib
 import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
@@ -41,18 +42,18 @@ class Floor:
             if statement.strip():
                 self._cursor.execute(statement)
 
-    def insert(self, number: int) -> None:
-        """Insert so many tasks, and commit."""
+    def insert(self, number: int, name: str = "noop") -> None:
+        """Insert so many tasks of this name, and commit."""
         into = f"INSERT INTO {self._table.name} (queue, name, body)"
         match self._kind:
             case "mariadb":
-                rows = ", ".join(["('bench', 'noop', %s)"] * number)
+                rows = ", ".join([f"('bench', '{name}', %s)"] * number)
                 self._cursor.execute(f"{into} VALUES {rows}", [BODY] * number)
             case "postgresql":
-                self._cursor.execute(f"{into} SELECT 'bench', 'noop', unnest(%s::text[])", ([BODY] * number,))
+                self._cursor.execute(f"{into} SELECT 'bench', '{name}', unnest(%s::text[])", ([BODY] * number,))
             case _:
                 self._cursor.execute(self._begin)
-                self._cursor.executemany(f"{into} VALUES ('bench', 'noop', ?)", [(BODY,)] * number)
+                self._cursor.executemany(f"{into} VALUES ('bench', '{name}', ?)", [(BODY,)] * number)
                 self._cursor.execute("COMMIT")
 
     def claim(self, limit: int) -> list[int]:
@@ -89,26 +90,27 @@ class Floor:
         return text if self._kind == "sqlite" else text.replace("%", "%%")
 
 
-def connect(kind: str, url: URL) -> Any:
-    """A connection of the bare driver, in autocommit mode, set up as peerd's own are."""
-    match kind:
-        case "mariadb":
-            connected = pymysql.connect(
+def connect(url: URL, synchronous: str = "FULL") -> Any:
+    """A connection of the bare driver that an address names, in autocommit mode, set up as peerd's own are."""
+    match url.get_driver_name():
+        case "pymysql" | "mysqldb" as driver:
+            connected = (pymysql if driver == "pymysql" else importlib.import_module("MySQLdb")).connect(
                 host=url.host,
                 port=url.port or 0,
                 user=url.username,
                 database=url.database,
+                charset="utf8mb4",
                 autocommit=True,
                 init_command="SET time_zone = '+00:00'",
             )
             connected.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
             return connected
-        case "postgresql":
+        case "psycopg":
             return psycopg.connect(
                 host=url.host, port=url.port, user=url.username, dbname=url.database, autocommit=True
             )
         case _:
             connection = sqlite3.connect(url.database or "", isolation_level=None, timeout=30, check_same_thread=False)
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
             return connection

@@ -24,7 +24,8 @@ import msgspec
 from bench.draining import ROOT
 from bench.galera_worker import Counted
 from bench.machine import Machine, this_machine
-from bench.report import RESULTS, _aligned
+from bench.report import RESULTS
+from bench.tabling import aligned
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.database import Database
@@ -167,7 +168,7 @@ def report(run: GaleraRun) -> str:
         rate, ratio = median(one.rate for one in its), median(one.rate / plain[one.round] for one in its)
         shares = [f"{conflicts / of:.2%}" for of in (claims, tasks)]
         rows.append([servers, f"{rate:,.0f}", f"{ratio:.2f}", f"{claims:,}", f"{conflicts:,}", *shares])
-    return "\n".join([f"{run.machine}; medians of the rounds", "", *_aligned(rows)])
+    return "\n".join([f"{run.machine}; medians of the rounds", "", *aligned(rows)])
 
 
 @contextmanager

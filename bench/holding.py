@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench.databases import Stage, enter
-from bench.samples import By, Timing
+from bench.samples import Timing
 from bench.sizes import Sizes
 from peerd.store.claim import claim, new_token
 from peerd.store.complete import complete
@@ -20,7 +20,7 @@ Complete = Callable[[list[Any]], object]
 
 def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
     """Claim a batch, complete it, and so on, by the bare driver and by the store's operations."""
-    ways: dict[By, tuple[Claim, Complete]] = {
+    ways: dict[str, tuple[Claim, Complete]] = {
         "bare": (stage.floors["bare"].claim, stage.floors["bare"].complete),
         "same": (stage.floors["same"].claim, stage.floors["same"].complete),
         "peerd": operations(stage),
@@ -32,7 +32,7 @@ def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
             stage.analyze()
             for _ in range(WARM):
                 finish(take(batch))
-            yield from _hold(stage.kind, by, batch, number, take, finish)
+            yield from _hold(stage.name, by, batch, number, take, finish)
 
 
 def operations(stage: Stage) -> tuple[Claim, Complete]:
@@ -50,9 +50,9 @@ def operations(stage: Stage) -> tuple[Claim, Complete]:
     return take, finish
 
 
-def _hold(kind: str, by: By, batch: int, number: int, take: Claim, finish: Complete) -> Iterator[Timing]:
+def _hold(name: str, by: str, batch: int, number: int, take: Claim, finish: Complete) -> Iterator[Timing]:
     claiming, completing, both = (
-        Timing(database=kind, measurement=what, batch=batch, by=by, tasks=number)
+        Timing(database=name, measurement=what, batch=batch, by=by, tasks=number)
         for what in ("claim", "complete", "claim + complete")
     )
     left = number

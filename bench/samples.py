@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median
-from typing import Literal
 
 import msgspec
 
-By = Literal["bare", "same", "peerd"]
-"""Who did it: the driver on a bare table, the driver on peerd's table, peerd."""
 
+class Timing(msgspec.Struct, kw_only=True, tag=True):
+    """Some tasks went through one measurement in so many seconds.
 
-class Timing(msgspec.Struct, kw_only=True):
-    """Some tasks went through one measurement in so many seconds; ``cpu`` are those of the process that did it."""
+    ``by`` is who did it: ``bare`` (the driver on a bare table), ``same`` (the driver on peerd's table), ``peerd``, or
+    another queue. ``cpu`` are the seconds of the process that did it; ``idle`` is what the machine's processors had
+    left, where that was looked at.
+    """
 
     database: str
     measurement: str
     batch: int
-    by: By
+    by: str
     tasks: int
     round: int = 0
     seconds: float = 0.0
     cpu: float = 0.0
+    idle: float | None = None
+    shares: tuple[int, ...] = ()
+    """How many of the tasks each process had, where there were several."""
 
     @property
     def rate(self) -> float:
@@ -40,47 +44,140 @@ class Timing(msgspec.Struct, kw_only=True):
         self.cpu += time.process_time() - used
 
 
-class PickUp(msgspec.Struct, kw_only=True):
-    """From the call of enqueue to the first line of the handler, on an idle node."""
+class PickUp(msgspec.Struct, kw_only=True, tag=True):
+    """From the call of enqueue to the first line of the handler, on a worker that has nothing else to do."""
+
+    database: str
+    by: str
+    milliseconds: float
+
+
+class Wait(msgspec.Struct, kw_only=True, tag=True):
+    """How long a task waited while a place was free, of several processes with one place each."""
 
     database: str
     milliseconds: float
-    enqueued_by: Literal["client", "node"] = "client"
-    """A program of its own, or a process of another node."""
+
+
+class Idle(msgspec.Struct, kw_only=True, tag=True):
+    """What a whole node that has nothing to do asks its database."""
+
+    database: str
+    seconds: float
+    statements: int
+    kinds: Mapping[str, int]
+    """By their first word."""
+
+
+class Read(msgspec.Struct, kw_only=True):
+    """What a claim touched."""
+
+    rows: int | None = None
+    locks: int | None = None
+    pages: int | None = None
+
+
+class Shape(msgspec.Struct, kw_only=True, tag=True):
+    """Claims of a batch on a table of some size and shape, in turns with claims on one that holds nothing else.
+
+    ``milliseconds`` and ``rows_read``, ``row_locks``, ``pages`` of a claim; the latter where the database tells them.
+    """
+
+    database: str
+    shape: str
+    rows: int
+    batch: int
+    milliseconds: tuple[float, ...]
+    empty_milliseconds: tuple[float, ...]
+    read: Read
+    empty_read: Read
+
+
+class Beside(msgspec.Struct, kw_only=True, tag=True):
+    """Claims before, and beside, a chore of the manager's that has many rows to treat."""
+
+    database: str
+    chore: str
+    rows: int
+    seconds: float
+    before_milliseconds: tuple[float, ...]
+    milliseconds: tuple[float, ...]
+
+
+class Failure(msgspec.Struct, kw_only=True, tag=True):
+    """Something that was to be measured, and was not."""
+
+    database: str
+    what: str
+    reason: str
+
+
+Sample = Timing | PickUp | Wait | Idle | Shape | Beside | Failure
+
+
+class Ratio(msgspec.Struct, frozen=True):
+    """The median of the rounds, and the extremes."""
+
+    middle: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, ratios: Sequence[float]) -> Ratio | None:
+        """Of at least one round."""
+        return cls(median(ratios), min(ratios), max(ratios)) if ratios else None
+
+    def __str__(self) -> str:
+        return f"{short(self.middle)} ({short(self.least)}–{short(self.most)})"
+
+
+Key = tuple[str, str, int, str]
+"""Database, measurement, batch, by."""
 
 
 class Timings:
     """All timings of a run."""
 
     def __init__(self, timings: Iterable[Timing]) -> None:
-        self._timings = list(timings)
+        self._timings: dict[Key, list[Timing]] = {}
+        for one in timings:
+            self._timings.setdefault((one.database, one.measurement, one.batch, one.by), []).append(one)
 
-    def rate(self, database: str, measurement: str, batch: int, by: By) -> float | None:
+    def rate(self, database: str, measurement: str, batch: int, by: str) -> float | None:
         """The median of the rounds, in tasks a second; None where it was not measured."""
-        found = self._of(database, measurement, batch, by)
+        found = self.of((database, measurement, batch, by))
         return median(one.rate for one in found) if found else None
 
-    def cpu(self, database: str, measurement: str, batch: int, by: By) -> float | None:
+    def cpu(self, database: str, measurement: str, batch: int, by: str) -> float | None:
         """The median of the rounds, in seconds of the measuring process's own time for a task."""
-        found = self._of(database, measurement, batch, by)
+        found = self.of((database, measurement, batch, by))
         return median(one.cpu / one.tasks for one in found) if found else None
 
-    def ratio(self, database: str, measurement: str, batch: int, to: tuple[str, By]) -> float | None:
-        """The rate of peerd by that of a floor: of each round, whose parts ran beside each other, then the median."""
-        floor = {one.round: one.rate for one in self._of(database, to[0], batch, to[1])}
-        ours = self._of(database, measurement, batch, "peerd")
-        ratios = [one.rate / floor[one.round] for one in ours if one.round in floor]
-        return median(ratios) if ratios else None
+    def ratio(self, ours: Key, theirs: Key) -> Ratio | None:
+        """The rate of one by that of another: of each round, whose parts ran beside each other."""
+        beside = {one.round: one.rate for one in self.of(theirs)}
+        return Ratio.of([one.rate / beside[one.round] for one in self.of(ours) if one.round in beside])
 
-    def batches(self, database: str, measurement: str) -> Sequence[int]:
+    def batches(self, database: str, measurement: str, by: str = "peerd") -> Sequence[int]:
         """The batches in which this was measured, smallest first."""
-        return sorted(
-            {one.batch for one in self._timings if one.database == database and one.measurement == measurement}
-        )
+        return sorted({key[2] for key in self._timings if (*key[:2], key[3]) == (database, measurement, by)})
 
-    def _of(self, database: str, measurement: str, batch: int, by: By) -> list[Timing]:
-        wanted = (database, measurement, batch, by)
-        return [one for one in self._timings if (one.database, one.measurement, one.batch, one.by) == wanted]
+    def __iter__(self) -> Iterator[Key]:
+        """All that was measured, in the order of the measuring."""
+        return iter(self._timings)
+
+    def of(self, key: Key) -> Sequence[Timing]:
+        """All rounds of one measurement."""
+        return self._timings.get(key, [])
+
+
+def short(value: float) -> str:
+    """A figure with three digits that matter.
+
+    >>> [short(0.0834), short(2.517), short(31.4), short(1234.5)]
+    ['0.08', '2.52', '31.4', '1,234']
+    """
+    return f"{value:,.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
 
 
 def percentile(values: Sequence[float], share: float) -> float:

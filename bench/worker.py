@@ -1,4 +1,4 @@
-"""The process that drains: ``python -m bench.worker URL COUNT WARM TASKS``.
+"""The process that drains: ``python -m bench.worker ORDER``, an `Order` as JSON.
 
 It is what a node's worker process is (the Runner, a QueueWorker, threads for the database, a log line for each task),
 without the master: nothing is supervised while it is measured.
@@ -7,25 +7,52 @@ without the master: nothing is supervised while it is measured.
 from __future__ import annotations
 
 import asyncio
+import mmap
+import struct
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 
-from bench.databases import enter
-from bench.draining import Drained
+from bench.databases import Node, enter, open_database
 from bench.jobs import bench
 from peerd.runtime import garbage
 from peerd.runtime.condensing import Condensed
 from peerd.runtime.events import AttemptEnded, Events, Fact
 from peerd.runtime.wording import LogReader, start_logging
-from peerd.store.database import Database
 from peerd.work.running import Runner
 from peerd.work.settings import Settings
 from peerd.work.task_worker import QueueWorker
 
 POOL_SIZE = 4
 """Connections, as the config's default."""
+PLACE = struct.Struct("q")
+"""A process's number of ended tasks, in the file of all tallies."""
+
+
+class Order(msgspec.Struct, kw_only=True):
+    """What a worker process shall do: `count` tasks at once, and either so many tasks, or until told to stop.
+
+    With ``tally`` it is one of several: it says `ready` and waits for a line on its standard input before it begins,
+    counts in its place of that file what has ended, and stops when its standard input ends.
+    """
+
+    url: str
+    synchronous: str = "FULL"
+    count: int
+    warm: int = 0
+    tasks: int = 0
+    node: Node | None = None
+    tally: str | None = None
+    place: int = 0
+
+
+class Drained(msgspec.Struct):
+    """What it answers: seconds by the clock, and of its own time."""
+
+    seconds: float
+    cpu: float
 
 
 class StopWatch:
@@ -40,16 +67,14 @@ class StopWatch:
         self._marks = (warm, warm + tasks)
         self._ended = 0
         self._seen: list[tuple[float, float]] = []
-        self.given_back = 0
         self.all_ended = asyncio.Event()
 
     def __call__(self, fact: Fact) -> None:
-        """Count the tasks that are done and committed; what is given back is none of them."""
+        """Count the tasks that are done and committed; what is given back at the end is none of them."""
         if not isinstance(fact, AttemptEnded) or self.all_ended.is_set():
             return
         if fact.outcome == "released":
-            self.given_back += 1
-            return
+            return  # it was claimed ahead, and went back
         assert fact.outcome == "done", fact
         self._ended += 1
         if self._ended in self._marks:
@@ -63,29 +88,75 @@ class StopWatch:
         return Drained(seconds=ended - began, cpu=used_then - used)
 
 
-async def drain(url: str, count: int, warm: int, tasks: int) -> Drained:
-    """Drain so many tasks, so many at once."""
-    database = Database(url, pool_size=POOL_SIZE)
-    claimer = enter(database, bench.name)
-    worker = QueueWorker([bench])
-    worker.settings = Settings(queues=(bench.name,), count=count)
-    watch = StopWatch(warm, tasks)
-    log = start_logging("info", "console", node="bench", slot="bench-1")
-    runner = Runner(worker, database, claimer, node="bench", events=Events(Condensed(LogReader(log)), watch))
-    garbage.settle()
-    running = asyncio.create_task(runner.run())
-    await watch.all_ended.wait()
-    await runner.stop(grace=5)
-    await running
-    database.close()
+class Tally:
+    """Reads events; counts what has ended where the process that started this one can see it.
+
+    Args:
+        file: of all processes' tallies.
+        place: this one's.
+    """
+
+    def __init__(self, file: Path, place: int) -> None:
+        with file.open("r+b") as opened:
+            self._memory = mmap.mmap(opened.fileno(), 0)
+        self._offset = place * PLACE.size
+        self._ended = 0
+
+    def __call__(self, fact: Fact) -> None:
+        """Count."""
+        if isinstance(fact, AttemptEnded) and fact.outcome == "done":
+            self._ended += 1
+            PLACE.pack_into(self._memory, self._offset, self._ended)
+
+
+async def drain(order: Order) -> Drained:
+    """Drain so many tasks."""
+    watch = StopWatch(order.warm, order.tasks)
+    async with _Running(order, watch):
+        await watch.all_ended.wait()
     return watch.drained()
+
+
+async def drain_with_others(order: Order) -> None:
+    """Begin when all are ready, and stop when it is said."""
+    assert order.tally is not None
+    running = _Running(order, Tally(Path(order.tally), order.place))
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    async with running:
+        await asyncio.to_thread(sys.stdin.read)
+
+
+class _Running:
+    """A Runner for the time of a block."""
+
+    def __init__(self, order: Order, watch: StopWatch | Tally) -> None:
+        self._database = open_database(order.url, order.synchronous, pool_size=POOL_SIZE)
+        claimer = enter(self._database, bench.name, node=order.node)
+        worker = QueueWorker([bench])
+        worker.settings = Settings(queues=(bench.name,), count=order.count)
+        log = start_logging("info", "console", node="bench", slot="bench-1")
+        self._runner = Runner(
+            worker, self._database, claimer, node="bench", events=Events(Condensed(LogReader(log)), watch)
+        )
+
+    async def __aenter__(self) -> None:
+        garbage.settle()
+        self._task = asyncio.create_task(self._runner.run())
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.stop(grace=5)
+        await self._task
+        self._database.close()
 
 
 def main() -> None:
     """Answer on standard output; the log goes to standard error."""
-    url, *numbers = sys.argv[1:]
-    drained = asyncio.run(drain(url, *map(int, numbers)))
-    sys.stdout.write(msgspec.json.encode(drained).decode())
+    order = msgspec.json.decode(sys.argv[1], type=Order)
+    if order.tally is None:
+        sys.stdout.write(msgspec.json.encode(asyncio.run(drain(order))).decode())
+    else:
+        asyncio.run(drain_with_others(order))
 
 
 if __name__ == "__main__":

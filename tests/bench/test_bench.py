@@ -1,68 +1,252 @@
 from __future__ import annotations
 
+import sys
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from bench.__main__ import EVERYTHING, measure
-from bench.databases import KINDS
+from bench import peering, plots
+from bench.__main__ import measure
+from bench.databases import VARIANTS
+from bench.fairness import waits
+from bench.goals import GOALS
 from bench.machine import this_machine
-from bench.report import Run, report, save
-from bench.samples import By, PickUp, Timing, Timings, percentile
+from bench.peering import WAYS, Peers
+from bench.picking_up import FROM_A_NODE
+from bench.report import Run, joined, report, save
+from bench.samples import (
+    Beside,
+    Failure,
+    Idle,
+    PickUp,
+    Ratio,
+    Read,
+    Sample,
+    Shape,
+    Timing,
+    Timings,
+    Wait,
+    percentile,
+)
 from bench.sizes import TINY
 from tests.support.summary import note_database, note_missing_server
 
+SPEAKS_SQL = ("enqueue", "hold", "drain", "idle", "shapes", "beside")
+"""Measurements with statements of their own."""
 
-def timing(by: By, seconds: float, number: int = 0, measurement: str = "claim") -> Timing:
+
+def timing(by: str, seconds: float, number: int = 0, measurement: str = "claim", batch: int = 10) -> Timing:
     return Timing(
-        database="sqlite", measurement=measurement, batch=10, by=by, tasks=100, round=number, seconds=seconds, cpu=0.01
+        database="sqlite",
+        measurement=measurement,
+        batch=batch,
+        by=by,
+        tasks=100,
+        round=number,
+        seconds=seconds,
+        cpu=0.01,
     )
 
 
+def run_with(*samples: Sample) -> Run:
+    return Run(machine=this_machine(), sizes=TINY, versions={"sqlite": "3.40"}, samples=list(samples))
+
+
+def row_of(run: Run, start: str) -> list[str]:
+    """The cells of the one row of the report that begins so."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report(run).splitlines()]
+    [row] = [row for row in rows if " | ".join(row).startswith(start)]
+    return row
+
+
+def taken_on(name: str, only: tuple[str, ...]) -> dict[type[Sample], list[Any]]:
+    taken: dict[type[Sample], list[Any]] = defaultdict(list)
+    for sample in measure([name], only, TINY).samples:
+        taken[type(sample)].append(sample)
+    return taken
+
+
+def beside_its_floors() -> set[tuple[str, int, str]]:
+    claims = ("claim", "complete", "claim + complete")
+    both = [("enqueue", batch) for batch in TINY.enqueue] + [(what, batch) for what in claims for batch in TINY.hold]
+    return {(*one, by) for one in both for by in ("bare", "same", "peerd")} | {("drain", 10, "peerd")}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_measurement_is_taken_beside_its_floor(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    run = measure([kind], EVERYTHING, TINY)
-    if not run.versions:
-        note_missing_server(request.node, kind)
-        pytest.skip(f"NOT TESTED on {kind}: its server is not installed")
-    note_database(request.node, kind)
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_database_is_measured_beside_its_floors_and_in_every_shape(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    taken = taken_on(name, SPEAKS_SQL)
+    if [one.what for one in taken[Failure]] == ["everything"]:
+        note_missing_server(request.node, VARIANTS[name].kind)
+        pytest.skip(f"NOT TESTED on {name}: {taken[Failure][0].reason}")
+    note_database(request.node, VARIANTS[name].kind)
+    assert taken[Failure] == []
+    assert {(one.measurement, one.batch, one.by) for one in taken[Timing]} == beside_its_floors()
+    assert all(one.seconds > 0 for one in taken[Timing])
+    assert len(taken[Shape]) == 10
+    assert [one.chore for one in taken[Beside]] == ["arrive", "purge"]
+    assert all(one.milliseconds for one in taken[Beside])
+    if VARIANTS[name].kind == "sqlite":
+        assert taken[Idle] == []
+    else:
+        assert all(one.read.locks == one.empty_read.locks == one.batch for one in taken[Shape])
+        [idle] = taken[Idle]
+        assert sum(idle.kinds.values()) == idle.statements > 0
 
-    taken = {(one.measurement, one.batch, one.by) for one in run.timings}
-    beside = {
-        *(("enqueue", batch) for batch in TINY.enqueue),
-        *((what, batch) for what in ("claim", "complete", "claim + complete") for batch in TINY.hold),
-    }
-    assert taken == {(*one, by) for one in beside for by in ("bare", "same", "peerd")} | {("drain", 10, "peerd")}
-    assert all(one.seconds > 0 for one in run.timings)
-    assert [one.database for one in run.pick_ups] == [kind] * 2 * TINY.pick_ups
-    assert msgspec.json.decode(save(run, tmp_path).read_bytes(), type=Run) == run
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_task_is_picked_up_from_a_program_and_from_another_node(request: pytest.FixtureRequest) -> None:
+    note_database(request.node, "sqlite")
+    taken = taken_on("sqlite", ("pick-up",))
+    assert taken[Failure] == []
+    assert [one.by for one in taken[PickUp]] == [FROM_A_NODE, "peerd, from a program"]
+    assert all(0 < one.milliseconds < 60_000 for one in taken[PickUp])
 
 
-def test_a_ratio_is_the_median_of_the_rounds_whose_parts_ran_beside_each_other() -> None:
+@pytest.mark.slow
+def test_processes_and_nodes_share_the_tasks(request: pytest.FixtureRequest) -> None:
+    note_database(request.node, "sqlite")
+    taken = taken_on("sqlite", ("cores", "processes", "nodes"))
+    assert taken[Failure] == []
+    measured = {(one.measurement, one.batch) for one in taken[Timing]}
+    assert measured == {("cores", 1), ("cores", 2), ("processes", 1), ("processes", 2), ("nodes", 2)}
+    assert all(len(one.shares) == one.batch and sum(one.shares) == one.tasks for one in taken[Timing])
+
+
+@pytest.mark.slow
+def test_the_waits_of_a_node_with_four_places_are_measured(request: pytest.FixtureRequest) -> None:
+    note_database(request.node, "sqlite")
+    taken = taken_on("sqlite", ("fairness",))
+    assert taken[Failure] == []
+    assert len(taken[Wait]) == TINY.naps
+
+
+def test_only_the_waiting_beside_a_free_place_counts() -> None:
+    four = dict.fromkeys(range(1, 5), 0) | {-1: 100, -2: 200, -3: 200, -4: 200}
+    # All four places are taken until 100: of the fifth's 50 + 7, seven count; the sixth has a place at once, at 230.
+    noted = four | {5: 107, -5: 300, 6: 233, -6: 300}
+    assert list(waits({5: 50, 6: 230}, noted)) == [7, 3]
+
+
+def test_a_ratio_is_taken_within_the_rounds_whose_parts_ran_beside_each_other() -> None:
     rounds = [(1.0, 2.0), (10.0, 20.0), (1.0, 8.0)]  # a slow minute takes from both alike
     timings = Timings(
         one
         for number, (floor, ours) in enumerate(rounds)
         for one in (timing("bare", floor, number), timing("peerd", ours, number))
     )
-    assert timings.ratio("sqlite", "claim", 10, ("claim", "bare")) == 0.5
+    ratio = timings.ratio(("sqlite", "claim", 10, "peerd"), ("sqlite", "claim", 10, "bare"))
+    assert ratio == Ratio(0.5, 0.125, 0.5)
+    assert str(ratio) == "0.50 (0.12–0.50)"
 
 
 def test_a_drain_is_compared_with_claim_and_complete_and_what_is_missing_stays_blank() -> None:
-    drain, floor = timing("peerd", 4.0, measurement="drain"), timing("bare", 1.0, measurement="claim + complete")
-    run = Run(
-        machine=this_machine(),
-        sizes=TINY,
-        versions={"sqlite": "3.40"},
-        timings=[drain, floor],
-        pick_ups=[PickUp(database="sqlite", milliseconds=float(number)) for number in range(1, 101)],
+    run = run_with(timing("peerd", 4.0, measurement="drain"), timing("bare", 1.0, measurement="claim + complete"))
+    assert row_of(run, "drain | 10") == ["drain", "10", "100", "", "25", "0.25 (0.25–0.25)", "", "100"]
+
+
+def test_peers_stand_beside_a_drain_of_a_hundred_at_once() -> None:
+    run = run_with(
+        timing("peerd", 1.0, measurement="drain", batch=100), timing("Huey", 20.0, measurement="drain", batch=10)
     )
-    lines = report(run).splitlines()
-    [row] = [line for line in lines if line.startswith("| drain")]
-    assert [cell.strip() for cell in row.split("|")[1:-1]] == ["drain", "10", "100", "", "25", "0.25", "", "100"]
-    assert lines[-1] == "pick-up on an idle node: p50 51 ms, p99 100 ms, worst 100 ms, of 100"
+    assert row_of(run, "drain | Huey")[2:] == ["5", "20.0 (20.0–20.0)"]
+    assert row_of(run, "drain on SQLite ÷ Huey")[2] == "sqlite: 20.0 (20.0–20.0)"
+
+
+def test_every_goal_says_so_when_it_was_not_measured() -> None:
+    said = {goal.measured([]) for goal in GOALS}
+    assert said == {"not measured", "not by make bench: docs/scaling.md"}
+
+
+def test_the_goals_are_read_from_the_samples() -> None:
+    shape = Shape(
+        database="mariadb",
+        shape="paused",
+        rows=1000,
+        batch=10,
+        milliseconds=(3.0,),
+        empty_milliseconds=(2.0,),
+        read=Read(rows=80, locks=10),
+        empty_read=Read(rows=74, locks=10),
+    )
+    run = run_with(
+        shape,
+        Idle(database="mariadb", seconds=10.0, statements=15, kinds={"SELECT": 15}),
+        Wait(database="mariadb", milliseconds=12.5),
+        PickUp(database="mariadb", by=FROM_A_NODE, milliseconds=6.0),
+        PickUp(database="redis", by="Celery", milliseconds=3.0),
+    )
+    assert row_of(run, "rows read")[2] == "mariadb: 0 of 1 equal; not: paused of 1,000"
+    assert row_of(run, "a claim's p99")[2] == "mariadb: 1.50 at the most (paused)"
+    assert row_of(run, "statements a second")[2] == "mariadb: 1.50"
+    assert row_of(run, "longest wait")[2] == "mariadb: 12.5 ms"
+    assert row_of(run, "pick-up from")[2] == "mariadb: 2.00 × and 2.00 ×"
+
+
+def test_samples_are_kept_as_they_are(tmp_path: Path) -> None:
+    run = run_with(
+        timing("peerd", 4.0),
+        PickUp(database="sqlite", by="peerd", milliseconds=1.5),
+        Failure(database="redis", what="RQ", reason="no module"),
+    )
+    assert msgspec.json.decode(save(run, tmp_path).read_bytes(), type=Run) == run
+
+
+def test_runs_that_were_kept_are_joined_and_their_rounds_stay_apart(tmp_path: Path) -> None:
+    runs = run_with(timing("peerd", 4.0)), run_with(timing("bare", 1.0), timing("peerd", 2.0))
+    files = [save(run, tmp_path / str(number)) for number, run in enumerate(runs)]
+    whole = joined(files)
+    ratio = whole.timings.ratio(("sqlite", "claim", 10, "peerd"), ("sqlite", "claim", 10, "bare"))
+    assert ratio == Ratio(0.5, 0.5, 0.5)
+    assert whole.timings.rate("sqlite", "claim", 10, "peerd") == 37.5
+
+
+def test_what_was_measured_is_drawn_and_nothing_else(tmp_path: Path) -> None:
+    run = run_with(timing("peerd", 4.0, measurement="drain"), timing("bare", 1.0, measurement="claim + complete"))
+    assert [file.name for file in plots.draw(run, tmp_path)] == ["performance-batch.png"]
+    assert (tmp_path / "performance-batch.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_peer_that_cannot_be_measured_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this environment there are no peers: each of them fails to be imported, and says so."""
+    monkeypatch.setattr(peering, "PYTHON", Path(sys.executable))
+    sizes = msgspec.structs.replace(TINY, peers=("rq",))
+    failures = list(Peers("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",)).measure(sizes))
+    assert all(isinstance(one, Failure) for one in failures)
+    assert "- redis: RQ: drain 10 30 20: ModuleNotFoundError: No module named 'redis'" in report(run_with(*failures))
+
+
+def test_peers_without_an_environment_say_how_to_make_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(peering, "PYTHON", tmp_path / "python")
+    peers = Peers("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",))
+    [failure] = peers.pick_up(TINY)
+    assert isinstance(failure, Failure)
+    assert failure.reason.endswith("make bench-peers")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not peering.PYTHON.exists(), reason="the peers are not installed (make bench-peers)")
+def test_a_peer_enqueues_drains_and_picks_up(tmp_path: Path) -> None:
+    peers = Peers("sqlite", "sqlite", {"huey_sqlite": f"sqlite:///{tmp_path}/huey.sqlite"})
+    taken = [*peers.measure(TINY), *peers.pick_up(TINY)]
+    assert [type(one) for one in taken] == [Timing, Timing, Timing, PickUp], taken
+    assert all(one.seconds > 0 for one in taken if isinstance(one, Timing))
+
+
+def test_every_peer_is_pinned() -> None:
+    folder = Path(peering.__file__).parent / "peers"
+    pinned = {line.partition("==")[0].lower() for line in (folder / "constraints.txt").read_text().splitlines()}
+    lines = [line for line in (folder / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    wanted = {word.partition("[")[0].lower() for line in lines for word in line.split()}
+    assert wanted <= pinned
+    assert {way.module for way in WAYS} <= {file.stem for file in folder.glob("*.py")}
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:

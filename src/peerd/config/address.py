@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,13 +34,14 @@ _FORMS = "mysql://user@host/name, postgresql://user@host/name or sqlite:///file"
 def normalise_url(url: str) -> str:
     """The address with SQLAlchemy's dialect and driver; a driver that is named and supported stays.
 
-    Several servers of one cluster are written one after the other, as libpq does it, and become values of ``host``.
+    MySQL's driver is mysqlclient where that is installed, and PyMySQL elsewhere. Several servers of one cluster are
+    written one after the other, as libpq does it, and become values of ``host``.
 
     Raises ValueError, without the password, for an address that peerd cannot use.
 
-    >>> normalise_url("mariadb://peerd@db/peerd"), normalise_url("postgres://db/peerd")
-    ('mysql+pymysql://peerd@db/peerd', 'postgresql+psycopg://db/peerd')
-    >>> normalise_url("mysql://peerd@db1,db2:3307/peerd")
+    >>> normalise_url("postgres://db/peerd"), normalise_url("mariadb+pymysql://peerd@db/peerd")
+    ('postgresql+psycopg://db/peerd', 'mysql+pymysql://peerd@db/peerd')
+    >>> normalise_url("mysql+pymysql://peerd@db1,db2:3307/peerd")
     'mysql+pymysql://peerd@/peerd?host=db1&host=db2%3A3307'
     """
     if not url.isprintable():
@@ -59,7 +61,7 @@ def normalise_url(url: str) -> str:
         raise ValueError(f"the address names no database: write {dialect}://user@host/name")
     if dialect == "mysql":
         _refuse_what_is_no_host(_named_in_query(parsed))
-    drivername = _PLAIN.get(dialect) or f"{dialect}+{driver or _DRIVERS[dialect][0]}"
+    drivername = _PLAIN.get(dialect) or f"{dialect}+{driver or _usual_driver(dialect)}"
     return parsed.set(drivername=drivername).render_as_string(hide_password=False)
 
 
@@ -111,6 +113,17 @@ def hosts_of(url: URL) -> list[tuple[str | None, int | None]]:
 def _named_in_query(url: URL) -> tuple[str, ...]:
     named = url.query.get("host", ())
     return (named,) if isinstance(named, str) else named
+
+
+def _usual_driver(dialect: str) -> str:
+    usual, *_ = _DRIVERS[dialect]
+    return "mysqldb" if dialect == "mysql" and _has_mysqlclient() else usual
+
+
+def _has_mysqlclient() -> bool:
+    """Whether the C driver is there itself; PyMySQL can stand in for it under its name, as some do for Django."""
+    found = find_spec("MySQLdb")
+    return found is not None and found.name == "MySQLdb"
 
 
 def _parse(url: str) -> URL:

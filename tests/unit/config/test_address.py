@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import sys
+from importlib import invalidate_caches
 from pathlib import Path
 
+import pymysql
 import pytest
 from sqlalchemy.engine import make_url
 
@@ -11,15 +14,15 @@ from peerd.config.address import add_password, hosts_of, locate_sqlite_file, mas
 @pytest.mark.parametrize(
     "url, normal",
     [
-        ("mysql://peerd@db/peerd", "mysql+pymysql://peerd@db/peerd"),
-        ("mariadb://db/peerd", "mysql+pymysql://db/peerd"),
+        ("mysql+pymysql://peerd@db/peerd", "mysql+pymysql://peerd@db/peerd"),
+        ("mariadb+pymysql://db/peerd", "mysql+pymysql://db/peerd"),
         ("mysql+mysqldb://db/peerd?charset=utf8mb4", "mysql+mysqldb://db/peerd?charset=utf8mb4"),
         ("postgres://db:5433/peerd", "postgresql+psycopg://db:5433/peerd"),
         ("postgresql+psycopg://a:b@db/peerd", "postgresql+psycopg://a:b@db/peerd"),
-        ("mysql://a:b@db1,db2:3307/peerd", "mysql+pymysql://a:b@/peerd?host=db1&host=db2%3A3307"),
-        ("mysql://db1,db2/peerd?charset=utf8mb4", "mysql+pymysql:///peerd?charset=utf8mb4&host=db1&host=db2"),
+        ("mysql+pymysql://a:b@db1,db2:3307/peerd", "mysql+pymysql://a:b@/peerd?host=db1&host=db2%3A3307"),
+        ("mysql+pymysql://db1,db2/peerd?charset=utf8mb4", "mysql+pymysql:///peerd?charset=utf8mb4&host=db1&host=db2"),
         ("mysql+pymysql://a@/peerd?host=db1&host=db2", "mysql+pymysql://a@/peerd?host=db1&host=db2"),
-        ("mysql://a:b,c@db/peerd", "mysql+pymysql://a:b%2Cc@db/peerd"),
+        ("mysql+pymysql://a:b,c@db/peerd", "mysql+pymysql://a:b%2Cc@db/peerd"),
         ("postgres://a@db1,db2:5433/peerd", "postgresql+psycopg://a@/peerd?host=db1&host=db2%3A5433"),
         ("sqlite:///peerd.sqlite", "sqlite:///peerd.sqlite"),
         ("sqlite+pysqlite:////var/peerd.sqlite", "sqlite:////var/peerd.sqlite"),
@@ -27,6 +30,24 @@ from peerd.config.address import add_password, hosts_of, locate_sqlite_file, mas
 )
 def test_an_address_gets_its_driver_and_keeps_the_rest(url: str, normal: str) -> None:
     assert normalise_url(url) == normal
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "mariadb"])
+def test_mysql_is_spoken_by_the_c_driver_where_it_is_installed(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "MySQLdb"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert normalise_url(f"{scheme}://db/peerd") == "mysql+pymysql://db/peerd"
+    (tmp_path / "MySQLdb.py").touch()
+    invalidate_caches()
+    assert normalise_url(f"{scheme}://db/peerd") == "mysql+mysqldb://db/peerd"
+
+
+def test_pymysql_under_the_name_of_the_c_driver_is_still_pymysql(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "MySQLdb", pymysql)  # what pymysql.install_as_MySQLdb() does
+    assert normalise_url("mysql://db/peerd") == "mysql+pymysql://db/peerd"
 
 
 @pytest.mark.parametrize(

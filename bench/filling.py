@@ -1,0 +1,98 @@
+"""Filling a table with millions of rows, by INSERT … SELECT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+
+CHUNK: Final = 200_000
+"""Rows in a transaction."""
+LARGE: Final = 1 << 30
+"""Bytes of buffers and log, for a server that holds millions of rows."""
+
+Moment = int
+"""Seconds from now."""
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """So many tasks with these values; a column that ends in ``_at`` is given in seconds from now.
+
+    ``values`` are literals of SQL.
+    """
+
+    number: int
+    values: Mapping[str, str]
+    moments: Mapping[str, Moment] = {}
+
+
+def insert_rows(connection: Any, kind: str, rows: Rows) -> None:
+    """Insert them into ``tasks``, some at a time.
+
+    Args:
+        connection: a bare driver's, in autocommit mode.
+        kind: mariadb, postgresql or sqlite.
+        rows: what.
+    """
+    moments = {name: _moment(kind, seconds) for name, seconds in rows.moments.items()}
+    columns = {"queue": "'bench'", "name": "'noop'", "body": "'{\"number\":1}'"} | dict(rows.values) | moments
+    into = f"INSERT INTO tasks ({', '.join(columns)})"
+    values = ", ".join(columns.values())
+    cursor = connection.cursor()
+    for done in range(0, rows.number, CHUNK):
+        cursor.execute(f"{into} {_many(kind, values, min(CHUNK, rows.number - done))}")
+
+
+@contextmanager
+def hurrying(connection: Any, kind: str) -> Iterator[None]:
+    """Let a server fill faster than it is safe, for the time of the block; its buffers stay large."""
+    for statement in _HURRY[kind]:
+        connection.cursor().execute(statement)
+    try:
+        yield
+    finally:
+        for statement in _CALM[kind]:
+            connection.cursor().execute(statement)
+
+
+def _many(kind: str, values: str, number: int) -> str:
+    match kind:
+        case "mariadb":
+            return f"SELECT {values} FROM seq_1_to_{number}"
+        case "postgresql":
+            return f"SELECT {values} FROM generate_series(1, {number})"
+        case _:
+            numbers = f"WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT {number})"
+            return f"{numbers} SELECT {values} FROM numbers"
+
+
+def _moment(kind: str, seconds: int) -> str:
+    match kind:
+        case "mariadb":
+            return f"now(6) + INTERVAL {seconds} SECOND"
+        case "postgresql":
+            return f"clock_timestamp() + INTERVAL '{seconds} seconds'"
+        case _:
+            return f"strftime('%Y-%m-%d %H:%M:%f', 'now', '{seconds} seconds')"
+
+
+_HURRY: Final[Mapping[str, tuple[str, ...]]] = {
+    "mariadb": (
+        f"SET GLOBAL innodb_buffer_pool_size = {LARGE}",
+        f"SET GLOBAL innodb_log_file_size = {LARGE}",
+        "SET GLOBAL innodb_flush_log_at_trx_commit = 0",
+    ),
+    "postgresql": (
+        f"ALTER SYSTEM SET max_wal_size = '{LARGE >> 20}MB'",
+        "SELECT pg_reload_conf()",
+        "SET synchronous_commit = off",
+    ),
+    "sqlite": ("PRAGMA synchronous = OFF", "PRAGMA cache_size = -262144"),
+}
+_CALM: Final[Mapping[str, tuple[str, ...]]] = {
+    "mariadb": ("SET GLOBAL innodb_flush_log_at_trx_commit = 1", "ANALYZE TABLE tasks"),
+    "postgresql": ("RESET synchronous_commit", "VACUUM (ANALYZE) tasks", "CHECKPOINT"),
+    "sqlite": ("PRAGMA synchronous = FULL", "ANALYZE tasks", "PRAGMA wal_checkpoint(TRUNCATE)"),
+}

@@ -1,0 +1,144 @@
+"""Several worker processes on one database: do two bring twice as much, and what becomes of it with thirty?"""
+
+from __future__ import annotations
+
+import mmap
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+import psutil
+
+from bench.databases import Stage, enter_node
+from bench.draining import LONGEST, ROOT, fill
+from bench.samples import Timing
+from bench.sizes import Sizes
+from bench.worker import PLACE, Order
+
+COUNT: Final = 10
+"""Tasks at once in each process."""
+WARM: Final = 2
+"""Times as many tasks as run at once in all of them are drained before the clock runs."""
+BEYOND: Final = 3
+"""Times as many are left at the end."""
+
+
+def measure_cores(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
+    """One process and two, with tasks that compute for a millisecond."""
+    for processes in (1, 2):
+        yield measure(stage, "cores", processes, sizes.spins, "spin", nodes=False)
+
+
+def measure_processes(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
+    """More and more processes of one node."""
+    for processes in sizes.processes:
+        yield measure(stage, "processes", processes, sizes.fleet_tasks, "noop", nodes=False)
+
+
+def measure_nodes(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
+    """More and more nodes, each with a process."""
+    for processes in sizes.nodes:
+        yield measure(stage, "nodes", processes, sizes.fleet_tasks, "noop", nodes=True)
+
+
+def measure(stage: Stage, what: str, processes: int, tasks: int, handler: str, *, nodes: bool) -> Timing:
+    """Fill the queue, begin all at the same moment, and look at what they have ended together."""
+    stage.empty()
+    at_once = processes * COUNT
+    fill(stage, tasks + (WARM + BEYOND) * at_once, handler)
+    timing = Timing(database=stage.name, measurement=what, batch=processes, by="peerd", tasks=0)
+    with Fleet(stage, processes, nodes=nodes) as fleet:
+        fleet.wait_for(WARM * at_once)
+        before = fleet.tallies()
+        psutil.cpu_times_percent()
+        with timing.running():
+            fleet.wait_for(WARM * at_once + tasks)
+        after = fleet.tallies()
+        timing.idle = psutil.cpu_times_percent().idle
+    timing.tasks = sum(after) - sum(before)
+    timing.shares = tuple(then - now for now, then in zip(before, after, strict=True))
+    assert stage.count_done() >= sum(after)
+    return timing
+
+
+class Fleet:
+    """Worker processes that began at the same moment, for the time of a block.
+
+    Args:
+        stage: whose queue they drain.
+        processes: how many.
+        nodes: whether each is of a node of its own.
+    """
+
+    def __init__(self, stage: Stage, processes: int, *, nodes: bool) -> None:
+        self._stage = stage
+        self._node = None if nodes else enter_node(stage.database)
+        self._file = stage.folder / "tallies"
+        self._file.write_bytes(bytes(PLACE.size * processes))
+        with self._file.open("r+b") as opened:
+            self._memory = mmap.mmap(opened.fileno(), 0)
+        self._processes = processes
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opened:
+            workers = [self._start(place, opened) for place in range(self._processes)]
+            for worker in workers:
+                assert worker.stdout is not None
+                assert worker.stdout.readline() == b"ready\n", self._said()
+            for worker in workers:
+                assert worker.stdin is not None
+                worker.stdin.write(b"go\n")
+                worker.stdin.flush()
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def tallies(self) -> Sequence[int]:
+        """How many tasks each has ended."""
+        return [PLACE.unpack_from(self._memory, place * PLACE.size)[0] for place in range(self._processes)]
+
+    def wait_for(self, ended: int) -> None:
+        """Until all together have ended so many tasks."""
+        deadline = time.monotonic() + LONGEST
+        while sum(self.tallies()) < ended:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{sum(self.tallies())} of {ended} tasks were ended: {self._said()}")
+            time.sleep(0.005)
+
+    def _start(self, place: int, opened: ExitStack) -> subprocess.Popen[bytes]:
+        order = Order(
+            url=self._stage.url,
+            synchronous=self._stage.variant.synchronous,
+            count=COUNT,
+            node=self._node,
+            tally=str(self._file),
+            place=place,
+        )
+        log = opened.enter_context((self._stage.folder / f"worker-{place}.log").open("w"))
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "bench.worker", msgspec.json.encode(order).decode()],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+        )  # fmt: skip
+        opened.callback(_end, worker)
+        return worker
+
+    def _said(self) -> str:
+        logs = sorted(self._stage.folder.glob("worker-*.log"))
+        return "\n".join(Path(log).read_text()[-500:] for log in logs[: self._processes])
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    """In good order: what it holds is given back."""
+    try:
+        worker.communicate(timeout=30)  # ends its standard input
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()

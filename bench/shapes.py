@@ -1,0 +1,168 @@
+"""Shapes: a claim costs the same whatever else is in the table.
+
+Claims on the filled table and on one that holds nothing else take turns, each completed before the next. What a claim
+reads and locks is asked of the database, in a transaction that is rolled back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from sqlalchemy.engine import Connection
+
+from bench.databases import Stage, enter, open_database
+from bench.filling import Rows, hurrying, insert_rows
+from bench.floor import connect
+from bench.reading import read_by
+from bench.samples import Shape
+from bench.sizes import Sizes
+from peerd.store.claim import Claimer, claim, new_token
+from peerd.store.complete import complete
+from peerd.store.database import Database
+from peerd.store.finish import Held
+from peerd.store.migrate import migrate
+
+BATCH: Final = 10
+WARM: Final = 10
+MILLION: Final = 1_000_000
+DAY: Final = 86_400
+STEPS: Final = (0.001, 0.01, 0.1, 1.0)
+"""The done rows come in steps: a claim's time by the size of the table."""
+
+DONE: Final = Rows(number=10 * MILLION, values={"status": "'done'", "progress": "1.0"}, moments={"finished_at": 0})
+OTHERS: Final = {
+    "scheduled": Rows(number=MILLION, values={"status": "'scheduled'"}, moments={"start_at": DAY}),
+    "pinned to other nodes": Rows(number=MILLION, values={"node_id": "987654"}),
+    "in other queues": Rows(number=MILLION, values={"queue": "'other'"}),
+    "paused": Rows(number=MILLION, values={"queue": "'paused'"}),
+    "of one priority": Rows(number=MILLION, values={}),
+}
+"""Each alone, and at the end all of them with the done ones."""
+
+
+def measure(stage: Stage, sizes: Sizes) -> Iterator[Shape]:
+    """Fill, claim in turns, take away, and so on."""
+    table = Table(stage, stage.another("shape"))
+    empty = Table(stage, stage.another("empty"))
+    try:
+        for shape, rows in OTHERS.items():
+            table.clear()
+            table.fill(_scaled(rows, sizes.shapes))
+            yield compare(stage, shape, table, empty, sizes.shape_claims)
+        table.clear()
+        filled = 0
+        for step in STEPS:
+            more = _scaled(DONE, sizes.shapes * step).number - filled
+            filled += more
+            table.fill(Rows(number=more, values=DONE.values, moments=DONE.moments))
+            yield compare(stage, "done", table, empty, sizes.shape_claims)
+        for rows in OTHERS.values():
+            table.fill(_scaled(rows, sizes.shapes))
+        yield compare(stage, "all of them", table, empty, sizes.shape_claims)
+        table.clear()
+    finally:
+        table.close()
+        empty.close()
+
+
+def _scaled(rows: Rows, factor: float) -> Rows:
+    return Rows(number=max(int(rows.number * factor), 1), values=rows.values, moments=rows.moments)
+
+
+def compare(stage: Stage, shape: str, table: Table, empty: Table, claims: int) -> Shape:
+    """Claims on both tables, in turns."""
+    rows = table.rows
+    for one in (table, empty):
+        one.offer((claims + WARM + 2) * BATCH)
+        for _ in range(WARM):
+            one.claim()
+    reads = [read_by(one.database, stage.kind, one.claiming()) for one in (table, empty)]
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(claims):
+        for one, taken in zip((table, empty), times, strict=True):
+            taken.append(one.claim())
+    table.forget_offered()
+    empty.clear()
+    return Shape(
+        database=stage.name,
+        shape=shape,
+        rows=rows,
+        batch=BATCH,
+        milliseconds=tuple(times[0]),
+        empty_milliseconds=tuple(times[1]),
+        read=reads[0],
+        empty_read=reads[1],
+    )
+
+
+class Table:
+    """A database of its own, filled and claimed from.
+
+    Args:
+        stage: whose server it is on.
+        url: an empty database.
+    """
+
+    def __init__(self, stage: Stage, url: str) -> None:
+        self._kind = stage.kind
+        self.database: Database = open_database(url, stage.variant.synchronous)
+        migrate(self.database)
+        self._connection: Any = connect(self.database.url, stage.variant.synchronous)
+        self._claimer: Claimer = enter(self.database, "bench", "paused")
+        paused = {"mariadb": "true", "postgresql": "true", "sqlite": "1"}[self._kind]
+        self._ask("DELETE FROM queues WHERE name = 'paused'")
+        self._ask(f"INSERT INTO queues (name, paused) VALUES ('paused', {paused})")
+        self._last = 0
+        self.rows = 0
+
+    def fill(self, rows: Rows) -> None:
+        """Put rows in that are to stay."""
+        with hurrying(self._connection, self._kind):
+            insert_rows(self._connection, self._kind, rows)
+        self.rows += rows.number
+
+    def offer(self, number: int) -> None:
+        """Put tasks in that are to be claimed: more urgent than all others."""
+        [(last,)] = self._ask("SELECT coalesce(max(id), 0) FROM tasks")
+        self._last = int(last)
+        insert_rows(self._connection, self._kind, Rows(number=number, values={}))
+
+    def forget_offered(self) -> None:
+        """Take those away again."""
+        self._ask(f"DELETE FROM tasks WHERE id > {self._last}")
+
+    def clear(self) -> None:
+        """Take all away."""
+        self._ask("DELETE FROM tasks" if self._kind == "sqlite" else "TRUNCATE TABLE tasks")
+        self.rows = 0
+
+    def claiming(self) -> Callable[[Connection], object]:
+        """A claim of one batch, as an operation of the store."""
+        return lambda connection: claim(connection, self._claimer, token=new_token(), limit=BATCH)
+
+    def claim(self) -> float:
+        """Claim a batch and complete it; the milliseconds that the claim took."""
+        began = time.perf_counter()
+        won = self.database.run(claim, self._claimer, token=new_token(), limit=BATCH)
+        took = time.perf_counter() - began
+        assert len(won.tasks) == BATCH, f"a claim won {len(won.tasks)} of {BATCH} tasks"
+        held = {Held(task.id, task.lease): None for task in won.tasks}
+        assert not self.database.run(complete, self._claimer.process_id, held)
+        return took * 1000
+
+    def offer_and_claim(self) -> float:
+        """Put one batch in, and claim it; the milliseconds that the claim took."""
+        insert_rows(self._connection, self._kind, Rows(number=BATCH, values={}))
+        return self.claim()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._connection.close()
+        self.database.close()
+
+    def _ask(self, statement: str) -> list[Any]:
+        cursor = self._connection.cursor()
+        cursor.execute(statement)
+        return list(cursor.fetchall()) if cursor.description is not None else []

@@ -1,0 +1,49 @@
+"""The C driver for MySQL, where it is installed (`make bench` does): the same tasks, the same errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.config.address import normalise_url
+from peerd.domain.errors import DatabaseAway
+from peerd.store import claim
+from peerd.store.complete import complete
+from peerd.store.database import Database
+from peerd.store.migrate import migrate
+from tests.store.world import World, held
+from tests.support.servers import DatabaseFactory
+
+if normalise_url("mysql://localhost/peerd").startswith("mysql+pymysql"):
+    pytest.skip("mysqlclient is not installed", allow_module_level=True)
+
+
+@pytest.fixture
+def store(database_factory: DatabaseFactory) -> Iterator[Database]:
+    opened = Database(database_factory("mariadb").replace("pymysql", "mysqldb"))
+    migrate(opened)
+    yield opened
+    opened.close()
+
+
+def test_tasks_go_through_the_c_driver(store: Database) -> None:
+    assert store.engine.driver == "mysqldb"
+    world = World(store)
+    world.insert(body='{"ä": "✓"}')
+    claimer = world.claimer("q")
+    [task] = store.run(claim.claim, claimer, token=claim.new_token(), limit=5).tasks
+    assert task.body == '{"ä": "✓"}'
+    assert task.worker_started_at is not None
+    assert task.worker_started_at.tzinfo is not None
+    assert store.run(complete, claimer.process_id, {held(task): '"✓"'}) == set()
+
+
+def test_a_connection_that_was_cut_is_an_outage_to_the_c_driver_too(store: Database) -> None:
+    def cut_off(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("KILL CONNECTION CONNECTION_ID()")
+
+    with pytest.raises(DatabaseAway):
+        store.run(cut_off)
+    assert store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()) == 1
