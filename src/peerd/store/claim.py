@@ -24,6 +24,8 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import expression
 
 from peerd.domain.lifecycle import Event, Status, sources, target
 from peerd.domain.task import Task
@@ -177,6 +179,7 @@ def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]
         nodes.c.incarnation == sa.bindparam("incarnation", type_=sa.String()),
         sa.not_(nodes.c.draining),
     )
+    may_claim = sa.and_(sa.not_(paused), on_duty)
     head = (
         sa.select(*ORDER)
         .where(
@@ -184,15 +187,39 @@ def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]
             tasks.c.queue == queue,
             tasks.c.lane == lane,
             _may_start(),
-            sa.not_(paused),
-            on_duty,
+            may_claim,
         )
         .order_by(*ORDER)
-        .limit(limit)
+        .limit(_limit_if(may_claim, limit))
     )
     for dialect in MYSQL:
         head = head.with_hint(tasks, "FORCE INDEX (tasks_claim)", dialect)
     return head
+
+
+class _limit_if(expression.ColumnElement[int]):  # noqa: N801 - it reads as an expression
+    """A limit; on SQLite it is 0 unless a condition holds that has nothing to do with the rows.
+
+    The other databases ask such a condition once, before they look at any row. SQLite asks it at each row, if it names
+    the time: a paused queue would be walked to its end.
+    """
+
+    inherit_cache = True
+    type = sa.Integer()
+
+    def __init__(self, condition: sa.ColumnElement[bool], limit: sa.BindParameter[int]) -> None:
+        self.condition = condition
+        self.limit = limit
+
+
+@compiles(_limit_if)
+def _limit_alone(element: _limit_if, compiler: Any, **options: Any) -> str:
+    return str(compiler.process(element.limit, **options))
+
+
+@compiles(_limit_if, "sqlite")
+def _limit_or_nothing(element: _limit_if, compiler: Any, **options: Any) -> str:
+    return str(compiler.process(sa.case((element.condition, element.limit), else_=sa.literal_column("0")), **options))
 
 
 def _holder(defaults: Defaults) -> dict[str, Any]:
