@@ -73,7 +73,7 @@ def open_engines(url: URL, pool_size: int) -> tuple[Engine, Engine]:
 
     Args:
         url: from `normalised`.
-        pool_size: connections that each keeps.
+        pool_size: connections that both together keep.
 
     Raises:
         UnsupportedDatabase: its driver is not installed; the error names the extra that brings it.
@@ -116,7 +116,7 @@ def require_version(connection: Connection) -> None:
 
 def _server_options(pool_size: int, *, autocommit: bool) -> dict[str, Any]:
     return {
-        "pool_size": pool_size,
+        "pool_size": (pool_size + 1) // 2,
         "max_overflow": pool_size,
         "pool_recycle": 1800,
         "pool_timeout": ANSWER_TIMEOUT,
