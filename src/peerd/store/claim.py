@@ -17,7 +17,7 @@ There are two strategies.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,20 +27,20 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
 
-from peerd.domain.lifecycle import Event, Status, sources, target
+from peerd.domain.lifecycle import Event, sources, target
 from peerd.domain.task import Task
 from peerd.store.clock import now
 from peerd.store.galera import catch_up
 from peerd.store.prepared import Prepared, id_among
 from peerd.store.rows import (
+    FIELDS,
     TASK_COLUMNS,
     becomes,
     by_index,
     raised,
+    raw_task,
     select_by_id,
     status_is,
-    task_in_texts,
-    task_in_values,
     to_task,
     update_by_id,
 )
@@ -50,11 +50,9 @@ from peerd.store.types import MYSQL
 WIDEST: Final = 64
 """Rows at the head of the order that are looked at beyond those that are wanted, at the most."""
 
-WRITTEN: Final = frozenset(
-    ("status", "worker_node_id", "process_id", "checked_at", "updated_at", "progress", "progress_note")
-)
+WRITTEN: Final = ("status", "worker_node_id", "process_id", "checked_at", "updated_at", "progress", "progress_note")
 """Columns of which a claim knows what it has written into them."""
-UNKNOWN: Final = tuple(field for field in Task.__struct_fields__ if field not in WRITTEN)
+UNKNOWN: Final = tuple(field for field in FIELDS if field not in WRITTEN)
 
 Lanes = tuple[int, int]
 HandlerKey = tuple[str, str]
@@ -118,10 +116,10 @@ def claim(
     lanes = (-1, -1 - claimer.node_id) if alone else (0, claimer.node_id)
     if connection.dialect.name in MYSQL:
         return _compare_and_set(connection, claimer, lanes, token, limit, look_further)
-    statement = _returning(claimer.queues, lanes, _defaults(claimer))
+    told = UNKNOWN if connection.dialect.name == "sqlite" else FIELDS
+    statement = _returning(claimer.queues, lanes, _defaults(claimer), told)
     rows = statement.run(connection, **who(claimer), token=token, limit=limit).all()
-    read = task_in_texts if connection.dialect.name == "sqlite" else task_in_values
-    return Claimed(_in_order([read(row) for row in rows]))
+    return Claimed(_in_order([_just_claimed(claimer, dict(zip(told, row, strict=True))) for row in rows]))
 
 
 def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> list[Task]:
@@ -249,11 +247,11 @@ def _holder(defaults: Defaults) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _returning(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> Prepared:
+def _returning(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults, told: tuple[str, ...]) -> Prepared:
     """The whole claim in one statement."""
     chosen = _chosen(serves, lanes)
     update = sa.update(tasks).where(tasks.c.id.in_(chosen)).values(_holder(defaults))
-    return Prepared(update.returning(*TASK_COLUMNS))
+    return Prepared(update.returning(*(tasks.c[field] for field in told)))
 
 
 @lru_cache(maxsize=256)
@@ -320,20 +318,23 @@ def _compare_and_set(
     if not won:
         return Claimed([], contended=True)
     rows = _won().run(connection, token=token, ids=ids).all()
-    return Claimed(_in_order([_just_claimed(claimer, row) for row in rows]), contended=won < len(ids))
+    claimed = [_just_claimed(claimer, dict(zip(UNKNOWN, row, strict=True))) for row in rows]
+    return Claimed(_in_order(claimed), contended=won < len(ids))
 
 
-def _just_claimed(claimer: Claimer, row: Sequence[Any]) -> Task:
-    """A task of which the claim's own statement has written the rest."""
-    values = dict(zip(UNKNOWN, row, strict=True))
-    began = values["worker_started_at"]
-    return Task(
-        status=Status.WORKING,
-        worker_node_id=claimer.node_id,
-        process_id=claimer.process_id,
-        checked_at=began,
-        updated_at=began,
-        progress=None,
-        progress_note=None,
-        **values,
-    )
+def _just_claimed(claimer: Claimer, told: dict[str, Any]) -> Task:
+    """A task of what the database tells of it; what its claim has written, and is not told, is known.
+
+    The moments of one claim are one moment, except on PostgreSQL, which tells all of them.
+    """
+    began = told["worker_started_at"]
+    written = {
+        "status": target(Event.CLAIM),
+        "worker_node_id": claimer.node_id,
+        "process_id": claimer.process_id,
+        "checked_at": began,
+        "updated_at": began,
+        "progress": None,
+        "progress_note": None,
+    }
+    return raw_task(written | told)

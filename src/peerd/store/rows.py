@@ -51,17 +51,11 @@ def to_task(row: RowMapping) -> Task:
     return _task(dict(row))
 
 
-def task_in_values(row: Sequence[Any]) -> Task:
-    """A row with the columns of `TASK_COLUMNS`, as the driver of a server gives it."""
-    return _task(dict(zip(FIELDS, row, strict=True)))
-
-
-def task_in_texts(row: Sequence[Any]) -> Task:
-    """The same of SQLite's, which has its times as texts."""
-    values = dict(zip(FIELDS, row, strict=True))
+def raw_task(values: dict[str, Any]) -> Task:
+    """A task of values as the driver gives them: times are moments, or the texts that SQLite has."""
     for column in TIMES:
-        if (text := values[column]) is not None:
-            values[column] = moment_of(text)
+        if isinstance(value := values[column], str):
+            values[column] = moment_of(value)
     return _task(values)
 
 
