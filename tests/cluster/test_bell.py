@@ -90,7 +90,6 @@ def test_raw_sql_is_rung_for_by_hand(rung: Cluster) -> None:
     with rung.client.database.engine.begin() as connection:
         connection.execute(sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', 'quick', '{}')"))
     [task] = rung.client.tasks.list()
-    assert task.status is Status.PENDING
     rung.client.ring("jobs")
     eventually(lambda: rung.client.tasks.get(task.id).status is Status.DONE, timeout=SOON, message=rung.story)
 

@@ -174,7 +174,7 @@ VARIANTS: Final = (
     Variant(
         "nodes rescue without a steady pulse",
         ((Pulse, "may_judge", lambda self, monotonic: True),),
-        ("step the clock", "database away", "long"),
+        ("step the clock", "long"),
     ),
     Variant("the pulse does not see the clock's steps", ((Pulse, "beat", _see_gaps_only),), ("step the clock", "long")),
     Variant(

@@ -12,12 +12,14 @@ There are two strategies.
   repeated, read back what was won. SKIP LOCKED sees the locks of its own server only; two writers of a Galera cluster
   would take the same row, and one would be killed at its commit. A claimer that lost rows to others looks further the
   next time, and draws at random from what it sees, so that claimers part; while nobody competes the order is exact.
+  On a Galera cluster it cannot see what the other servers are about to take, and is told at the commit: there it takes
+  one of a dozen pieces of the head.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -30,7 +32,7 @@ from sqlalchemy.sql import expression
 from peerd.domain.lifecycle import Event, sources, target
 from peerd.domain.task import Task
 from peerd.store.clock import now
-from peerd.store.galera import catch_up
+from peerd.store.galera import catch_up, is_member
 from peerd.store.prepared import Prepared, id_among
 from peerd.store.rows import (
     FIELDS,
@@ -47,6 +49,11 @@ from peerd.store.rows import (
 from peerd.store.tables import ORDER, nodes, queues, tasks
 from peerd.store.types import MYSQL
 
+BLOCKS_ON_GALERA: Final = 12
+"""Pieces of the head of the order, of which a claimer takes one at random where several servers take claims. Measured
+on three servers with two processes each, claiming up to fifty: 46 conflicts in 24,000 tasks, against 650 without."""
+MOST_SEEN: Final = 3000
+"""Rows of which one is chosen, at the most."""
 WIDEST: Final = 64
 """Rows at the head of the order that are looked at beyond those that are wanted, at the most."""
 
@@ -305,12 +312,27 @@ def _chosen(serves: tuple[str, ...], lanes: Lanes) -> sa.Select[int]:
     return sa.select(union.c.id).order_by(*(union.c[column.name] for column in ORDER)).limit(limit)
 
 
+def _sample(seen: Sequence[int], limit: int) -> Sequence[int]:
+    return seen if len(seen) <= limit else random.sample(seen, limit)
+
+
+def _block(seen: Sequence[int], limit: int) -> Sequence[int]:
+    """A piece of what is seen, at random.
+
+    Of rows that are drawn one by one, some would nearly always be drawn at another server too, and a claim that shares
+    one row with another is refused as a whole.
+    """
+    first = random.randrange(0, max(len(seen), 1), limit)
+    return seen[first : first + limit]
+
+
 def _compare_and_set(
     connection: Connection, claimer: Claimer, lanes: Lanes, token: int, limit: int, look_further: int
 ) -> Claimed:
-    window = limit + min(look_further, WIDEST)
-    seen = _heads(claimer.queues, lanes).run(connection, **who(claimer), limit=window).scalars().all()
-    ids: list[int] = sorted(seen if len(seen) <= limit else random.sample(seen, limit))
+    among_servers = is_member(connection)
+    further = min((BLOCKS_ON_GALERA - 1) * limit, MOST_SEEN) if among_servers else min(look_further, WIDEST)
+    seen = _heads(claimer.queues, lanes).run(connection, **who(claimer), limit=limit + further).scalars().all()
+    ids = sorted(_block(seen, limit) if among_servers else _sample(seen, limit))
     if not ids:
         return Claimed([])
     guarded = _guarded(claimer.queues, lanes, _defaults(claimer))
