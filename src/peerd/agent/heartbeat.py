@@ -87,9 +87,9 @@ class Heartbeat:
         return self._every
 
     def _beat(self, now: float) -> None:
-        self._database.run(keep_alive, self._node, self._incarnation)
+        self._database.run_each(keep_alive, self._node, self._incarnation)
         if now >= self._next_of_process:  # a record of the process that is silent for days is purged
-            self._database.run(beat_process, self._process_id)
+            self._database.run_each(beat_process, self._process_id)
             self._next_of_process = now + BEAT_EVERY
 
     def _tell(self, hear: Callable[..., None], error: Exception) -> None:

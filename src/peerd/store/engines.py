@@ -33,8 +33,8 @@ LOCK_PAUSE: Final = (0.0005, 0.006)
 """Seconds between two looks for SQLite's lock, at random."""
 TRUSTED_FOR: Final = 3.0
 """Seconds without use for which a connection is thought to be there."""
-IN_TRANSACTION: Final = 1
-"""The flag of MySQL's protocol, in each answer: SERVER_STATUS_IN_TRANS."""
+IS_OPEN: Final = "peerd_is_open"
+"""In a connection's ``info``: whether a transaction has begun and not ended."""
 OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
 """Versions that have what our statements say: SKIP LOCKED, stored generated columns, RETURNING where it is used."""
 HOST: Final = "peerd_host"
@@ -139,11 +139,8 @@ def _mysql(url: URL, hosts: Hosts, options: Mapping[str, Any]) -> Engine:
         with closing(connection.cursor()) as cursor:  # SQLAlchemy sets it too, but not where it commits each statement
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
-    @event.listens_for(engine, "reset")
-    def on_reset(connection: Any, record: Any, state: Any) -> None:
-        # PyMySQL knows from each answer whether a transaction is open: mostly it was just committed.
-        if getattr(connection, "server_status", IN_TRANSACTION) & IN_TRANSACTION:
-            connection.rollback()
+    if options["isolation_level"] != "AUTOCOMMIT":
+        _roll_back_what_is_open(engine)
 
     @event.listens_for(engine, "handle_error")
     def on_error(context: ExceptionContext) -> None:
@@ -153,6 +150,25 @@ def _mysql(url: URL, hosts: Hosts, options: Mapping[str, Any]) -> Engine:
 
     _look_after_idleness(engine)
     return engine
+
+
+def _roll_back_what_is_open(engine: Engine) -> None:
+    """Roll back a connection that is given back in the middle of a transaction, and spare all others the round trip."""
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        connection.info[IS_OPEN] = True
+
+    @event.listens_for(engine, "commit")
+    @event.listens_for(engine, "rollback")
+    def on_end(connection: Connection) -> None:
+        if not connection.invalidated:  # then it is gone, with its transaction
+            connection.info[IS_OPEN] = False  # a commit that fails is followed by a rollback
+
+    @event.listens_for(engine, "reset")
+    def on_reset(connection: Any, record: Any, state: Any) -> None:
+        if record is None or record.info.get(IS_OPEN, True):
+            connection.rollback()
 
 
 def _conversions(url: URL) -> dict[Any, Any]:

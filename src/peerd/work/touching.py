@@ -96,7 +96,7 @@ class Toucher:
         found = self._database.read(held_by, self._process_id)
         self._touch_arriving(found)
         self._release_strays(found)
-        self._database.run(beat_process, self._process_id)
+        self._database.run_each(beat_process, self._process_id)
         self._outages.found()
 
     def _touch(self) -> None:
