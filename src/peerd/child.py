@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from io import TextIOWrapper
 from typing import Any, cast
 
-from peerd.runtime import exits
+from peerd.runtime import exits, garbage
 from peerd.runtime.faults import show, words
 from peerd.runtime.frames import receive
 from peerd.runtime.life import live
@@ -90,6 +90,7 @@ def _run(plan: Mapping[str, Any], link: Link) -> int:
         show(error)
         link.send({"type": "boot-failed", "error": f"cannot load {plan['entry']}: {words(error)}"})
         return exits.BOOT_FAILED
+    garbage.settle()
     try:
         return asyncio.run(live(service, link))
     except (SystemExit, KeyboardInterrupt) as error:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from peerd.runtime import garbage
 from peerd.runtime.events import Events
 from peerd.runtime.link import Link
 from peerd.runtime.process_context import LIMITS, ProcessContext
@@ -106,7 +105,6 @@ class TaskService:
         hearing.wake(self._runner)
         link.tell_in_flight(lambda: self._runner.in_flight)
         self._recycling = Recycling(self._worker.settings, link, lambda: self._runner.ended_count)
-        garbage.settle()
         return {"process_id": process_id}
 
     async def run(self) -> None:
