@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from sqlalchemy.engine import URL
 
 from bench.floor import Floor, connect
 from bench.tables import BARE, same_table
+from peerd.config.address import has_mysqlclient
 from peerd.operate.client import Client
 from peerd.store import nodes, processes
 from peerd.store.claim import Claimer
@@ -136,7 +136,7 @@ def stage(name: str) -> Iterator[Stage]:
         ServerUnavailableError: the server's programs, or the driver, are not installed.
     """
     variant = VARIANTS[name]
-    if variant.driver == "mysql+mysqldb" and find_spec("MySQLdb") is None:
+    if variant.driver == "mysql+mysqldb" and not has_mysqlclient():
         raise ServerUnavailableError("mysqlclient is not installed")
     with ExitStack() as afterwards:
         folder = Path(tempfile.mkdtemp(prefix="peerd-bench-"))

@@ -97,6 +97,7 @@ def test_a_server_that_has_lost_its_galera_cluster_is_left_for_another(
             return database.read(lambda connection: list(connection.exec_driver_sql("SELECT * FROM kept")))
 
         assert ask(database) == first.port
+        assert read() == []  # so that its connection is there
         _at_the_server(first, "SET GLOBAL wsrep_provider_options = 'gmcast.isolate = 1'")
         eventually(lambda: first.status("wsrep_ready") == "OFF", timeout=60)
         with pytest.raises(DatabaseAway, match="WSREP has not yet prepared node"):

@@ -55,14 +55,16 @@ def listening(database: Database) -> Iterator[Said]:
     """The statements that are sent meanwhile."""
     said: Said = []
 
-    def hear(_: object, __: object, statement: str, parameters: Any, ___: object, ____: object) -> None:
-        said.append((statement, parameters))
+    def hear(_: object, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:  # noqa: FBT001
+        said.append((statement, parameters[0] if many else parameters))
 
-    sa.event.listen(database.engine, "before_cursor_execute", hear)
+    for engine in database.engines:
+        sa.event.listen(engine, "before_cursor_execute", hear)
     try:
         yield said
     finally:
-        sa.event.remove(database.engine, "before_cursor_execute", hear)
+        for engine in database.engines:
+            sa.event.remove(engine, "before_cursor_execute", hear)
 
 
 def plan_of(database: Database, statement: str, parameters: Any) -> tuple[set[str], list[str]]:

@@ -117,10 +117,10 @@ def _named_in_query(url: URL) -> tuple[str, ...]:
 
 def _usual_driver(dialect: str) -> str:
     usual, *_ = _DRIVERS[dialect]
-    return "mysqldb" if dialect == "mysql" and _has_mysqlclient() else usual
+    return "mysqldb" if dialect == "mysql" and has_mysqlclient() else usual
 
 
-def _has_mysqlclient() -> bool:
+def has_mysqlclient() -> bool:
     """Whether the C driver is there itself; PyMySQL can stand in for it under its name, as some do for Django."""
     found = find_spec("MySQLdb")
     return found is not None and found.name == "MySQLdb"

@@ -31,8 +31,8 @@ BUSY_TIMEOUT: Final = 30
 """Seconds that a writer waits for another one on SQLite."""
 LOCK_PAUSE: Final = (0.0005, 0.006)
 """Seconds between two looks for SQLite's lock, at random."""
-TRUSTED_FOR: Final = 3.0
-"""Seconds without use for which a connection is thought to be there."""
+TRUSTED_FOR: Final = 0.1
+"""Seconds without use for which a connection is thought to be there: those that are used all the time are not asked."""
 IS_OPEN: Final = "peerd_is_open"
 """In a connection's ``info``: whether a transaction has begun and not ended."""
 OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
