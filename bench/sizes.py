@@ -96,7 +96,7 @@ TINY = Sizes(
     fleet_tasks=40,
     spins=20,
     naps=2,
-    idle_seconds=1.0,
+    idle_seconds=6.0,
     shapes=0.00002,
     shape_claims=3,
 )
