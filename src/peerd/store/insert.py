@@ -87,7 +87,7 @@ def _on_mysql(connection: Connection, rows: Sequence[Row], token: int) -> Sequen
     That ids of one statement follow each other without gaps is true of one server in one mode; nothing here needs it.
     """
     names = _named(rows)
-    head, row, places = _parts(kind_of(connection.dialect), names, _compiler_of(connection.dialect))
+    head, row, places = _parts(connection.dialect, names)
     given = tuple([_for_driver(one[name], connection.dialect) for one in rows for name in places])
     first: int = connection.exec_driver_sql(head + ", ".join([row] * len(rows)), given).lastrowid
     if len(rows) == 1:
@@ -182,27 +182,26 @@ def _of_token() -> Prepared:
     return Prepared(select_by_id(mine))
 
 
-class _compiler_of:  # noqa: N801 - it is an argument that must not count in the cache's key
-    """A dialect that is like every other one of its kind."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _compiler_of)
-
-    def __hash__(self) -> int:
-        return 0
+@lru_cache(maxsize=1)
+def _parts_made() -> dict[tuple[str, Names], tuple[str, str, Names]]:
+    return {}
 
 
-@lru_cache(maxsize=256)
-def _parts(kind: str, names: Names, of: _compiler_of) -> tuple[str, str, Names]:  # noqa: ARG001 - the cache's key
+def _parts(dialect: Dialect, names: Names) -> tuple[str, str, Names]:
+    """`_in_parts`, made once for each kind of dialect."""
+    made, key = _parts_made(), (kind_of(dialect), names)
+    if key not in made:
+        made[key] = _in_parts(dialect, names)
+    return made[key]
+
+
+def _in_parts(dialect: Dialect, names: Names) -> tuple[str, str, Names]:
     """An INSERT of one row in two: what comes before the row, and the row; and the names of its places in order.
 
     SQLAlchemy would compile each of the rows (half a second for a thousand), PyMySQL would send them one by one.
     """
     insert = sa.insert(tasks).inline().values(_columns(names, _place))
-    compiled = insert.compile(dialect=of.dialect)
+    compiled = insert.compile(dialect=dialect)
     head, values, row = str(compiled).partition(" VALUES ")
     places = compiled.positiontup
     if places is None:  # a driver that names its places

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,11 +77,8 @@ async def test_it_looks_once_more_a_little_later(ear: Ear, monkeypatch: pytest.M
     monkeypatch.setattr(hearing, "AGAIN_AFTER", 0.02)
     for _ in range(5):
         await ear.ring(Work())
-    await asyncio.sleep(0.1)
-    assert ear.runner.rung > 5
-    settled = ear.runner.rung
-    await asyncio.sleep(0.1)
-    assert ear.runner.rung == settled
+    await eventually_async(lambda: ear.runner.rung > 5)
+    assert ear.hearing._again is None, "and no further look is to come"
 
 
 async def test_tasks_that_were_taken_are_looked_at(ear: Ear) -> None:
