@@ -18,7 +18,8 @@ from peerd.domain import verdict
 from peerd.domain.lifecycle import Event, sources
 from peerd.store import claim, complete, enqueue, finish, insert, intervene, rescue, sweeps, touch, unique
 from peerd.store.clock import now, seconds_from_now
-from peerd.store.rows import status_is, update_tasks
+from peerd.store.rows import update_tasks
+from peerd.store.search import status_is
 from peerd.store.tables import ORDER, tasks
 
 Mutation = Callable[[pytest.MonkeyPatch], None]

@@ -18,7 +18,9 @@ from peerd.manager.pulse import Pulse
 from peerd.store import claim, complete, finish, intervene, sweeps
 from peerd.store.claim import Claimed
 from peerd.store.clock import now
-from peerd.store.rows import TASK_COLUMNS, status_is, to_task, update_tasks
+from peerd.store.intervene import delete_rows
+from peerd.store.rows import TASK_COLUMNS, lock_tasks, to_task, update_tasks
+from peerd.store.search import status_is
 from peerd.store.tables import tasks
 from peerd.work.claiming import Claiming
 from peerd.work.execute import Because, Execution
@@ -130,7 +132,10 @@ def _holder_without_lease(defaults: Any) -> dict[str, Any]:
 
 
 def _expire_whatever_it_does(connection: Any, limit: int = 500) -> int:
-    return sweeps._delete(connection, (tasks.c.finish_at <= now(),), limit)
+    late = sa.select(tasks.c.id).where(tasks.c.finish_at <= now()).limit(limit)
+    doomed = lock_tasks(connection, connection.execute(late).scalars(), tasks.c.finish_at <= now())
+    delete_rows(connection, doomed)
+    return len(doomed)
 
 
 def _see_gaps_only(self: Any, monotonic: float, database: Any) -> None:

@@ -80,7 +80,7 @@ def _schema_of_sqlite(connection: sa.Connection) -> dict[str, list[str]]:
     for table, kind, sql in connection.exec_driver_sql(
         "SELECT tbl_name, type, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY type DESC, name"
     ):
-        parts = re.split(r",\s(?![^(]*\))", sql) if kind == "table" else [sql]
+        parts = re.split(r",\s+(?=CONSTRAINT )|,\s(?![^(]*\))|\s+(?=CONSTRAINT )", sql) if kind == "table" else [sql]
         found.setdefault(table, []).extend(" ".join(part.split()) for part in parts)
     return {
         table: sorted(line.replace("( ", "(").removesuffix(" )").removesuffix(")") for line in lines)

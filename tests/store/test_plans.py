@@ -31,6 +31,8 @@ KINDS: list[tuple[int, dict[str, Any]]] = [
     (4000, {"status": "scheduled", "queue": "q", "start_at": 3600}),
     (3000, {"status": "pending", "queue": "q", "node_id": PINNED_TO}),
     (3000, {"status": "pending", "queue": "other"}),
+    (2000, {"status": "pending", "queue": "q", "limit_key": "a"}),
+    (1000, {"status": "pending", "queue": "q", "limit_key": "b"}),
     (1000, {"status": "failure", "queue": "q", "start_at": 3600}),
     (500, {"status": "dead", "queue": "q"}),
     (1500, {"status": "pending", "queue": "q", "finish_at": 7200}),
@@ -83,6 +85,8 @@ def plan_of(database: Database, statement: str, parameters: Any) -> tuple[set[st
             }
             if any("const table" in str(row["Extra"]) for row in rows):
                 reached.add("PRIMARY")  # one row was looked up, and is not as the condition says any more
+            if any("optimized away" in str(row["Extra"]) for row in rows):
+                reached |= set(re.findall(r"FORCE INDEX \((\w+)\)", statement))  # one entry was looked up
             if any("filesort" in str(row["Extra"]) for row in rows if row["table"] == "tasks"):
                 reached.add("a sort of all")
         case "postgresql":
@@ -203,7 +207,7 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     yield partial(run, sweeps.purge, Status.DONE, -60.0, 20), {"tasks_closing"} | by_id
     yield partial(run, sweeps.purge, Status.DEAD, 3600.0, 20), {"tasks_closing"} | by_id
     for pinned in (sweeps.count_pinned, sweeps.free_pinned, sweeps.fail_pinned):
-        yield partial(run, pinned, 0.0), {"tasks_claim"} | by_id
+        yield partial(run, pinned, 0.0), {"tasks_claim", "tasks_turns"} | by_id
     with_key = NewTask(queue="q", unique_key="key")
     assert run(enqueue.enqueue, with_key).created
     yield partial(run, enqueue.enqueue, with_key), by_id  # which looks whether the holder has ended

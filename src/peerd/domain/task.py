@@ -45,6 +45,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     finish_at: datetime | None
     timeout: float | None
     unique_key: str | None
+    limit_key: str | None
     lease: int
     worker_node_id: int | None
     process_id: int | None

@@ -15,12 +15,11 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import Event, Status, sources
+from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.store.clock import now
-from peerd.store.rows import status_is
-from peerd.store.tables import DUE, nodes, schedule_runs, tasks, unique_keys
-from peerd.store.types import MYSQL
+from peerd.store.search import closes_as, is_ahead, is_working, waits_as
+from peerd.store.tables import nodes, schedule_runs, tasks, unique_keys
 
 ENDED = (Status.DONE, Status.CANCELED, Status.DEAD)
 
@@ -61,29 +60,22 @@ class Agenda(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_agenda(connection: Connection) -> Agenda:
     """Look what there is to do; one statement."""
-    row = connection.execute(_statement(connection.dialect.name in MYSQL)).mappings().one()
+    row = connection.execute(_statement()).mappings().one()
     return Agenda(**{**row, "runs": bool(row["runs"])})
 
 
-@lru_cache(maxsize=2)
-def _statement(mysql: bool) -> sa.Select[Any]:  # noqa: FBT001 - the key of a cache
+@lru_cache(maxsize=1)
+def _statement() -> sa.Select[Any]:
     active = sa.select(nodes.c.id).where(nodes.c.active)
     touched = sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at)
-    running = sa.select(sa.func.min(touched)).where(status_is(*sources(Event.RESCUE)))
-    ahead = (
-        _first(tasks.c.due_at, status_is(Status.PENDING), tasks.c.due_at > now())
-        if mysql
-        else _first(
-            tasks.c.start_at, status_is(Status.PENDING), tasks.c.start_at.is_not(None), tasks.c.start_at > now()
-        )
-    )
+    running = sa.select(sa.func.min(touched)).where(is_working())
     parts: dict[str, Any] = {
         "nodes": sa.select(sa.func.count()).select_from(active.subquery()).scalar_subquery(),
         "oldest_beat": sa.select(sa.func.min(nodes.c.checked_at)).where(nodes.c.active).scalar_subquery(),
         "oldest_touch": running.scalar_subquery(),
-        "scheduled": _first(tasks.c.due_at, sa.text(DUE), status_is(Status.SCHEDULED)),
-        "failure": _first(tasks.c.due_at, sa.text(DUE), status_is(Status.FAILURE)),
-        "ahead": ahead,
+        "scheduled": _first(tasks.c.due_at, waits_as(Status.SCHEDULED)),
+        "failure": _first(tasks.c.due_at, waits_as(Status.FAILURE)),
+        "ahead": _first(tasks.c.due_at, is_ahead(now())),
         "pending": _closing(Status.PENDING),
         **{str(status): _closing(status) for status in ENDED},
         "key": _first(unique_keys.c.expires_at, unique_keys.c.expires_at.is_not(None)),
@@ -93,7 +85,7 @@ def _statement(mysql: bool) -> sa.Select[Any]:  # noqa: FBT001 - the key of a ca
 
 
 def _closing(status: Status) -> sa.ScalarSelect[Any]:
-    return _first(tasks.c.closing_at, status_is(status), tasks.c.closing_at.is_not(None))
+    return _first(tasks.c.closing_at, closes_as(status))
 
 
 def _first(moment: sa.ColumnElement[Any], *conditions: Any) -> sa.ScalarSelect[Any]:

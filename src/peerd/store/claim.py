@@ -38,14 +38,11 @@ from peerd.store.rows import (
     FIELDS,
     TASK_COLUMNS,
     becomes,
-    by_index,
     raised,
     raw_task,
-    select_by_id,
-    status_is,
     to_task,
-    update_by_id,
 )
+from peerd.store.search import WITHOUT_KEY, by_index, is_working, select_by_id, status_is, update_by_id
 from peerd.store.tables import ORDER, nodes, queues, tasks
 from peerd.store.types import MYSQL
 
@@ -134,9 +131,8 @@ def claim(
 def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> list[Task]:
     """What a claim won whose answer was lost: the rows that carry its token and are still working."""
     catch_up(connection)
-    statement = sa.select(*TASK_COLUMNS).where(
-        status_is(target(Event.CLAIM)), tasks.c.process_id == claimer.process_id, tasks.c.claim_token == token
-    )
+    mine = (tasks.c.process_id == claimer.process_id, tasks.c.claim_token == token)
+    statement = sa.select(*TASK_COLUMNS).where(is_working(), *mine)
     return _in_order([to_task(row) for row in connection.execute(by_index(statement, "tasks_claim")).mappings()])
 
 
@@ -190,8 +186,7 @@ def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]
     head = (
         sa.select(*ORDER)
         .where(
-            status_is(*sources(Event.CLAIM)),
-            tasks.c.queue == queue,
+            WITHOUT_KEY.of(sa.literal(queue)),
             tasks.c.lane == lane,
             _may_start(),
             may_claim,
@@ -199,9 +194,7 @@ def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]
         .order_by(*ORDER)
         .limit(_limit_if(may_claim, limit))
     )
-    for dialect in MYSQL:
-        head = head.with_hint(tasks, "FORCE INDEX (tasks_claim)", dialect)
-    return head
+    return by_index(head, WITHOUT_KEY.index)
 
 
 class _limit_if(expression.ColumnElement[int]):  # noqa: N801 - it reads as an expression
@@ -276,6 +269,7 @@ def _guarded(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> Prepa
         .where(
             id_among(tasks.c.id),
             status_is(*sources(Event.CLAIM)),
+            tasks.c.limit_key.is_(None),
             tasks.c.queue.in_([sa.literal(queue) for queue in serves]),
             tasks.c.lane.in_([sa.literal(lane) for lane in lanes]),
             _may_start(),

@@ -23,7 +23,8 @@ from peerd.store import finish
 from peerd.store.clock import now
 from peerd.store.finish import Held, by_lease
 from peerd.store.prepared import Prepared, id_among
-from peerd.store.rows import batches_by_size, becomes, by_id_alone, select_by_id, status_is, update_by_id
+from peerd.store.rows import batches_by_size, becomes, by_id_alone
+from peerd.store.search import select_by_id, status_is, update_by_id
 from peerd.store.tables import tasks
 from peerd.store.types import MYSQL
 

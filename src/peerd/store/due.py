@@ -12,8 +12,9 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Event, Status, target
 from peerd.store.clock import now
-from peerd.store.rows import BATCH, becomes, status_is, update_tasks
-from peerd.store.tables import DUE, nodes, tasks
+from peerd.store.rows import BATCH, becomes, update_tasks
+from peerd.store.search import status_is, waits_as
+from peerd.store.tables import nodes, tasks
 
 WAITING = (Status.FAILURE, Status.SCHEDULED)
 
@@ -47,8 +48,7 @@ def _ahead() -> sa.Select[Any]:
 
 
 def _head(status: Status) -> sa.ScalarSelect[datetime]:
-    # The partial index is found by its own condition, word for word.
-    waits = sa.select(tasks.c.due_at).where(sa.text(DUE), status_is(status))
+    waits = sa.select(tasks.c.due_at).where(waits_as(status))
     return waits.order_by(tasks.c.due_at).limit(1).scalar_subquery()
 
 
@@ -62,8 +62,8 @@ def arrive(connection: Connection, limit: int = BATCH) -> Arrived:
     count, queues = 0, set()
     for status in WAITING:
         due = (status_is(status), tasks.c.due_at <= now())
-        found = sa.select(tasks.c.id, tasks.c.queue).where(sa.text(DUE), *due).order_by(tasks.c.due_at)
-        rows = connection.execute(found.limit(limit - count)).all() if count < limit else []
+        found = sa.select(tasks.c.id, tasks.c.queue).where(waits_as(status), tasks.c.due_at <= now())
+        rows = connection.execute(found.order_by(tasks.c.due_at).limit(limit - count)).all() if count < limit else []
         count += update_tasks(connection, [row.id for row in rows], *due, status=becomes(target(Event.ARRIVE)))
         queues |= {row.queue for row in rows}
     return Arrived(count, tuple(sorted(queues)))

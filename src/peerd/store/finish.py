@@ -27,9 +27,9 @@ from peerd.store.rows import (
     insert_if_absent,
     lock_tasks,
     one_more,
-    status_is,
     update_tasks,
 )
+from peerd.store.search import status_is
 from peerd.store.tables import attempts, tasks
 
 

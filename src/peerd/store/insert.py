@@ -24,7 +24,8 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import DEFAULT_PRIORITY, NewTask
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.prepared import Prepared, kind_of
-from peerd.store.rows import becomes, select_by_id
+from peerd.store.rows import becomes
+from peerd.store.search import select_by_id
 from peerd.store.tables import tasks
 from peerd.store.types import MYSQL, Instant
 

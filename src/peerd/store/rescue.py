@@ -16,7 +16,8 @@ from peerd.domain.verdict import Verdict, judge, judge_crash
 from peerd.store.clock import seconds_from_now
 from peerd.store.finish import Held, apply_verdicts, database_now
 from peerd.store.galera import catch_up
-from peerd.store.rows import BATCH, by_index, lock_tasks, status_is
+from peerd.store.rows import BATCH, lock_tasks
+from peerd.store.search import by_index, is_working, status_is
 from peerd.store.tables import tasks
 
 WORKING = sources(Event.RESCUE)
@@ -87,7 +88,7 @@ def rescue_frozen(
 
 def _candidates(connection: Connection, condition: sa.ColumnElement[bool], limit: int) -> Sequence[int]:
     """Ids of working tasks, read without locks, in no order: one by id would tempt an optimiser to walk the table."""
-    statement = sa.select(tasks.c.id).where(status_is(*WORKING), condition).limit(limit)
+    statement = sa.select(tasks.c.id).where(is_working(), condition).limit(limit)
     return connection.execute(by_index(statement, "tasks_claim")).scalars().all()
 
 

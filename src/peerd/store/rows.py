@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection, RowMapping
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store.clock import now
+from peerd.store.search import select_by_id, update_by_id
 from peerd.store.tables import tasks
 from peerd.store.types import MYSQL, Instant, moment_of
 
@@ -30,15 +31,6 @@ NUMBERS: Final = ("priority", "attempts", "max_attempts", "crashes", "timeout", 
 LARGEST_INTEGER: Final = 2**31 - 1
 """What a column of the type INTEGER holds at the most on MySQL and PostgreSQL."""
 LAST_LEASE: Final = 2**63 - 1
-
-
-def status_is(*statuses: Status) -> sa.ColumnElement[bool]:
-    """The status is one of these.
-
-    As literals: with a bound parameter PostgreSQL's generic plans and SQLite cannot use a partial index.
-    """
-    literals = [sa.literal_column(f"'{status}'", sa.Text()) for status in statuses]
-    return tasks.c.status == literals[0] if len(literals) == 1 else tasks.c.status.in_(literals)
 
 
 def becomes(status: Status) -> sa.ColumnElement[Any]:
@@ -85,25 +77,6 @@ def raised_lease(lease: int) -> int:
     (4, 1)
     """
     return 1 if lease == LAST_LEASE else lease + 1
-
-
-def select_by_id(statement: sa.Select[Any]) -> sa.Select[Any]:
-    """Read by primary key: MySQL's optimiser may otherwise walk, and lock, an index with a changing column."""
-    return by_index(statement, "PRIMARY")
-
-
-def by_index(statement: sa.Select[Any], index: str) -> sa.Select[Any]:
-    """Read by an index of `tasks`, on MySQL, where the optimiser's guess depends on what else is in the table."""
-    for dialect in MYSQL:
-        statement = statement.with_hint(tasks, f"FORCE INDEX ({index})", dialect)
-    return statement
-
-
-def update_by_id(statement: sa.Update) -> sa.Update:
-    """Write by primary key, as `select_by_id` reads."""
-    for dialect in MYSQL:
-        statement = statement.with_hint("FORCE INDEX (PRIMARY)", dialect_name=dialect)
-    return statement
 
 
 def by_id_alone(

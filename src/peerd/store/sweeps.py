@@ -6,7 +6,8 @@ is writing just now is left for the next sweep.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 import msgspec
 import sqlalchemy as sa
@@ -17,9 +18,9 @@ from peerd.domain.verdict import Verdict
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.finish import record_attempts
 from peerd.store.intervene import delete_rows
-from peerd.store.rows import BATCH, becomes, by_index, lock_tasks, raised, raised_lease, status_is, update_tasks
-from peerd.store.tables import DUE, nodes, processes, tasks, unique_keys
-from peerd.store.types import MYSQL
+from peerd.store.rows import BATCH, becomes, lock_tasks, raised, raised_lease, update_tasks
+from peerd.store.search import WITH_KEY, WITHOUT_KEY, Pending, by_index, closes_as, is_ahead, status_is, waits_as
+from peerd.store.tables import nodes, processes, tasks, unique_keys
 
 MOST_COUNTED = 10_000
 """Counting ends here: a report must not read a million rows."""
@@ -28,31 +29,25 @@ MOST_COUNTED = 10_000
 def let_arrive(connection: Connection, status: Status, limit: int = BATCH) -> int:
     """Make scheduled tasks, or failures, pending whose time has come."""
     due = (status_is(status), tasks.c.due_at <= now())
-    # The partial index is found by its own condition, word for word.
-    ids = _ids(connection, sa.and_(sa.text(DUE), *due), limit, tasks.c.due_at)
+    ids = _ids(connection, sa.and_(waits_as(status), tasks.c.due_at <= now()), limit, tasks.c.due_at)
     return update_tasks(connection, ids, *due, status=becomes(target(Event.ARRIVE)))
 
 
 def postpone(connection: Connection, limit: int = BATCH) -> int:
     """Make tasks scheduled that somebody wrote as pending although their start_at is ahead."""
     ahead = (status_is(Status.PENDING), tasks.c.start_at.is_not(None), tasks.c.start_at > now())
-    if connection.dialect.name in MYSQL:
-        ids = _ids(connection, sa.and_(*ahead, tasks.c.due_at > now()), limit, tasks.c.due_at)
-    else:
-        ids = _ids(connection, sa.and_(*ahead), limit, tasks.c.start_at)
+    ids = _ids(connection, is_ahead(now()), limit, None)
     return update_tasks(connection, ids, *ahead, status=becomes(target(Event.POSTPONE)))
 
 
 def expire(connection: Connection, limit: int = BATCH) -> int:
     """Delete pending tasks whose finish_at has come."""
-    late = (status_is(Status.PENDING), tasks.c.closing_at <= now())
-    return _delete(connection, late, limit)
+    return _delete(connection, Status.PENDING, now(), limit)
 
 
 def purge(connection: Connection, status: Status, age: float, limit: int = BATCH) -> int:
     """Delete tasks that ended in this status more than ``age`` seconds ago."""
-    old = (status_is(status), tasks.c.closing_at <= seconds_from_now(-age))
-    return _delete(connection, old, limit)
+    return _delete(connection, status, seconds_from_now(-age), limit)
 
 
 def purge_keys(connection: Connection, limit: int = BATCH) -> int:
@@ -124,35 +119,39 @@ def _pinned_to_silent(connection: Connection, after: float) -> Pinned:
 
 
 def _pinned_ids(connection: Connection, stuck: Pinned, limit: int) -> Sequence[int]:
-    """Ids of such tasks, by the claim's index, lane by lane: however many others are pending, or in the table."""
-    waiting = _queues_of_pending(connection) if not isinstance(stuck[1], sa.False_) else []
-    if not waiting:
-        return []
-    statement = sa.select(tasks.c.id).where(*stuck, tasks.c.queue.in_(waiting)).limit(limit)
-    return connection.execute(by_index(statement, "tasks_claim")).scalars().all()
+    """Ids of such tasks, by the claim's indexes, lane by lane: however many others are pending, or in the table."""
+    _, in_their_lanes = stuck
+    ids: list[int] = []
+    for kind in () if isinstance(in_their_lanes, sa.False_) else (WITHOUT_KEY, WITH_KEY):
+        for queue in _queues_of(connection, kind):
+            found = sa.select(tasks.c.id).where(kind.of(queue), in_their_lanes).limit(limit - len(ids))
+            ids += connection.execute(by_index(found, kind.index)).scalars() if len(ids) < limit else ()
+    return ids
 
 
-def _queues_of_pending(connection: Connection) -> list[str]:
-    """The queues in which tasks are pending: a step in the claim's index for each, and no walk through it."""
-    found: list[str] = []
-    following = sa.select(tasks.c.queue).where(status_is(Status.PENDING)).order_by(tasks.c.queue).limit(1)
+def _queues_of(connection: Connection, kind: Pending) -> Iterator[str]:
+    """The queues in which tasks of a kind are pending: a step in the index for each, and no walk through it."""
+    last = ""
     while True:
-        step = following.where(tasks.c.queue > found[-1]) if found else following
-        queue = connection.execute(by_index(step, "tasks_claim")).scalar()
+        following = sa.select(sa.func.min(kind.queue)).where(kind.where(lambda queue, last=last: queue > last))  # type: ignore[misc]
+        queue = connection.execute(by_index(following, kind.index)).scalar()
         if queue is None:
-            return found
-        found.append(queue)
+            return
+        yield queue
+        last = queue
 
 
 def _ids(
-    connection: Connection, condition: sa.ColumnElement[bool], limit: int, order: sa.ColumnElement[object]
+    connection: Connection, condition: sa.ColumnElement[bool], limit: int, order: sa.ColumnElement[object] | None
 ) -> Sequence[int]:
     return connection.execute(sa.select(tasks.c.id).where(condition).order_by(order).limit(limit)).scalars().all()
 
 
-def _delete(connection: Connection, conditions: tuple[sa.ColumnElement[bool], ...], limit: int) -> int:
-    ids = _ids(connection, sa.and_(*conditions), limit, tasks.c.closing_at)
-    doomed = lock_tasks(connection, ids, *conditions, skip_locked=True)
+def _delete(connection: Connection, status: Status, until: sa.ColumnElement[datetime], limit: int) -> int:
+    """Delete tasks of a status whose time to go has come."""
+    over = tasks.c.closing_at <= until
+    ids = _ids(connection, sa.and_(closes_as(status), over), limit, tasks.c.closing_at)
+    doomed = lock_tasks(connection, ids, status_is(status), over, skip_locked=True)
     if doomed:
         delete_rows(connection, doomed)
     return len(doomed)

@@ -2,116 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
-from sqlalchemy.engine import Dialect
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql import expression
-from sqlalchemy.sql.schema import HasConditionalDDL
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
-from peerd.store.types import MYSQL, SQLITE_FORM, Instant, big_key, binary, long_text, name_type, short_text
-
-ELSEWHERE: Final = ("postgresql", "sqlite")
-"""The databases that have partial indexes."""
-
-Conditional = TypeVar("Conditional", bound=HasConditionalDDL)
+from peerd.store.columns import (
+    choice,
+    filled_time,
+    index_elsewhere,
+    mysql_column,
+    one_of,
+    only_on,
+    time,
+    time_forms,
+    updated_now,
+    words,
+)
+from peerd.store.types import MYSQL, Instant, big_key, binary, long_text, name_type, short_text
 
 OPTIONS: Final[dict[str, Any]] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 
 metadata = sa.MetaData()
-
-
-class default_now(expression.FunctionElement[Any]):  # noqa: N801 - it reads as a function in DDL
-    """A column's default: the moment of the insert."""
-
-    inherit_cache = True
-    name = "default_now"
-
-
-@compiles(default_now, "mysql")
-@compiles(default_now, "mariadb")
-def _default_on_mysql(element: default_now, compiler: Any, **options: Any) -> str:
-    return "current_timestamp(6)"
-
-
-@compiles(default_now, "postgresql")
-def _default_on_postgresql(element: default_now, compiler: Any, **options: Any) -> str:
-    return "clock_timestamp()"
-
-
-@compiles(default_now, "sqlite")
-def _default_on_sqlite(element: default_now, compiler: Any, **options: Any) -> str:
-    return f"(strftime('{SQLITE_FORM}', 'now'))"
-
-
-class updated_now(default_now):  # noqa: N801 - as above
-    """The same, and on MySQL the moment of every later update too."""
-
-    inherit_cache = True
-    name = "updated_now"
-
-
-@compiles(updated_now, "mysql")
-@compiles(updated_now, "mariadb")
-def _updated_on_mysql(element: updated_now, compiler: Any, **options: Any) -> str:
-    return "current_timestamp(6) ON UPDATE current_timestamp(6)"
-
-
-def words(values: Iterable[str]) -> str:
-    """SQL literals of words of ours.
-
-    >>> words(["done", "dead"])
-    "'done', 'dead'"
-    """
-    return ", ".join(f"'{value}'" for value in values)
-
-
-def only_on(dialects: Iterable[str], item: Conditional) -> Conditional:
-    """An index or a constraint that only these databases have."""
-    names = frozenset(dialects)
-
-    def has_it(*_: Any, dialect: Dialect, **__: Any) -> bool:
-        return dialect.name in names
-
-    return item.ddl_if(callable_=has_it)
-
-
-def time(name: str) -> sa.Column[Any]:
-    """A moment, or null."""
-    return sa.Column(name, Instant(), nullable=True)
-
-
-def filled_time(name: str, default: type[default_now] = default_now) -> sa.Column[Any]:
-    """A moment that begins as the one of the insert."""
-    return sa.Column(name, Instant(), nullable=False, server_default=default())
-
-
-def time_forms(*columns: str) -> list[sa.CheckConstraint]:
-    """Times are text on SQLite, and compare as times only in one form."""
-    return [only_on(["sqlite"], sa.CheckConstraint(time_form(column), name=f"{column}_form")) for column in columns]
-
-
-def time_form(column: str) -> str:
-    """That a column is null, or a time in the one form."""
-    return f"{column} IS NULL OR {column} IS strftime('{SQLITE_FORM}', {column})"
-
-
-def one_of(column: str, values: Iterable[str]) -> sa.CheckConstraint:
-    """A text column holds one of these words; on MySQL an ENUM does that."""
-    return only_on(ELSEWHERE, sa.CheckConstraint(f"{column} IN ({words(values)})", name=f"{column}_known"))
-
-
-def choice(values: Iterable[str]) -> sa.types.TypeEngine[str]:
-    """ENUM on MySQL (a byte in each index entry), text with `one_of` elsewhere."""
-    on_mysql = mysql.ENUM(*(str(value) for value in values), charset="ascii", collation="ascii_bin")
-    return sa.Text().with_variant(on_mysql, *MYSQL)
-
 
 LANE = "CASE WHEN crashes > 0 THEN -1 - COALESCE(node_id, 0) ELSE COALESCE(node_id, 0) END"
 CLOSING_AT = (
@@ -121,6 +35,18 @@ CLOSING_AT = (
 PENDING = "status = 'pending'"
 WORKING = "status = 'working'"
 DUE = f"status IN ({words([Status.SCHEDULED, Status.FAILURE])})"
+CLAIMABLE = f"{PENDING} AND limit_key IS NULL"
+"""What a claim takes by the order of all; what has a key is taken by turns."""
+KEYED = f"{PENDING} AND limit_key IS NOT NULL"
+
+KEY_FORM = "limit_key NOT IN ('', '*') AND limit_key NOT LIKE '% '"
+"""In `limits` the first is the queue, the second each key. MySQL takes texts for equal that differ in spaces at the
+end."""
+
+CLAIM_QUEUE = f"CASE WHEN {CLAIMABLE} THEN queue WHEN {WORKING} THEN '' END"
+TURN_QUEUE = f"CASE WHEN {KEYED} THEN queue END"
+WAITING_AS = f"CASE WHEN {DUE} OR {PENDING} AND start_at IS NOT NULL THEN status END"
+CLOSING_AS = f"CASE WHEN {PENDING} AND finish_at IS NOT NULL OR status IN ({words(FINISHED)}) THEN status END"
 
 tasks = sa.Table(
     "tasks",
@@ -158,9 +84,15 @@ tasks = sa.Table(
     sa.Column("claim_rank", sa.BigInteger(), sa.Computed("-priority", persisted=True)),
     sa.Column("due_at", Instant(generated=True), sa.Computed("COALESCE(start_at, created_at)", persisted=True)),
     sa.Column("closing_at", Instant(generated=True), sa.Computed(CLOSING_AT, persisted=True)),
+    sa.Column("limit_key", name_type(200)),
+    mysql_column("claim_queue", name_type(200, ascii_only=True), CLAIM_QUEUE),
+    mysql_column("turn_queue", name_type(200, ascii_only=True), TURN_QUEUE),
+    mysql_column("waiting_as", choice(Status), WAITING_AS),
+    mysql_column("closing_as", choice(Status), CLOSING_AS),
     one_of("status", Status),
     sa.CheckConstraint("length(queue) BETWEEN 1 AND 200", name="queue_length"),
     sa.CheckConstraint(f"priority >= {PRIORITY_RANGE[0]}", name="priority_range"),
+    sa.CheckConstraint(KEY_FORM, name="limit_key_form"),
     *time_forms("start_at", "finish_at", "worker_started_at", "checked_at", "finished_at", "created_at", "updated_at"),
     sqlite_autoincrement=True,
     postgresql_with={"fillfactor": "80"},
@@ -170,18 +102,16 @@ tasks = sa.Table(
 ORDER = (tasks.c.claim_rank, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
 """The order of a claim, and of its index."""
 
+BY_TURNS = (tasks.c.lane, tasks.c.claim_rank, tasks.c.limit_key, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
+"""The index of tasks with keys: of each priority, key by key."""
 
-def index_elsewhere(name: str, *columns: sa.ColumnElement[Any], where: str) -> sa.Index:
-    """A partial index, on the databases that have them."""
-    condition = sa.text(where)
-    return only_on(ELSEWHERE, sa.Index(name, *columns, postgresql_where=condition, sqlite_where=condition))
+only_on(MYSQL, sa.Index("tasks_claim", tasks.c.claim_queue, tasks.c.lane, *ORDER))
+only_on(MYSQL, sa.Index("tasks_turns", tasks.c.turn_queue, *BY_TURNS))
+only_on(MYSQL, sa.Index("tasks_due", tasks.c.waiting_as, tasks.c.due_at))
+only_on(MYSQL, sa.Index("tasks_closing", tasks.c.closing_as, tasks.c.closing_at))
 
-
-only_on(MYSQL, sa.Index("tasks_claim", tasks.c.status, tasks.c.queue, tasks.c.lane, *ORDER))
-only_on(MYSQL, sa.Index("tasks_due", tasks.c.status, tasks.c.due_at))
-only_on(MYSQL, sa.Index("tasks_closing", tasks.c.status, tasks.c.closing_at))
-
-index_elsewhere("tasks_claim", tasks.c.queue, tasks.c.lane, *ORDER, where=PENDING)
+index_elsewhere("tasks_claim", tasks.c.queue, tasks.c.lane, *ORDER, where=CLAIMABLE)
+index_elsewhere("tasks_turns", tasks.c.queue, *BY_TURNS, where=KEYED)
 index_elsewhere("tasks_due", tasks.c.status, tasks.c.due_at, where=DUE)
 index_elsewhere("tasks_ahead", tasks.c.start_at, where=f"{PENDING} AND start_at IS NOT NULL")
 index_elsewhere("tasks_closing", tasks.c.status, tasks.c.closing_at, where="closing_at IS NOT NULL")
@@ -258,6 +188,46 @@ queues = sa.Table(
     filled_time("created_at"),
     filled_time("updated_at", updated_now),
     *time_forms("paused_until", "created_at", "updated_at"),
+    **OPTIONS,
+)
+
+limits = sa.Table(
+    "limits",
+    metadata,
+    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("limit_key", name_type(200), primary_key=True, server_default=""),
+    sa.Column("running", sa.Integer()),
+    sa.Column("starts", sa.Integer()),
+    sa.Column("period", sa.Double()),
+    filled_time("created_at"),
+    filled_time("updated_at", updated_now),
+    sa.CheckConstraint("running >= 0", name="running_range"),
+    sa.CheckConstraint("starts > 0 AND period > 0", name="rate_range"),
+    sa.CheckConstraint("(starts IS NULL) = (period IS NULL)", name="rate_whole"),
+    *time_forms("created_at", "updated_at"),
+    **OPTIONS,
+)
+
+turns = sa.Table(
+    "turns",
+    metadata,
+    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("turn", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("last_key", name_type(200), nullable=False, server_default=""),
+    **OPTIONS,
+)
+
+limit_starts = sa.Table(
+    "limit_starts",
+    metadata,
+    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("limit_key", name_type(200), primary_key=True),
+    sa.Column("turn", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("starts", sa.Integer(), nullable=False),
+    filled_time("started_at"),
+    time("counts_until"),
+    sa.Index("limit_starts_over", "counts_until"),
+    *time_forms("started_at", "counts_until"),
     **OPTIONS,
 )
 

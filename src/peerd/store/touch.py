@@ -13,7 +13,8 @@ from peerd.domain.lifecycle import Event, sources
 from peerd.domain.outcome import cut
 from peerd.store.clock import now
 from peerd.store.finish import Held, by_lease
-from peerd.store.rows import batches, by_id_alone, by_index, select_by_id, status_is, update_tasks
+from peerd.store.rows import batches, by_id_alone, update_tasks
+from peerd.store.search import by_index, is_working, select_by_id, status_is
 from peerd.store.tables import tasks
 
 NOTE_LIMIT: Final = 255
@@ -55,9 +56,8 @@ def report_progress(connection: Connection, reports: Mapping[Held, Progress]) ->
 
 def held_by(connection: Connection, process_id: int) -> dict[Held, int | None]:
     """All claims that the table says this process has, with their tokens."""
-    statement = sa.select(tasks.c.id, tasks.c.lease, tasks.c.claim_token).where(
-        status_is(*sources(Event.COMPLETE)), tasks.c.process_id == process_id
-    )
+    columns = (tasks.c.id, tasks.c.lease, tasks.c.claim_token)
+    statement = sa.select(*columns).where(is_working(), tasks.c.process_id == process_id)
     rows = connection.execute(by_index(statement, "tasks_claim"))
     return {Held(row.id, row.lease): row.claim_token for row in rows}
 

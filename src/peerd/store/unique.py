@@ -16,7 +16,8 @@ from peerd.domain.lifecycle import FINISHED
 from peerd.domain.task import Task
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.guest import sees_the_latest
-from peerd.store.rows import insert_if_absent, select_by_id
+from peerd.store.rows import insert_if_absent
+from peerd.store.search import select_by_id
 from peerd.store.tables import tasks, unique_keys
 
 

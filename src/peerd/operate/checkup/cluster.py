@@ -12,7 +12,7 @@ from peerd.domain.lifecycle import Status
 from peerd.operate.checkup.finding import Finding, Level
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.revisions import schema_of
-from peerd.store.rows import status_is
+from peerd.store.search import status_is
 from peerd.store.tables import nodes, queues, tasks
 
 MANY = 1_000
