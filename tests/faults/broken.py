@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.task import Task
 from peerd.store.finish import Held
 from peerd.store.tables import tasks
-from peerd.work import claiming, outcomes, running, touching
+from peerd.work import claiming, outcomes, places, touching
 from tests.faults.jobs import work
 
 __all__ = ["VARIABLE", "VARIANTS", "work"]
@@ -34,7 +34,7 @@ def completes_without_its_lease() -> None:
         return set()
 
     vars(outcomes)[complete.__name__] = complete
-    running.Runner._lose = lambda self, held, noticed_at: None  # type: ignore[method-assign]
+    places.Places.lose = lambda self, held, noticed_at: None  # type: ignore[method-assign]
 
 
 def touches_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from peerd import Context, Queue, Status, Task, TaskWorker
+from peerd import Client, Context, Queue, Status, Task, TaskWorker
 from peerd.runtime.events import Events, Fact
 from peerd.store.claim import Claimer
 from peerd.testing import Facts, FaultyDatabase, eventually_async
@@ -28,14 +28,21 @@ class Bench:
         self._runners: list[tuple[Runner, asyncio.Task[None]]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self.uncaught.append(context))
 
-    def run(self, served: Queue | TaskWorker, claimer: Claimer | None = None, **settings: Any) -> Runner:
-        """Start a runner for a queue's handlers, or for a worker of whole rows."""
+    def run(
+        self,
+        served: Queue | TaskWorker,
+        claimer: Claimer | None = None,
+        client: Client | None = None,
+        **settings: Any,
+    ) -> Runner:
+        """Start a runner for a queue's handlers, or for a worker of whole rows; with a client, they may enqueue."""
         worker = QueueWorker([served]) if isinstance(served, Queue) else served
         given = {"queues": worker.queues, "poll_every": 0.05, "update": 0.1, "delay_ratio": 0.0, **settings}
         worker.settings = Settings(**given)
         worker.events = Events(self.facts)
         by = claimer or self.world.claimer(*worker.settings.queues, attempts_of=worker.attempts_by_handler())
-        runner = Runner(worker, self.database, by, node="a", events=worker.events)
+        enqueue = None if client is None else client.aio.enqueue
+        runner = Runner(worker, self.database, by, node="a", events=worker.events, enqueue=enqueue, client=client)
         self._runners.append((runner, asyncio.create_task(runner.run())))
         return runner
 

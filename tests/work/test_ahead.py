@@ -11,7 +11,7 @@ from peerd import Queue, Status
 from peerd.runtime.events import ClaimLost
 from peerd.store import intervene
 from peerd.testing import eventually_async
-from peerd.work import running
+from peerd.work import places
 from peerd.work.pace import Pace
 from tests.work.bench import Bench, Gates
 
@@ -31,7 +31,7 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is claimed ahead waits for as long as it takes."""
-    monkeypatch.setattr(running, "PATIENCE", 600.0)
+    monkeypatch.setattr(places, "PATIENCE", 600.0)
 
 
 def gated(bench: Bench, *keys: str) -> list[int]:

@@ -228,8 +228,7 @@ async def test_a_handler_can_enqueue_and_ask_the_client(bench: Bench) -> None:
 
     client = Client(bench.database)
     worker_task = bench.world.add(name="it")
-    runner = bench.run(queue)
-    runner._enqueue, runner._client = client.aio.enqueue, client
+    bench.run(queue, client=client)
     task = await bench.until(worker_task, Status.DONE)
     assert bench.world.get(int(task.result or 0)).name == "next"
     client.close()

@@ -8,7 +8,7 @@ from peerd.domain.outcome import Outcome
 from peerd.runtime.events import Events
 from peerd.work.context import Context
 from peerd.work.execute import Because, Execution
-from peerd.work.running import first_of
+from peerd.work.places import first_of
 from peerd.work.task_worker import TaskWorker
 
 

@@ -11,7 +11,7 @@ from peerd.domain.lifecycle import Event
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.domain.verdict import judge
-from peerd.runtime.events import AttemptEnded
+from peerd.runtime.events import AttemptEnded, ClaimLost
 from peerd.store.finish import Held
 from peerd.work.execute import Because, Execution
 
@@ -87,6 +87,11 @@ def seconds_until_finish(task: Task) -> float | None:
     if task.finish_at is None or task.worker_started_at is None:
         return None
     return (task.finish_at - task.worker_started_at).total_seconds()
+
+
+def claim_lost(task: Task, noticed_at: str) -> ClaimLost:
+    """The fact that a claim is not ours any more."""
+    return ClaimLost(task_id=task.id, queue=task.queue, name=task.name, noticed_at=noticed_at)
 
 
 def attempt_ended(task: Task, outcome: Outcome, seconds: float) -> AttemptEnded:
