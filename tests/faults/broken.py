@@ -54,8 +54,8 @@ def forgets_outcomes() -> None:
 def runs_the_crashed_beside_others() -> None:
     """A task that has crashed a process is claimed by one that is not empty."""
 
-    async def claim(self: claiming.Claiming, free: int, running: int) -> list[Task]:
-        return (await self._claim(1, alone=True)).tasks or (await self._claim(free, alone=False)).tasks
+    async def claim(self: claiming.Claiming, wanted: int, running: int, free: int) -> list[Task]:
+        return (await self._claim(1, alone=True)).tasks or (await self._claim(wanted, alone=False)).tasks
 
     claiming.Claiming.claim = claim  # type: ignore[method-assign]
 

@@ -75,11 +75,15 @@ async def _end_without_waiting(self: Any) -> Any:
     return self._judge_value(running.result())
 
 
-async def _claim_in_two_steps(self: Any, token: int, limit: int, *, alone: bool) -> Claimed:
+async def _claim_in_two_steps(self: Any, limit: int, *, alone: bool) -> Claimed:
     """Read the head, then write by primary key, without the conditions."""
     lanes = (-1, -1 - self._claimer.node_id) if alone else (0, self._claimer.node_id)
-    ids = await self._database.read(_head, self._claimer, limit, lanes)
-    return await self._database.run(_take, self._claimer, token, ids) if ids else Claimed([])
+
+    async def ask(token: int) -> Claimed:
+        ids = await self._database.read(_head, self._claimer, limit, lanes)
+        return await self._database.run(_take, self._claimer, token, ids) if ids else Claimed([])
+
+    return await self._held(ask)  # type: ignore[no-any-return]
 
 
 def _head(connection: Any, claimer: Any, limit: int, lanes: tuple[int, int]) -> list[int]:
@@ -94,9 +98,9 @@ def _take(connection: Any, claimer: Any, token: int, ids: list[int]) -> Claimed:
     return Claimed([to_task(row) for row in rows])
 
 
-async def _forget_lost_claims(self: Any, token: int, limit: int, *, alone: bool) -> Claimed:
+async def _forget_lost_claims(self: Any, token: int, ask: Any) -> Claimed:
     try:
-        return await self._database.run(claim.claim, self._claimer, token=token, limit=limit, alone=alone)  # type: ignore[no-any-return]
+        return await ask(token)  # type: ignore[no-any-return]
     except DatabaseAway:
         return Claimed([])
 
@@ -111,7 +115,7 @@ def _drop_outcomes(add: Any) -> Any:
     return dropping
 
 
-async def _stay_among_others(self: Any, free: int, running: int) -> list[Any]:
+async def _stay_among_others(self: Any, free: int, running: int, places: int) -> list[Any]:
     """Tasks that have crashed a process are claimed like all others, into any free place."""
     lonely = await self._claim(1, alone=True)
     claimed: list[Any] = lonely.tasks or (await self._claim(free, alone=False)).tasks
@@ -169,7 +173,7 @@ VARIANTS: Final = (
         ("kill, and the call comes late", "let the call come late", "long", "quick", "pause"),
     ),
     Variant("a claim does not raise the lease", ((claim, "_holder", _holder_without_lease),)),
-    Variant("a claim reads first and writes without conditions", ((Claiming, "_once", _claim_in_two_steps),)),
+    Variant("a claim reads first and writes without conditions", ((Claiming, "_claim", _claim_in_two_steps),)),
     Variant("a claim ignores the row's times", ((claim, "_may_start", sa.true),), ("insert by hand", "flaky")),
     Variant(
         "a claim whose answer was lost is forgotten",

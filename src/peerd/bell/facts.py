@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from peerd.domain.ring import Due, Ring, Work
-from peerd.runtime.events import AttemptEnded, ChoreRan, Fact, StrayReleased, TasksTakenBack
+from peerd.runtime.events import AttemptEnded, ChoreRan, Fact, StrayReleased, TasksTakenBack, TurnEnded
 
 RINGS_OF_CHORES: Final[dict[str, Ring]] = {
     "arrive scheduled": Work(),
@@ -43,6 +43,8 @@ class RingingFacts:
                 self._ring(Work((fact.queue,)))
             case AttemptEnded() if fact.retry_in is not None:
                 self._ring(Due(within=max(fact.retry_in, 0.0)))
+            case TurnEnded():
+                self._ring(Work((fact.queue,)))
             case StrayReleased():
                 self._ring(Work())
             case TasksTakenBack():  # a failure that is due at once, or pending again

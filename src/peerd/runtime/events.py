@@ -52,6 +52,12 @@ class TasksDone(Fact, frozen=True, kw_only=True):
     by_handler: dict[str, int]
 
 
+class TurnEnded(Fact, frozen=True, kw_only=True):
+    """A task that was claimed by turns has ended: its place under a limit may be free."""
+
+    queue: str
+
+
 class ClaimLost(Fact, frozen=True, kw_only=True):
     """A task was taken from this process: canceled, moved, rescued or deleted."""
 

@@ -37,6 +37,8 @@ def worded(fact: Fact) -> Words:  # noqa: C901, PLR0911 - a table of sentences
             return "info", "tasks done", _of_many(fact)
         case events.ClaimLost():
             return "warning", "task was taken from this process", _of_task(fact) | {"noticed_at": fact.noticed_at}
+        case events.TurnEnded():
+            return "debug", "a task that takes turns has ended", {"queue": fact.queue}
         case events.AttemptLingers():
             return "warning", "a handler was told to end and goes on", _of_task(fact) | {"because": fact.because}
         case events.StrayReleased():

@@ -16,9 +16,10 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.claim import WIDEST, Claimer, candidates, who
+from peerd.store.claim import WIDEST, Claimer, may_claim, may_start, who
 from peerd.store.clock import seconds_from_now
-from peerd.store.tables import nodes, processes, tasks
+from peerd.store.search import WITH_KEY, WITHOUT_KEY, by_index
+from peerd.store.tables import BY_TURNS, ORDER, nodes, processes, tasks
 
 MOST_DOUBLED: Final = 16
 """Processes in the order for which the wait doubles: to a week, where patience is 10 s. It must stay a time."""
@@ -36,13 +37,23 @@ def should_run_empty(connection: Connection, claimer: Claimer, patience: float) 
         patience: seconds that such a task waits for a process that has nothing else to do.
     """
     for lane, rivals in ((-1, sa.true()), (-1 - claimer.node_id, processes.c.node_id == claimer.node_id)):
-        statement = candidates(claimer.queues, (lane,))
-        ids = connection.execute(statement, who(claimer) | {"limit": WIDEST}).scalars().all()
+        ids = connection.execute(_waiting(claimer.queues, lane), who(claimer)).scalars().all()
         if ids and _one_waits(connection, ids, patience):
             before, among = _place(connection, claimer, rivals)
             if 2 * before < among and _one_waits(connection, ids, patience * 2.0 ** min(before, MOST_DOUBLED)):
                 return True
     return False
+
+
+@lru_cache(maxsize=256)
+def _waiting(serves: tuple[str, ...], lane: int) -> sa.Select[int]:
+    """The ids at the heads of a lane of these queues, of tasks with and without keys."""
+    heads = []
+    for queue in serves:
+        for kind, order in ((WITHOUT_KEY, ORDER), (WITH_KEY, BY_TURNS)):
+            found = sa.select(tasks.c.id).where(kind.of(queue), tasks.c.lane == lane, may_start(), may_claim(queue))
+            heads.append(sa.select(by_index(found, kind.index).order_by(*order).limit(WIDEST).subquery()))
+    return sa.select(sa.union_all(*heads).subquery().c.id)
 
 
 def _one_waits(connection: Connection, ids: Sequence[int], seconds: float) -> bool:

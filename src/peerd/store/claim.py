@@ -33,7 +33,7 @@ from peerd.domain.lifecycle import Event, sources, target
 from peerd.domain.task import Task
 from peerd.store.clock import now
 from peerd.store.galera import catch_up, is_member
-from peerd.store.prepared import Prepared, id_among
+from peerd.store.prepared import Prepared, id_among, listed
 from peerd.store.rows import (
     FIELDS,
     TASK_COLUMNS,
@@ -43,7 +43,7 @@ from peerd.store.rows import (
     to_task,
 )
 from peerd.store.search import WITHOUT_KEY, by_index, is_working, select_by_id, status_is, update_by_id
-from peerd.store.tables import ORDER, nodes, queues, tasks
+from peerd.store.tables import ORDER, limits, nodes, queues, tasks
 from peerd.store.types import MYSQL
 
 BLOCKS_ON_GALERA: Final = 12
@@ -119,7 +119,7 @@ def claim(
     Returns:
         the tasks, in the order of the claim: priority, attempts, due time, id.
     """
-    lanes = (-1, -1 - claimer.node_id) if alone else (0, claimer.node_id)
+    lanes = lanes_of(claimer, alone=alone)
     if connection.dialect.name in MYSQL:
         return _compare_and_set(connection, claimer, lanes, token, limit, look_further)
     told = UNKNOWN if connection.dialect.name == "sqlite" else FIELDS
@@ -153,6 +153,11 @@ def who(claimer: Claimer) -> dict[str, Any]:
     return {"node": claimer.node_id, "incarnation": claimer.incarnation, "process": claimer.process_id}
 
 
+def lanes_of(claimer: Claimer, *, alone: bool) -> Lanes:
+    """The lanes that a claimer may take from: those of tasks that have crashed a process, or those of all others."""
+    return (-1, -1 - claimer.node_id) if alone else (0, claimer.node_id)
+
+
 def _in_order(claimed: list[Task]) -> list[Task]:
     return sorted(claimed, key=lambda task: (-task.priority, task.attempts, task.start_at or task.created_at, task.id))
 
@@ -165,13 +170,13 @@ TOKEN: Final = sa.bindparam("token", type_=sa.BigInteger())
 NODE: Final = sa.bindparam("node", type_=sa.Integer())
 
 
-def _may_start() -> sa.ColumnElement[bool]:
+def may_start() -> sa.ColumnElement[bool]:
     """The conditions of eligibility that are about the row's times."""
     return sa.and_(tasks.c.due_at <= now(), sa.or_(tasks.c.finish_at.is_(None), tasks.c.finish_at > now()))
 
 
-def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]:
-    """The head of one lane of one queue: an exact range of the claim's index, in its order."""
+def may_claim(queue: str) -> sa.ColumnElement[bool]:
+    """The conditions that are about the queue and the claimer, not about a row; with the parameters of `who`."""
     paused = sa.exists().where(
         queues.c.name == queue,
         queues.c.paused,
@@ -182,17 +187,27 @@ def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]
         nodes.c.incarnation == sa.bindparam("incarnation", type_=sa.String()),
         sa.not_(nodes.c.draining),
     )
-    may_claim = sa.and_(sa.not_(paused), on_duty)
+    return sa.and_(sa.not_(paused), on_duty)
+
+
+def has_limit(queue: str) -> sa.ColumnElement[bool]:
+    """Whether a queue as a whole is limited: then all of it is claimed by turns."""
+    return sa.exists().where(limits.c.queue == queue, limits.c.limit_key == "")
+
+
+def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]:
+    """The head of one lane of one queue: an exact range of the claim's index, in its order."""
+    may = sa.and_(may_claim(queue), sa.not_(has_limit(queue)))
     head = (
         sa.select(*ORDER)
         .where(
             WITHOUT_KEY.of(sa.literal(queue)),
             tasks.c.lane == lane,
-            _may_start(),
-            may_claim,
+            may_start(),
+            may,
         )
         .order_by(*ORDER)
-        .limit(_limit_if(may_claim, limit))
+        .limit(_limit_if(may, limit))
     )
     return by_index(head, WITHOUT_KEY.index)
 
@@ -262,27 +277,24 @@ def _heads(serves: tuple[str, ...], lanes: Lanes) -> Prepared:
 
 
 @lru_cache(maxsize=256)
-def _guarded(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> Prepared:
-    """The compare-and-set: by primary key, with every condition repeated."""
-    guarded = update_by_id(
-        sa.update(tasks)
-        .where(
-            id_among(tasks.c.id),
-            status_is(*sources(Event.CLAIM)),
-            tasks.c.limit_key.is_(None),
-            tasks.c.queue.in_([sa.literal(queue) for queue in serves]),
-            tasks.c.lane.in_([sa.literal(lane) for lane in lanes]),
-            _may_start(),
-        )
-        .values(_holder(defaults))
-    )
-    return Prepared(guarded)
+def _guarded(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults, by_turns: bool) -> Prepared:  # noqa: FBT001
+    """The compare-and-set: by primary key, with every condition repeated. The ids alone are searched for."""
+    conditions = [
+        status_is(*sources(Event.CLAIM)),
+        tasks.c.queue.in_([sa.literal(queue) for queue in serves]),
+        tasks.c.lane.in_([sa.literal(lane) for lane in lanes]),
+        may_start(),
+    ]
+    if not by_turns:
+        conditions.append(tasks.c.limit_key.is_(None))
+    fenced = sa.case((sa.and_(*conditions), sa.true()), else_=sa.false())
+    return Prepared(update_by_id(sa.update(tasks).where(id_among(tasks.c.id), fenced).values(_holder(defaults))))
 
 
-@lru_cache(maxsize=1)
-def _won() -> Prepared:
+@lru_cache(maxsize=2)
+def _won(told: tuple[str, ...]) -> Prepared:
     """What a compare-and-set has won: the columns that it did not write itself."""
-    won = sa.select(*(tasks.c[field] for field in UNKNOWN)).where(
+    won = sa.select(*(tasks.c[field] for field in told)).where(
         id_among(tasks.c.id), tasks.c.claim_token == TOKEN, status_is(target(Event.CLAIM))
     )
     return Prepared(select_by_id(won))
@@ -329,16 +341,33 @@ def _compare_and_set(
     among_servers = is_member(connection)
     further = min((BLOCKS_ON_GALERA - 1) * limit, MOST_SEEN) if among_servers else min(look_further, WIDEST)
     seen = _heads(claimer.queues, lanes).run(connection, **who(claimer), limit=limit + further).scalars().all()
-    ids = sorted(_block(seen, limit) if among_servers else _sample(seen, limit))
+    ids = _block(seen, limit) if among_servers else _sample(seen, limit)
     if not ids:
         return Claimed([])
-    guarded = _guarded(claimer.queues, lanes, _defaults(claimer))
-    won = guarded.run(connection, **who(claimer), token=token, ids=ids).rowcount
-    if not won:
-        return Claimed([], contended=True)
-    rows = _won().run(connection, token=token, ids=ids).all()
-    claimed = [_just_claimed(claimer, dict(zip(UNKNOWN, row, strict=True))) for row in rows]
-    return Claimed(_in_order(claimed), contended=won < len(ids))
+    claimed = win(connection, claimer, lanes, token, ids)
+    return Claimed(claimed, contended=len(claimed) < len(ids))
+
+
+def win(
+    connection: Connection, claimer: Claimer, lanes: Lanes, token: int, ids: Sequence[int], *, by_turns: bool = False
+) -> list[Task]:
+    """Claim those of these tasks that may still be claimed.
+
+    Args:
+        connection: see `claim`.
+        claimer: who.
+        lanes: from `lanes_of`.
+        token: a new one.
+        ids: that were read without locks.
+        by_turns: they may have keys.
+    """
+    among = listed(connection, sorted(ids))
+    guarded = _guarded(claimer.queues, lanes, _defaults(claimer), by_turns)
+    if not guarded.run(connection, **who(claimer), token=token, ids=among).rowcount:
+        return []
+    told = FIELDS if connection.dialect.name == "postgresql" else UNKNOWN
+    rows = _won(told).run(connection, token=token, ids=among).all()
+    return _in_order([_just_claimed(claimer, dict(zip(told, row, strict=True))) for row in rows])
 
 
 def _just_claimed(claimer: Claimer, told: dict[str, Any]) -> Task:

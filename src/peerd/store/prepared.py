@@ -49,6 +49,11 @@ def id_among(column: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     return column.op("IN", is_comparison=True)(_listed())
 
 
+def listed(connection: Connection, ids: Sequence[int]) -> Any:
+    """A list as it is given to `id_among`."""
+    return str(list(ids)) if connection.dialect.name == "sqlite" else list(ids)
+
+
 class Prepared:
     """A statement whose values all have names.
 

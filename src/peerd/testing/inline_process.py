@@ -25,6 +25,7 @@ from peerd.store.outages import Outages
 from peerd.store.processes import end_earlier_processes, end_process, register_process
 from peerd.store.read import find_task
 from peerd.store.touch import Progress, report_progress
+from peerd.store.turns import claim_by_turns, look
 from peerd.testing.attempting import execution_of
 from peerd.testing.inline_post import InlinePost
 from peerd.work.attempt import attempt_ended, seconds_until_finish
@@ -132,6 +133,21 @@ class InlineProcess:
             self._unanswered = None
             if won.tasks:
                 return won.tasks[0]
+            if by_turns := await self._take_turn(alone=alone):
+                return by_turns
+        return None
+
+    async def _take_turn(self, *, alone: bool) -> Task | None:
+        waits = await self._threads.read(look, self._claimer)
+        ranks = {**waits.crashed, **waits.crashed_by_turns} if alone else waits.by_turns
+        for queue in sorted(ranks, key=ranks.__getitem__):
+            self._unanswered = new_token()
+            turn = await self._threads.run(
+                claim_by_turns, self._claimer, queue, token=self._unanswered, limit=1, alone=alone
+            )
+            self._unanswered = None
+            if turn.tasks:
+                return turn.tasks[0]
         return None
 
     async def run(self, task: Task) -> Task:

@@ -5,13 +5,15 @@ by a process that runs nothing, which then claims nothing else. Such tasks stand
 finds nothing else to do looks into them. So does, now and then, one that always has something to do, and when one has
 waited for long it lets itself run empty for it, if it is its turn (`peerd.store.alone`); having done so it takes one
 after another, as long as it is its turn. The others go on meanwhile: a crash does not cost the cluster all its places.
+
+Tasks that have keys, or whose queue is limited, are claimed by turns: see `peerd.work.turn_taking`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from peerd.domain.errors import DatabaseAway
@@ -22,7 +24,9 @@ from peerd.store.claim import Claimed, Claimer, claim, claimed_by_token, new_tok
 from peerd.store.database import DatabaseThreads
 from peerd.store.finish import Held
 from peerd.store.outages import Outages
+from peerd.store.turns import Turn, Waits, claim_by_turns, look
 from peerd.work.holdings import Holdings
+from peerd.work.turn_taking import TurnTaking
 
 LOOK_FOR_LONELY_EVERY: Final = 1.0
 """Seconds between two looks for tasks that must run alone."""
@@ -69,24 +73,36 @@ class Claiming:
         self._ran_alone = False
         self._is_busy = False
         self._empty_looks = 0
+        self._turns = TurnTaking(self._now, poll_every)
+        self._waits = Waits()
+        self._limited: set[str] = set()
 
-    async def claim(self, free: int, running: int) -> list[Task]:
+    def takes_turns(self, task: Task) -> bool:
+        """Whether a task was claimed by turns: with its end, another one may start."""
+        return task.limit_key is not None or task.queue in self._limited
+
+    def may_have_changed(self) -> None:
+        """Somebody rang, or a task that takes turns has ended."""
+        self._turns.may_have_changed()
+
+    async def claim(self, wanted: int, running: int, free: int) -> list[Task]:
         """Claim for the free places.
 
         Args:
-            free: places.
+            wanted: tasks: for the free places, and as many ahead as will begin at once.
             running: tasks that run.
+            free: places; what takes turns is not claimed ahead.
         """
         if self._ran_alone or (self._look_is_due() and (running or self._is_busy)):
             self._runs_empty = await self._is_its_turn()
         if self._runs_empty:
             return [] if running else await self._claim_alone()
-        won = await self._claim(free, alone=False)
+        won = await self._claim_next(wanted, free)
         self._is_busy = bool(won.tasks) or won.contended
         self._empty_looks = 0 if self._is_busy else self._empty_looks + 1
         if not (running or self._is_busy) and (self._found_lonely or self._look_is_due()):
             return await self._claim_alone()
-        self._look_further = min(self._look_further * 2 + free, 64) if won.contended else 0
+        self._look_further = min(self._look_further * 2 + wanted, 64) if won.contended else 0
         return won.tasks
 
     def pause(self) -> float:
@@ -96,7 +112,51 @@ class Claiming:
         if not self._empty_looks:
             return 0.0
         grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_looks - 1, 16), self._poll_every())
-        return grown * random.uniform(0.75, 1.25)
+        grown *= random.uniform(0.75, 1.25)
+        turn_in = self._turns.pause()
+        return grown if turn_in is None else min(grown, turn_in)
+
+    async def _claim_next(self, wanted: int, free: int) -> Claimed:
+        """Claim what comes first: by turns, or what takes none."""
+        if self._turns.look_is_due:
+            await self._look()
+            if by_turns := await self._take_turn(free, before_others=True):
+                return Claimed(by_turns)
+        won = await self._claim(wanted, alone=False)
+        if won.tasks:
+            self._turns.others_went(-won.tasks[0].priority)
+            return won
+        return Claimed(await self._take_turn(free, before_others=False), contended=won.contended)
+
+    async def _look(self) -> None:
+        """Look what waits beside the tasks that a plain claim takes."""
+        try:
+            self._waits = await self._database.read(look, self._claimer)
+        except DatabaseAway as error:
+            self._outages.lost(error)
+        else:
+            self._turns.saw(self._waits.by_turns)
+
+    async def _take_turn(self, free: int, *, before_others: bool) -> list[Task]:
+        """Take a turn where something waits for one; further ones, as long as they are in vain."""
+        while free > 0 and (queue := self._turns.next_queue(before_others=before_others)) is not None:
+            turn = await self._claim_by_turns(queue, free, alone=False)
+            self._turns.took(queue, free, len(turn.tasks), turn.again_in)
+            if turn.tasks:
+                return turn.tasks
+        return []
+
+    async def _claim_by_turns(self, queue: str, limit: int, *, alone: bool) -> Turn:
+        turn = Turn([])
+
+        async def take(token: int) -> Claimed:
+            nonlocal turn
+            turn = await self._database.run(claim_by_turns, self._claimer, queue, token=token, limit=limit, alone=alone)
+            return Claimed(turn.tasks)
+
+        won = (await self._held(take)).tasks
+        self._limited |= {queue for task in won if task.limit_key is None}
+        return Turn(won, turn.again_in)
 
     def _look_is_due(self) -> bool:
         """Whether it is time to look again for tasks that must run alone."""
@@ -116,7 +176,12 @@ class Claiming:
         """Claim a task that must run alone, for a process that runs nothing."""
         self._look_later()
         self._runs_empty = False
-        lonely = (await self._claim(1, alone=True)).tasks
+        if self._turns.look_is_due:
+            await self._look()
+        lonely = (await self._claim(1, alone=True)).tasks if self._waits.crashed else []
+        for queue in [] if lonely else {**self._waits.crashed_by_turns, **self._waits.crashed}:
+            if lonely := (await self._claim_by_turns(queue, 1, alone=True)).tasks:
+                break
         self._found_lonely = self._ran_alone = bool(lonely)
         self._empty_looks = 0 if lonely else self._empty_looks
         return lonely
@@ -125,12 +190,22 @@ class Claiming:
         self._next_lonely_look = self._now() + LOOK_FOR_LONELY_EVERY * random.uniform(0.5, 1.5)
 
     async def _claim(self, limit: int, *, alone: bool) -> Claimed:
+        """Claim what takes no turns."""
+        further = self._look_further
+        return await self._held(
+            lambda token: self._database.run_each(
+                claim, self._claimer, token=token, limit=limit, alone=alone, look_further=further
+            )
+        )
+
+    async def _held(self, ask: Callable[[int], Awaitable[Claimed]]) -> Claimed:
+        """Ask for a claim, and hold what it wins."""
         token = new_token()
         began = self._now()
         self._holdings.begin_claim(token)
         won = Claimed([])
         try:
-            won = await self._once(token, limit, alone=alone)
+            won = await self._once(token, ask)
         finally:
             self._holdings.end_claim(token, [Held(task.id, task.lease) for task in won.tasks])
         if won.tasks:
@@ -138,13 +213,10 @@ class Claiming:
             self._events.emit(TasksClaimed(count=len(won.tasks), milliseconds=spent))
         return won
 
-    async def _once(self, token: int, limit: int, *, alone: bool) -> Claimed:
+    async def _once(self, token: int, ask: Callable[[int], Awaitable[Claimed]]) -> Claimed:
         """One claim; when its answer is lost, read back by its token what it won before anything else is tried."""
-        further = self._look_further
         try:
-            won = await self._database.run_each(
-                claim, self._claimer, token=token, limit=limit, alone=alone, look_further=further
-            )
+            won = await ask(token)
         except DatabaseAway as error:
             self._outages.lost(error)
             found = await self._outages.outlast(lambda: self._database.read(claimed_by_token, self._claimer, token))

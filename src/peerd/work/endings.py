@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from peerd.domain.outcome import Failed
+from peerd.domain.task import Task
 from peerd.runtime.events import Events
 from peerd.runtime.faults import words
 from peerd.store.database import DatabaseThreads
@@ -25,7 +26,7 @@ class Endings:
         outages: what it learns about the database.
         events: how they ended.
         running: how many attempts run; see `OutcomeWriter`.
-        written: called when there are fewer.
+        written: called with each that is not held any more.
     """
 
     def __init__(
@@ -37,11 +38,11 @@ class Endings:
         events: Events,
         *,
         running: Callable[[], int],
-        written: Callable[[], None],
+        written: Callable[[Task], None],
     ) -> None:
         self._holdings = holdings
         self._events = events
-        self._fewer = written
+        self._written = written
         self._writer = OutcomeWriter(database, process_id, outages, running)
         self._unwritten: set[Attempt] = set()
         self._all_written = asyncio.Event()
@@ -94,4 +95,4 @@ class Endings:
         self._unwritten.discard(attempt)
         if not self._unwritten:
             self._all_written.set()
-        self._fewer()
+        self._written(attempt.task)

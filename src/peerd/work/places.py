@@ -80,6 +80,11 @@ class Places:
         return len(self._ahead) + len(self._running)
 
     @property
+    def free(self) -> int:
+        """How many places there are for which nothing waits."""
+        return max(self._settings.count - len(self), 0)
+
+    @property
     def running_count(self) -> int:
         """How many attempts run."""
         return len(self._running)

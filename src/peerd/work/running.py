@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from peerd.domain.errors import DatabaseAway
 from peerd.domain.task import Task
-from peerd.runtime.events import ComponentFailed, Events
+from peerd.runtime.events import ComponentFailed, Events, TurnEnded
 from peerd.runtime.faults import words
 from peerd.runtime.ticker import Step, ThreadTicker, Ticker
 from peerd.store.claim import Claimer
@@ -90,7 +90,7 @@ class Runner:
             outages,
             events,
             running=lambda: self._places.running_count,
-            written=self._look_again,
+            written=self._ended,
         )
         self._places = Places(
             worker,
@@ -133,6 +133,7 @@ class Runner:
 
     def ring(self) -> None:
         """Somebody says that there is work: look at once."""
+        self._claiming.may_have_changed()
         self._changed.set()
 
     async def look_at(self, task_ids: frozenset[int]) -> None:
@@ -205,7 +206,7 @@ class Runner:
 
     async def _claim(self) -> list[Task]:
         wanted = self._wanted()
-        return await self._claiming.claim(wanted, self.in_flight) if wanted > 0 else []
+        return await self._claiming.claim(wanted, self.in_flight, self._places.free) if wanted > 0 else []
 
     def _wanted(self) -> int:
         """How many tasks to claim."""
@@ -217,6 +218,13 @@ class Runner:
         """There is less in hand: perhaps it is time to claim."""
         if self._wanted() > 0:
             self._changed.set()
+
+    def _ended(self, task: Task) -> None:
+        """A task is not held any more. Another one of its key may start now, here or elsewhere."""
+        if self._claiming.takes_turns(task):
+            self._claiming.may_have_changed()
+            self._events.emit(TurnEnded(queue=task.queue))
+        self._look_again()
 
     def _longest_pause(self) -> float:
         return self.poll_every()

@@ -1,0 +1,190 @@
+"""Claiming by turns: tasks that have keys, and all tasks of a queue that has a limit of its own.
+
+Whoever claims so locks the queue's row in `turns`, sees what the limits leave, and goes through the keys in their
+turns. The claims of one queue wait for one another; on a Galera cluster, where a lock ends at its server, the second of
+two that wrote that row is undone at its commit. Nothing else waits: not those who complete, nor those who enqueue.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.task import Task
+from peerd.store.claim import NODE, Claimer, has_limit, lanes_of, may_claim, who, win
+from peerd.store.keys import Turns, Waiting
+from peerd.store.prepared import Prepared
+from peerd.store.rooms import Rooms
+from peerd.store.rows import insert_if_absent
+from peerd.store.search import WITH_KEY, WITHOUT_KEY, Pending, by_index
+from peerd.store.tables import tasks, turns
+
+MOST_KEYS: Final = 1000
+"""Keys that one claim looks at, at the most; the next one goes on after them."""
+PAGE: Final = 32
+"""Tasks that are read at a time, beside those that are wanted."""
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What a claim by turns brought.
+
+    Attributes:
+        tasks: in the order of their turns.
+        again_in: seconds until a rate that was in the way lets more of them start; None where none was.
+    """
+
+    tasks: list[Task]
+    again_in: float | None = None
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """What waits beside the tasks that a plain claim takes: queues, and the rank of the first task in each.
+
+    A rank is a priority with its sign turned: the lower the sooner.
+
+    Attributes:
+        by_turns: what is claimed by turns.
+        crashed: what has crashed a process, and so must run alone.
+        crashed_by_turns: what has, and is claimed by turns.
+    """
+
+    by_turns: dict[str, int] = {}
+    crashed: dict[str, int] = {}
+    crashed_by_turns: dict[str, int] = {}
+
+
+def look(connection: Connection, claimer: Claimer) -> Waits:
+    """Look what waits beside the tasks that a plain claim takes; the limits are not asked.
+
+    Args:
+        connection: reading.
+        claimer: who asks, and which queues it serves.
+    """
+    found = Waits()
+    for row in _first_of_each(claimer.queues).run(connection, node=claimer.node_id).mappings():
+        queue, rank = claimer.queues[row["place"]], int(row["claim_rank"])
+        ranks: dict[str, int] = getattr(found, row["what"])
+        ranks[queue] = min(rank, ranks.get(queue, rank))
+    return found
+
+
+def claim_by_turns(
+    connection: Connection, claimer: Claimer, queue: str, *, token: int, limit: int, alone: bool = False
+) -> Turn:
+    """Claim the next tasks of a queue whose turn it is, as many as its limits allow.
+
+    Args:
+        connection: in a transaction of its own.
+        claimer: who.
+        queue: one that it serves.
+        token: from `new_token`; a new one for each claim.
+        limit: tasks at the most.
+        alone: take tasks that have crashed a process, as `claim` does.
+    """
+    number, last_key = _lock(connection, queue)
+    if not connection.execute(_may_claim(queue), who(claimer)).scalar():
+        return Turn([])
+    rooms = Rooms(connection, queue)
+    wanted = min(limit, rooms.of_queue())
+    if wanted <= 0:
+        return Turn([], rooms.again_in)
+    lanes = lanes_of(claimer, alone=alone)
+    page = wanted + PAGE
+    keys = Turns(connection, queue, lanes, after=last_key, page=page, without_key=rooms.has_limit)
+    chosen, served = _choose(keys, rooms, wanted)
+    won = win(connection, claimer, lanes, token, chosen, by_turns=True) if chosen else []
+    if won:
+        rooms.record(number, Counter(task.limit_key or "" for task in won))
+    if served != last_key:
+        connection.execute(sa.update(turns).where(turns.c.queue == queue).values(last_key=served))
+    return Turn(won, rooms.again_in)
+
+
+def _lock(connection: Connection, queue: str) -> tuple[int, str]:
+    """Begin the next turn of a queue: its number, and the key that was served last."""
+    mine = turns.c.queue == queue
+    begin = sa.update(turns).where(mine).values(turn=turns.c.turn + 1)
+    if not connection.execute(begin).rowcount:
+        insert_if_absent(connection, turns, [{"queue": queue}], key=("queue",))
+        connection.execute(begin)
+    row = connection.execute(sa.select(turns.c.turn, turns.c.last_key).where(mine)).one()
+    return row.turn, row.last_key
+
+
+def _choose(keys: Turns, rooms: Rooms, wanted: int) -> tuple[list[int], str]:
+    """The ids to claim, and the key after which the next turn begins."""
+    chosen: list[int] = []
+    chosen_of: Counter[str] = Counter()
+    looked_at, last = 0, keys.after
+    for _, level in groupby(keys, key=lambda waiting: waiting.rank):
+        turn: list[tuple[Waiting, int]] = []
+        for waiting in level:
+            looked_at, last = looked_at + 1, waiting.key
+            room = rooms.of_key(waiting.key) - chosen_of[waiting.key]
+            if room > 0:
+                turn.append((waiting, room))
+            else:
+                keys.blocked.add(waiting.key)
+            if len(turn) == wanted - len(chosen) or looked_at == MOST_KEYS:
+                break
+        for key, task_id in _deal(turn, wanted - len(chosen)):
+            chosen.append(task_id)
+            chosen_of[key] += 1
+        if len(chosen) == wanted or looked_at == MOST_KEYS:
+            break
+    return chosen, last if chosen or looked_at == MOST_KEYS else keys.after
+
+
+def _deal(turn: Sequence[tuple[Waiting, int]], wanted: int) -> Iterator[tuple[str, int]]:
+    """One task of each key, then a second one of each, and so on: keys and ids."""
+    left = wanted
+    for number in range(wanted):
+        for waiting, room in turn:
+            if left and number < min(room, len(waiting.tasks)):
+                yield waiting.key, waiting.tasks[number][-1]
+                left -= 1
+
+
+@lru_cache(maxsize=256)
+def _may_claim(queue: str) -> sa.Select[Any]:
+    return sa.select(sa.literal(1)).where(may_claim(queue))
+
+
+ANY_NODE: Final[sa.ColumnElement[int]] = sa.literal_column("0", sa.Integer())
+
+
+@lru_cache(maxsize=256)
+def _first_of_each(serves: tuple[str, ...]) -> Prepared:
+    """What waits in each lane of each queue: which of `Waits` it is, the place of its queue, and its rank."""
+    heads = []
+    for place, queue in enumerate(serves):
+        for lane in (ANY_NODE, NODE):
+            crashed = sa.literal_column("-1", sa.Integer()) - lane
+            heads += [
+                _first(place, "by_turns", WITH_KEY, queue, lane),
+                _first(place, "by_turns", WITHOUT_KEY, queue, lane, has_limit(queue)),
+                _first(place, "crashed_by_turns", WITH_KEY, queue, crashed),
+                _first(place, "crashed", WITHOUT_KEY, queue, crashed),
+            ]
+    return Prepared(sa.union_all(*(sa.select(head.subquery()) for head in heads)))
+
+
+def _first(
+    place: int,
+    what: str,
+    kind: Pending,
+    queue: str,
+    lane: sa.ColumnElement[int],
+    *conditions: sa.ColumnElement[bool],
+) -> sa.Select[Any]:
+    said: list[sa.ColumnElement[Any]] = [sa.literal_column(f"'{what}'"), sa.literal_column(str(place))]
+    columns = [one.label(name) for one, name in zip(said, ("what", "place"), strict=True)]
+    found = sa.select(*columns, tasks.c.claim_rank).where(kind.of(sa.literal(queue)), tasks.c.lane == lane, *conditions)
+    return by_index(found.order_by(tasks.c.claim_rank).limit(1), kind.index)
