@@ -86,7 +86,7 @@ def _head(connection: Any, claimer: Any, limit: int, lanes: tuple[int, int]) -> 
 
 
 def _take(connection: Any, claimer: Any, token: int, ids: list[int]) -> Claimed:
-    mine = sa.update(tasks).where(tasks.c.id.in_(ids)).values(claim._holder(claim._defaults(claimer)))
+    mine = sa.update(tasks).where(tasks.c.id.in_(ids)).values(claim._holder(claim._defaults(claimer), now()))
     connection.execute(mine, claim.who(claimer) | {"token": token})
     rows = connection.execute(sa.select(*TASK_COLUMNS).where(tasks.c.id.in_(ids))).mappings()
     return Claimed([to_task(row) for row in rows])
@@ -125,8 +125,8 @@ def _without_lease(connection: Any, ids: Any, *conditions: Any, **values: Any) -
     return update_tasks(connection, ids, *conditions, **values)
 
 
-def _holder_without_lease(defaults: Any) -> dict[str, Any]:
-    return {name: value for name, value in _HOLDER(defaults).items() if name != "lease"}
+def _holder_without_lease(defaults: Any, moment: Any) -> dict[str, Any]:
+    return {name: value for name, value in _HOLDER(defaults, moment).items() if name != "lease"}
 
 
 def _expire_whatever_it_does(connection: Any, limit: int = 500) -> int:
