@@ -59,9 +59,15 @@ def _execute(connection: Any, statement: Any) -> None:
     connection.execute(statement)
 
 
+async def _run_code(code: Any, ctx: Any) -> Any:
+    code.prepare(ctx)
+    await code.before(ctx)
+    return await code.run(ctx)
+
+
 async def _end_without_waiting(self: Any) -> Any:
     """A stop writes that a task is given back while its handler still runs."""
-    running = asyncio.ensure_future(self._steps())
+    running = asyncio.ensure_future(_run_code(self._code, self.ctx))
     while not running.done() and self.because is not Because.STOPPING:
         with suppress(asyncio.CancelledError):
             await asyncio.wait([running], timeout=0.1)
@@ -104,7 +110,7 @@ def _drop_outcomes(add: Any) -> Any:
         if self._outages._since is None:
             add(self, ended)
         else:
-            ended.written(False)
+            self._written([ended], {ended.held})
 
     return dropping
 

@@ -215,7 +215,7 @@ class Runner:
 
     def _look_again(self) -> None:
         """There is less in hand: perhaps it is time to claim."""
-        if self._wanted() > 0:
+        if not self._changed.is_set() and self._wanted() > 0:
             self._changed.set()
 
     def _longest_pause(self) -> float:
