@@ -69,6 +69,10 @@ class StopWatch:
         self._seen: list[tuple[float, float]] = []
         self.all_ended = asyncio.Event()
 
+    def hears(self, kind: type[Fact]) -> bool:
+        """What ends."""
+        return kind is AttemptEnded
+
     def __call__(self, fact: Fact) -> None:
         """Count the tasks that are done and committed; what is given back at the end is none of them."""
         if not isinstance(fact, AttemptEnded) or self.all_ended.is_set():
@@ -101,6 +105,10 @@ class Tally:
             self._memory = mmap.mmap(opened.fileno(), 0)
         self._offset = place * PLACE.size
         self._ended = 0
+
+    def hears(self, kind: type[Fact]) -> bool:
+        """What ends."""
+        return kind is AttemptEnded
 
     def __call__(self, fact: Fact) -> None:
         """Count."""

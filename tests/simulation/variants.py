@@ -61,9 +61,15 @@ def _execute(connection: Any, statement: Any) -> None:
     connection.execute(statement)
 
 
+async def _run_code(code: Any, ctx: Any) -> Any:
+    code.prepare(ctx)
+    await code.before(ctx)
+    return await code.run(ctx)
+
+
 async def _end_without_waiting(self: Any) -> Any:
     """A stop writes that a task is given back while its handler still runs."""
-    running = asyncio.ensure_future(self._steps())
+    running = asyncio.ensure_future(_run_code(self._code, self.ctx))
     while not running.done() and self.because is not Because.STOPPING:
         with suppress(asyncio.CancelledError):
             await asyncio.wait([running], timeout=0.1)
@@ -92,7 +98,7 @@ def _head(connection: Any, claimer: Any, limit: int, lanes: tuple[int, int]) -> 
 
 
 def _take(connection: Any, claimer: Any, token: int, ids: list[int]) -> Claimed:
-    mine = sa.update(tasks).where(tasks.c.id.in_(ids)).values(claim._holder(claim._defaults(claimer)))
+    mine = sa.update(tasks).where(tasks.c.id.in_(ids)).values(claim._holder(claim._defaults(claimer), now()))
     connection.execute(mine, claim.who(claimer) | {"token": token})
     rows = connection.execute(sa.select(*TASK_COLUMNS).where(tasks.c.id.in_(ids))).mappings()
     return Claimed([to_task(row) for row in rows])
@@ -110,7 +116,7 @@ def _drop_outcomes(add: Any) -> Any:
         if self._outages._since is None:
             add(self, ended)
         else:
-            ended.written(False)
+            self._written([ended], {ended.held})
 
     return dropping
 
@@ -131,8 +137,8 @@ def _without_lease(connection: Any, ids: Any, *conditions: Any, **values: Any) -
     return update_tasks(connection, ids, *conditions, **values)
 
 
-def _holder_without_lease(defaults: Any) -> dict[str, Any]:
-    return {name: value for name, value in _HOLDER(defaults).items() if name != "lease"}
+def _holder_without_lease(defaults: Any, moment: Any) -> dict[str, Any]:
+    return {name: value for name, value in _HOLDER(defaults, moment).items() if name != "lease"}
 
 
 def _expire_whatever_it_does(connection: Any, limit: int = 500) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from peerd.domain.lifecycle import Status
-from peerd.domain.task import NewTask
+from peerd.domain.task import NewTask, Task
 from peerd.store import claim, enqueue, nodes, queues, rescue, sweeps
 from peerd.store.claim import Claimer
 from peerd.store.clock import seconds_from_now
+from peerd.store.won import TOLD, WRITTEN
 from tests.store.world import World, held
 
 
@@ -115,6 +117,32 @@ def test_a_claim_writes_who_holds_the_task_and_raises_its_lease(world: World) ->
     assert abs(task.checked_at - datetime.now(UTC)) < timedelta(seconds=5)
     assert (task.progress, task.progress_note) == (None, None)
     assert world.column(task_id, "claim_token") == token
+
+
+def test_a_claim_tells_every_column_as_it_is_in_the_row(world: World) -> None:
+    assert sorted((*TOLD, *WRITTEN)) == sorted(Task.__struct_fields__)
+    world.node("a")
+    hour = timedelta(hours=1)
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+    fields: dict[str, Any] = {
+        "node": "a",
+        "priority": 77,
+        "max_attempts": 9,
+        "timeout": 12.5,
+        "trace_context": "00-trace",
+    }
+    task_id = world.add(name="n", body='{"ü": "🎬"}', body_bytes=b"\x00\xff", unique_key="once", **fields)
+    times = {
+        "start_at": moment,
+        "finish_at": datetime.now(UTC).replace(microsecond=0) + hour,
+        "finished_at": moment + hour,
+    }
+    world.set(task_id, attempts=2, lease=41, result='{"of": "before"}', error="no", created_at=moment - hour, **times)
+    [task] = world.take(world.claimer())
+    assert task == world.get(task_id)
+    assert (task.start_at, task.finished_at, task.created_at) == (moment, moment + hour, moment - hour)
+    assert (task.checked_at, task.updated_at) == (task.worker_started_at, task.worker_started_at)
+    assert [field for field in TOLD if getattr(task, field) is None] == ["limit_key"]  # which takes another way
 
 
 def test_max_attempts_is_the_rows_then_the_handlers_then_the_workers(world: World) -> None:

@@ -7,8 +7,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from peerd import Context, Queue, Retry, Status
-from peerd.runtime.events import ClaimLost, ComponentFailed, DatabaseFound, DatabaseLost, StrayReleased
+from peerd import Context, Queue, Retry, Status, Task, TaskWorker
+from peerd.runtime.events import (
+    AttemptEnded,
+    ClaimLost,
+    ComponentFailed,
+    DatabaseFound,
+    DatabaseLost,
+    Fact,
+    StrayReleased,
+)
 from peerd.store.finish import Held
 from peerd.testing import eventually_async
 from peerd.work import outcomes
@@ -220,3 +228,25 @@ async def test_two_processes_never_run_one_task_twice_whatever_answers_are_lost(
         assert task.result == str(task_id)
     await eventually_async(lambda: not any(runner.in_flight for runner in runners))
     assert sorted(ran) == ids
+
+
+async def test_a_reader_of_events_that_fails_is_reported_and_leaves_nothing_in_flight(bench: Bench) -> None:
+    class Whole(TaskWorker):
+        queues = ("q",)
+
+        async def handle_task(self, task: Task) -> None: ...
+
+    def fails(fact: Fact) -> None:
+        if isinstance(fact, AttemptEnded):
+            raise OSError("no room for the log")
+
+    worker = Whole()
+    ids = [bench.world.add() for _ in range(3)]
+    runner = bench.run(worker, count=3)
+    worker.events.listen(fails)
+    for task_id in ids:
+        await bench.until(task_id, Status.DONE)
+    await eventually_async(lambda: runner.ended_count == 3 and runner.in_flight == 0)
+    messages = {f"what follows the outcome of task {task_id} failed" for task_id in ids}
+    assert {context["message"] for context in bench.uncaught} == messages
+    bench.uncaught.clear()

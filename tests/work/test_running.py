@@ -6,10 +6,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
 from peerd import Cancel, Client, Context, Dead, Queue, Retry, Snooze, Status, Task, TaskWorker
+from peerd.domain.outcome import Done, Outcome
 from peerd.domain.task import NewTask
 from peerd.runtime.events import AttemptEnded, ClaimLost
 from peerd.store import enqueue, intervene
@@ -232,6 +235,45 @@ async def test_a_handler_can_enqueue_and_ask_the_client(bench: Bench) -> None:
     task = await bench.until(worker_task, Status.DONE)
     assert bench.world.get(int(task.result or 0)).name == "next"
     client.close()
+
+
+async def test_attempts_share_neither_context_variables_nor_the_asyncio_task(bench: Bench) -> None:
+    queue, seen = Queue("q"), list[tuple[str, asyncio.Task[Any]]]()
+    said = ContextVar("said", default="nothing")
+
+    @queue.task
+    async def it() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        seen.append((said.get(), task))
+        said.set("something")
+        asyncio.get_running_loop().call_soon(task.cancel)
+
+    ids = [bench.world.add(name="it") for _ in range(20)]
+    bench.run(queue, count=1)
+    for task_id in ids:
+        await bench.until(task_id, Status.DONE)
+    assert [value for value, _ in seen] == ["nothing"] * 20
+    assert len({id(task) for _, task in seen}) == 20
+
+
+async def test_a_workers_own_hooks_are_called(bench: Bench) -> None:
+    called: list[object] = []
+
+    class Hooked(TaskWorker):
+        queues = ("q",)
+
+        async def after_attempt(self, ctx: Context, outcome: Outcome) -> None:
+            called.append((ctx.task.id, outcome))
+
+        async def handle_task(self, task: Task) -> str:
+            called.append(task.id)
+            return "well"
+
+    task_id = bench.world.add()
+    bench.run(Hooked())
+    await bench.until(task_id, Status.DONE)
+    assert called == [task_id, (task_id, Done('"well"'))]
 
 
 # ---------------------------------------------------------------- stopping

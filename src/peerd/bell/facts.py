@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from peerd.domain.ring import Due, Ring, Work
-from peerd.runtime.events import AttemptEnded, ChoreRan, Fact, StrayReleased, TasksTakenBack, TurnEnded
+from peerd.runtime.events import FINE, AttemptEnded, ChoreRan, Fact, StrayReleased, TasksTakenBack, TurnEnded
 
 RINGS_OF_CHORES: Final[dict[str, Ring]] = {
     "arrive scheduled": Work(),
@@ -33,6 +33,10 @@ class RingingFacts:
 
     def __init__(self, ring: Callable[[Ring], object]) -> None:
         self._ring = ring
+
+    def hears(self, kind: type[Fact]) -> bool:
+        """Whether facts of a kind can mean work."""
+        return kind not in FINE
 
     def __call__(self, fact: Fact) -> None:
         """Ring, if it means work."""

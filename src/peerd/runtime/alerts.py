@@ -71,8 +71,14 @@ class AlertReader:
         self._lock = threading.Lock()
         self._limit = RateLimit(FROM_ONE_PROCESS)
 
+    def hears(self, kind: type[Fact]) -> bool:
+        """Whether facts of a kind can be alerts."""
+        return kind not in events.FINE
+
     def __call__(self, fact: Fact) -> None:
         """Tell it, if it is one and its kind was not told a moment ago."""
+        if type(fact) is events.AttemptEnded and fact.outcome == "done":
+            return  # nearly all that happens
         found = alert_of(fact)
         if found is None:
             return

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from peerd.runtime.events import AttemptEnded, Fact, Reader, TasksDone
+from peerd.runtime.events import AttemptEnded, Fact, Reader, TasksDone, is_heard_by
 
 EACH: Final = 25
 """Successes in a second that are told each."""
@@ -44,9 +44,13 @@ class Condensed:
         self._kept: Counter[tuple[str, str]] = Counter()
         self._seconds = 0.0
 
+    def hears(self, kind: type[Fact]) -> bool:
+        """What its reader hears."""
+        return is_heard_by(self._reader, kind)
+
     def __call__(self, fact: Fact) -> None:
         """Pass a fact on, or keep it for the end of the span."""
-        if type(fact) is not AttemptEnded or fact.outcome != "done" or not self._in_span():
+        if type(fact) is not AttemptEnded or fact.outcome != "done" or (self._span is None and not self._begin_span()):
             self._reader(fact)
         elif self._told < EACH:
             self._told += 1
@@ -67,11 +71,10 @@ class Condensed:
             by_handler = {f"{queue}.{name}" if name else queue: count for (queue, name), count in kept.items()}
             self._reader(TasksDone(count=kept.total(), seconds=seconds, by_handler=by_handler))
 
-    def _in_span(self) -> bool:
-        """Begin a span, if none goes on; False where there is no event loop to end it."""
-        if self._span is None:
-            try:
-                self._span = asyncio.get_running_loop().call_later(SPAN, self.flush)
-            except RuntimeError:
-                return False
+    def _begin_span(self) -> bool:
+        """Begin a span; False where there is no event loop to end it."""
+        try:
+            self._span = asyncio.get_running_loop().call_later(SPAN, self.flush)
+        except RuntimeError:
+            return False
         return True

@@ -7,6 +7,7 @@ tests are other readers of the same events.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final, Protocol
 
 import msgspec
 
@@ -41,6 +42,10 @@ class AttemptEnded(Fact, frozen=True, kw_only=True):
     seconds: float
     error: str | None = None
     retry_in: float | None = None
+
+
+FINE: Final[tuple[type[Fact], ...]] = (TasksClaimed, AttemptStarted)
+"""What happens so often, and says so little, that it is told at the level debug alone and read by nobody else."""
 
 
 class TasksDone(Fact, frozen=True, kw_only=True):
@@ -377,24 +382,51 @@ class ClusterNotReached(Fact, frozen=True, kw_only=True):
     reason: str
 
 
+class Choosy(Protocol):
+    """A reader that says what it reads: nobody needs to make a fact that no reader reads."""
+
+    def hears(self, kind: type[Fact]) -> bool:
+        """Whether it reads facts of this kind; its answer never changes."""
+        ...
+
+
+def is_heard_by(reader: Reader, kind: type[Fact]) -> bool:
+    """Whether a reader reads facts of a kind: all of them, unless it is `Choosy`."""
+    hears = getattr(reader, "hears", None)
+    return hears is None or bool(hears(kind))
+
+
 class Events:
-    """Where facts go: each reader gets each. Safe to use from several threads, as far as its readers are.
+    """Where facts go: each reader gets each that it reads. Safe to use from several threads, as far as its readers are.
 
     >>> seen = []
     >>> events = Events(seen.append)
     >>> events.emit(ChoreRan(chore="purge done", count=3))
-    >>> seen
-    [ChoreRan(chore='purge done', count=3)]
+    >>> seen, events.are_heard(ChoreRan), Events().are_heard(ChoreRan)
+    ([ChoreRan(chore='purge done', count=3)], True, False)
     """
 
     def __init__(self, *readers: Reader) -> None:
-        self._readers = list(readers)
+        self._readers = readers
+        self._by_kind: dict[type[Fact], tuple[Reader, ...]] = {}
 
     def listen(self, reader: Reader) -> None:
         """Let one more read what is emitted from now on."""
-        self._readers.append(reader)
+        self._readers = (*self._readers, reader)
+        self._by_kind = {}
+
+    def are_heard(self, kind: type[Fact]) -> bool:
+        """Whether anybody reads facts of this kind; for those that happen thousands of times in a second."""
+        return bool(self._readers_of(kind))
 
     def emit(self, fact: Fact) -> None:
         """Tell every reader."""
-        for reader in self._readers:
+        for reader in self._readers_of(type(fact)):
             reader(fact)
+
+    def _readers_of(self, kind: type[Fact]) -> tuple[Reader, ...]:
+        by_kind = self._by_kind  # before the readers: `listen` changes them first
+        readers = by_kind.get(kind)
+        if readers is None:
+            readers = by_kind[kind] = tuple(reader for reader in self._readers if is_heard_by(reader, kind))
+        return readers

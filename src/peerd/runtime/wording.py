@@ -282,10 +282,6 @@ def _console(stream: TextIO) -> Any:
     return structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=28, sort_keys=False)
 
 
-FINE: Final = (events.TasksClaimed, events.AttemptStarted)
-"""What is told at the level debug alone, and happens so often that it is not even worded otherwise."""
-
-
 class LogReader:
     """Reads events into the log; for `Events.listen`.
 
@@ -296,11 +292,15 @@ class LogReader:
 
     def __init__(self, log: structlog.stdlib.BoundLogger, **bound: str) -> None:
         self._log = log.bind(**bound)
-        self._unheard = () if self._log.is_enabled_for(logging.DEBUG) else FINE
+        self._unheard = () if self._log.is_enabled_for(logging.DEBUG) else events.FINE
+
+    def hears(self, kind: type[Fact]) -> bool:
+        """Whether facts of a kind are written at all, at the level of this log."""
+        return kind not in self._unheard
 
     def __call__(self, fact: Fact) -> None:
         """Write one line."""
-        if isinstance(fact, self._unheard):
+        if not self.hears(type(fact)):
             return
         level, sentence, figures = worded(fact)
         getattr(self._log, level)(sentence, **figures)

@@ -35,16 +35,15 @@ from peerd.store.clock import now
 from peerd.store.galera import catch_up, is_member
 from peerd.store.prepared import Prepared, id_among, listed
 from peerd.store.rows import (
-    FIELDS,
     TASK_COLUMNS,
     becomes,
     raised,
-    raw_task,
     to_task,
 )
 from peerd.store.search import WITHOUT_KEY, by_index, is_working, select_by_id, status_is, update_by_id
 from peerd.store.tables import ORDER, limits, nodes, queues, tasks
 from peerd.store.types import MYSQL
+from peerd.store.won import TOLD, won_task
 
 BLOCKS_ON_GALERA: Final = 12
 """Pieces of the head of the order, of which a claimer takes one at random where several servers take claims. Measured
@@ -55,10 +54,6 @@ MOST_SEEN: Final = 3000
 """Rows of which one is chosen, at the most."""
 WIDEST: Final = 64
 """Rows at the head of the order that are looked at beyond those that are wanted, at the most."""
-
-WRITTEN: Final = ("status", "worker_node_id", "process_id", "checked_at", "updated_at", "progress", "progress_note")
-"""Columns of which a claim knows what it has written into them."""
-UNKNOWN: Final = tuple(field for field in FIELDS if field not in WRITTEN)
 
 Lanes = tuple[int, int]
 HandlerKey = tuple[str, str]
@@ -122,10 +117,8 @@ def claim(
     lanes = lanes_of(claimer, alone=alone)
     if connection.dialect.name in MYSQL:
         return _compare_and_set(connection, claimer, lanes, token, limit, look_further)
-    told = UNKNOWN if connection.dialect.name == "sqlite" else FIELDS
-    statement = _returning(claimer.queues, lanes, _defaults(claimer), told)
-    rows = statement.run(connection, **who(claimer), token=token, limit=limit).all()
-    return Claimed(_in_order([_just_claimed(claimer, dict(zip(told, row, strict=True))) for row in rows]))
+    statement = _returning(claimer.queues, lanes, _defaults(claimer))
+    return Claimed(_won_by(claimer, statement.rows(connection, **who(claimer), token=token, limit=limit)))
 
 
 def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> list[Task]:
@@ -156,6 +149,11 @@ def who(claimer: Claimer) -> dict[str, Any]:
 def lanes_of(claimer: Claimer, *, alone: bool) -> Lanes:
     """The lanes that a claimer may take from: those of tasks that have crashed a process, or those of all others."""
     return (-1, -1 - claimer.node_id) if alone else (0, claimer.node_id)
+
+
+def _won_by(claimer: Claimer, rows: Sequence[Sequence[Any]]) -> list[Task]:
+    """The tasks that a claim has won, of rows of `TOLD`."""
+    return _in_order([won_task(row, claimer.node_id, claimer.process_id) for row in rows])
 
 
 def _in_order(claimed: list[Task]) -> list[Task]:
@@ -237,8 +235,8 @@ def _limit_or_nothing(element: _limit_if, compiler: Any, **options: Any) -> str:
     return str(compiler.process(sa.case((element.condition, element.limit), else_=sa.literal_column("0")), **options))
 
 
-def _holder(defaults: Defaults) -> dict[str, Any]:
-    """What a claim writes."""
+def _holder(defaults: Defaults, moment: sa.ColumnElement[Any]) -> dict[str, Any]:
+    """What a claim writes. Its moments are one: what is told of one of them holds for the others."""
     general, by_handler = defaults
     default: Any = sa.literal(general, sa.Integer())
     if by_handler:
@@ -250,9 +248,9 @@ def _holder(defaults: Defaults) -> dict[str, Any]:
         "claim_token": TOKEN,
         "worker_node_id": NODE,
         "process_id": sa.bindparam("process", type_=sa.BigInteger()),
-        "worker_started_at": now(),
-        "checked_at": now(),
-        "updated_at": now(),
+        "worker_started_at": moment,
+        "checked_at": moment,
+        "updated_at": moment,
         "max_attempts": sa.func.coalesce(tasks.c.max_attempts, default),
         "progress": None,
         "progress_note": None,
@@ -264,11 +262,13 @@ def _holder(defaults: Defaults) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _returning(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults, told: tuple[str, ...]) -> Prepared:
+def _returning(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> Prepared:
     """The whole claim in one statement."""
     chosen = _chosen(serves, lanes)
-    update = sa.update(tasks).where(tasks.c.id.in_(chosen)).values(_holder(defaults))
-    return Prepared(update.returning(*(tasks.c[field] for field in told)))
+    at = sa.select(now().label("at")).cte("moment").c.at  # PostgreSQL looks at its clock wherever it is named
+    moment = sa.select(at).scalar_subquery()
+    update = sa.update(tasks).where(tasks.c.id.in_(chosen)).values(_holder(defaults, moment))
+    return Prepared(update.returning(*(tasks.c[field] for field in TOLD)))
 
 
 @lru_cache(maxsize=256)
@@ -288,13 +288,13 @@ def _guarded(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults, by_turns
     if not by_turns:
         conditions.append(tasks.c.limit_key.is_(None))
     fenced = sa.case((sa.and_(*conditions), sa.true()), else_=sa.false())
-    return Prepared(update_by_id(sa.update(tasks).where(id_among(tasks.c.id), fenced).values(_holder(defaults))))
+    return Prepared(update_by_id(sa.update(tasks).where(id_among(tasks.c.id), fenced).values(_holder(defaults, now()))))
 
 
-@lru_cache(maxsize=2)
-def _won(told: tuple[str, ...]) -> Prepared:
+@lru_cache(maxsize=1)
+def _won() -> Prepared:
     """What a compare-and-set has won: the columns that it did not write itself."""
-    won = sa.select(*(tasks.c[field] for field in told)).where(
+    won = sa.select(*(tasks.c[field] for field in TOLD)).where(
         id_among(tasks.c.id), tasks.c.claim_token == TOKEN, status_is(target(Event.CLAIM))
     )
     return Prepared(select_by_id(won))
@@ -365,24 +365,4 @@ def win(
     guarded = _guarded(claimer.queues, lanes, _defaults(claimer), by_turns)
     if not guarded.run(connection, **who(claimer), token=token, ids=among).rowcount:
         return []
-    told = FIELDS if connection.dialect.name == "postgresql" else UNKNOWN
-    rows = _won(told).run(connection, token=token, ids=among).all()
-    return _in_order([_just_claimed(claimer, dict(zip(told, row, strict=True))) for row in rows])
-
-
-def _just_claimed(claimer: Claimer, told: dict[str, Any]) -> Task:
-    """A task of what the database tells of it; what its claim has written, and is not told, is known.
-
-    The moments of one claim are one moment, except on PostgreSQL, which tells all of them.
-    """
-    began = told["worker_started_at"]
-    written = {
-        "status": target(Event.CLAIM),
-        "worker_node_id": claimer.node_id,
-        "process_id": claimer.process_id,
-        "checked_at": began,
-        "updated_at": began,
-        "progress": None,
-        "progress_note": None,
-    }
-    return raw_task(written | told)
+    return _won_by(claimer, _won().rows(connection, token=token, ids=among))

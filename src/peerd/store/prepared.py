@@ -76,6 +76,15 @@ class Prepared:
         text = self._text(connection.dialect)
         return connection.exec_driver_sql(text.sql, text.arguments(values))
 
+    def rows(self, connection: Connection, **values: Any) -> Sequence[Sequence[Any]]:
+        """Execute it once; all rows, as the driver makes them."""
+        result = self.run(connection, **values)
+        assert result.cursor is not None
+        try:
+            return result.cursor.fetchall()
+        finally:
+            result.close()
+
     def run_for_each(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> CursorResult[Any]:
         """Execute it once for each of several sets of values."""
         text = self._text(connection.dialect)

@@ -14,7 +14,7 @@ from peerd.domain.task import Task
 from peerd.store.clock import now
 from peerd.store.search import select_by_id, update_by_id
 from peerd.store.tables import tasks
-from peerd.store.types import MYSQL, Instant, moment_of
+from peerd.store.types import MYSQL
 
 T = TypeVar("T")
 
@@ -25,7 +25,6 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 
 FIELDS: Final = Task.__struct_fields__
 TASK_COLUMNS: Final = tuple(tasks.c[field] for field in FIELDS)
-TIMES: Final = tuple(field for field in FIELDS if isinstance(tasks.c[field].type, Instant))
 STATUSES: Final = {str(status): status for status in Status}
 NUMBERS: Final = ("priority", "attempts", "max_attempts", "crashes", "timeout", "progress")
 LARGEST_INTEGER: Final = 2**31 - 1
@@ -40,24 +39,20 @@ def becomes(status: Status) -> sa.ColumnElement[Any]:
 
 def to_task(row: RowMapping) -> Task:
     """A row that was read with `TASK_COLUMNS`."""
-    return _task(dict(row))
-
-
-def raw_task(values: dict[str, Any]) -> Task:
-    """A task of values as the driver gives them: times are moments, or the texts that SQLite has."""
-    for column in TIMES:
-        if isinstance(value := values[column], str):
-            values[column] = moment_of(value)
-    return _task(values)
-
-
-def _task(values: dict[str, Any]) -> Task:
+    values = dict(row)
     values["status"] = STATUSES[values["status"]]
     for column in NUMBERS:
-        value = values[column]
-        if isinstance(value, str | bytes) or value != value:  # SQLite keeps a text, and counts it as 0  # noqa: PLR0124
-            values[column] = 0
+        values[column] = number_of(values[column])
     return Task(**values)
+
+
+def number_of(value: Any) -> Any:
+    """A number as it counts: SQLite keeps a text where somebody has written one, and counts it as 0.
+
+    >>> number_of("many"), number_of(float("nan")), number_of(None), number_of(3)
+    (0, 0, None, 3)
+    """
+    return 0 if isinstance(value, (str, bytes)) or value != value else value  # noqa: PLR0124 - NaN is unlike itself
 
 
 def one_more(column: sa.ColumnElement[int]) -> sa.ColumnElement[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -84,6 +85,7 @@ BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
 AFTER_ALL: Final = datetime.max.replace(tzinfo=UTC)
 
 
+@lru_cache(maxsize=1024)  # rows that were written together, or are read together, have the same moments
 def moment_of(text: str) -> datetime:
     """A moment in UTC that came as text. There is no year 0, nor MySQL's day 0: they are before all others.
 

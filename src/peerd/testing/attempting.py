@@ -7,15 +7,14 @@ import asyncio
 from peerd.domain.outcome import Outcome
 from peerd.runtime.events import Events
 from peerd.work.context import Context
-from peerd.work.execute import Because, Execution
-from peerd.work.places import first_of
+from peerd.work.execute import Because, Execution, timeout_of
 from peerd.work.task_worker import TaskWorker
 
 
 def execution_of(worker: TaskWorker, ctx: Context, events: Events, *, until_finish: float | None = None) -> Execution:
     """An attempt that is ready to run: the code that serves the task, and its limits of time."""
     code = worker.code_for(ctx.task)
-    timeout = first_of(ctx.task.timeout, getattr(code, "timeout", None), worker.settings.timeout)
+    timeout = timeout_of(ctx.task, code, worker.settings)
     return Execution(code, ctx, timeout=timeout, until_finish=until_finish, events=events)
 
 

@@ -27,11 +27,11 @@ from peerd.store.read import find_task
 from peerd.store.touch import Progress, report_progress
 from peerd.store.turns import claim_by_turns, look
 from peerd.testing.attempting import execution_of
+from peerd.testing.inline_outcomes import InlineOutcomes
 from peerd.testing.inline_post import InlinePost
 from peerd.work.attempt import attempt_ended, seconds_until_finish
 from peerd.work.context import Context
 from peerd.work.execute import Because, Execution
-from peerd.work.outcomes import OutcomeWriter
 from peerd.work.task_worker import TaskWorker
 
 BACKGROUND_WITHIN: Final = 1.0
@@ -101,7 +101,7 @@ class InlineProcess:
             default_attempts=settings.max_attempts,
             attempts_of=self._worker.attempts_by_handler(),
         )
-        self._writer = OutcomeWriter(self._threads, process_id, Outages(self._events, time.monotonic), lambda: 0)
+        self._outcomes = InlineOutcomes(self._threads, process_id, Outages(self._events, time.monotonic))
         self._process = self._post.join(kind, self._events, options=settings.options, client=self._client)
         self._worker.enter(self._process)
         await self._worker.setup()
@@ -192,7 +192,7 @@ class InlineProcess:
     async def _write(self, held: Held, outcome: Outcome, execution: Execution) -> tuple[Outcome, bool]:
         """Write the outcome; where the database refuses these very values, that the attempt failed for it."""
         try:
-            return outcome, await self._writer.write(held, outcome)
+            return outcome, await self._outcomes.write(held, outcome)
         except Exception as error:  # noqa: BLE001 - whatever the driver makes of it
             failed = Failed(error=f"its outcome could not be written: {words(error)}", retry_in=execution.delay())
-            return failed, await self._writer.write(held, failed)
+            return failed, await self._outcomes.write(held, failed)

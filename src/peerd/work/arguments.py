@@ -85,7 +85,7 @@ class Arguments:
             value = self._decoder.decode(body if body is not None else b"{}")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidArguments(self.name, cut(str(error), LONGEST_REASON)) from None
-        return {parameter.name: getattr(value, parameter.name) for parameter in self._parameters}
+        return msgspec.structs.asdict(value)
 
     def _refuse_kinds(self) -> None:
         for parameter in self._parameters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -24,30 +24,11 @@ class Attempt:
     Args:
         task: its row.
         since: when it was claimed, by the event loop's clock.
-        on_written: told when the outcome is committed, or refused because the task is not held any more.
-        on_unwritable: told when the database refuses these very values.
     """
 
-    __slots__ = (
-        "execution",
-        "held",
-        "is_unwritable",
-        "living",
-        "on_unwritable",
-        "on_written",
-        "outcome",
-        "seconds",
-        "since",
-        "task",
-    )
+    __slots__ = ("execution", "held", "is_unwritable", "living", "outcome", "seconds", "since", "task")
 
-    def __init__(
-        self,
-        task: Task,
-        since: float,
-        on_written: Callable[[Attempt, bool], None],
-        on_unwritable: Callable[[Attempt, Exception], None],
-    ) -> None:
+    def __init__(self, task: Task, since: float) -> None:
         self.task = task
         self.held = Held(task.id, task.lease)
         self.execution: Execution | None = None
@@ -59,8 +40,6 @@ class Attempt:
         """When it was claimed, and then when it began, by the event loop's clock."""
         self.seconds = 0.0
         """How long it ran."""
-        self.on_written = on_written
-        self.on_unwritable = on_unwritable
 
     @property
     def may_be_lost(self) -> bool:
@@ -72,14 +51,6 @@ class Attempt:
         """Tell its handler to end."""
         if self.execution is not None:
             self.execution.end(because)
-
-    def written(self, accepted: bool) -> None:  # noqa: FBT001 - a callback
-        """See `peerd.work.outcomes.Ended`."""
-        self.on_written(self, accepted)
-
-    def unwritable(self, error: Exception) -> None:
-        """See `peerd.work.outcomes.Ended`."""
-        self.on_unwritable(self, error)
 
 
 def seconds_until_finish(task: Task) -> float | None:

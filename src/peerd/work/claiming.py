@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from peerd.domain.errors import DatabaseAway
@@ -76,10 +76,13 @@ class Claiming:
         self._turns = TurnTaking(self._now, poll_every)
         self._waits = Waits()
         self._limited: set[str] = set()
+        self._has_taken_turns = False
 
-    def takes_turns(self, task: Task) -> bool:
-        """Whether a task was claimed by turns: with its end, another one may start."""
-        return task.limit_key is not None or task.queue in self._limited
+    def freed_by(self, ended: Iterable[Task]) -> set[str]:
+        """The queues in which a task may start because one has ended that was claimed by turns."""
+        if not self._has_taken_turns:
+            return set()
+        return {task.queue for task in ended if task.limit_key is not None or task.queue in self._limited}
 
     def may_have_changed(self) -> None:
         """Somebody rang, or a task that takes turns has ended."""
@@ -155,6 +158,7 @@ class Claiming:
             return Claimed(turn.tasks)
 
         won = (await self._held(take)).tasks
+        self._has_taken_turns |= bool(won)
         self._limited |= {queue for task in won if task.limit_key is None}
         return Turn(won, turn.again_in)
 

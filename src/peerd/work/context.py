@@ -48,6 +48,10 @@ class Context:
         process: for ``ctx.process`` and what is short for a part of it; None outside a worker.
     """
 
+    saw_cancelled = False
+    """Whether the handler has asked, and heard that it is cancelled: what it does then is giving up."""
+    _cancelled = False
+
     def __init__(
         self,
         task: Task,
@@ -63,9 +67,6 @@ class Context:
         self.node = node
         self.options: Mapping[str, Any] = options or {}
         self.report = report
-        self.saw_cancelled = False
-        """Whether the handler has asked, and heard that it is cancelled: what it does then is giving up."""
-        self._cancelled = False
         self._enqueue = enqueue
         self._client = client
         self._process = process

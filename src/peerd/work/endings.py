@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 from peerd.domain.outcome import Failed
-from peerd.domain.task import Task
-from peerd.runtime.events import Events
+from peerd.runtime.events import AttemptEnded, Events
 from peerd.runtime.faults import words
 from peerd.store.database import DatabaseThreads
+from peerd.store.finish import Held
 from peerd.store.outages import Outages
 from peerd.work.attempt import Attempt, attempt_ended, claim_lost
 from peerd.work.holdings import Holdings
@@ -26,7 +27,7 @@ class Endings:
         outages: what it learns about the database.
         events: how they ended.
         running: how many attempts run; see `OutcomeWriter`.
-        written: called with each that is not held any more.
+        written: called with those that are not held any more.
     """
 
     def __init__(
@@ -38,49 +39,36 @@ class Endings:
         events: Events,
         *,
         running: Callable[[], int],
-        written: Callable[[Task], None],
+        written: Callable[[Sequence[Attempt]], None],
     ) -> None:
         self._holdings = holdings
         self._events = events
         self._written = written
-        self._writer = OutcomeWriter(database, process_id, outages, running)
-        self._unwritten: set[Attempt] = set()
+        self._writer = OutcomeWriter[Attempt](
+            database,
+            process_id,
+            outages,
+            running=running,
+            written=self._forget,
+            unwritable=self._write_failure,
+        )
+        self._count = 0
         self._all_written = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
-        return len(self._unwritten)
+        return self._count
 
     def add(self, attempt: Attempt) -> None:
         """Write an attempt's outcome soon."""
-        self._unwritten.add(attempt)
+        self._count += 1
         self._writer.add(attempt)
 
     async def wait_until_written(self) -> None:
         """Wait until nothing is left to be written."""
-        while self._unwritten:
+        while self._count:
             self._all_written.clear()
             await self._all_written.wait()
-
-    def written(self, attempt: Attempt, accepted: bool) -> None:  # noqa: FBT001 - a callback
-        """An outcome is committed, or was refused because the task is not held any more."""
-        if accepted:
-            self._events.emit(attempt_ended(attempt.task, attempt.outcome, attempt.seconds))
-        else:
-            self._events.emit(claim_lost(attempt.task, "outcome"))
-        self._holdings.drop(attempt.held)
-        self._forget(attempt)
-
-    def unwritable(self, attempt: Attempt, error: Exception) -> None:
-        """The database refuses these very values: what is written instead is that the attempt failed for it."""
-        if attempt.execution is None or attempt.is_unwritable:
-            self.taint(attempt, error)
-            self._forget(attempt)
-            return
-        attempt.is_unwritable = True
-        text = f"its outcome could not be written: {words(error)}"
-        attempt.outcome = Failed(error=text, retry_in=attempt.execution.delay())
-        self._writer.add(attempt)
 
     def taint(self, attempt: Attempt, error: Exception) -> None:
         """What must not happen has happened: a task was run and nothing can be said about it.
@@ -88,11 +76,42 @@ class Endings:
         Giving it back would let it run, and end so, again and again. So this process still holds it, and is tainted:
         when it has ended, the attempt counts as a crash, which is contained as every other one.
         """
-        message = f"the outcome of task {attempt.task.id} could not be written"
-        self._loop.call_exception_handler({"message": message, "exception": error})
+        self._report(f"the outcome of task {attempt.task.id} could not be written", error)
 
-    def _forget(self, attempt: Attempt) -> None:
-        self._unwritten.discard(attempt)
-        if not self._unwritten:
+    def _forget(self, batch: Sequence[Attempt], refused: AbstractSet[Held]) -> None:
+        """Outcomes are committed, or were refused because the tasks are not held any more."""
+        self._holdings.drop([attempt.held for attempt in batch])
+        if refused or self._events.are_heard(AttemptEnded):
+            self._say_all(batch, refused)
+        self._subtract(batch)
+
+    def _say_all(self, batch: Sequence[Attempt], refused: AbstractSet[Held]) -> None:
+        for attempt in batch:
+            try:
+                if refused and attempt.held in refused:
+                    self._events.emit(claim_lost(attempt.task, "outcome"))
+                else:
+                    self._events.emit(attempt_ended(attempt.task, attempt.outcome, attempt.seconds))
+            except Exception as error:  # noqa: BLE001 - who hears of one must not keep the others from being heard of
+                self._report(f"what follows the outcome of task {attempt.task.id} failed", error)
+
+    def _write_failure(self, attempt: Attempt, error: Exception) -> None:
+        """The database refuses these very values: what is written instead is that the attempt failed for it."""
+        if attempt.execution is None or attempt.is_unwritable:
+            self.taint(attempt, error)
+            self._subtract([attempt])
+            return
+        attempt.is_unwritable = True
+        text = f"its outcome could not be written: {words(error)}"
+        attempt.outcome = Failed(error=text, retry_in=attempt.execution.delay())
+        self._writer.add(attempt)
+
+    def _subtract(self, batch: Sequence[Attempt]) -> None:
+        self._count -= len(batch)
+        if not self._count:
             self._all_written.set()
-        self._written(attempt.task)
+        self._written(batch)
+
+    def _report(self, message: str, error: Exception) -> None:
+        """The process is tainted by it."""
+        self._loop.call_exception_handler({"message": message, "exception": error})

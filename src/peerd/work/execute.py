@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import math
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
@@ -33,16 +33,22 @@ from peerd.domain.outcome import (
     Snoozed,
     cut,
 )
+from peerd.domain.task import Task
 from peerd.runtime.events import AttemptLingers, Events, HookFailed
 from peerd.runtime.faults import words
 from peerd.work.arguments import encode_result
 from peerd.work.context import Context
 from peerd.work.process_call import ProcessError
+from peerd.work.settings import Settings
 
 LINGERS_AFTER: Final = 10.0
 """Seconds after which a handler that was told to end, and goes on, is reported."""
 FALLBACK_DELAY: Final = 60.0
 """Seconds until the next attempt where the user's own function for it failed."""
+
+
+DONE: Final = Done()
+"""What most handlers come to: they return nothing."""
 
 
 class Because(StrEnum):
@@ -64,7 +70,26 @@ class HandlerExited(Exception):
 class Code(Protocol):
     """User code for one task, whatever it was declared as."""
 
-    async def run(self, ctx: Context) -> object:
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that it may run, where it has a limit of its own."""
+        ...
+
+    @property
+    def cancels(self) -> bool:
+        """Whether it ends when it is cancelled; a thread does not."""
+        ...
+
+    @property
+    def is_hooked(self) -> bool:
+        """Whether there is anything in `before` or `after`."""
+        ...
+
+    def prepare(self, ctx: Context) -> None:
+        """Check the task before anything else is called. Raises what makes it unfit."""
+        ...
+
+    def run(self, ctx: Context) -> Awaitable[object]:
         """Run it; the value it returns. Raises whatever it raises."""
         ...
 
@@ -95,6 +120,8 @@ class Execution:
         until_finish: seconds until the row's finish_at; None where it has none.
         events: for what hooks do wrong.
     """
+
+    __slots__ = ("_code", "_events", "_lingering", "_task", "_timeout", "_until_finish", "because", "ctx", "ended")
 
     def __init__(
         self,
@@ -128,11 +155,14 @@ class Execution:
             outcome = await self._run()
         finally:
             self.ended = True
-            for timer in (*timers, *filter(None, [self._lingering])):
+            for timer in timers:
                 timer.cancel()
+            if self._lingering is not None:
+                self._lingering.cancel()
         if task.cancelling():
             await _spend_cancellation(task)
-        await self._after(outcome)
+        if self._code.is_hooked:
+            await self._after(outcome)
         return outcome
 
     def delay(self) -> float:
@@ -155,7 +185,9 @@ class Execution:
             self._task.cancel()
             self._lingering = self._lingering or asyncio.get_running_loop().call_later(LINGERS_AFTER, self._say_lingers)
 
-    def _set_timers(self) -> list[asyncio.TimerHandle]:
+    def _set_timers(self) -> Sequence[asyncio.TimerHandle]:
+        if self._timeout is None and self._until_finish is None:
+            return ()
         loop = asyncio.get_running_loop()
         limits = ((self._timeout, Because.TIMEOUT), (self._until_finish, Because.FINISH_AT))
         return [loop.call_later(max(seconds, 0.0), self.end, why) for seconds, why in limits if seconds is not None]
@@ -163,8 +195,15 @@ class Execution:
     async def _run(self) -> Outcome:
         if self.because is not None:
             return self._judge_end(None)  # before it began
+        code, ctx = self._code, self.ctx
         try:
-            value = await self._steps()
+            try:
+                code.prepare(ctx)
+                if code.is_hooked:
+                    await code.before(ctx)
+                value = await code.run(ctx)
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise HandlerExited(error) from error
         except GeneratorExit:
             raise  # the event loop is gone
         except asyncio.CancelledError:
@@ -176,13 +215,6 @@ class Execution:
     def _say_lingers(self) -> None:
         task = self.ctx.task
         self._events.emit(AttemptLingers(task_id=task.id, queue=task.queue, name=task.name, because=str(self.because)))
-
-    async def _steps(self) -> object:
-        try:
-            await self._code.before(self.ctx)
-            return await self._code.run(self.ctx)
-        except (SystemExit, KeyboardInterrupt) as error:
-            raise HandlerExited(error) from error
 
     async def _after(self, outcome: Outcome) -> None:
         try:
@@ -203,7 +235,7 @@ class Execution:
         A coroutine that returns a value has caught its cancellation and finished. A thread has finished too, unless it
         is late, or has seen ``ctx.cancelled`` and may have given up, which looks the same.
         """
-        if self.because is None or isinstance(value, Asked) or getattr(self._code, "cancels", True):
+        if self.because is None or isinstance(value, Asked) or self._code.cancels:
             return True
         return self.because is Because.STOPPING and not self.ctx.saw_cancelled
 
@@ -228,6 +260,8 @@ class Execution:
                 return Failed(error="the handler cancelled itself", retry_in=self.delay())
 
     def _judge_value(self, value: object) -> Outcome:
+        if value is None:
+            return DONE
         if isinstance(value, Asked):
             return self._judge_asked(value)
         if isinstance(value, type) and issubclass(value, Asked):
@@ -290,6 +324,13 @@ async def call_hook(hook: Callable[..., Awaitable[None] | None], *args: Any) -> 
     result = hook(*args)
     if inspect.isawaitable(result):
         await result
+
+
+def timeout_of(task: Task, code: Code, settings: Settings) -> float | None:
+    """Seconds that an attempt may run: the row's own limit, the handler's, or the worker's."""
+    if task.timeout is not None:
+        return task.timeout
+    return code.timeout if code.timeout is not None else settings.timeout
 
 
 def _failed(error: BaseException, retry_in: float | None) -> Failed:

@@ -51,11 +51,12 @@ class Holdings:
             self._held.update(won)
             self._in_flight.discard(token)
 
-    def drop(self, held: Held) -> None:
-        """A claim ended: its outcome was written, or refused."""
+    def drop(self, ended: Iterable[Held]) -> None:
+        """Claims ended: their outcomes were written, or refused."""
         with self._lock:
-            self._held.discard(held)
-            self._progress.pop(held, None)
+            for held in ended:
+                self._held.discard(held)
+                self._progress.pop(held, None)
 
     def all(self) -> set[Held]:
         """All claims that are held now."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Set as AbstractSet
+from typing import Final, Generic, Protocol, TypeVar
 
 from peerd.domain.outcome import Done, Outcome
 from peerd.store.complete import complete
@@ -26,7 +27,7 @@ WORTH_A_COMMIT: Final = 100
 
 
 class Ended(Protocol):
-    """An attempt that has ended, and wants to know what becomes of its outcome."""
+    """An attempt that has ended."""
 
     @property
     def held(self) -> Held:
@@ -38,16 +39,11 @@ class Ended(Protocol):
         """How it ended."""
         ...
 
-    def written(self, accepted: bool) -> None:  # noqa: FBT001 - a callback
-        """It is committed; or it was refused, because the task is not held any more."""
-        ...
 
-    def unwritable(self, error: Exception) -> None:
-        """The database refuses these very values; the task is held still."""
-        ...
+E = TypeVar("E", bound=Ended)
 
 
-class OutcomeWriter:
+class OutcomeWriter(Generic[E]):
     """Writes the outcomes of one process.
 
     Args:
@@ -55,82 +51,80 @@ class OutcomeWriter:
         process_id: who.
         outages: what it learns about the database.
         running: how many attempts run: a success waits for others only while there are any.
+        written: told what is committed together, and the claims among it that were refused, because they are not held
+            any more.
+        unwritable: told what the database refuses for its very values; the task is held still.
     """
 
     def __init__(
-        self, database: DatabaseThreads, process_id: int, outages: Outages, running: Callable[[], int]
+        self,
+        database: DatabaseThreads,
+        process_id: int,
+        outages: Outages,
+        *,
+        running: Callable[[], int],
+        written: Callable[[Sequence[E], AbstractSet[Held]], None],
+        unwritable: Callable[[E, Exception], None],
     ) -> None:
         self._database = database
         self._process_id = process_id
         self._outages = outages
-        self._successes = _Lane(self._complete, lambda waiting: waiting < WORTH_A_COMMIT and running() > 0)
-        self._others = _Lane(self._conclude, lambda _: False)
+        self._written = written
+        self._unwritable = unwritable
+        self._successes = _Lane(self._write_successes, lambda waiting: waiting < WORTH_A_COMMIT and running() > 0)
+        self._others = _Lane(self._write_others, lambda _: False)
 
-    def add(self, ended: Ended) -> None:
-        """Write an outcome soon; `Ended.written` is called when it is committed."""
+    def add(self, ended: E) -> None:
+        """Write an outcome soon."""
         lane = self._successes if isinstance(ended.outcome, Done) else self._others
         lane.add(ended)
 
-    async def write(self, held: Held, outcome: Outcome) -> bool:
-        """`add`, awaited.
+    async def _write_successes(self, batch: Sequence[E]) -> None:
+        await self._write(self._complete, batch)
 
-        Returns:
-            False when it was refused, because the task is not held any more.
+    async def _write_others(self, batch: Sequence[E]) -> None:
+        await self._write(self._conclude, batch)
 
-        Raises:
-            Exception: the database refuses these very values; the task is held still.
-        """
-        awaited = _Awaited(held, outcome)
-        self.add(awaited)
-        return await awaited.answer
+    async def _write(self, write: Callable[[Sequence[E]], Awaitable[set[Held]]], batch: Sequence[E]) -> None:
+        try:
+            refused = await write(batch)
+        except Exception as error:  # noqa: BLE001 - one of them cannot be written; the others must not suffer for it
+            if len(batch) == 1:
+                self._unwritable(batch[0], error)
+            else:
+                for one in batch:
+                    await self._write(write, [one])
+        else:
+            self._written(batch, refused)
 
-    async def _complete(self, batch: Sequence[Ended]) -> set[Held]:
+    async def _complete(self, batch: Sequence[E]) -> set[Held]:
         results = {ended.held: ended.outcome.result for ended in batch if isinstance(ended.outcome, Done)}
         return await self._outages.outlast(
             lambda: self._database.run_each(complete, self._process_id, results),
         )
 
-    async def _conclude(self, batch: Sequence[Ended]) -> set[Held]:
+    async def _conclude(self, batch: Sequence[E]) -> set[Held]:
         outcomes: Mapping[Held, Outcome] = {ended.held: ended.outcome for ended in batch}
         return await self._outages.outlast(
             lambda: self._database.run(conclude_all, self._process_id, outcomes),
         )
 
 
-class _Awaited:
-    """An outcome that somebody waits for."""
-
-    def __init__(self, held: Held, outcome: Outcome) -> None:
-        self.held = held
-        self.outcome = outcome
-        self.answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    def written(self, accepted: bool) -> None:  # noqa: FBT001 - a callback
-        if not self.answer.done():
-            self.answer.set_result(accepted)
-
-    def unwritable(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
-
-class _Lane:
+class _Lane(Generic[E]):
     """What waits to be written in one way.
 
     Args:
-        write: writes a batch; answers which of it were refused.
+        write: writes a batch.
         is_too_few: whether so many are worth waiting for others.
     """
 
-    def __init__(
-        self, write: Callable[[Sequence[Ended]], Awaitable[set[Held]]], is_too_few: Callable[[int], bool]
-    ) -> None:
+    def __init__(self, write: Callable[[Sequence[E]], Awaitable[None]], is_too_few: Callable[[int], bool]) -> None:
         self._write = write
         self._is_too_few = is_too_few
-        self._waiting: list[Ended] = []
+        self._waiting: list[E] = []
         self._writing: asyncio.Task[None] | None = None
 
-    def add(self, ended: Ended) -> None:
+    def add(self, ended: E) -> None:
         self._waiting.append(ended)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all(), name="outcomes")
@@ -141,25 +135,4 @@ class _Lane:
             if self._is_too_few(len(self._waiting)):
                 await asyncio.sleep(GATHER)
             batch, self._waiting = self._waiting[:TOGETHER], self._waiting[TOGETHER:]
-            await self._write_batch(batch)
-
-    async def _write_batch(self, batch: Sequence[Ended]) -> None:
-        try:
-            refused = await self._write(batch)
-        except Exception as error:  # noqa: BLE001 - one of them cannot be written; the others must not suffer for it
-            if len(batch) == 1:
-                batch[0].unwritable(error)
-            else:
-                for one in batch:
-                    await self._write_batch([one])
-            return
-        for ended in batch:
-            self._tell(ended, accepted=ended.held not in refused)
-
-    def _tell(self, ended: Ended, *, accepted: bool) -> None:
-        """Whoever hears of one must not keep the others from being written."""
-        try:
-            ended.written(accepted)
-        except Exception as error:  # noqa: BLE001 - see above; the process is tainted by it
-            message = f"what follows the outcome of task {ended.held.id} failed"
-            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+            await self._write(batch)

@@ -17,7 +17,7 @@ from peerd.store.finish import Held
 from peerd.work.attempt import Attempt, claim_lost, seconds_until_finish
 from peerd.work.context import Context
 from peerd.work.endings import Endings
-from peerd.work.execute import Because, Execution
+from peerd.work.execute import Because, Execution, timeout_of
 from peerd.work.holdings import Holdings
 from peerd.work.pace import Pace
 from peerd.work.settings import Settings
@@ -39,7 +39,7 @@ class Places:
         node: the node's name.
         enqueue: for ``ctx.enqueue``.
         client: for ``ctx.client``.
-        freed: called when a place is free and nothing waits for it.
+        freed: called when a place is free, and there is less in hand than it takes to claim nothing.
     """
 
     def __init__(
@@ -68,6 +68,8 @@ class Places:
         self._ahead: deque[Attempt] = deque()
         self._running: dict[Held, Attempt] = {}
         self._looks_behind: asyncio.TimerHandle | None = None
+        self._plenty = 0
+        """While there is more in hand, and some of it waits, nothing is claimed; as far as it was last known."""
         self._declines: str | None = None
         """Why nothing more is begun."""
         self.ended_count = 0
@@ -100,14 +102,13 @@ class Places:
         """
         most = self._settings.count + self._pace.look_ahead()
         in_hand = len(self)
-        if self._ahead and 2 * in_hand > most:
-            return 0
-        return most - in_hand
+        self._plenty = most // 2
+        return 0 if self._ahead and in_hand > self._plenty else most - in_hand
 
     def take(self, claimed: list[Task]) -> None:
         """Begin what was claimed, as far as there are places; the rest waits for them."""
         now = self._loop.time()
-        self._ahead.extend(Attempt(task, now, self._endings.written, self._endings.unwritable) for task in claimed)
+        self._ahead.extend([Attempt(task, now) for task in claimed])
         if self._declines is not None:
             self._give_back_what_waits(self._declines)
         self._fill()
@@ -134,7 +135,7 @@ class Places:
             self._events.emit(claim_lost(attempt.task, noticed_at))
         for waiting in [one for one in self._ahead if one.held == held]:
             self._ahead.remove(waiting)
-            self._holdings.drop(held)
+            self._holdings.drop([held])
             self._events.emit(claim_lost(waiting.task, noticed_at))
 
     def tell_to_end(self) -> None:
@@ -195,7 +196,7 @@ class Places:
             process=self._worker.entered,
         )
         code = self._worker.code_for(task)
-        timeout = first_of(task.timeout, getattr(code, "timeout", None), self._settings.timeout)
+        timeout = timeout_of(task, code, self._settings)
         until_finish = seconds_until_finish(task)
         return Execution(code, ctx, timeout=timeout, until_finish=until_finish, events=self._events)
 
@@ -203,7 +204,9 @@ class Places:
         """One attempt: run it, have its outcome written, free its place."""
         task = attempt.task
         attempt.since = self._loop.time()
-        self._events.emit(AttemptStarted(task_id=task.id, queue=task.queue, name=task.name, number=task.attempts + 1))
+        if self._events.are_heard(AttemptStarted):
+            number = task.attempts + 1
+            self._events.emit(AttemptStarted(task_id=task.id, queue=task.queue, name=task.name, number=number))
         try:
             attempt.outcome = await execution.outcome()
         except Exception as error:  # noqa: BLE001 - nothing of ours may raise here; see `Endings.taint`
@@ -211,7 +214,7 @@ class Places:
         else:
             attempt.seconds = self._loop.time() - attempt.since
             if execution.because is Because.LOST:
-                self._holdings.drop(attempt.held)
+                self._holdings.drop([attempt.held])
             else:
                 self._endings.add(attempt)
         self._free(attempt)
@@ -224,13 +227,5 @@ class Places:
         if not self._running:
             self._pace.rest()
             self._worker.state = State.IDLE
-        self._freed()
-
-
-def first_of(*values: float | None) -> float | None:
-    """The first that is given.
-
-    >>> first_of(None, 3.0, 5.0)
-    3.0
-    """
-    return next((value for value in values if value is not None), None)
+        if not self._ahead or len(self) <= self._plenty:
+            self._freed()

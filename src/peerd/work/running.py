@@ -7,7 +7,7 @@ A thread that does not end keeps its task until the process is dead; then the ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from peerd.store.database import Database, DatabaseThreads
 from peerd.store.finish import Held
 from peerd.store.outages import Outages
 from peerd.store.touch import held_by
+from peerd.work.attempt import Attempt
 from peerd.work.claiming import Claiming
 from peerd.work.endings import Endings
 from peerd.work.holdings import Holdings
@@ -216,14 +217,16 @@ class Runner:
 
     def _look_again(self) -> None:
         """There is less in hand: perhaps it is time to claim."""
-        if self._wanted() > 0:
+        if not self._changed.is_set() and self._wanted() > 0:
             self._changed.set()
 
-    def _ended(self, task: Task) -> None:
-        """A task is not held any more. Another one of its key may start now, here or elsewhere."""
-        if self._claiming.takes_turns(task):
+    def _ended(self, batch: Sequence[Attempt]) -> None:
+        """Tasks are not held any more. Others of their keys may start now, here or elsewhere."""
+        freed = self._claiming.freed_by(attempt.task for attempt in batch)
+        if freed:
             self._claiming.may_have_changed()
-            self._events.emit(TurnEnded(queue=task.queue))
+            for queue in freed:
+                self._events.emit(TurnEnded(queue=queue))
         self._look_again()
 
     def _longest_pause(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Iterable
+from functools import cached_property
 from typing import Any, cast
 
 import msgspec
@@ -70,6 +71,10 @@ class TaskWorker(BaseWorker):
 
     def code_for(self, task: Task) -> Code:
         """The user code that serves a task."""
+        return self._whole_row
+
+    @cached_property
+    def _whole_row(self) -> WholeRow:
         return WholeRow(self)
 
     def attempts_by_handler(self) -> dict[HandlerKey, int]:
@@ -78,11 +83,17 @@ class TaskWorker(BaseWorker):
 
 
 class WholeRow:
-    """`TaskWorker.handle_task` as code."""
+    """`TaskWorker.handle_task` as code, of any task."""
+
+    timeout = None
 
     def __init__(self, worker: TaskWorker) -> None:
         self._worker = worker
         self.cancels = inspect.iscoroutinefunction(worker.handle_task)
+        self.is_hooked = not (_is_untouched(worker, "before_attempt") and _is_untouched(worker, "after_attempt"))
+
+    def prepare(self, ctx: Context) -> None:
+        """Any row is fit."""
 
     async def run(self, ctx: Context) -> object:
         worker = self._worker
@@ -134,38 +145,39 @@ class QueueWorker(TaskWorker):
 
 
 class HandlerCode:
-    """A declared handler as code."""
+    """A declared handler as code, of one task."""
+
+    __slots__ = ("_handler", "_queue", "_values", "_worker", "cancels", "is_hooked", "timeout")
 
     def __init__(self, worker: QueueWorker, queue: Queue, handler: Handler[Any, Any]) -> None:
         self._worker = worker
         self._queue = queue
         self._handler = handler
-        self._values: dict[str, Any] = {}
         self.cancels = handler.kind != "thread"
+        self.is_hooked = bool(queue.before or queue.after)
+        self.timeout = handler.policy.timeout
 
-    @property
-    def timeout(self) -> float | None:
-        """The handler's own timeout."""
-        return self._handler.policy.timeout
+    def prepare(self, ctx: Context) -> None:
+        self._values = self._handler.arguments.decode(_body_of(ctx.task))
 
     async def before(self, ctx: Context) -> None:
-        self._values = self._handler.arguments.decode(_body_of(ctx.task))
         for hook in self._queue.before:
             await call_hook(hook, ctx)
 
-    async def run(self, ctx: Context) -> object:
-        handler = self._handler
-        args = (ctx,) if handler.arguments.wants_context else ()
+    def run(self, ctx: Context) -> Awaitable[object]:
+        handler, values = self._handler, self._values
         match handler.kind:
             case "coroutine":
-                value = handler.function(*args, **self._values)
-                assert isinstance(value, Awaitable)
-                return await value
+                called: Awaitable[object] = (
+                    handler.function(ctx, **values) if handler.arguments.wants_context else handler.function(**values)
+                )
+                return called
             case "thread":
+                args = (ctx,) if handler.arguments.wants_context else ()
                 name = f"{handler.name}-{ctx.task.id}"
-                return await in_thread_to_its_end(lambda: handler.function(*args, **self._values), name=name)
+                return in_thread_to_its_end(lambda: handler.function(*args, **values), name=name)
             case "process":
-                return JsonText(await call_in_process(handler.__module__, handler.__name__, ctx))
+                return self._run_in_process(ctx)
 
     def retries(self, error: Exception) -> bool:
         if isinstance(error, ProcessError):
@@ -181,6 +193,9 @@ class HandlerCode:
         for hook in self._queue.after:
             await call_hook(hook, ctx, outcome)
 
+    async def _run_in_process(self, ctx: Context) -> JsonText:
+        return JsonText(await call_in_process(self._handler.__module__, self._handler.__name__, ctx))
+
     def _retries_by_name(self, error: ProcessError) -> bool:
         kinds = set(error.raised.kinds)
         if "peerd.domain.errors.InvalidArguments" in kinds or kinds & _names(self._handler.policy.discard_on):
@@ -192,11 +207,16 @@ class NoHandler:
     """What runs for a task whose handler is not declared: nothing, and the task is dead, saying so."""
 
     cancels = True
+    is_hooked = False
+    timeout = None
 
     def __init__(self, queue: Queue, task: Task) -> None:
         known = ", ".join(sorted(queue.handlers)) or "none"
         wanted = f"no handler named {task.name!r}" if task.name else "a task without a name"
         self._error = f"queue {queue.name} has {wanted}; its handlers are: {known}"
+
+    def prepare(self, ctx: Context) -> None:
+        """Nothing will be called."""
 
     async def run(self, ctx: Context) -> object:
         return Dead(self._error)
@@ -223,6 +243,11 @@ def _body_of(task: Task) -> str | bytes | None:
     if task.body is None and task.body_bytes is not None:
         raise InvalidArguments(task.name, "its body is binary; a handler takes a JSON object. Use a TaskWorker")
     return task.body
+
+
+def _is_untouched(worker: TaskWorker, hook: str) -> bool:
+    """Whether a worker has a hook as `TaskWorker` has it, which does nothing."""
+    return getattr(getattr(worker, hook), "__func__", None) is getattr(TaskWorker, hook)
 
 
 def _names(kinds: tuple[type[Exception], ...]) -> set[str]:

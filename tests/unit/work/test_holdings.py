@@ -40,7 +40,7 @@ def test_strays_are_what_is_found_and_not_held(held: set[Held], found: set[Held]
     assert set(holdings.strays(dict.fromkeys(found))) == found - held
     assert holdings.all() == held
     for one in held:
-        holdings.drop(one)
+        holdings.drop([one])
     assert len(holdings) == 0
 
 
