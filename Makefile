@@ -13,7 +13,7 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test bench bench-galera bench-peers bench-reload faults simulate check format constraints clean
+.PHONY: help venv demo test bench bench-flame bench-galera bench-peers bench-reload faults simulate check format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: $(VENV)/.dev ## Run the tests on SQLite, MariaDB and PostgreSQL (as root, 
 
 bench: $(VENV)/.bench $(PEERS)/.installed ## Measure speed beside the bare drivers and other queues (QUICK=1: two minutes)
 	$(BIN)/python -m bench $(if $(QUICK),--size quick) $(ARGUMENTS)
+
+bench-flame: $(VENV)/.bench ## Draw where the time of a draining worker process goes, into docs/images (DATABASES="mariadb …")
+	$(BIN)/python -m bench.flame $(DATABASES)
 
 bench-peers: $(PEERS)/.installed ## Install the other queues that make bench measures, in an environment of their own
 
@@ -80,6 +83,7 @@ $(VENV)/.dev: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
 $(VENV)/.bench: $(VENV)/.dev bench/peers/constraints.txt
 	@scripts/debian-packages bench
 	@$(PIP) install --quiet --constraint bench/peers/constraints.txt mysqlclient || echo "NOT INSTALLED: mysqlclient"
+	@$(PIP) install --quiet --constraint bench/peers/constraints.txt py-spy
 	@touch $@
 
 $(PEERS)/.installed: $(VENV)/.bench bench/peers/requirements.txt bench/peers/constraints.txt scripts/bench-peers

@@ -14,6 +14,15 @@ NOW: Final = {
 }
 
 
+BY_PARTIAL_INDEX: Final = "queue = 'bench' AND status = 'pending' AND limit_key IS NULL"
+PENDING: Final = {
+    "mariadb": "claim_queue = 'bench'",
+    "postgresql": BY_PARTIAL_INDEX,
+    "sqlite": BY_PARTIAL_INDEX,
+}
+"""How a task that waits is found in peerd's table."""
+
+
 class FloorTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table for the bare driver: which rows it takes, in which order, and what it writes into them."""
 
@@ -56,7 +65,7 @@ def same_table(kind: str) -> FloorTable:
     held = f"worker_node_id = 1, process_id = 1, worker_started_at = {now}, checked_at = {now}, updated_at = {now}"
     return FloorTable(
         name="tasks",
-        pending=f"queue = 'bench' AND status = 'pending' AND lane = 0 AND due_at <= {now}",
+        pending=f"{PENDING[kind]} AND lane = 0 AND due_at <= {now}",
         order="claim_rank, attempts, due_at, id",
         on_claim=f"status = 'working', lease = lease + 1, max_attempts = 3, {held}",
         on_complete=f"status = 'done', finished_at = {now}, progress = 1.0, updated_at = {now}",
