@@ -15,7 +15,8 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = {
     "id": 1, "queue": "video", "name": "cut", "body": None, "body_bytes": None, "status": "working", "priority": 10,
     "attempts": 0, "max_attempts": 2, "crashes": 0, "node_id": None, "start_at": None, "finish_at": None,
-    "timeout": None, "unique_key": None, "lease": 1, "worker_node_id": 1, "process_id": 1, "worker_started_at": BEGAN,
+    "timeout": None, "unique_key": None,
+    "limit_key": None, "lease": 1, "worker_node_id": 1, "process_id": 1, "worker_started_at": BEGAN,
     "checked_at": BEGAN, "progress": None, "progress_note": None, "result": None, "error": None, "finished_at": None,
     "trace_context": None, "created_at": BEGAN, "updated_at": BEGAN,
 }  # fmt: skip
