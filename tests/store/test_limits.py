@@ -246,6 +246,29 @@ def test_what_claims_have_taken_is_what_is_told(world: World) -> None:
     assert take_turn(world) == 1  # what has no limit of its own any more has that of each key: 3, of which 2 run
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        "NULL, 5, 1e300",
+        "NULL, 5, 'infinity'",
+        "NULL, 5, 'nan'",
+        "1.5, 3.5, 1e-300",
+        "'x', NULL, NULL",
+        "NULL, 'y', 'z'",
+    ],
+)
+@pytest.mark.parametrize("key", ["", "*", "a"])
+def test_no_limit_that_somebody_can_write_with_sql_stops_its_queue(world: World, key: str, values: str) -> None:
+    try:
+        execute(
+            world, f"INSERT INTO limits (queue, limit_key, running, starts, period) VALUES ('q', '{key}', {values})"
+        )
+    except DBAPIError:
+        return  # this database refuses it
+    world.add(limit_key="a")
+    assert take_turn(world) == 1
+
+
 def test_what_claims_have_started_is_purged_when_its_period_is_over(world: World) -> None:
     limit(world, rate=Rate(10, 0.3))
     for key in ("a", "b", None):
