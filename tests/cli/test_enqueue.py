@@ -16,7 +16,7 @@ from tests.unit.operate.holder import Holder
 def test_a_task_is_enqueued_with_all_its_options(peerd: Peerd, client: Client, holder: Holder) -> None:
     answer = peerd(
         "enqueue", "video", "transcode", '{"source": "a.mp4"}', "--priority", "20", "--max-attempts", "5",
-        "--timeout", "2h", "--unique", "a.mp4", "--unique-for", "1d", "--node", "video-1",
+        "--timeout", "2h", "--unique", "a.mp4", "--unique-for", "1d", "--limit-key", "acme", "--node", "video-1",
         "--start-at", "2037-01-01T10:00:00+01:00", "--finish-at", "2037-01-02T00:00:00Z",
         "--trace-context", "00-1-2-01",
         "--json",
@@ -26,7 +26,7 @@ def test_a_task_is_enqueued_with_all_its_options(peerd: Peerd, client: Client, h
     assert (task.queue, task.name, task.json, task.priority) == ("video", "transcode", {"source": "a.mp4"}, 20)
     assert (task.max_attempts, task.timeout, task.unique_key, task.node_id) == (5, 7200.0, "a.mp4", holder.node_id)
     assert f"{task.start_at} {task.finish_at}" == "2037-01-01 09:00:00+00:00 2037-01-02 00:00:00+00:00"
-    assert task.trace_context == "00-1-2-01"
+    assert (task.limit_key, task.trace_context) == ("acme", "00-1-2-01")
 
 
 def test_the_body_is_kept_as_it_was_typed(peerd: Peerd, client: Client) -> None:
@@ -63,6 +63,7 @@ def test_the_holder_of_a_key_is_named(peerd: Peerd, client: Client) -> None:
         (("video", "--node", "nowhere"), "no node 'nowhere'"),
         (("video", "--file", "missing"), "missing: no such file"),
         (("video", "--unique-for", "1h"), "unique_for"),
+        (("video", "--limit-key", "a "), "limit_key: 'a ' ends with a space"),
         (("video", "x", "1", "--text", "1"), "not both"),
     ],
 )

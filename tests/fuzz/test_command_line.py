@@ -23,11 +23,12 @@ OPTIONS = (
     "--json", "--config", "--database", "--debug-not", "--priority", "--max-attempts", "--timeout", "--unique",
     "--unique-for", "--start-at", "--start-in", "--finish-at", "--finish-in", "--node", "--wait-for", "--text",
     "--file", "--trace-context", "--status", "--queue", "--name", "--limit", "--before", "--to", "--to-any", "--all",
-    "--yes", "--for", "-h", "--version",
+    "--yes", "--for", "--limit-key", "--key", "--each-key", "--running", "--rate", "-h", "--version",
 )  # fmt: skip
 COMMANDS = (
     ("enqueue",), ("tasks", "list"), ("tasks", "show"), ("tasks", "retry"), ("tasks", "cancel"), ("tasks", "delete"),
-    ("tasks", "move"), ("queues", "list"), ("queues", "pause"), ("queues", "resume"), ("nodes", "list"),
+    ("tasks", "move"), ("limits", "set"), ("limits", "remove"), ("limits", "list"),
+    ("queues", "list"), ("queues", "pause"), ("queues", "resume"), ("nodes", "list"),
     ("nodes", "drain"), ("nodes", "undrain"), ("check",), ("doctor",), ("migrate",), ("status",), ("stop",),
     ("nonsense",), (),
 )  # fmt: skip
@@ -82,13 +83,17 @@ def run(*words: str, stdin: str | None = None) -> tuple[int, str]:
 @example(command=("nodes", "drain"), rest=["\udcff"], stdin="")
 @example(command=("queues", "pause"), rest=["q", "--for", "9" * 400], stdin="")
 @example(command=("queues", "pause"), rest=["q", "--for", "1000w"], stdin="")
+@example(command=("limits", "set"), rest=["q", "--running", "9" * 30], stdin="")
+@example(command=("limits", "set"), rest=["q", "--rate", "9" * 5000 + "/s"], stdin="")
+@example(command=("limits", "set"), rest=["q", "--rate", "5/" + "9" * 5000], stdin="")
+@example(command=("limits", "remove"), rest=["q", "--key", "\udcff"], stdin="")
 @example(command=("check",), rest=["--config", "\udcff"], stdin="")
 @example(command=("doctor",), rest=["--database", "sqlite:///\udcff"], stdin="")
 @example(command=("doctor",), rest=["--database", "mysql://u:p@[::1/x"], stdin="")
 def test_whatever_is_typed_there_is_an_answer_or_a_sentence(
     folder: Path, command: tuple[str, ...], rest: list[str], stdin: str
 ) -> None:
-    status, said = run(*command, *rest, stdin=stdin.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+    status, said = run(*command, *rest, stdin=stdin.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))
     assert status in (0, 1, 2), said
     assert "Traceback" not in said
     if status and command not in {("check",), ("doctor",), ()} and "--json" not in rest:

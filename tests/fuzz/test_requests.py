@@ -30,6 +30,7 @@ SENSIBLE = {
     "unique_for": st.sampled_from(["unfinished", "forever", 60.0]),
     "name": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40),
     "body": values.json,
+    "limit_key": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40),
     "trace_context": st.text("0123456789abcdef-", max_size=60),
 }
 HOSTILE = {
@@ -74,7 +75,17 @@ def test_a_task_is_refused_or_comes_back_as_it_went_in(store: Database, queue: s
         return  # larger than this server takes
     task = store.read(get_task, answer.id)
     if answer.created:
-        for field in ("queue", "name", "body", "body_bytes", "priority", "max_attempts", "timeout", "unique_key"):
+        for field in (
+            "queue",
+            "name",
+            "body",
+            "body_bytes",
+            "priority",
+            "max_attempts",
+            "timeout",
+            "unique_key",
+            "limit_key",
+        ):
             assert getattr(task, field) == getattr(new, field), field
         assert (task.start_at is None) == (new.start_at is None and new.start_in is None)
 
@@ -83,7 +94,8 @@ def test_a_task_is_refused_or_comes_back_as_it_went_in(store: Database, queue: s
 @given(
     ask=st.sampled_from(
         ["queue", "name", "status", "node", "before", "limit", "get", "attempts", "retry", "cancel", "reason", "delete",
-         "move", "pause", "resume", "duration", "drain", "undrain"]
+         "move", "pause", "resume", "duration", "drain", "undrain", "limited", "limit key", "running", "rate",
+         "unlimited", "limits"]
     ),
     value=values.anything,
 )  # fmt: skip
@@ -101,6 +113,12 @@ def test_whatever_is_asked_is_answered_or_refused(store: Database, ask: str, val
         "pause": lambda: client.queues.pause(value),
         "resume": lambda: client.queues.resume(value),
         "duration": lambda: client.queues.pause("q", value),
+        "limited": lambda: client.limits.set(value, running=1),
+        "limit key": lambda: client.limits.set("q", key=value, running=1),
+        "running": lambda: client.limits.set("q", running=value),
+        "rate": lambda: client.limits.set("q", rate=value),
+        "unlimited": lambda: client.limits.remove("q", key=value),
+        "limits": lambda: client.limits.list(value),
         "drain": lambda: client.nodes.drain(value),
         "undrain": lambda: client.nodes.undrain(value),
     }
@@ -108,8 +126,11 @@ def test_whatever_is_asked_is_answered_or_refused(store: Database, ask: str, val
     assert client.tasks.find(job.id) is None or client.tasks.get(job.id).id == job.id
     client.tasks.list(limit=2)
     client.queues.list()
+    client.limits.list()
 
 
-@pytest.mark.parametrize("status", ["pending", "PENDING", "", "\x00", "ß"])
-def test_a_filter_by_status_knows_the_words(store: Database, status: str) -> None:
+@pytest.mark.parametrize(
+    "status", ["pending", "PENDING", "", "\x00", "ß", pytest.param(values.nested(10_000), id="deep")]
+)
+def test_a_filter_by_status_knows_the_words(store: Database, status: Any) -> None:
     assert refuses(lambda: Client(store).tasks.list(status=status)) == (status != "pending")

@@ -28,6 +28,7 @@ def test_a_task_is_stored_with_all_that_was_said_about_it(world: World) -> None:
         finish_at=late,
         timeout=1.5,
         unique_key="ключ",
+        limit_key="ключ",
         trace_context="00-1-2-01",
     )
     task = world.get(task_id)
@@ -35,6 +36,7 @@ def test_a_task_is_stored_with_all_that_was_said_about_it(world: World) -> None:
     assert task.body_bytes == bytes(range(256))
     assert (task.priority, task.max_attempts, task.node_id, task.timeout) == (-(2**63) + 1, 5, node_id, 1.5)
     assert (task.unique_key, task.trace_context, task.status) == ("ключ", "00-1-2-01", Status.SCHEDULED)
+    assert task.limit_key == "ключ"
     assert task.start_at is not None
     assert task.finish_at is not None
     assert abs(task.start_at - soon) < timedelta(milliseconds=1)
@@ -110,6 +112,7 @@ def test_of_many_each_column_may_differ_or_be_common_to_all(world: World) -> Non
         "max_attempts": (7, None),
         "node": ("a", None),
         "timeout": (2.5, None),
+        "limit_key": ("acme", None),
         "trace_context": ("00-1", None),
         "start_in": (60.0, None),
         "finish_in": (900.0, 1800.0),

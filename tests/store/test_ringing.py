@@ -77,6 +77,12 @@ def test_reading_rings_nobody_and_actions_ring_for_what_they_change(world: World
     assert bell.heard() == []
     bell.client.queues.resume("q")
     assert bell.heard() == [Work()]
+    bell.client.limits.set("q", running=3)
+    assert bell.heard() == [Work(("q",))]
+    bell.client.limits.list()
+    assert bell.heard() == []
+    bell.client.limits.remove("q")
+    assert bell.heard() == [Work(("q",))]
 
 
 def test_in_the_callers_transaction_it_rings_after_the_commit_once(world: World, bell: Bell) -> None:

@@ -340,6 +340,16 @@ def test_a_run_ends_once(world: World) -> None:
         world.store.read(schedule_runs.get_run, run.id + 1)
 
 
+def test_a_task_that_is_enqueued_has_the_key_of_its_schedule(world: World) -> None:
+    given = schedule(queue="q", limit_key="acme")
+    declare(world, given)
+    run = world.store.run(schedule_runs.request_run, "s")
+    done = world.store.run(schedule_runs.enqueue_run, run, given, here(world, "a"))
+    assert done is not None
+    assert done.task_id is not None
+    assert world.get(done.task_id).limit_key == "acme"
+
+
 def test_a_task_is_enqueued_once_for_a_tick_and_the_next_waits_for_its_end(world: World) -> None:
     given = schedule(queue="q", task="t", body='{"a":1}')
     for name in ("a", "b"):
@@ -352,7 +362,7 @@ def test_a_task_is_enqueued_once_for_a_tick_and_the_next_waits_for_its_end(world
     assert done.status is RunStatus.ENQUEUED
     assert done.task_id is not None
     task = world.get(done.task_id)
-    assert (task.queue, task.name, task.body) == ("q", "t", '{"a":1}')
+    assert (task.queue, task.name, task.body, task.limit_key) == ("q", "t", '{"a":1}', None)
     assert world.count() == 1
     let_be_due(world)
     skipped = fire(world, given)

@@ -11,21 +11,35 @@ from peerd.config.settings import ManagerSettings
 from peerd.runtime.events import ComponentFailed
 from peerd.store.clock import seconds_from_now
 from peerd.store.finish import database_now
-from peerd.store.tables import nodes, unique_keys
+from peerd.store.tables import limit_starts, nodes, unique_keys
 from peerd.testing import eventually_async, insert_task
 from tests.work.bench import Bench
 from tests.work.test_each_call import WAYS, harm
 from tests.work.test_manager import managing
 
-CHORES = ("scheduled", "failures", "ahead", "expired", "done", "canceled", "dead", "keys", "processes", "follow_policy")
+CHORES = (
+    "scheduled",
+    "failures",
+    "ahead",
+    "expired",
+    "done",
+    "canceled",
+    "dead",
+    "keys",
+    "starts",
+    "processes",
+    "follow_policy",
+)
 OWN = ("_beat_and_read_agenda", "rescue_frozen", "deactivate_silent")
 PERIODS = ManagerSettings(every=0.02, max_update=0.5, max_completed=1800.0, max_failed=1800.0, pinned_policy="move")
 
 
 def due(bench: Bench) -> dict[str, Task]:
-    """A task for each chore, a key whose period is over, and a node that is silent."""
+    """A task for each chore, a key whose period is over, a start that no rate counts, and a node that is silent."""
     database = bench.database
     key = {"queue": "q", "unique_key": "k", "token": 1, "scope": "period", "expires_at": seconds_from_now(-60.0)}
+    over = {"queue": "q", "limit_key": "k", "turn": 1, "starts": 1, "counts_until": seconds_from_now(-60.0)}
+    database.run(lambda connection: connection.execute(limit_starts.insert().values(over)))
     bench.world.node("silent")
     silent = nodes.update().where(nodes.c.name == "silent").values(checked_at=seconds_from_now(-60.0))
     database.run(lambda connection: connection.execute(unique_keys.insert().values(key)))
@@ -59,6 +73,7 @@ async def test_whatever_becomes_of_its_calls_a_manager_does_its_work(each_bench:
             return True
 
         await eventually_async(all_done, timeout=30)
+    assert (world.count(unique_keys), world.count(limit_starts)) == (0, 0)
     assert world.outcomes(rows["frozen"].id) == ["rescued"]
     assert world.get(rows["frozen"].id).attempts == 1
     failed = {fact.component for fact in each_bench.of(ComponentFailed)}

@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "ring": ("peerd.cli.ring", WORK, "Ring at all nodes, for tasks that were written with SQL."),
     "tasks": ("peerd.cli.tasks", WORK, "List, show, watch, retry, cancel, delete and move tasks."),
     "queues": ("peerd.cli.queues", WORK, "List, pause and resume queues."),
+    "limits": ("peerd.cli.limits", WORK, "List, set and remove limits of queues and keys."),
     "nodes": ("peerd.cli.nodes", WORK, "List, drain and undrain nodes."),
     "schedules": ("peerd.cli.schedules", WORK, "List, show, run, enable and disable schedules."),
 }

@@ -48,6 +48,9 @@ def enqueue(
     unique_for: Annotated[
         str | None, typer.Option(metavar="SCOPE", help="How long the key holds: unfinished, forever, or a duration.")
     ] = None,
+    limit_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="By whom limits count it, e.g. a customer.")
+    ] = None,
     trace_context: Annotated[str | None, typer.Option(metavar="TRACEPARENT", help="W3C trace context.")] = None,
     start_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not before.", rich_help_panel=_WHEN)] = None,
     start_in: Annotated[
@@ -80,6 +83,7 @@ def enqueue(
         "timeout": timeout,
         "unique": unique,
         "unique_for": unique_for,
+        "limit_key": limit_key,
         "trace_context": trace_context,
         "start_at": moment("--start-at", start_at),
         "start_in": start_in,

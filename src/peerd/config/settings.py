@@ -195,6 +195,7 @@ class ScheduleSettings(Section):
     queue: QueueName | None = None  # … or a task is enqueued
     task: Annotated[Text, Field(max_length=200)] | None = None
     body: Any = None
+    limit_key: Text | None = None
     type: Annotated[Text, Field(max_length=200)] = "cluster"
     interval: Period | None = None
     cron: Text | None = None

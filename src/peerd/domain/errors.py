@@ -51,6 +51,20 @@ class InvalidSchedule(PeerdError, ValueError):
         super().__init__(f"{field}: {problem}")
 
 
+class InvalidLimit(PeerdError, ValueError):
+    """A limit that cannot be kept as it is; nothing was written.
+
+    Args:
+        field: the part of it at fault.
+        problem: what is wrong with it, and what is allowed.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}")
+
+
 class ScheduleNotFound(PeerdError, LookupError):
     """No node ever had a schedule of this name."""
 

@@ -77,6 +77,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaul
     task: str = ""
     body: str | None = None
     """JSON text."""
+    limit_key: str | None = None
+    """Of the task."""
     interval: float | None = None
     cron: str | None = None
     timezone: str = "UTC"
@@ -103,7 +105,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaul
             raise InvalidSchedule("type", f"{quoted(self.type)} is none of {known}")
         if self.queue is not None:
             self._refuse_what_no_enqueuing_needs()
-            NewTask(queue=self.queue, name=self.task, body=self.body)
+            NewTask(queue=self.queue, name=self.task, body=self.body, limit_key=self.limit_key)
+        elif self.limit_key is not None:
+            raise InvalidSchedule(
+                "limit_key", "is for a task that is enqueued; leave it out, or give queue instead of run"
+            )
 
     def _refuse_what_no_enqueuing_needs(self) -> None:
         if self.type == ALL:

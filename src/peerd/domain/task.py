@@ -18,6 +18,8 @@ from peerd.domain.quoting import quoted
 QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9+/;.$_():@][A-Za-z0-9\-+/;.$_():@]{0,199}")
 """A queue's name: what a beanstalkd tube allows, and ':' and '@'."""
 NAME_LIMIT: Final = 200
+EACH_KEY: Final = "*"
+"""What stands in the place of a limit_key for each key of a queue, and therefore is none itself."""
 BODY_LIMIT: Final = 64 * 1024 * 1024
 """Bytes; MariaDB's default max_allowed_packet is 16 MiB, so a server may refuse earlier."""
 DEFAULT_PRIORITY: Final = 10
@@ -104,6 +106,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     unique_key: str | None = None
     unique_for: str | float = "unfinished"
     """``"unfinished"``, ``"forever"``, or seconds."""
+    limit_key: str | None = None
+    """By whom limits and turns count it."""
     trace_context: str | None = None
 
     def __post_init__(self) -> None:
@@ -113,6 +117,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
         check_text("unique", self.unique_key, NAME_LIMIT)
         if self.unique_key == "":
             raise InvalidTask("unique", "an empty key is no key; leave it out")
+        if self.limit_key is not None:
+            check_limit_key(self.limit_key)
         check_text("trace_context", self.trace_context, 512)
         check_text("body", self.body, BODY_LIMIT)
         if self.body_bytes is not None and len(self.body_bytes) > BODY_LIMIT:
@@ -167,6 +173,28 @@ def check_text(field: str, value: str | None, limit: int) -> None:
         raise InvalidTask(field, f"{size} bytes are more than {limit}")
     if "\x00" in value:
         raise InvalidTask(field, "holds a NUL character, which not every database can store; use body_bytes")
+
+
+def check_limit_key(key: str) -> None:
+    """Refuse what no task can have as its limit_key; the database refuses it too.
+
+    Raises:
+        InvalidTask: see above.
+
+    >>> check_limit_key("customer 7")
+    >>> check_limit_key("*")
+    Traceback (most recent call last):
+    peerd.domain.errors.InvalidTask: limit_key: '*' stands for each key of a queue; a task needs one of its own
+    """
+    check_text("limit_key", key, NAME_LIMIT)
+    if key == "":
+        raise InvalidTask("limit_key", "an empty key is no key; leave it out")
+    if key == EACH_KEY:
+        raise InvalidTask("limit_key", "'*' stands for each key of a queue; a task needs one of its own")
+    if key.endswith(" "):
+        raise InvalidTask(
+            "limit_key", f"{quoted(key)} ends with a space, which MySQL does not tell from none; strip it"
+        )
 
 
 def check_moment(field: str, moment: datetime | None, seconds: float | None) -> None:

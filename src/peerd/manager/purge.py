@@ -7,6 +7,7 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import ManagerSettings
 from peerd.domain.lifecycle import Status
 from peerd.store import sweeps
+from peerd.store.limits import purge_starts
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
 
@@ -34,6 +35,11 @@ def dead(connection: Connection, settings: ManagerSettings) -> int:
 def keys(connection: Connection, settings: ManagerSettings) -> int:
     """Unique keys whose period is over."""
     return sweeps.purge_keys(connection, settings.batch)
+
+
+def starts(connection: Connection, settings: ManagerSettings) -> int:
+    """Starts of limited tasks that no rate counts any more."""
+    return purge_starts(connection, settings.batch)
 
 
 def runs(connection: Connection, settings: ManagerSettings) -> int:

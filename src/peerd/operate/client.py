@@ -19,6 +19,7 @@ from peerd.operate.asking import Ask, Awaiting, Blocking, Colour, operation, rea
 from peerd.operate.checkup import Finding, examine
 from peerd.operate.enqueuing import Enqueuing, Look, enqueue_within
 from peerd.operate.job import Job, Patience, result_of
+from peerd.operate.limits import Limits
 from peerd.operate.nodes import Nodes
 from peerd.operate.queues import Queues
 from peerd.operate.request import EnqueueOptions, new_task
@@ -39,6 +40,7 @@ class _Door(Enqueuing[Colour]):
         super().__init__(colour, look)
         self.tasks: Tasks[Colour] = Tasks(colour)
         self.queues: Queues[Colour] = Queues(colour)
+        self.limits: Limits[Colour] = Limits(colour)
         self.nodes: Nodes[Colour] = Nodes(colour)
         self.schedules: Schedules[Colour] = Schedules(colour)
 

@@ -40,7 +40,7 @@ class Enqueuing(Group[Colour], Generic[Colour]):
         Args:
             what: a call, ``handler.with_args(…)``; or a queue's name.
             options: priority, start_at or start_in, finish_at or finish_in, node, max_attempts, timeout, unique,
-                unique_for, trace_context; for a bare queue also name, and body, text or bytes.
+                unique_for, limit_key, trace_context; for a bare queue also name, and body, text or bytes.
 
         Returns:
             its job; with ``unique``, that of the task which has the key already, and ``job.created`` is false.

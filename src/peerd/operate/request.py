@@ -40,6 +40,7 @@ class EnqueueOptions(TypedDict, total=False):
     timeout: Duration | None
     unique: str | None
     unique_for: Duration | None
+    limit_key: str | None
     trace_context: str | None
 
 
@@ -70,7 +71,7 @@ def new_tasks(what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> 
     if unknown := sorted(set(given) - set(_OPTIONS)):
         raise TypeError(f"there is no option {quoted(unknown[0])} of enqueue: there are {', '.join(_OPTIONS)}")
     alike = _when(given) | _how(given)
-    return [NewTask(**_what(one, given), **alike) for one in what]
+    return [NewTask(**(_what(one, given) | alike)) for one in what]
 
 
 def _what(what: Call | str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def _what(what: Call | str, given: Mapping[str, Any]) -> dict[str, Any]:
             for option in OF_A_BARE_QUEUE:
                 if option in given:
                     raise InvalidTask(option, f"the call of {name} brings its own; leave it out")
-            return {"queue": queue, "name": name, "body": body}
+            return {"queue": queue, "name": name, "body": body, "limit_key": what.limit_key}
         case str():
             return {"queue": what, "name": _text(given, "name") or "", **_body(given)}
         case other:
@@ -136,6 +137,8 @@ def _how(given: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "priority" in given:
         how["priority"] = _whole(given, "priority")
+    if "limit_key" in given:
+        how["limit_key"] = _text(given, "limit_key")
     if "unique_for" in given:
         if "unique" not in given:
             raise InvalidTask("unique_for", "says how long a key holds: give unique too")

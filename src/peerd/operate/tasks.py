@@ -137,7 +137,7 @@ def known_status(word: str) -> Status:
     """
     try:
         return Status(word)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):  # the last of one that is too deep to be quoted by Enum
         raise InvalidFilter("status", f"{quoted(word)} is none of {', '.join(Status)}") from None
 
 

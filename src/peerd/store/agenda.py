@@ -19,7 +19,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.store.clock import now
 from peerd.store.search import closes_as, is_ahead, is_working, waits_as
-from peerd.store.tables import nodes, schedule_runs, tasks, unique_keys
+from peerd.store.tables import limit_starts, nodes, schedule_runs, tasks, unique_keys
 
 ENDED = (Status.DONE, Status.CANCELED, Status.DEAD)
 
@@ -40,6 +40,7 @@ class Agenda(msgspec.Struct, frozen=True, kw_only=True):
         canceled: likewise.
         dead: likewise.
         key: when the next unique key's period is over.
+        start: when the next start of a limited task is counted no more.
         runs: whether scheduled runs go on.
     """
 
@@ -55,6 +56,7 @@ class Agenda(msgspec.Struct, frozen=True, kw_only=True):
     canceled: datetime | None
     dead: datetime | None
     key: datetime | None
+    start: datetime | None
     runs: bool
 
 
@@ -79,6 +81,7 @@ def _statement() -> sa.Select[Any]:
         "pending": _closing(Status.PENDING),
         **{str(status): _closing(status) for status in ENDED},
         "key": _first(unique_keys.c.expires_at, unique_keys.c.expires_at.is_not(None)),
+        "start": _first(limit_starts.c.counts_until, limit_starts.c.counts_until.is_not(None)),
         "runs": sa.exists().where(schedule_runs.c.status == RunStatus.RUNNING.value),
     }
     return sa.select(now().label("now"), *(part.label(name) for name, part in parts.items()))

@@ -40,6 +40,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "node_id": None,
     "timeout": None,
     "unique_key": None,
+    "limit_key": None,
     "trace_context": None,
 }
 """What stands in a column that an insert does not name."""
@@ -75,6 +76,7 @@ def row_of(task: NewTask, node_ids: Mapping[str, int], token: int) -> Row:
         "node_id": None if task.node is None else node_ids[task.node],
         "timeout": task.timeout,
         "unique_key": task.unique_key,
+        "limit_key": task.limit_key,
         "trace_context": task.trace_context,
         "claim_token": token,
     }

@@ -17,12 +17,12 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.domain.limit import WHOLE_QUEUE, as_limited
+from peerd.domain.task import EACH_KEY
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.search import is_working
 from peerd.store.tables import limit_starts, limits, tasks
 
-WHOLE_QUEUE: Final = ""
-EACH_KEY: Final = "*"
 READ_AT_ONCE: Final = 100
 """Limits of a queue that are read together; if it has more, those of its keys are looked up singly."""
 UNLIMITED: Final = 2**31 - 1
@@ -48,7 +48,7 @@ class Rooms:
         self._connection = connection
         self._queue = queue
         rows = connection.execute(_first_limits(), {"queue": queue, "most": READ_AT_ONCE}).all()
-        self._limits: dict[str, _Limit | None] = {key: _Limit(*values) for key, *values in rows}
+        self._limits: dict[str, _Limit | None] = {key: _Limit(*as_limited(*values)) for key, *values in rows}
         self._are_all_known = len(rows) < READ_AT_ONCE
         self._running: Counter[str] | None = None
         self._rooms: dict[str, int] = {}
@@ -98,7 +98,7 @@ class Rooms:
     def _limit(self, key: str) -> _Limit | None:
         if key not in self._limits and not self._are_all_known:
             row = self._connection.execute(_limit_of(), {"queue": self._queue, "key": key}).first()
-            self._limits[key] = None if row is None else _Limit(*row)
+            self._limits[key] = None if row is None else _Limit(*as_limited(*row))
         return self._limits.get(key)
 
     def _room(self, limit: _Limit, key: str) -> int:

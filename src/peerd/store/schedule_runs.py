@@ -185,7 +185,14 @@ def enqueue_run(connection: Connection, run: Run, schedule: Schedule, here: Here
     if not _change(connection, run.id, RunStatus.WAITING, status=RunStatus.ENQUEUED.value, **by):
         return None
     key = f"{run.schedule[-KEPT_OF_A_NAME:]} {run.tick_at:%Y-%m-%dT%H:%M:%S.%fZ}" if run.origin == "clock" else None
-    task = NewTask(queue=schedule.queue, name=schedule.task, body=schedule.body, unique_key=key, unique_for=KEY_FOR)
+    task = NewTask(
+        queue=schedule.queue,
+        name=schedule.task,
+        body=schedule.body,
+        limit_key=schedule.limit_key,
+        unique_key=key,
+        unique_for=KEY_FOR,
+    )
     connection.execute(
         sa.update(schedule_runs).where(schedule_runs.c.id == run.id).values(task_id=enqueue(connection, task).id)
     )

@@ -80,7 +80,8 @@ async def run_inline(
     if not isinstance(call.handler, Handler):
         raise TypeError(f"{call!r} was not made by handler.with_args(…), so there is no code to run")
     worker = QueueWorker([call.handler.queue])
-    task = make_task(queue=call.queue, name=call.name, body=call.body, timeout=timeout, **row)
+    given = {"limit_key": call.limit_key, **row}
+    task = make_task(queue=call.queue, name=call.name, body=call.body, timeout=timeout, **given)
     return await _run(worker, task, node=node, options=options or {}, enqueue=enqueue, client=client)
 
 

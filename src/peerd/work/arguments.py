@@ -87,6 +87,11 @@ class Arguments:
             raise InvalidArguments(self.name, cut(str(error), LONGEST_REASON)) from None
         return msgspec.structs.asdict(value)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arguments, in their order."""
+        return tuple(self._signature.parameters)
+
     def _refuse_kinds(self) -> None:
         for parameter in self._parameters:
             if parameter.kind in REFUSED:
@@ -121,6 +126,15 @@ def _encode_path(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def as_json(value: object) -> object:
+    """A value as it stands in a body: dates, paths, UUIDs and enums as texts or numbers.
+
+    Raises:
+        TypeError: it is not JSON.
+    """
+    return msgspec.to_builtins(value, enc_hook=_encode_path)
 
 
 def encode_result(value: object) -> str | None:

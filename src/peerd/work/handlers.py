@@ -17,6 +17,7 @@ from peerd.domain.outcome import Outcome
 from peerd.domain.task import NewTask
 from peerd.work.arguments import Arguments
 from peerd.work.context import Context
+from peerd.work.limit_key import KeyOf, LimitKey
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,12 +51,14 @@ class Handler(Generic[P, R]):
         name: str,
         policy: Policy,
         process: bool,
+        limit_key: LimitKey | None = None,
     ) -> None:
         self.queue = queue
         self.function = function
         self.name = name
         self.policy = policy
         self.arguments = Arguments(function, name)
+        self.key_of = None if limit_key is None else KeyOf(limit_key, self.arguments)
         self.kind = _kind_of(function, process=process, name=name)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
@@ -71,9 +74,11 @@ class Handler(Generic[P, R]):
         """A call that can be enqueued. ``ctx`` is left out: the worker gives it.
 
         Raises:
-            InvalidArguments: they do not fit the signature and its annotations.
+            InvalidArguments: they do not fit the signature and its annotations, or give no limit_key.
         """
-        return Call(self.queue.name, self.name, self.arguments.body(*args, **kwargs), handler=self)
+        body = self.arguments.body(*args, **kwargs)
+        key = None if self.key_of is None else self.key_of(body)
+        return Call(self.queue.name, self.name, body, handler=self, limit_key=key)
 
     def retries(self, error: Exception) -> bool:
         """Whether an exception of this kind is worth another attempt."""
@@ -145,9 +150,10 @@ class Queue:
         discard_on: tuple[type[Exception], ...] = (),
         backoff: Backoff = None,
         process: bool = False,
+        limit_key: LimitKey | None = None,
     ) -> Declare: ...
 
-    def task(
+    def task(  # noqa: PLR0913 - each is a word of a declaration
         self,
         function: Callable[..., Any] | None = None,
         *,
@@ -158,6 +164,7 @@ class Queue:
         discard_on: tuple[type[Exception], ...] = (),
         backoff: Backoff = None,
         process: bool = False,
+        limit_key: LimitKey | None = None,
     ) -> Any:
         """Declare a function as the handler of the tasks of its name.
 
@@ -170,9 +177,12 @@ class Queue:
             discard_on: exceptions that make the task dead at once.
             backoff: seconds by failed attempts, or "exponential"; None is the worker's delay.
             process: run a plain function in a process of its own, which a cancel or time-out kills.
+            limit_key: by whom limits and turns count its tasks: the name of an argument, whose text or number it is;
+                or a function, which is called with the arguments by their names. None of either: no key.
 
         Raises:
-            InvalidArguments: the signature cannot be served from a JSON object, or the name is taken.
+            InvalidArguments: the signature cannot be served from a JSON object, the name is taken, or limit_key
+                names no argument.
         """
         policy = Policy(
             timeout=None if timeout is None else parse_duration(timeout),
@@ -189,6 +199,7 @@ class Queue:
                 name=name or function.__name__,
                 policy=policy,
                 process=process,
+                limit_key=limit_key,
             )
             NewTask(queue=self.name, name=handler.name, max_attempts=max_attempts, timeout=policy.timeout)
             if handler.name in self.handlers:

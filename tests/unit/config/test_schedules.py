@@ -47,6 +47,7 @@ def test_every_key_reaches_the_schedule(folder: Path) -> None:
         queue = "video"
         task = "clean"
         body = {days = 3, since = 2026-01-02T03:04:05Z}
+        limit_key = "acme"
         interval = "1d"
         """,
     )
@@ -72,6 +73,7 @@ def test_every_key_reaches_the_schedule(folder: Path) -> None:
             queue="video",
             task="clean",
             body='{"days":3,"since":"2026-01-02T03:04:05+00:00"}',
+            limit_key="acme",
             interval=86_400.0,
         ),
     ]
@@ -104,6 +106,14 @@ def test_each_mistake_is_told_with_its_line(folder: Path) -> None:
         queue = "q"
         interval = 1
         body = {x = nan}
+        [schedules.limited]
+        run = "a:b"
+        interval = 1
+        limit_key = "acme"
+        [schedules.each]
+        queue = "q"
+        interval = 1
+        limit_key = "*"
         """,
     )
     assert [str(problem).removeprefix("peerd.toml:") for problem in check(path, {}).problems] == [
@@ -120,6 +130,8 @@ def test_each_mistake_is_told_with_its_line(folder: Path) -> None:
         ),
         "19: schedules.kind.workers: there is no [workers.audio]; there are: none",
         "23: schedules.nan.body: holds inf or nan, which JSON does not have",
+        "27: schedules.limited.limit_key: is for a task that is enqueued; leave it out, or give queue instead of run",
+        "31: schedules.each.limit_key: '*' stands for each key of a queue; a task needs one of its own",
     ]
 
 

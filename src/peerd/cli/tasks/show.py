@@ -87,8 +87,7 @@ def _facts(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tupl
         yield "holder", plain(f"{node}, process {task.process_id}, lease {task.lease}")
     if task.timeout is not None:
         yield "timeout", format_duration(task.timeout)
-    if task.unique_key is not None:
-        yield "unique key", plain(task.unique_key)
+    yield from _keys(task)
     for name, moment in (
         ("created", task.created_at),
         ("not before", task.start_at),
@@ -103,6 +102,12 @@ def _facts(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tupl
         yield "ran for", span((task.finished_at - task.worker_started_at).total_seconds())
     if task.trace_context is not None:
         yield "trace", plain(task.trace_context)
+
+
+def _keys(task: Task) -> Iterator[tuple[str, str]]:
+    for name, key in (("unique key", task.unique_key), ("limit key", task.limit_key)):
+        if key is not None:
+            yield name, plain(key)
 
 
 def _body(task: Task) -> str | None:

@@ -1,0 +1,86 @@
+"""Limits: how many tasks of a queue, or of a key, may run at once, and how many may start in a period."""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import InvalidLimit
+from peerd.domain.limit import WHOLE_QUEUE, Limit, Rate, check_place
+from peerd.domain.ring import Work
+from peerd.domain.task import EACH_KEY
+from peerd.operate import given
+from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
+from peerd.store import limits
+from peerd.store.limits import LimitState
+
+LimitStates = list[LimitState]
+
+
+class Limits(Group[Colour]):
+    """``client.limits``."""
+
+    @operation
+    def set(
+        self,
+        queue: str,
+        *,
+        key: str | None = None,
+        each_key: bool = False,
+        running: int | None = None,
+        rate: str | Rate | None = None,
+    ) -> Ask[Limit]:
+        """Limit a queue as a whole, one key of it, or each of its keys. It replaces such a limit as a whole.
+
+        Args:
+            queue: its name.
+            key: limit the tasks of this limit_key; for it, this replaces the limit of each key.
+            each_key: limit the tasks of each limit_key that has no limit of its own.
+            running: tasks at once, in the whole cluster; 0 stops them, and those that run go on. None: any number.
+            rate: starts in any span of a period, such as "100/1m" or "5/s". None: any number.
+
+        Returns:
+            what holds now.
+
+        Raises:
+            InvalidLimit: nothing can have such a limit; the error says what is wrong.
+        """
+        place = _place(key, each_key=each_key)
+        limit = Limit(queue=queue, key=place, running=running, rate=None if rate is None else Rate.parse(rate))
+        return writing(_set, limit).and_ring(Work((queue,)))
+
+    @operation
+    def remove(self, queue: str, *, key: str | None = None, each_key: bool = False) -> Ask[bool]:
+        """Remove the limit of a queue as a whole, of one key, or of each; whether there was one.
+
+        Raises:
+            InvalidLimit: nothing can have such a limit.
+        """
+        place = _place(key, each_key=each_key)
+        check_place(queue, place)
+        return writing(limits.remove_limit, queue, place).and_ring(Work((queue,)))
+
+    @operation
+    def list(self, queue: str | None = None) -> Ask[LimitStates]:
+        """All limits, or those of one queue, and how much of each is used now."""
+        return reading(limits.list_limits, given.text_or_none("queue", queue))
+
+
+def _set(connection: Connection, limit: Limit) -> Limit:
+    limits.set_limit(connection, limit)
+    return limit
+
+
+def _place(key: str | None, *, each_key: bool) -> str:
+    """What stands in the place of the key.
+
+    Raises:
+        InvalidLimit: two are given, or one that means something else.
+    """
+    if key is None:
+        return EACH_KEY if each_key else WHOLE_QUEUE
+    if each_key:
+        raise InvalidLimit("key", "give key or each_key, not both")
+    if key in (WHOLE_QUEUE, EACH_KEY):
+        remedy = "each_key limits each key" if key == EACH_KEY else "leave it out to limit the queue as a whole"
+        raise InvalidLimit("key", f"{key!r} is no key of a task: {remedy}")
+    return key

@@ -1,0 +1,307 @@
+"""Limits as they are kept, what is told of their use, and the purge of starts that count no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.limit import Limit, Rate
+from peerd.domain.task import NewTask
+from peerd.store import claim, enqueue, turns
+from peerd.store.agenda import read_agenda
+from peerd.store.clock import seconds_from_now
+from peerd.store.limits import LimitState, list_limits, purge_starts, remove_limit, set_limit
+from peerd.store.tables import limit_starts, limits
+from peerd.testing import eventually, insert_task
+from tests.store.world import World, at_once
+
+
+def listed(world: World, queue: str | None = None) -> list[LimitState]:
+    return world.store.read(list_limits, queue)
+
+
+def limit(world: World, **parts: Any) -> None:
+    world.store.run(set_limit, Limit(**({"queue": "q"} | parts)))
+
+
+def run_tasks(world: World, *keys: str | None, queue: str = "q") -> None:
+    for key in keys:
+        insert_task(world.store, Status.WORKING, queue=queue, limit_key=key)
+
+
+def starts(world: World, *rows: tuple[str, int, float], queue: str = "q", counts_for: float = 60.0) -> None:
+    """Starts of keys, as a claim writes them: how many, and how many seconds ago."""
+    turns = iter(range(world.count(limit_starts), 10**6))
+    for key, number, ago in rows:
+        values = {
+            "queue": queue,
+            "limit_key": key,
+            "turn": next(turns),
+            "starts": number,
+            "started_at": seconds_from_now(-ago),
+            "counts_until": seconds_from_now(counts_for - ago),
+        }
+        world.store.run(partial(insert, limit_starts, values))
+
+
+def insert(table: sa.Table, values: dict[str, Any], connection: sa.Connection) -> None:
+    connection.execute(sa.insert(table).values(values))
+
+
+def execute(world: World, sql: str) -> None:
+    with world.store.engine.begin() as connection:
+        connection.exec_driver_sql(sql)
+
+
+def test_a_limit_is_set_replaced_as_a_whole_and_removed(world: World) -> None:
+    limit(world, running=3, rate=Rate(100, 60.0))
+    [state] = listed(world)
+    assert (state.queue, state.key, state.running, state.starts, state.period) == ("q", "", 3, 100, 60.0)
+    limit(world, rate=Rate(5, 0.25))
+    [state] = listed(world)
+    assert (state.running, state.starts, state.period) == (None, 5, 0.25)
+    limit(world, running=0)
+    [state] = listed(world)
+    assert (state.running, state.starts, state.period) == (0, None, None)
+    assert [world.store.run(remove_limit, "q", "") for _ in range(2)] == [True, False]
+    assert listed(world) == []
+
+
+def test_a_queue_each_key_and_a_key_have_limits_of_their_own(world: World) -> None:
+    for number, (queue, key) in enumerate((("q", ""), ("q", "*"), ("q", "acme"), ("q", "Acme"), ("r", "*"))):
+        limit(world, queue=queue, key=key, running=number)
+    assert [(state.queue, state.key, state.running) for state in listed(world)] == [
+        ("q", "", 0), ("q", "*", 1), ("q", "Acme", 3), ("q", "acme", 2), ("r", "*", 4),
+    ]  # fmt: skip
+    assert [state.key for state in listed(world, "r")] == ["*"]
+    assert world.store.run(remove_limit, "q", "*")
+    assert [state.key for state in listed(world, "q")] == ["", "Acme", "acme"]
+
+
+def test_several_who_set_one_limit_at_once_leave_one(world: World) -> None:
+    wanted = [Limit(queue="q", running=number, rate=Rate(number + 1, 60.0)) for number in range(8)]
+    at_once([partial(world.store.run, set_limit, one) for one in wanted])
+    [state] = listed(world)
+    assert state.running is not None
+    assert state.starts == state.running + 1
+
+
+def test_the_queues_limit_counts_all_that_run_in_it(world: World) -> None:
+    limit(world, running=3)
+    limit(world, queue="other", running=3)
+    run_tasks(world, None, "a", "a", "b")
+    run_tasks(world, None, queue="third")
+    assert {state.queue: state.running_now for state in listed(world)} == {"q": 4, "other": 0}
+    assert [state.running_now for state in listed(world, "q")] == [4]
+
+
+def test_the_limit_of_a_key_counts_that_key_alone(world: World) -> None:
+    limit(world, key="a", running=3)
+    limit(world, key="A", running=3)
+    run_tasks(world, None, "a", "a", "b")
+    run_tasks(world, "a", queue="other")
+    for status in (Status.PENDING, Status.DONE, Status.FAILURE, Status.SCHEDULED):
+        insert_task(world.store, status, queue="q", limit_key="a")
+    assert {state.key: state.running_now for state in listed(world)} == {"a": 2, "A": 0}
+
+
+def test_the_limit_of_each_key_tells_how_many_keys_are_full(world: World) -> None:
+    limit(world, key="*", running=2)
+    run_tasks(world, "a", "a", "b", "c", "c", "c", None, None, None)
+    [state] = listed(world)
+    assert (state.running_now, state.starts_now, state.full_keys) == (None, None, 2)
+    limit(world, key="c", running=9)
+    assert [state.full_keys for state in listed(world)] == [1, None]
+
+
+def test_starts_count_for_the_period_of_the_limit(world: World) -> None:
+    limit(world, rate=Rate(100, 60.0))
+    limit(world, key="a", rate=Rate(10, 10.0))
+    limit(world, key="b", running=1)
+    starts(world, ("", 7, 1.0), ("", 20, 59.0), ("", 50, 61.0), ("a", 3, 1.0), ("a", 4, 30.0), ("b", 5, 1.0))
+    starts(world, ("", 900, 1.0), ("a", 900, 1.0), queue="other")
+    assert {state.key: state.starts_now for state in listed(world)} == {"": 27, "a": 3, "b": None}
+
+
+def test_a_key_is_full_by_its_starts_too(world: World) -> None:
+    limit(world, key="*", running=2, rate=Rate(10, 60.0))
+    limit(world, key="own", rate=Rate(1000, 60.0))
+    run_tasks(world, "a", "b", "b")
+    starts(world, ("", 99, 1.0), ("a", 9, 1.0), ("c", 6, 1.0), ("c", 4, 50.0), ("d", 10, 61.0), ("own", 500, 1.0))
+    states = {state.key: state for state in listed(world)}
+    assert states["*"].full_keys == 2  # b by what runs, c by its starts
+    assert states["own"].starts_now == 500
+
+
+def test_a_key_that_has_a_limit_of_its_own_is_counted_by_that_one(world: World) -> None:
+    limit(world, key="*", rate=Rate(1, 3600.0))
+    limit(world, key="a", rate=Rate(10, 10.0))
+    starts(world, ("a", 3, 1.0), ("a", 50, 100.0))
+    assert {state.key: (state.starts_now, state.full_keys) for state in listed(world)} == {
+        "a": (3, None),
+        "*": (None, 0),
+    }
+
+
+def test_limits_that_somebody_wrote_with_sql_are_limits(world: World) -> None:
+    execute(world, "INSERT INTO limits (queue, running) VALUES ('q', 3)")
+    execute(world, "INSERT INTO limits (queue, limit_key, starts, period) VALUES ('q', '*', 100, 60)")
+    execute(world, "INSERT INTO limits (queue, limit_key) VALUES ('q', 'free')")
+    execute(world, "INSERT INTO limits (queue, limit_key, starts, period) VALUES ('q', 'long', 5, 1e300)")
+    starts(world, ("long", 2, 3600.0))
+    states = {state.key: state for state in listed(world)}
+    assert (states[""].running, states["*"].starts, states["*"].period) == (3, 100, 60.0)
+    assert (states["free"].running, states["free"].starts) == (None, None)
+    assert states["long"].starts_now == 2
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_a_limit_that_is_no_number_limits_nothing(world: World) -> None:
+    """SQLite keeps a text in any column, and it is larger than all numbers."""
+    execute(world, "INSERT INTO limits (queue, limit_key, running, starts, period) VALUES ('q', '*', 'x', 'y', 'z')")
+    run_tasks(world, "a")
+    starts(world, ("a", 3, 1.0))
+    [state] = listed(world)
+    assert (state.running, state.starts, state.period, state.full_keys) == (None, None, None, 0)
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(("period", "counted"), [("infinity", 2), ("nan", None)])
+def test_a_period_without_end_is_a_long_one_and_what_is_no_number_is_none(
+    world: World, period: str, counted: int | None
+) -> None:
+    execute(world, f"INSERT INTO limits (queue, starts, period) VALUES ('q', 5, '{period}')")
+    starts(world, ("", 2, 3600.0))
+    [state] = listed(world)
+    assert state.starts_now == counted
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "(running) VALUES (1)",
+        "(queue, running) VALUES ('q', -1)",
+        "(queue, starts) VALUES ('q', 5)",
+        "(queue, period) VALUES ('q', 5)",
+        "(queue, starts, period) VALUES ('q', 0, 5)",
+        "(queue, starts, period) VALUES ('q', 5, 0)",
+    ],
+)
+def test_what_would_be_no_limit_is_refused_by_the_database(world: World, values: str) -> None:
+    with pytest.raises(DBAPIError):
+        execute(world, f"INSERT INTO limits {values}")
+    assert world.count(limits) == 0
+
+
+@pytest.mark.parametrize("key", ["", "*", "a ", " "])
+def test_a_task_with_what_is_no_key_is_refused_by_the_database(world: World, key: str) -> None:
+    with pytest.raises(DBAPIError):
+        execute(world, f"INSERT INTO tasks (queue, limit_key) VALUES ('q', '{key}')")
+    assert world.count() == 0
+
+
+def test_a_key_comes_back_as_it_was_enqueued_alone_or_among_many(world: World) -> None:
+    keys = ["a", None, "ключ", "a*", " a", "x" * 200, "\"'\\%s %%:k"]
+    new = [NewTask(queue="q", limit_key=key) for key in keys]
+    many = world.store.run(enqueue.enqueue_many, new)
+    unique = world.store.run(enqueue.enqueue, NewTask(queue="q", limit_key="a", unique_key="u"))
+    assert [world.get(answer.id).limit_key for answer in many] == keys
+    assert [world.get(world.add(limit_key=key)).limit_key for key in keys] == keys
+    assert world.get(unique.id).limit_key == "a"
+
+
+def test_a_key_stays_with_its_task_whatever_becomes_of_it(world: World) -> None:
+    for status in Status:
+        assert insert_task(world.store, status, queue="q", limit_key="a").limit_key == "a"
+
+
+def take_turn(world: World) -> int:
+    """How many tasks one claim by turns brings."""
+    claimer, token = world.claimer("q"), claim.new_token()
+    return len(world.store.run(turns.claim_by_turns, claimer, "q", token=token, limit=100).tasks)
+
+
+def test_what_claims_have_taken_is_what_is_told(world: World) -> None:
+    limit(world, running=7, rate=Rate(10, 3600.0))
+    limit(world, key="*", running=3, rate=Rate(3, 3600.0))
+    limit(world, key="own", running=2, rate=Rate(100, 3600.0))
+    for key in ["a"] * 5 + ["b", None] + ["own"] * 5:
+        world.add(limit_key=key)
+    assert (take_turn(world), take_turn(world)) == (7, 0)
+    states = {state.key: state for state in listed(world)}
+    assert (states[""].running_now, states[""].starts_now) == (7, 7)
+    assert states["*"].full_keys == 1
+    assert (states["own"].running_now, states["own"].starts_now) == (2, 2)
+    limit(world, rate=Rate(8, 3600.0))
+    world.add(limit_key="c")
+    assert (take_turn(world), listed(world)[0].starts_now) == (1, 8)
+    world.store.run(remove_limit, "q", "")
+    world.store.run(remove_limit, "q", "own")
+    assert take_turn(world) == 1  # what has no limit of its own any more has that of each key: 3, of which 2 run
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "NULL, 5, 1e300",
+        "NULL, 5, 'infinity'",
+        "NULL, 5, 'nan'",
+        "1.5, 3.5, 1e-300",
+        "'x', NULL, NULL",
+        "NULL, 'y', 'z'",
+    ],
+)
+@pytest.mark.parametrize("key", ["", "*", "a"])
+def test_no_limit_that_somebody_can_write_with_sql_stops_its_queue(world: World, key: str, values: str) -> None:
+    try:
+        execute(
+            world, f"INSERT INTO limits (queue, limit_key, running, starts, period) VALUES ('q', '{key}', {values})"
+        )
+    except DBAPIError:
+        return  # this database refuses it
+    world.add(limit_key="a")
+    assert take_turn(world) == 1
+
+
+def test_what_claims_have_started_is_purged_when_its_period_is_over(world: World) -> None:
+    limit(world, rate=Rate(10, 0.3))
+    for key in ("a", "b", None):
+        world.add(limit_key=key)
+    assert (take_turn(world), world.store.run(purge_starts)) == (3, 0)
+    eventually(lambda: world.store.run(purge_starts))
+    assert world.count(limit_starts) == 0
+
+
+def test_starts_that_count_no_more_are_purged_and_others_stay(world: World) -> None:
+    starts(world, ("", 1, 61.0), ("", 2, 1.0), ("a", 3, 61.0), ("a", 4, 62.0), ("b", 5, 59.0))
+    starts(world, ("a", 6, 61.0), queue="other")
+    assert world.store.run(purge_starts) == 4
+    left = sa.select(limit_starts.c.starts).order_by(limit_starts.c.starts)
+    assert world.store.read(lambda c: c.execute(left).scalars().all()) == [2, 5]
+    assert world.store.run(purge_starts) == 0
+
+
+def test_starts_are_purged_in_batches_the_oldest_first(world: World) -> None:
+    starts(world, *[(f"k{number % 3}", 1, 100.0 + number) for number in range(20)], ("k0", 7, 61.0))
+    assert [world.store.run(purge_starts, 8) for _ in range(4)] == [8, 8, 5, 0]
+
+
+def test_several_nodes_that_purge_starts_at_once_delete_each_once(world: World) -> None:
+    starts(world, *[(f"k{number % 5}", 1, 61.0) for number in range(40)])
+    purge: Callable[[], int] = partial(world.store.run, purge_starts, 100)
+    assert sum(at_once([purge] * 4)) == 40
+    assert world.count(limit_starts) == 0
+
+
+def test_the_agenda_tells_when_the_next_start_counts_no_more(world: World) -> None:
+    assert world.store.read(read_agenda).start is None
+    starts(world, ("a", 1, 10.0), ("", 1, 20.0))
+    agenda = world.store.read(read_agenda)
+    assert agenda.start is not None
+    assert (agenda.start - agenda.now).total_seconds() == pytest.approx(40.0, abs=3.0)

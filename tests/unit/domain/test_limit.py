@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from peerd.domain.errors import InvalidLimit
+from peerd.domain.limit import MOST, SHORTEST_PERIOD, Limit, Rate, as_limited
+from peerd.domain.task import SPAN_LIMIT
+
+periods = st.floats(SHORTEST_PERIOD, SPAN_LIMIT, exclude_max=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("100/1m", Rate(100, 60.0)),
+        ("5/s", Rate(5, 1.0)),
+        ("1000/h", Rate(1000, 3600.0)),
+        ("10/30s", Rate(10, 30.0)),
+        (" 7 / 1h30m ", Rate(7, 5400.0)),
+        ("2/0.5s", Rate(2, 0.5)),
+        ("3/ms", Rate(3, 0.001)),
+        ("3/20", Rate(3, 20.0)),
+        ("1/w", Rate(1, 604_800.0)),
+        (Rate(4, 9.0), Rate(4, 9.0)),
+    ],
+)
+def test_a_rate_is_read(text: str | Rate, rate: Rate) -> None:
+    assert Rate.parse(text) == rate
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "/",
+        "5",
+        "5/",
+        "/s",
+        "-5/s",
+        "1.5/s",
+        "5/s/s",
+        "5 per s",
+        "five/s",
+        "5/fortnight",
+        "٣/s",
+        5,
+        None,
+        True,
+        b"5/s",
+    ],
+)
+def test_anything_else_is_refused_with_the_forms_that_are_accepted(value: object) -> None:
+    with pytest.raises(InvalidLimit, match=r"^rate: .* is not a rate: write starts/period, such as '100/1m', '5/s'"):
+        Rate.parse(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("0/s", "0 is not a number of starts from 1"),
+        ("2147483648/s", "not a number of starts from 1 to 2147483647"),
+        ("5/0s", "not a period from 0.001 s"),
+        ("5/3651d", "to ten years"),
+    ],
+)
+def test_what_no_rate_can_be_is_refused_by_its_range(text: str, says: str) -> None:
+    with pytest.raises(InvalidLimit, match=says):
+        Rate.parse(text)
+
+
+@pytest.mark.parametrize("period", [math.nan, math.inf, -1.0, 0.0, True, "1m"])
+def test_a_period_is_a_number_of_seconds(period: Any) -> None:
+    with pytest.raises(InvalidLimit, match=r"^rate: "):
+        Rate(1, period)
+
+
+@given(st.integers(1, MOST), periods)
+@example(100, 60.0)
+@example(1, 90061.5)
+@example(1, 0.0015)
+@example(1, 59.9996)
+@example(1, 3600.0000000001)
+def test_a_rate_is_written_so_that_it_is_read_again(starts: int, period: float) -> None:
+    rate = Rate(starts, period)
+    assert Rate.parse(str(rate)) == rate
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_rate_or_refused_in_words(text: str) -> None:
+    try:
+        rate = Rate.parse(text)
+    except InvalidLimit as error:
+        assert str(error).startswith("rate: ")  # noqa: PT017 - most texts are none
+    else:
+        assert Rate.parse(str(rate)) == rate
+
+
+def test_a_limit_is_of_a_queue_of_each_key_or_of_one() -> None:
+    assert [Limit(queue="q", key=key, running=1).each_key for key in ("", "*", "acme")] == [False, True, False]
+    assert Limit(queue="q", running=0).running == 0
+    assert Limit(queue="q", rate=Rate(1, 1.0)).running is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "field", "says"),
+    [
+        ({"queue": "no spaces", "running": 1}, "queue", "is not 1 to 200 of"),
+        ({"queue": "", "running": 1}, "queue", "is not 1 to 200 of"),
+        ({"queue": "q"}, "running", "give running, rate or both; to take a limit away, remove it"),
+        ({"queue": "q", "running": -1}, "running", "from 0 to 2147483647"),
+        ({"queue": "q", "running": MOST + 1}, "running", "from 0 to 2147483647"),
+        ({"queue": "q", "running": True}, "running", "True is not a number"),
+        ({"queue": "q", "running": 1.5}, "running", "1.5 is not a number"),
+        ({"queue": "q", "running": 1, "key": "a "}, "key", "strip it"),
+        ({"queue": "q", "running": 1, "key": "a\x00"}, "key", "NUL"),
+        ({"queue": "q", "running": 1, "key": "ä" * 101}, "key", "202 bytes are more than 200"),
+        ({"queue": "q", "running": 1, "key": 7}, "key", "7 is not text"),
+    ],
+)
+def test_a_wrong_limit_is_refused_by_its_part(parts: dict[str, Any], field: str, says: str) -> None:
+    with pytest.raises(InvalidLimit, match=says) as refused:
+        Limit(**parts)
+    assert refused.value.field == field
+
+
+numbers = st.none() | st.integers(0, 2**70) | st.floats(0) | st.text(max_size=3) | st.binary(max_size=3)
+
+
+@given(numbers, numbers, numbers)
+@example(math.inf, math.inf, math.inf)
+@example(1.5, 0.5, 1e-320)
+def test_whatever_sql_has_written_is_a_limit_that_can_be_counted(running: Any, starts: Any, period: Any) -> None:
+    limited, rate, seconds = as_limited(running, starts, period)
+    for count in (limited, rate):
+        assert count is None or 0 <= count <= MOST
+        assert type(count) in (int, type(None))
+    assert (rate is None) == (seconds is None)
+    assert seconds is None or 0 <= seconds <= SPAN_LIMIT
+
+
+@given(st.none() | st.integers(0, MOST), st.integers(1, MOST), periods)
+def test_what_was_set_is_what_it_was(running: int | None, starts: int, period: float) -> None:
+    assert as_limited(running, starts, period) == (running, starts, period)
+    assert as_limited(running, None, None) == (running, None, None)

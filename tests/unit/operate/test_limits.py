@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from peerd.domain.call import Call
+from peerd.domain.errors import InvalidLimit, InvalidTask
+from peerd.domain.limit import Limit, Rate
+from peerd.operate.client import Client
+from peerd.operate.given import InvalidFilter
+from peerd.operate.request import new_task, new_tasks
+
+KEYED = Call("uploads", "receive", '{"customer":"acme"}', limit_key="acme")
+
+
+def places(client: Client, queue: str | None = None) -> list[tuple[str, str, int | None, int | None]]:
+    return [(one.queue, one.key, one.running, one.starts) for one in client.limits.list(queue)]
+
+
+def test_limits_are_set_listed_and_removed(client: Client) -> None:
+    assert client.limits.list() == []
+    assert client.limits.set("uploads", running=8) == Limit(queue="uploads", running=8)
+    assert client.limits.set("uploads", each_key=True, running=3).each_key
+    assert client.limits.set("uploads", key="acme", running=5, rate="100/1m").rate == Rate(100, 60.0)
+    client.limits.set("api", rate=Rate(5, 1.0))
+    own = [("uploads", "", 8, None), ("uploads", "*", 3, None), ("uploads", "acme", 5, 100)]
+    assert places(client) == [("api", "", None, 5), *own]
+    assert places(client, "uploads") == own
+    client.limits.set("uploads", key="acme", rate="7/h")
+    assert places(client, "uploads")[2] == ("uploads", "acme", None, 7)
+    assert [client.limits.remove("uploads", key="acme") for _ in range(2)] == [True, False]
+    assert [client.limits.remove("uploads", each_key=True), client.limits.remove("uploads")] == [True, True]
+    assert places(client) == [("api", "", None, 5)]
+
+
+async def test_limits_are_awaitable_too(client: Client) -> None:
+    await client.aio.limits.set("uploads", each_key=True, running=3)
+    assert [one.key for one in await client.aio.limits.list("uploads")] == ["*"]
+    assert await client.aio.limits.remove("uploads", each_key=True)
+    with pytest.raises(InvalidLimit):
+        await client.aio.limits.set("uploads")
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "says"),
+    [
+        ({}, "running", "give running, rate or both"),
+        ({"key": "acme"}, "running", "give running, rate or both"),
+        ({"running": 1, "key": "acme", "each_key": True}, "key", "not both"),
+        ({"running": 1, "key": ""}, "key", "leave it out to limit the queue as a whole"),
+        ({"running": 1, "key": "*"}, "key", "each_key limits each key"),
+        ({"running": 1, "key": "a "}, "key", "ends with a space"),
+        ({"running": "3"}, "running", "not a number of tasks at once"),
+        ({"rate": "fast"}, "rate", "write starts/period"),
+        ({"rate": 5}, "rate", "write starts/period"),
+    ],
+)
+def test_a_wrong_limit_is_refused_and_nothing_is_written(
+    client: Client, given: dict[str, Any], field: str, says: str
+) -> None:
+    with pytest.raises(InvalidLimit, match=says) as refused:
+        client.limits.set("uploads", **given)
+    assert refused.value.field == field
+    assert client.limits.list() == []
+
+
+def test_what_nothing_can_be_is_not_asked_for(client: Client) -> None:
+    with pytest.raises(InvalidLimit, match="queue: 'no spaces'"):
+        client.limits.remove("no spaces")
+    with pytest.raises(InvalidLimit, match="not both"):
+        client.limits.remove("uploads", key="a", each_key=True)
+    with pytest.raises(InvalidFilter, match="7 is not text"):
+        client.limits.list(7)  # type: ignore[arg-type]
+
+
+def test_a_call_brings_its_key_and_an_option_goes_before_it() -> None:
+    assert new_task(KEYED).limit_key == "acme"
+    assert new_task(KEYED, limit_key=None).limit_key == "acme"
+    assert new_task(KEYED, limit_key="other").limit_key == "other"
+    assert new_task("uploads", limit_key="acme").limit_key == "acme"
+    bulk = new_tasks([KEYED, "uploads", Call("uploads", "receive", "{}")])
+    assert [task.limit_key for task in bulk] == ["acme", None, None]
+    assert [task.limit_key for task in new_tasks([KEYED, "uploads"], limit_key="k")] == ["k", "k"]
+
+
+@pytest.mark.parametrize("key", ["", "*", "a ", "a\x00", "x" * 201, 7])
+def test_what_is_no_key_is_refused_by_its_name(key: Any) -> None:
+    with pytest.raises(InvalidTask) as refused:
+        new_task("uploads", limit_key=key)
+    assert refused.value.field == "limit_key"
+
+
+def test_each_way_of_enqueuing_carries_the_key(client: Client) -> None:
+    jobs = [client.enqueue(KEYED), *client.enqueue_many([KEYED, "uploads"]), client.enqueue(KEYED, limit_key="b")]
+    with client.database.engine.begin() as connection:
+        jobs.append(client.enqueue_in(connection, KEYED, unique="once"))
+    assert [client.tasks.get(job.id).limit_key for job in jobs] == ["acme", "acme", None, "b", "acme"]
+
+
+async def test_each_awaitable_way_carries_it_too(client: Client) -> None:
+    jobs = [await client.aio.enqueue(KEYED), *(await client.aio.enqueue_many([KEYED]))]
+    assert [client.tasks.get(job.id).limit_key for job in jobs] == ["acme", "acme"]

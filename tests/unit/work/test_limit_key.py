@@ -1,0 +1,123 @@
+"""The limit_key that a handler declares: by an argument's name, or by a function of the arguments."""
+
+from __future__ import annotations
+
+from datetime import date
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from peerd import Call, Context, InvalidArguments, Queue, Task
+from peerd.testing import run_inline
+from peerd.work.limit_key import LimitKey
+
+
+class Size(Enum):
+    LARGE = "large"
+
+
+def upload(ctx: Context, customer: str, path: Path = Path("/in/none"), number: int = 3) -> None: ...
+def anything(value: Any = None) -> None: ...
+def nothing() -> None: ...
+
+
+def key_of(call: Call) -> str | None:
+    return call.limit_key
+
+
+def declared(limit_key: LimitKey, function: Any = upload) -> Any:
+    return Queue("uploads").task(limit_key=limit_key)(function)
+
+
+def test_the_key_is_the_value_of_an_argument_however_it_is_given() -> None:
+    by_customer = declared("customer")
+    assert key_of(by_customer.with_args("acme")) == "acme"
+    assert key_of(by_customer.with_args(path=Path("a"), customer="b")) == "b"
+    assert key_of(declared("number").with_args("acme", number=7)) == "7"
+    assert key_of(declared("path").with_args("acme", Path("/in/a.mp4"))) == "/in/a.mp4"
+
+
+def test_an_argument_that_is_left_out_has_its_default() -> None:
+    assert key_of(declared("number").with_args("acme")) == "3"
+    assert key_of(declared("path").with_args("acme")) == "/in/none"
+
+
+def test_the_key_is_a_function_of_the_arguments_without_the_context() -> None:
+    def whole(customer: str, path: Path, number: int) -> str:
+        assert isinstance(path, Path)
+        return f"{customer}/{path.parent}/{number}"
+
+    assert key_of(declared(whole).with_args("acme", path=Path("/in/a"))) == "acme//in/3"
+    assert key_of(declared(lambda customer, **_: customer.lower()).with_args("ACME")) == "acme"
+    assert key_of(declared(lambda **given: len(given)).with_args("ACME")) == "3"
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ("a", "a"), (7, "7"), (1.5, "1.5"), (-0, "0"), (None, None), (Size.LARGE, "large"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (UUID(int=7), "00000000-0000-0000-0000-000000000007"),
+    ],
+)  # fmt: skip
+def test_texts_numbers_and_what_json_words_as_such_are_keys_and_none_is_none(value: Any, key: str | None) -> None:
+    assert key_of(declared("value", anything).with_args(value)) == key
+    assert key_of(declared(lambda **_: value, anything).with_args()) == key
+
+
+@pytest.mark.parametrize("value", [True, [1], {"a": 1}])
+def test_anything_else_is_no_key(value: Any) -> None:
+    with pytest.raises(
+        InvalidArguments, match=r"^anything: limit_key is a text or a number, and the argument value is"
+    ):
+        declared("value", anything).with_args(value)
+    with pytest.raises(InvalidArguments, match=r"^anything: limit_key is a text or a number, and its function gives"):
+        declared(lambda **_: value, anything).with_args()
+
+
+@pytest.mark.parametrize(
+    ("limit_key", "function", "says"),
+    [
+        ("client", upload, "upload: limit_key names no argument of it: 'client'; it has customer, path, number"),
+        ("ctx", upload, "names no argument of it: 'ctx'"),
+        ("", upload, "names no argument of it: ''"),
+        ("customer", nothing, "it has none"),
+        (lambda customer: customer, upload, r"by their names \(customer, path, number\)"),
+        (lambda ctx, **_: ctx, upload, "missing a required argument: 'ctx'"),
+        (lambda customer: customer, nothing, r"by their names \(none\)"),
+    ],
+)
+def test_what_the_arguments_cannot_give_is_refused_when_it_is_declared(
+    limit_key: LimitKey, function: Any, says: str
+) -> None:
+    queue = Queue("uploads")
+    with pytest.raises(InvalidArguments, match=says):
+        queue.task(limit_key=limit_key)(function)
+    assert queue.handlers == {}
+
+
+def test_without_a_declaration_a_call_has_no_key() -> None:
+    assert key_of(Queue("uploads").task(upload).with_args("acme")) is None
+
+
+def test_calls_of_two_keys_are_two_calls() -> None:
+    by_number = declared(lambda **_: next(numbers))
+    numbers = iter((1, 1, 2))
+    first, same, other = (by_number.with_args("acme") for _ in range(3))
+    assert first == same
+    assert first != other
+
+
+async def test_the_handler_sees_the_key_of_its_task() -> None:
+    seen: list[Task] = []
+
+    async def look(ctx: Context, customer: str) -> None:
+        seen.append(ctx.task)
+
+    call = declared("customer", look).with_args("acme")
+    await run_inline(call)
+    await run_inline(call, limit_key="other")
+    assert [task.limit_key for task in seen] == ["acme", "other"]
