@@ -68,10 +68,12 @@ def test_a_limited_queue_runs_no_more_than_its_limit_with_keys_and_without(clust
     cluster.up("one", "two", processes=2, count=3)
     jobs = [cluster.enqueue("gated", limit_key=key) for key in (None, "a", None, "b", "a", None)]
     keys = {job.id: "all" for job in jobs}
-    for _ in range(3):
-        eventually(lambda: len(running(cluster)) == 2, timeout=WITHIN, message=cluster.story)
-        for task in running(cluster):
+    opened: set[int] = set()
+    while len(opened) < len(jobs):
+        eventually(lambda: len(running(cluster) - opened) == 2, timeout=WITHIN, message=cluster.story)
+        for task in running(cluster) - opened:
             cluster.open(Job(task, created=True, look=lambda _: None))
+            opened.add(task)
     for job in jobs:
         cluster.done(job)
     assert most_at_once(cluster, keys) == {"all": 2}
