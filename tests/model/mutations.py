@@ -16,7 +16,19 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain import verdict
 from peerd.domain.lifecycle import Event, sources
-from peerd.store import claim, complete, enqueue, finish, insert, intervene, rescue, sweeps, touch, unique
+from peerd.store import (
+    claim,
+    complete,
+    enqueue,
+    finish,
+    insert,
+    insert_statements,
+    intervene,
+    rescue,
+    sweeps,
+    touch,
+    unique,
+)
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.rows import update_tasks
 from peerd.store.search import status_is
@@ -178,14 +190,13 @@ def arrival_is_not_awaited(patch: pytest.MonkeyPatch) -> None:
 
 
 def bulk_answers_stand_in_another_order(patch: pytest.MonkeyPatch) -> None:
-    original = enqueue._insert
-    patch.setattr(enqueue, "_insert", lambda *about: original(*about)[::-1])
+    patch.setattr(enqueue, "insert_alike", lambda *about: insert.insert_alike(*about)[::-1])
 
 
 def scheduled_tasks_are_enqueued_as_pending(patch: pytest.MonkeyPatch) -> None:
-    original = insert._columns
+    original = insert_statements._columns
     patch.setattr(
-        insert,
+        insert_statements,
         "_columns",
         lambda *about: {name: value for name, value in original(*about).items() if name != "status"},
     )

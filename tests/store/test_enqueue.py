@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
+from hypothesis import given as given_any
+from hypothesis import strategies as st
 
 from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import LATEST, NewTask
 from peerd.store import enqueue
+from peerd.store.galera import is_member
+from peerd.store.tables import tasks
 from tests.store.world import World
 
 
@@ -131,6 +138,68 @@ def test_of_many_each_column_may_differ_or_be_common_to_all(world: World) -> Non
             assert (task.start_at is None) == (given.start_in is None)
             assert (task.finish_at is None) == (given.finish_in is None)
             assert task.status is (Status.PENDING if given.start_in is None else Status.SCHEDULED)
+
+
+SAID = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+AWKWARD = st.sampled_from(
+    ["%", "%s", "%%s", "%(name)s", "'", "\\", "\\'", '"', "?", ":x", "\x1a", "ключ", "🎬", "'),('", "--"]
+)
+TEXTS = SAID | AWKWARD | st.tuples(AWKWARD, SAID, AWKWARD).map("".join)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given_any(
+    st.lists(st.tuples(TEXTS, TEXTS | st.none(), st.binary(max_size=6) | st.none(), TEXTS | st.none()), min_size=1),
+    st.booleans(),
+)
+def test_whatever_texts_many_share_or_differ_in_come_back(
+    world: World,
+    rows: list[tuple[str, str | None, bytes | None, str | None]],
+    alike: bool,  # noqa: FBT001 - drawn
+) -> None:
+    """Of many, what all share may stand in the statement itself: no text is taken for a part of it."""
+    chosen = [rows[0]] * (len(rows) + 1) if alike else [(rows[0][0], *row[1:]) for row in rows]
+    new = [NewTask(queue="q", name=name, body=a, body_bytes=b, trace_context=c) for name, a, b, c in chosen]
+    ids = [answer.id for answer in world.store.run(enqueue.enqueue_many, new)]
+    columns = sa.select(tasks.c.id, tasks.c.name, tasks.c.body, tasks.c.body_bytes, tasks.c.trace_context)
+    found = world.store.read(lambda connection: connection.execute(columns.where(tasks.c.id.in_(ids))).all())
+    by_id = {row[0]: tuple(row[1:]) for row in found}
+    assert [by_id[task_id] for task_id in ids] == chosen
+
+
+class Marked(str):
+    """Text of somebody's own kind, as template engines have it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self
+
+
+def test_texts_of_somebodys_own_kind_are_texts(world: World) -> None:
+    new = [NewTask(queue="q", body=Marked(body)) for body in ("<a>", "ä'")]
+    answers = [*world.store.run(enqueue.enqueue_many, new), world.store.run(enqueue.enqueue, new[0])]
+    assert [world.get(answer.id).body for answer in answers] == ["<a>", "ä'", "<a>"]
+
+
+def test_ids_that_do_not_follow_each_other_are_found_all_the_same(world: World) -> None:
+    """As on a server that shares its counter with others, or gives ids in steps."""
+
+    def write(connection: sa.Connection, step: int) -> list[int]:
+        if world.store.name == "mysql":
+            connection.exec_driver_sql(f"SET SESSION auto_increment_increment = {step}")
+        try:
+            return [answer.id for answer in enqueue.enqueue_many(connection, new)]
+        finally:
+            if world.store.name == "mysql":
+                connection.exec_driver_sql("SET SESSION auto_increment_increment = DEFAULT")
+
+    for step in (1, 7, 1):
+        new = [NewTask(queue="q", body=f"{step} {number}") for number in range(30)]
+        ids = world.store.run(write, step)
+        assert [world.get(task_id).body for task_id in ids] == [task.body for task in new]
+        if world.store.name == "mysql" and not world.store.read(is_member):  # a member sets its own step
+            assert all(later - one >= step for one, later in pairwise(ids))
 
 
 def test_three_thousand_are_written_in_their_order(world: World) -> None:

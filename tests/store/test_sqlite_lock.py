@@ -13,8 +13,9 @@ import pytest
 
 from peerd.domain.errors import DatabaseAway
 from peerd.store import database as store
-from peerd.store import engines
+from peerd.store import sqlite_lock
 from peerd.store.database import Database
+from peerd.store.direct import Direct
 
 
 @pytest.fixture
@@ -61,13 +62,33 @@ def test_a_writer_that_has_waited_for_long_is_not_overtaken_again_and_again(file
     assert overtaken < 110  # SQLite's own waiting, a look each 100 ms, is overtaken 40 to 100 times in each of the five
 
 
+def write(connection: Direct, number: int) -> None:
+    connection.exec_driver_sql("INSERT INTO t VALUES (?)", (number,))
+
+
+def test_a_statement_alone_waits_for_its_turn_and_is_written_once(file: Path) -> None:
+    database = Database(f"sqlite:///{file}")
+    database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE t (n INTEGER)").rowcount)
+    with hog(file, first=0.4):
+        for number in range(20):
+            database.run_alone(write, number)
+    written = database.read(lambda connection: connection.exec_driver_sql("SELECT n FROM t").scalars().all())
+    assert written == list(range(20))
+    database.close()
+
+
 def test_a_lock_that_is_never_given_back_is_not_waited_for_for_ever(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr(sqlite_lock, "BUSY_TIMEOUT", 0.05)
     monkeypatch.setattr(store, "TRIES", 1)
     database = Database(f"sqlite:///{file}")
-    with hog(file, first=2.0), pytest.raises(DatabaseAway, match="locked"):
-        database.run(lambda connection: None)
+    database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE t (n INTEGER)").rowcount)
+    with hog(file, first=2.0):
+        with pytest.raises(DatabaseAway, match="locked"):
+            database.run(lambda connection: None)
+        with pytest.raises(DatabaseAway, match="locked"):
+            database.run_alone(write, 1)
+    assert database.read(lambda connection: connection.exec_driver_sql("SELECT n FROM t").all()) == []
     assert database.read(lambda connection: connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()) == 50
     database.close()

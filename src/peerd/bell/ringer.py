@@ -49,6 +49,7 @@ class Ringer:
         self._pid = os.getpid()
         self._gathered = Gathered()
         self._changed = threading.Condition()
+        self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._way: Way | None = None
         self._busy = False
@@ -65,6 +66,8 @@ class Ringer:
                 return
             for one in rings:
                 self._gathered.add(one)
+            if self._busy:
+                return  # its thread is at work, or rests, and takes this one along
             self._busy = True
             if self._thread is None:
                 self._thread = threading.Thread(target=self._live, name="peerd-ringer", daemon=True)
@@ -83,6 +86,7 @@ class Ringer:
             self._closed = True
             return
         self.flush()
+        self._closing.set()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -113,8 +117,8 @@ class Ringer:
 
     def _rest(self, seconds: float) -> float:
         """What is rung meanwhile is sent together. Returns how long to rest the next time."""
+        self._closing.wait(seconds)
         with self._changed:
-            self._changed.wait_for(lambda: self._closed, seconds)
             return min(2 * seconds, SELDOM) if self._gathered else EVERY
 
     def _send(self, rings: list[Ring]) -> None:

@@ -104,8 +104,8 @@ class Notifications:
         self._database = database
 
     def send(self, rings: Sequence[Ring]) -> None:
-        """Notify, in one transaction."""
-        self._database.run(notify, rings)
+        """Notify; each ring commits by itself."""
+        self._database.run_each(notify, rings)
 
     def close(self) -> None:
         """There is nothing to close: the database is somebody else's."""
@@ -116,7 +116,7 @@ NOTIFY: Final = sa.text("SELECT set_config('synchronous_commit', 'off', true), p
 
 
 def notify(connection: Connection, rings: Sequence[Ring]) -> None:
-    """Send rings with the transaction's commit."""
+    """Send rings, with the commit of a transaction or each by itself."""
     for ring in rings:
         payload = msgspec.json.encode(ring).decode()
         connection.execute(NOTIFY, {"channel": CHANNEL, "payload": payload})

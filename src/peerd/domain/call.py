@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """What ``handler.with_args(…)`` makes: enough to enqueue it, without the handler's code.
 
     Args:
@@ -15,10 +14,25 @@ class Call:
         body: the JSON object of its arguments, as text.
         handler: who made it, for tests that run it on the spot; it is not what makes two calls differ.
         limit_key: by whom limits and turns count it, as its handler says; the option of an enqueue goes before it.
+
+    >>> Call("video", "look", "{}", handler=print)
+    Call(queue='video', name='look', body='{}')
     """
 
     queue: str
     name: str
     body: str
-    handler: object = field(default=None, compare=False, repr=False)
-    limit_key: str | None = field(default=None, repr=False)
+    handler: object = None
+    limit_key: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Call) and self._said() == other._said() and self.limit_key == other.limit_key
+
+    def __hash__(self) -> int:
+        return hash(self._said())
+
+    def __repr__(self) -> str:
+        return "Call(queue={!r}, name={!r}, body={!r})".format(*self._said())
+
+    def _said(self) -> tuple[str, str, str]:
+        return self.queue, self.name, self.body

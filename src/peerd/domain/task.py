@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 import msgspec
@@ -111,16 +111,16 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     trace_context: str | None = None
 
     def __post_init__(self) -> None:
-        if not QUEUE_NAME.fullmatch(self.queue):
+        if not is_queue_name(self.queue):
             raise InvalidTask("queue", f"{quoted(self.queue)} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
         check_text("name", self.name, NAME_LIMIT)
+        check_text("body", self.body, BODY_LIMIT)
         check_text("unique", self.unique_key, NAME_LIMIT)
         if self.unique_key == "":
             raise InvalidTask("unique", "an empty key is no key; leave it out")
         if self.limit_key is not None:
             check_limit_key(self.limit_key)
         check_text("trace_context", self.trace_context, 512)
-        check_text("body", self.body, BODY_LIMIT)
         if self.body_bytes is not None and len(self.body_bytes) > BODY_LIMIT:
             raise InvalidTask("body_bytes", f"{len(self.body_bytes)} bytes are more than {BODY_LIMIT}")
         low, high = PRIORITY_RANGE
@@ -130,13 +130,24 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidTask("max_attempts", f"{quoted(self.max_attempts)} is not a number from 1 to {2**31 - 1}")
         if self.timeout is not None and not 0 < self.timeout < float("inf"):
             raise InvalidTask("timeout", f"{self.timeout} is not a number of seconds above 0")
+        self._check_times()
+        self._check_scope()
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it says when it may start, or must have."""
+        at = self.start_at is not None or self.finish_at is not None
+        return at or self.start_in is not None or self.finish_in is not None
+
+    def _check_times(self) -> None:
+        if not self.has_times:
+            return
         check_moment("start", self.start_at, self.start_in)
         check_moment("finish", self.finish_at, self.finish_in)
         if self.start_at is not None and self.finish_at is not None and self.finish_at <= self.start_at:
             raise InvalidTask("finish_at", f"{self.finish_at} is not after start_at, {self.start_at}")
         if self.start_in and self.finish_in is not None and self.finish_in <= self.start_in:
             raise InvalidTask("finish_in", f"{self.finish_in:g} s is not after start_in, {self.start_in:g} s")
-        self._check_scope()
 
     def _check_scope(self) -> None:
         match self.unique_for:
@@ -146,6 +157,16 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
                 pass
             case other:
                 raise InvalidTask("unique_for", f"{quoted(other)} is not 'unfinished', 'forever' or a duration above 0")
+
+
+def is_queue_name(name: str) -> bool:
+    """Whether a queue can have this name."""
+    return len(name) <= NAME_LIMIT and _matches(name)
+
+
+@lru_cache(maxsize=256)
+def _matches(name: str) -> bool:
+    return QUEUE_NAME.fullmatch(name) is not None
 
 
 SPAN_LIMIT: Final = 10 * 365 * 86400.0
@@ -166,7 +187,7 @@ def check_text(field: str, value: str | None, limit: int) -> None:
     if value is None:
         return
     try:
-        size = len(value.encode())
+        size = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError:
         raise InvalidTask(field, "holds half of a surrogate pair, which is not text") from None
     if size > limit:

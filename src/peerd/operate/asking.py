@@ -9,44 +9,57 @@ A method of a `Group` checks its arguments where it is called and returns an `As
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
-from functools import partial, update_wrapper
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import update_wrapper, wraps
 from threading import Lock
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from types import MethodType
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
 from sqlalchemy.engine import Connection
 
 from peerd.bell.ringer import Ringer
 from peerd.domain.ring import Ring
 from peerd.store.database import Database, DatabaseThreads
+from peerd.store.direct import Direct
 from peerd.store.migrate import require_newest
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+Kind = Literal["read", "run", "run_alone"]
+"""In which of the ways of a `Database` something is done."""
+
+
 class Ask(Generic[T]):
-    """What to do on a connection; `reads` says that it changes nothing, `rings` who is woken when it is committed."""
+    """What to do on a connection, in which way, and who is rung at when it is committed."""
 
-    on: Callable[[Connection], T]
-    reads: bool
-    rings: tuple[Ring, ...] = ()
+    __slots__ = ("kind", "on", "rings")
 
-    def and_ring(self, *rings: Ring) -> Ask[T]:
-        """The same, after which these are rung."""
-        return replace(self, rings=rings)
+    def __init__(self, on: Callable[[Any], T], kind: Kind) -> None:
+        self.on = on
+        self.kind = kind
+        self.rings: tuple[Ring, ...] = ()
+
+    def and_ring(self, *rings: Ring) -> Self:
+        """After it, ring these."""
+        self.rings = rings
+        return self
 
 
 def reading(function: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> Ask[T]:
     """An ask that changes nothing."""
-    return Ask(lambda connection: function(connection, *args, **kwargs), reads=True)
+    return Ask(lambda connection: function(connection, *args, **kwargs), "read")
 
 
 def writing(function: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> Ask[T]:
     """An ask that is carried out in a transaction of its own, whole or not at all."""
-    return Ask(lambda connection: function(connection, *args, **kwargs), reads=False)
+    return Ask(lambda connection: function(connection, *args, **kwargs), "run")
+
+
+def writing_alone(function: Callable[Concatenate[Direct, P], T], /, *args: P.args, **kwargs: P.kwargs) -> Ask[T]:
+    """An ask that is one statement, which commits by itself."""
+    return Ask(lambda connection: function(connection, *args, **kwargs), "run_alone")
 
 
 class Blocking:
@@ -66,10 +79,10 @@ class Blocking:
         """Do it, and return its answer."""
         if not self.schema_is_newest:
             self.require_schema()
-        if ask.reads:
-            return self.database.read(ask.on)
-        answer = self.database.run(ask.on)
-        self.ringer.ring(*ask.rings)
+        do: Callable[[Callable[..., T]], T] = getattr(self.database, ask.kind)
+        answer = do(ask.on)
+        if ask.rings:
+            self.ringer.ring(*ask.rings)
         return answer
 
     def require_schema(self) -> None:
@@ -92,10 +105,10 @@ class Awaiting:
         """Do it, and return its answer."""
         if not self._blocking.schema_is_newest:
             await asyncio.to_thread(self._blocking.require_schema)
-        if ask.reads:
-            return await self._threads.read(ask.on)
-        answer = await self._threads.run(ask.on)
-        self.ringer.ring(*ask.rings)
+        do: Callable[[Callable[..., T]], Awaitable[T]] = getattr(self._threads, ask.kind)
+        answer = await do(ask.on)
+        if ask.rings:
+            self.ringer.ring(*ask.rings)
         return answer
 
     def close(self) -> None:
@@ -117,7 +130,13 @@ class Operation(Generic[P, T]):
     """A method of a group; see `operation`."""
 
     def __init__(self, plan: Callable[Concatenate[Any, P], Ask[T]]) -> None:
-        self._plan = plan
+        @wraps(plan)
+        def carry_out(group: Group[Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            ask = plan(group, *args, **kwargs)
+            ask.on.__name__ = plan.__name__  # by which tests and errors know it
+            return group._colour.carry_out(ask)  # noqa: SLF001 - the other half of it
+
+        self._carry_out = carry_out
         update_wrapper(self, plan)  # type: ignore[arg-type]  # it is called through __get__ only
 
     @overload
@@ -131,12 +150,7 @@ class Operation(Generic[P, T]):
         """The method of one group."""
         if group is None:
             return self
-        return update_wrapper(partial(self._carry_out, group), self._plan)
-
-    def _carry_out(self, group: Group[Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        ask = self._plan(group, *args, **kwargs)
-        ask.on.__name__ = self._plan.__name__  # by which tests and errors know it
-        return group._colour.carry_out(ask)  # noqa: SLF001 - the other half of it
+        return MethodType(self._carry_out, group)
 
 
 def operation(plan: Callable[Concatenate[Any, P], Ask[T]]) -> Operation[P, T]:

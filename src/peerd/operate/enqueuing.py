@@ -11,12 +11,13 @@ from sqlalchemy.engine import Connection
 from peerd.bell.after_commit import ring_after_commit
 from peerd.bell.ringer import Ringer
 from peerd.domain.call import Call
-from peerd.domain.ring import Due, Gathered, Ring, Work
+from peerd.domain.ring import Due, Ring, work_in
 from peerd.domain.task import NewTask, Task
-from peerd.operate.asking import Ask, Colour, Group, operation, writing
+from peerd.operate.asking import Ask, Colour, Group, operation, writing, writing_alone
 from peerd.operate.job import Job
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.store import enqueue
+from peerd.store.direct import Direct
 from peerd.store.guest import times_in_utc
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ class Enqueuing(Group[Colour], Generic[Colour]):
             DatabaseAway: the task may or may not have been written; with ``unique`` it is safe to try again.
         """
         new = new_task(what, **options)
-        return writing(_enqueue_one, new, self._look).and_ring(*rings_of([new]))
+        alone = enqueue.is_one_statement(new)
+        asked = writing_alone(_enqueue_alone, new, self._look) if alone else writing(_enqueue_one, new, self._look)
+        return asked.and_ring(*rings_of([new]))
 
     @operation
     def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> Ask[Jobs]:
@@ -86,19 +89,13 @@ def rings_of(new: Sequence[NewTask]) -> list[Ring]:
     >>> rings_of([NewTask(queue="mail"), NewTask(queue="video"), NewTask(queue="video", start_in=60.0)])
     [Due(within=60.0, at=None), Work(queues=('mail', 'video'))]
     """
-    gathered = Gathered()
-    later = []
-    for task in new:
-        if task.start_in:
-            later.append(Due(within=task.start_in))
-        elif task.start_at is not None:
-            later.append(Due(at=task.start_at.timestamp()))
-            gathered.add(Work((task.queue,)))  # the moment may have passed: the database's clock knows
-        else:
-            gathered.add(Work((task.queue,)))
-    for due in later:
-        gathered.add(due)
-    return sorted(gathered.take(), key=lambda ring: type(ring).__name__)
+    spans = [task.start_in for task in new if task.start_in]
+    moments = [task.start_at.timestamp() for task in new if task.start_at is not None]
+    queues = {task.queue for task in new if not task.start_in}  # a moment may have passed: the database's clock knows
+    rings: list[Ring] = [Due(min(spans, default=None), min(moments, default=None))] if spans or moments else []
+    if queues:
+        rings.append(work_in(queues))
+    return rings
 
 
 def _names_a_time(new: NewTask) -> bool:
@@ -116,6 +113,10 @@ def _connection_of(session: Any) -> Connection:
 def _enqueue_one(connection: Connection, new: NewTask, look: Look) -> Job:
     answer = enqueue.enqueue(connection, new)
     return Job(answer.id, answer.created, look)
+
+
+def _enqueue_alone(connection: Direct, new: NewTask, look: Look) -> Job:
+    return Job(enqueue.enqueue_directly(connection, new).id, created=True, look=look)
 
 
 def _enqueue_many(connection: Connection, new: list[NewTask], look: Look) -> Jobs:

@@ -70,24 +70,22 @@ def new_tasks(what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> 
     given = {option: value for option, value in options.items() if value is not None}
     if unknown := sorted(set(given) - set(_OPTIONS)):
         raise TypeError(f"there is no option {quoted(unknown[0])} of enqueue: there are {', '.join(_OPTIONS)}")
-    alike = _when(given) | _how(given)
-    return [NewTask(**(_what(one, given) | alike)) for one in what]
+    alike = _when(given) | _how(given) if given else {}
+    return [_task(one, given, alike) for one in what]
 
 
-def _what(what: Call | str, given: Mapping[str, Any]) -> dict[str, Any]:
-    match what:
-        case Call(queue, name, body):
-            for option in OF_A_BARE_QUEUE:
-                if option in given:
-                    raise InvalidTask(option, f"the call of {name} brings its own; leave it out")
-            return {"queue": queue, "name": name, "body": body, "limit_key": what.limit_key}
-        case str():
-            return {"queue": what, "name": _text(given, "name") or "", **_body(given)}
-        case other:
-            raise TypeError(
-                f"{quoted(other)} is neither a queue's name nor a call: "
-                "write handler.with_args(…), or the name of a queue"
-            )
+def _task(what: Call | str, given: Mapping[str, Any], alike: Mapping[str, Any]) -> NewTask:
+    if isinstance(what, Call):
+        for option in OF_A_BARE_QUEUE if given else ():
+            if option in given:
+                raise InvalidTask(option, f"the call of {what.name} brings its own; leave it out")
+        own = {"limit_key": what.limit_key} if what.limit_key is not None else {}
+        return NewTask(queue=what.queue, name=what.name, body=what.body, **{**own, **alike})
+    if isinstance(what, str):
+        return NewTask(queue=what, name=_text(given, "name") or "", **_body(given), **alike)
+    raise TypeError(
+        f"{quoted(what)} is neither a queue's name nor a call: write handler.with_args(…), or the name of a queue"
+    )
 
 
 def _body(given: Mapping[str, Any]) -> dict[str, Any]:

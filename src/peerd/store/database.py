@@ -21,6 +21,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 
 from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, UnsupportedDatabase
 from peerd.store import faults
+from peerd.store.direct import Direct
 from peerd.store.engines import normalised, open_engines
 
 P = ParamSpec("P")
@@ -90,6 +91,10 @@ class Database:
             return self.run(operation, *args, **kwargs)
         return self._tried(partial(self._at_once, operation, *args, **kwargs))
 
+    def run_alone(self, operation: Callable[Concatenate[Direct, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation that is one statement, which is committed by itself, and soonest; otherwise as `run`."""
+        return self._tried(partial(self._alone, operation, *args, **kwargs))
+
     def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that only reads; on SQLite it does not wait for the writer, and sees one moment.
 
@@ -112,6 +117,10 @@ class Database:
     def _at_once(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         with self._statements.connect() as connection:
             return operation(connection, *args, **kwargs)
+
+    def _alone(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+        with self._statements.connect() as connection:
+            return operation(Direct(connection), *args, **kwargs)
 
     def _tried(self, once: Callable[[], T]) -> T:
         began = time.monotonic()
@@ -168,6 +177,13 @@ class DatabaseThreads:
     ) -> T:
         """`Database.run_each`, awaited."""
         call = partial(self.database.run_each, operation, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def run_alone(
+        self, operation: Callable[Concatenate[Direct, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`Database.run_alone`, awaited."""
+        call = partial(self.database.run_alone, operation, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +14,8 @@ from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.task import NewTask
 from peerd.store import unique
 from peerd.store.claim import new_token
-from peerd.store.insert import insert_alike, row_of
+from peerd.store.direct import Direct
+from peerd.store.insert import insert_alike, insert_one
 from peerd.store.rows import batches_by_size
 from peerd.store.tables import nodes
 from peerd.store.types import MYSQL
@@ -57,14 +58,40 @@ def enqueue_many(connection: Connection, new: Sequence[NewTask]) -> list[Enqueue
     node_ids = _node_ids(connection, {task.node for task in new if task.node is not None})
     _refuse_what_the_server_would(connection, new)
     answers: dict[int, Enqueued] = {}
-    plain = [(place, task) for place, task in enumerate(new) if task.unique_key is None]
-    for batch in batches_by_size(plain, lambda pair: _size(pair[1]), rows=ROWS_IN_AN_INSERT):
-        ids = _insert(connection, [task for _, task in batch], node_ids)
-        answers.update((place, Enqueued(task_id)) for (place, _), task_id in zip(batch, ids, strict=True))
-    keyed = [(place, task) for place, task in enumerate(new) if task.unique_key is not None]
-    for place, task in sorted(keyed, key=lambda pair: (pair[1].queue, pair[1].unique_key or "")):
-        answers[place] = _enqueue_unique(connection, task, node_ids)
+    for places in _alike(new):
+        for batch in batches_by_size(places, lambda place: _size(new[place]), rows=ROWS_IN_AN_INSERT):
+            ids = insert_alike(connection, [new[place] for place in batch], node_ids)
+            answers.update(zip(batch, map(Enqueued, ids), strict=True))
+    keyed = [place for place, task in enumerate(new) if task.unique_key is not None]
+    for place in sorted(keyed, key=lambda place: (new[place].queue, new[place].unique_key or "")):
+        answers[place] = _enqueue_unique(connection, new[place], node_ids)
     return [answers[place] for place in range(len(new))]
+
+
+def is_one_statement(new: NewTask) -> bool:
+    """Whether it is written without a look at anything else."""
+    return new.unique_key is None and new.node is None and _size(new) <= ALWAYS_TAKEN
+
+
+def enqueue_directly(connection: Direct, new: NewTask) -> Enqueued:
+    """Write one task for which `is_one_statement` holds."""
+    return Enqueued(insert_one(connection, new, {}))
+
+
+def _alike(new: Sequence[NewTask]) -> Iterable[Sequence[int]]:
+    """The places of tasks without keys whose times are given in the same ways.
+
+    Others are another statement, because a column that is left out takes its default.
+    """
+    groups: dict[tuple[bool, ...], list[int]] = defaultdict(list)
+    for place, task in enumerate(new):
+        if task.unique_key is None:
+            groups[_shape(task) if task.has_times else ()].append(place)
+    return groups.values()
+
+
+def _shape(task: NewTask) -> tuple[bool, ...]:
+    return tuple(moment is not None for moment in (task.start_at, task.start_in, task.finish_at, task.finish_in))
 
 
 def _size(task: NewTask) -> int:
@@ -99,7 +126,7 @@ def _enqueue_unique(connection: Connection, task: NewTask, node_ids: Mapping[str
     holder = unique.take(connection, task.queue, task.unique_key, token, task.unique_for)
     if holder is not None:
         return Enqueued(holder, created=False)
-    [task_id] = _insert(connection, [task], node_ids)
+    task_id = insert_one(connection, task, node_ids)
     unique.assign(connection, task.queue, task.unique_key, task_id)
     return Enqueued(task_id)
 
@@ -111,24 +138,3 @@ def _node_ids(connection: Connection, names: set[str]) -> dict[str, int]:
     for name in sorted(names - set(known)):
         raise NodeNotFound(name, sorted(known))
     return {name: known[name] for name in names}
-
-
-def _insert(connection: Connection, new: Sequence[NewTask], node_ids: Mapping[str, int]) -> list[int]:
-    """Insert rows; their ids in the same order.
-
-    Rows whose times are given in different ways are different statements, because a column that is left out takes its
-    default.
-    """
-    token = new_token()
-    groups: dict[tuple[bool, ...], list[tuple[int, NewTask]]] = defaultdict(list)
-    for place, task in enumerate(new):
-        groups[_shape(task)].append((place, task))
-    ids: dict[int, int] = {}
-    for alike in groups.values():
-        inserted = insert_alike(connection, [row_of(task, node_ids, token) for _, task in alike], token)
-        ids.update((place, task_id) for (place, _), task_id in zip(alike, inserted, strict=True))
-    return [ids[place] for place in range(len(new))]
-
-
-def _shape(task: NewTask) -> tuple[bool, ...]:
-    return tuple(moment is not None for moment in (task.start_at, task.start_in, task.finish_at, task.finish_in))

@@ -8,12 +8,14 @@ text is made once for each kind of database, values go to the driver as they are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, CursorResult, Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
+
+from peerd.store.direct import Answer, Direct
 
 
 class _listed(expression.ColumnElement[Any]):  # noqa: N801 - it reads as an operand
@@ -71,7 +73,12 @@ class Prepared:
         self._statement = statement
         self._texts: dict[str, _Text] = {}
 
-    def run(self, connection: Connection, **values: Any) -> CursorResult[Any]:
+    @overload
+    def run(self, connection: Connection, **values: Any) -> CursorResult[Any]: ...
+    @overload
+    def run(self, connection: Direct, **values: Any) -> Answer: ...
+
+    def run(self, connection: Connection | Direct, **values: Any) -> CursorResult[Any] | Answer:
         """Execute it once."""
         text = self._text(connection.dialect)
         return connection.exec_driver_sql(text.sql, text.arguments(values))

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from sqlalchemy.engine import URL, Connection
 
 from peerd.store.database import Database
+from peerd.store.direct import Direct
 from peerd.testing.fault import Condition, Fault, away, raises, waits
 
 P = ParamSpec("P")
@@ -132,6 +133,11 @@ class FaultyDatabase(Database):
             return super().run_each(operation, *args, **kwargs)  # which is `run`
         with self._faults_around(name_of(operation), args, kwargs):
             return super().run_each(operation, *args, **kwargs)
+
+    def run_alone(self, operation: Callable[Concatenate[Direct, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """`Database.run_alone`, with what goes wrong before and after it."""
+        with self._faults_around(name_of(operation), args, kwargs):
+            return super().run_alone(operation, *args, **kwargs)
 
     def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.read`, with what goes wrong before and after it."""

@@ -52,27 +52,27 @@ class Arguments:
         self._parameters = parameters[1:] if self.wants_context else parameters
         self._signature = inspect.Signature(self._parameters)
         self._refuse_kinds()
+        self._by_place = tuple(one.name for one in self._parameters if one.kind is not inspect.Parameter.KEYWORD_ONLY)
+        self._names = dict.fromkeys(one.name for one in self._parameters).keys()
+        self._needed = frozenset(one.name for one in self._parameters if one.default is inspect.Parameter.empty)
         try:
             self._struct = self._define(function)
             self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_path)
         except (TypeError, NameError, RuntimeError) as error:
             raise InvalidArguments(name, f"its signature cannot be served from JSON: {error}") from error
 
-    def body(self, *args: Any, **kwargs: Any) -> str:
+    def body(self, /, *args: Any, **kwargs: Any) -> str:
         """The body of a call with these arguments; defaults are left to the handler's code when it runs.
 
         Raises:
             InvalidArguments: they do not fit the signature.
         """
-        try:
-            given = self._signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise InvalidArguments(self.name, str(error)) from None
+        given = self._bound(args, kwargs)
         try:
             text = msgspec.json.encode(given, enc_hook=_encode_path).decode()
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArguments(self.name, f"an argument cannot be written as JSON: {error}") from error
-        self.decode(text)
+        self._checked(text)
         return text
 
     def decode(self, body: str | bytes | None) -> dict[str, Any]:
@@ -81,16 +81,36 @@ class Arguments:
         Raises:
             InvalidArguments: it is no JSON object, or an argument is missing, unknown, or of a wrong type.
         """
+        value = self._checked(body if body is not None else b"{}")
+        return {parameter.name: getattr(value, parameter.name) for parameter in self._parameters}
+
+    def _checked(self, body: str | bytes) -> msgspec.Struct:
         try:
-            value = self._decoder.decode(body if body is not None else b"{}")
+            return self._decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidArguments(self.name, cut(str(error), LONGEST_REASON)) from None
-        return msgspec.structs.asdict(value)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The arguments, in their order."""
-        return tuple(self._signature.parameters)
+        return tuple(self._names)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by their names, in the order of the signature.
+
+        `inspect` takes as long as all the rest of a call: it is asked for its error alone.
+        """
+        given = dict(zip(self._by_place, args, strict=False))
+        if not kwargs and len(given) == len(args) == len(self._names):
+            return given
+        given.update(kwargs)
+        once = len(given) == len(args) + len(kwargs)
+        if once and given.keys() >= self._needed and given.keys() <= self._names:
+            return {name: given[name] for name in self._names if name in given} if kwargs else given
+        try:
+            return self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidArguments(self.name, str(error)) from None
 
     def _refuse_kinds(self) -> None:
         for parameter in self._parameters:

@@ -70,7 +70,7 @@ class Handler(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<handler {self.name} of queue {self.queue.name}>"
 
-    def with_args(self, *args: Any, **kwargs: Any) -> Call:
+    def with_args(self, /, *args: Any, **kwargs: Any) -> Call:
         """A call that can be enqueued. ``ctx`` is left out: the worker gives it.
 
         Raises:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -114,6 +117,23 @@ def test_arguments_are_checked_at_the_door() -> None:
     ):
         with pytest.raises(InvalidArguments, match=f"^transcode: .*{says}"):
             transcode.with_args(*arguments, **options)
+
+
+NAMED = st.dictionaries(st.sampled_from(["a", "b", "c", "d", "self", "x"]), st.integers(0, 9), max_size=5)
+
+
+@given(st.lists(st.integers(0, 9), max_size=5), NAMED)
+def test_arguments_find_their_names_as_python_has_it(given_by_place: list[int], named: dict[str, int]) -> None:
+    def declared(a: int, self: int, b: int = 1, *, c: int, d: int = 2) -> None: ...
+
+    arguments = Arguments(declared, "declared")
+    try:
+        bound = inspect.signature(declared).bind(*given_by_place, **named).arguments
+    except TypeError as error:
+        with pytest.raises(InvalidArguments, match=f"^declared: {re.escape(str(error))}$"):
+            arguments.body(*given_by_place, **named)
+    else:
+        assert arguments.body(*given_by_place, **named) == json.dumps(bound, separators=(",", ":"))
 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers(-(2**63), 2**63 - 1) | st.text() | st.none(), max_size=4))
