@@ -11,8 +11,10 @@ their results find their rows, differs:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -47,7 +49,7 @@ def complete(connection: Connection, process_id: int, results: Results) -> set[H
     """
     refused: set[Held] = set()
     write = _on_mysql if connection.dialect.name in MYSQL else _ELSEWHERE[connection.dialect.name]
-    in_order = sorted(results, key=lambda held: held.id)
+    in_order = sorted(results, key=attrgetter("id"))
     for batch in batches_by_size(in_order, lambda held: len(results[held] or "")):
         for together, written in write(connection, batch, results):
             if written < len(together):
@@ -56,9 +58,12 @@ def complete(connection: Connection, process_id: int, results: Results) -> set[H
 
 
 def _on_mysql(connection: Connection, batch: Sequence[Held], results: Results) -> Iterator[tuple[Sequence[Held], int]]:
-    for lease, ids in by_lease(batch).items():
-        together = [Held(task_id, lease) for task_id in ids]
-        given = {held.id: results[held] for held in together if results[held] is not None}
+    of_lease: dict[int, list[Held]] = defaultdict(list)
+    for held in batch:
+        of_lease[held.lease].append(held)
+    for lease, together in of_lease.items():
+        ids = [held.id for held in together]
+        given = {held.id: result for held in together if (result := results[held]) is not None}
         if given:
             places = _with_results(_places_for(len(given)))
             yield together, places.run(connection, ids=ids, of_lease=lease, **_in_places(given)).rowcount
@@ -126,7 +131,7 @@ def _places_for(results: int) -> int:
     return 1 << (results - 1).bit_length()
 
 
-def _in_places(given: Mapping[int, str | None]) -> dict[str, Any]:
+def _in_places(given: Mapping[int, str]) -> dict[str, Any]:
     """The values of `_with_results`; no task has the id 0."""
     values: dict[str, Any] = {}
     for place in range(_places_for(len(given)) - 1, len(given) - 1, -1):
