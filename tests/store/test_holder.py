@@ -290,3 +290,26 @@ def test_a_task_that_could_only_be_retried_after_its_end_is_dead(world: World) -
     dead = world.get(task_id)
     assert dead.status is Status.DEAD
     assert "finish_at" in (dead.error or "")
+
+
+RESULTS = (
+    None,
+    "1",
+    '""',
+    '"it\'s 100 % \\"so\\", \\\\, %s, :x, ?"',
+    '"ünïcödé 漢字 🎬 \\u0000 \u2028"',
+    '{"a": [1, 2.5, null]}',
+    f'"{"é" * 300_000}"',
+)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 7, 64, 65])
+def test_each_of_many_results_is_written_into_its_own_task(world: World, number: int) -> None:
+    for _ in range(number):
+        world.add()
+    taken = world.take(world.claimer(), number)
+    given = {held(task): RESULTS[place % len(RESULTS)] for place, task in enumerate(reversed(taken))}
+    refused = world.store.run_each(complete.complete, taken[0].process_id or 0, given)
+    assert refused == set()
+    assert {Held(found.id, found.lease): found.result for found in map(world.get, [one.id for one in taken])} == given
+    assert {world.status(task.id) for task in taken} == {Status.DONE}

@@ -3,15 +3,18 @@
 Every task is written by its primary key, and nothing is read before. How many are written in one statement, and how
 their results find their rows, differs:
 
-- MariaDB and MySQL: a statement for each lease that occurs, which is nearly always one. Results are chosen by a CASE.
+- MariaDB and MySQL: a statement for each lease that occurs, which is nearly always one. Results are found by their
+  place in a list.
 - PostgreSQL: one statement, joined with arrays of ids, leases and results.
 - SQLite: the same statement again for each task, in one transaction; nothing is sent anywhere between them.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -47,7 +50,7 @@ def complete(connection: Connection, process_id: int, results: Results) -> set[H
     """
     refused: set[Held] = set()
     write = _on_mysql if connection.dialect.name in MYSQL else _ELSEWHERE[connection.dialect.name]
-    in_order = sorted(results, key=lambda held: held.id)
+    in_order = sorted(results, key=attrgetter("id"))
     for batch in batches_by_size(in_order, lambda held: len(results[held] or "")):
         for together, written in write(connection, batch, results):
             if written < len(together):
@@ -56,11 +59,15 @@ def complete(connection: Connection, process_id: int, results: Results) -> set[H
 
 
 def _on_mysql(connection: Connection, batch: Sequence[Held], results: Results) -> Iterator[tuple[Sequence[Held], int]]:
-    for lease, ids in by_lease(batch).items():
-        together = [Held(task_id, lease) for task_id in ids]
-        given = {held.id: results[held] for held in together if results[held] is not None}
+    of_lease: dict[int, list[Held]] = defaultdict(list)
+    for held in batch:
+        of_lease[held.lease].append(held)
+    for lease, together in of_lease.items():
+        ids = [held.id for held in together]
+        given = {held.id: result for held in together if (result := results[held]) is not None}
         if given:
-            yield together, connection.execute(_with_results(given), {"ids": ids, "of_lease": lease}).rowcount
+            places = _with_results(_places_for(len(given)))
+            yield together, places.run(connection, ids=ids, of_lease=lease, **_in_places(given)).rowcount
         else:
             yield together, _without_results().run(connection, ids=ids, of_lease=lease).rowcount
 
@@ -103,10 +110,36 @@ def _written(*conditions: sa.ColumnElement[bool], result: Any) -> sa.Update:
     return update_by_id(sa.update(tasks).where(*conditions).values(_done(result)))
 
 
-def _with_results(given: Mapping[int, str | None]) -> sa.Update:
-    result = sa.case(dict(given), value=tasks.c.id, else_=sa.null())
-    among = tasks.c.id.in_(sa.bindparam("ids", expanding=True))
-    return _written(among, *finish.is_held(OF_LEASE), result=result)
+@lru_cache(maxsize=16)
+def _with_results(places: int) -> Prepared:
+    """A statement that has so many places for results; what a place does not say has none.
+
+    ELT takes what stands at the place at which FIELD finds the id: both are in every server that speaks MySQL's
+    language, and JSON_TABLE, which would need one place only, is not.
+    """
+    of = [sa.bindparam(f"of_{place}", type_=sa.BigInteger()) for place in range(places)]
+    returned = [sa.bindparam(f"returned_{place}", type_=sa.Text()) for place in range(places)]
+    result = sa.func.elt(sa.func.field(tasks.c.id, *of), *returned)
+    return Prepared(_written(id_among(tasks.c.id), *finish.is_held(OF_LEASE), result=result))
+
+
+def _places_for(results: int) -> int:
+    """As many places or more, so that there are few statements.
+
+    >>> [_places_for(results) for results in (1, 2, 3, 500)]
+    [1, 2, 4, 512]
+    """
+    return 1 << (results - 1).bit_length()
+
+
+def _in_places(given: Mapping[int, str]) -> dict[str, Any]:
+    """The values of `_with_results`; no task has the id 0."""
+    values: dict[str, Any] = {}
+    for place in range(_places_for(len(given)) - 1, len(given) - 1, -1):
+        values[f"of_{place}"], values[f"returned_{place}"] = 0, None
+    for place, (task_id, result) in enumerate(given.items()):
+        values[f"of_{place}"], values[f"returned_{place}"] = task_id, result
+    return values
 
 
 @lru_cache(maxsize=1)
@@ -133,7 +166,7 @@ def _joined() -> Prepared:
 
 def forget_statements() -> None:
     """Make the statements anew, for a test that has changed what they are made of."""
-    for made in (_without_results, _one, _joined):
+    for made in (_with_results, _without_results, _one, _joined):
         made.cache_clear()
 
 

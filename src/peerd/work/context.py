@@ -48,9 +48,20 @@ class Context:
         process: for ``ctx.process`` and what is short for a part of it; None outside a worker.
     """
 
-    saw_cancelled = False
-    """Whether the handler has asked, and heard that it is cancelled: what it does then is giving up."""
-    _cancelled = False
+    # Quicker to make, and it still takes whatever attributes hooks give it.
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_cancelled",
+        "_client",
+        "_enqueue",
+        "_process",
+        "node",
+        "options",
+        "report",
+        "saw_cancelled",
+        "task",
+    )
 
     def __init__(
         self,
@@ -67,6 +78,9 @@ class Context:
         self.node = node
         self.options: Mapping[str, Any] = options or {}
         self.report = report
+        self.saw_cancelled = False
+        """Whether the handler has asked, and heard that it is cancelled: what it does then is giving up."""
+        self._cancelled = False
         self._enqueue = enqueue
         self._client = client
         self._process = process

@@ -227,5 +227,5 @@ class Places:
         if not self._running:
             self._pace.rest()
             self._worker.state = State.IDLE
-        if not self._ahead or len(self) <= self._plenty:
+        if not self._ahead or len(self._ahead) + len(self._running) <= self._plenty:
             self._freed()
