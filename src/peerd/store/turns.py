@@ -26,8 +26,8 @@ from peerd.store.rows import insert_if_absent
 from peerd.store.search import WITH_KEY, WITHOUT_KEY, Pending, by_index
 from peerd.store.tables import tasks, turns
 
-MOST_KEYS: Final = 1000
-"""Keys that one claim looks at, at the most; the next one goes on after them."""
+MOST_KEYS: Final = 300
+"""Keys that one claim looks at, at the most, for each may cost a statement; the next claim goes on after them."""
 PAGE: Final = 32
 """Tasks that are read at a time, beside those that are wanted."""
 
