@@ -89,7 +89,7 @@ def claim_takes_the_least_urgent(patch: pytest.MonkeyPatch) -> None:
 
 
 def claim_does_not_look_at_the_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claim, "_may_start", lambda: tasks.c.id > 0)
+    patch.setattr(claim, "may_start", lambda: tasks.c.id > 0)
 
 
 def claim_serves_nodes_of_any_life(patch: pytest.MonkeyPatch) -> None:

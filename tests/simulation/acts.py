@@ -14,8 +14,7 @@ from peerd.store import intervene
 from peerd.store.enqueue import enqueue
 from peerd.store.nodes import set_draining
 from peerd.store.queues import pause, resume
-from tests.simulation.load import QUEUES
-from tests.simulation.plan import Happening
+from tests.simulation.plan import QUEUES, Happening
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -74,17 +73,18 @@ def _enqueue(world: World, one: Happening) -> None:
             options["max_attempts"] = 1
         case 5:
             options["timeout"] = 30.0
-    new = NewTask(queue=_queue(one), name=one.handler, body=_body(one), **options)
+    new = NewTask(queue=_queue(one), name=one.handler, body=_body(one), limit_key=_key(world, one), **options)
     world.accepted(world.by_hand("enqueue", enqueue, new).id)
 
 
 def _insert(world: World, one: Happening) -> None:
     """As another language would: with a start ahead, and as pending all the same."""
-    columns = {"queue": _queue(one), "name": one.handler, "body": _body(one)}
+    columns = {"queue": _queue(one), "name": one.handler, "body": _body(one), "key": _key(world, one)}
     at = None if one.extent < 0.5 else world.database_text(ago=-30.0)
 
     def insert(connection: Connection) -> None:
-        statement = "INSERT INTO tasks (queue, name, body, start_at) VALUES (:queue, :name, :body, :start_at)"
+        names = "queue, name, body, limit_key, start_at"
+        statement = f"INSERT INTO tasks ({names}) VALUES (:queue, :name, :body, :key, :start_at)"
         connection.execute(text(statement), {**columns, "start_at": at})
 
     world.by_hand("insert", insert)
@@ -122,6 +122,10 @@ def _moved_by_hand(task_id: int) -> Callable[[Connection], None]:
 
 def _queue(one: Happening) -> str:
     return QUEUES[int(one.extent * 10_000) % len(QUEUES)]
+
+
+def _key(world: World, one: Happening) -> str | None:
+    return world.plan.keys[int(one.target * 10_000) % len(world.plan.keys)]
 
 
 def _node(world: World, one: Happening) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sqlalchemy import event
 
 from peerd.store.database import Database
 from peerd.store.migrate import migrate
 from peerd.testing.clock import START, Clock
+from tests.simulation.plan import Limit
 
-TABLES = ("tasks", "attempts", "unique_keys", "processes", "nodes", "queues")
+TABLES = ("tasks", "attempts", "unique_keys", "processes", "nodes", "queues", "limits", "turns", "limit_starts")
 
 
 class Arena:
@@ -39,6 +41,14 @@ class Arena:
             for table in TABLES:
                 connection.execute(f"DELETE FROM {table}")
             connection.execute("DELETE FROM sqlite_sequence")
+        connection.close()
+
+    def limit(self, limits: Iterable[Limit]) -> None:
+        """Say what may run and start at once."""
+        with sqlite3.connect(self.path) as connection:
+            columns = "queue, limit_key, running, starts, period"
+            rows = [msgspec.structs.astuple(limit) for limit in limits]
+            connection.executemany(f"INSERT INTO limits ({columns}) VALUES (?, ?, ?, ?, ?)", rows)
         connection.close()
 
     def close(self) -> None:

@@ -21,9 +21,10 @@ OF_CALLS = frozenset(
 )  # fmt: skip
 AWAY = DatabaseAway("the connection was lost")
 OUTCOMES = frozenset(("complete", "conclude_all"))
+CLAIMS = frozenset(("claim", "claim_by_turns"))
 WRITES = OUTCOMES | frozenset(
-    ("claim", "touch", "report_progress", "release_process", "release_held", "rescue_frozen", "register_process",
-     "register", "enqueue", "failures")
+    ("claim", "claim_by_turns", "touch", "report_progress", "release_process", "release_held", "rescue_frozen",
+     "register_process", "register", "enqueue", "failures")
 )  # fmt: skip
 
 
@@ -71,7 +72,7 @@ def strike_call(world: World, fault: Happening, process: Process, thread: Thread
             process.kill("signal SIGKILL")
         case _:
             value, error = world.make(process, call)
-            if call.name == "claim" and error is None and not value.tasks:
+            if call.name in CLAIMS and error is None and not value.tasks:
                 thread.answer(value)
                 return False
             _strike_answer(fault, process, thread, value, error)

@@ -9,11 +9,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from peerd import Context, Queue, Retry, Snooze
+from tests.simulation.plan import QUEUES
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
-
-QUEUES = ("q", "r")
 
 
 def process_of(ctx: Context) -> Process:

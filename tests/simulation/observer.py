@@ -11,7 +11,8 @@ import msgspec
 
 COLUMNS: Final = (
     "id", "queue", "name", "status", "lease", "attempts", "max_attempts", "crashes", "node_id", "process_id",
-    "worker_node_id", "start_at", "finish_at", "finished_at", "checked_at", "unique_key", "result", "updated_at",
+    "worker_node_id", "start_at", "finish_at", "finished_at", "checked_at", "unique_key", "limit_key",
+    "result", "created_at", "updated_at",
 )  # fmt: skip
 
 
@@ -34,7 +35,9 @@ class Row(msgspec.Struct, frozen=True):
     finished_at: str | None
     checked_at: str | None
     unique_key: str | None
+    limit_key: str | None
     result: str | None
+    created_at: str
     updated_at: str
 
     @property

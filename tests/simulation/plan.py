@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -58,6 +58,13 @@ HANDLERS: Final = {
     "parent": 2,
 }
 """What a task does."""
+QUEUES: Final = ("q", "r")
+KEYS: Final = "keys"
+"""In a focus: tasks with keys, and limits."""
+WITHOUT_KEYS: Final = 0.6
+"""How often a run knows neither keys nor limits."""
+LIMITED: Final = ("*", "a", "")
+"""What may have a limit: each key, one of them, the queue."""
 
 
 class Happening(msgspec.Struct, frozen=True):
@@ -74,6 +81,17 @@ class Happening(msgspec.Struct, frozen=True):
     """Of the task that is enqueued."""
 
 
+class Limit(msgspec.Struct, frozen=True):
+    """A row of ``limits``. ``period`` is in seconds."""
+
+    queue: str
+    key: str
+    """Empty for the queue as a whole, ``*`` for each of its keys."""
+    running: int | None = None
+    starts: int | None = None
+    period: float | None = None
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A run: everything that is not decided by the code under test."""
 
@@ -86,6 +104,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """Of virtual time, after which nothing goes wrong any more."""
     happenings: tuple[Happening, ...]
+    keys: tuple[str | None, ...] = (None,)
+    """What enqueued tasks have for a key, one as often as the other."""
+    limits: tuple[Limit, ...] = ()
 
 
 def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
@@ -93,7 +114,7 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
 
     Args:
         seed: any number.
-        focus: names of faults, acts and handlers, where only some shall be drawn.
+        focus: names of faults, acts and handlers, where only some shall be drawn; and `KEYS`.
 
     Each plan has a few kinds of faults, acts and handlers, and those often: what shows only together is met sooner so
     than where everything may happen at any time (Groce and others, 'Swarm testing', 2012).
@@ -102,10 +123,11 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
     True
     """
     random = Random(seed)
+    focus_on_load = tuple(name for name in focus if name != KEYS)
     seconds = random.choice((15.0, 30.0, 60.0, 90.0, 150.0))
-    faults = _some(random, FAULTS, 4, focus)
-    acts = _some(random, ACTS, 3, focus)
-    handlers = _some(random, HANDLERS, 3, focus)
+    faults = _some(random, FAULTS, 4, focus_on_load)
+    acts = _some(random, ACTS, 3, focus_on_load)
+    handlers = _some(random, HANDLERS, 3, focus_on_load)
     happenings = [
         *(_happening(random, seconds / 2, {"enqueue": 1}, handlers) for _ in range(random.randint(1, 6))),
         *(_happening(random, seconds, faults, handlers) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 8)))),
@@ -118,7 +140,31 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
         places=random.choice((1, 2, 3)),
         seconds=seconds,
         happenings=tuple(sorted(happenings, key=lambda one: one.at)),
+        **_draw_limits(Random(f"limits {seed}"), always=KEYS in focus),
     )
+
+
+def _draw_limits(random: Random, *, always: bool) -> dict[str, Any]:
+    """The keys and limits of a run; most have none."""
+    if not always and random.random() < WITHOUT_KEYS:
+        return {}
+    keys = random.choice(((None, "a"), (None, "a", "b"), ("a", "b", "c"), ("a",), (None,)))
+    kinds = random.sample(LIMITED, random.randint(1, 3))
+    limits = [_draw_limit(random, queue, key) for queue in QUEUES for key in kinds if random.random() < 0.8]
+    return {"keys": keys, "limits": tuple(limits)}
+
+
+def _draw_limit(random: Random, queue: str, key: str) -> Limit:
+    """A limit that lets all tasks of a run end in time."""
+    running = random.choice((1, 1, 2, 3))
+    starts, period = random.choice(((1, 3.0), (1, 20.0), (2, 30.0), (3, 20.0)))
+    match random.choice(("running", "running", "running", "rate", "both")):
+        case "running":
+            return Limit(queue, key, running)
+        case "rate":
+            return Limit(queue, key, None, starts, period)
+        case _:
+            return Limit(queue, key, running, starts, period)
 
 
 def _some(random: Random, kinds: dict[str, int], most: int, focus: tuple[str, ...]) -> dict[str, int]:

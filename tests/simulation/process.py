@@ -71,6 +71,13 @@ class Process:
     def is_frozen(self) -> bool:
         return self.world.now < self.frozen_until
 
+    @property
+    def has_free_place(self) -> bool:
+        """Whether it could run one more task, for all that can be seen."""
+        is_there = self.alive and self.ready and not (self.asked_to_stop or self.is_frozen or self.node.stopping)
+        is_free = len(self.running) < self.world.plan.places and self.world.now >= self.blocked_until
+        return self.place.role == "worker" and is_there and is_free
+
     def settle(self) -> None:
         """Run everything that can run without an answer of the database."""
         while self.alive and not self.is_frozen and self._settle_once():

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from peerd.domain.lifecycle import FINISHED, TRANSITIONS, Status
 from tests.simulation.history import Claim
+from tests.simulation.limit_rules import LimitRules
 from tests.simulation.observer import Change, Observer, Row
-from tests.simulation.services import MAX_COMPLETED, MAX_UPDATE, UPDATE
+from tests.simulation.proof import Broken
+from tests.simulation.services import MAX_COMPLETED, MAX_UPDATE, POLL_EVERY, UPDATE
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -15,25 +17,12 @@ if TYPE_CHECKING:
 
 STEPS: Final = {(before, after) for (before, _), after in TRANSITIONS.items() if isinstance(after, Status)}
 MAX_FAILED: Final = 259_200.0
+STARTED_WITHIN: Final = 3 * POLL_EVERY
 TOLD_WITHIN: Final = UPDATE + 15.0
 """Seconds: a touch, and the time that slow calls before it may take."""
 OUTCOMES: Final = frozenset(("complete", "conclude_all"))
 """The operations by which a holder writes how its attempt ended."""
 BY_HAND: Final = frozenset(("cancel", "retry", "move", "move by hand"))
-
-
-class Broken(AssertionError):
-    """A rule was broken.
-
-    Args:
-        rule: which.
-        proof: what shows it.
-    """
-
-    def __init__(self, rule: str, proof: str) -> None:
-        self.rule = rule
-        self.proof = proof
-        super().__init__(f"{rule}: {proof}")
 
 
 class Rules:
@@ -48,7 +37,9 @@ class Rules:
         self._world = world
         self._history = world.history
         self._observer = observer
+        self._limits = LimitRules(world)
         self._lost_at: dict[Claim, float] = {}
+        self._waiting_since: dict[int, float] = {}
 
     @property
     def rows(self) -> dict[int, Row]:
@@ -59,6 +50,7 @@ class Rules:
 
     def judge_step(self) -> None:
         """Judge all that the last call has changed."""
+        claimed = []
         for change in self._observer.changes():
             before, after = change.before, change.after
             self._world.note(f"    {_told(before)} -> {_told(after)}")
@@ -73,7 +65,9 @@ class Rules:
                 self._judge_end_of_claim(before, after)
             if after.lease != before.lease and after.status == "working":
                 self._judge_claim(before, after)
+                claimed.append(after)
             self._judge_unique(change)
+        self._limits.judge(claimed, self.rows.values())
         self._judge_running()
 
     def _judge_running(self) -> None:
@@ -90,6 +84,18 @@ class Rules:
                 ended = claim in self._history.ended or ctx._cancelled
                 if not ended and self._world.now - since > TOLD_WITHIN:
                     raise Broken("a holder learns that it has lost its claim", f"{claim} in {process}: {row}")
+
+    def judge_waiting(self) -> None:
+        """While nothing goes wrong, nothing waits for which a place is free and the limits leave room."""
+        rows = self.rows.values()
+        startable = set()
+        if any(process.has_free_place for process in self._world.processes) and not any(row.crashes for row in rows):
+            now = self._world.database_text()
+            startable = {row.id for row in rows if _is_due(row, now) and self._limits.leaves_room(row, rows)}
+        self._waiting_since = {one: self._waiting_since.get(one, self._world.now) for one in startable}
+        for task_id, since in self._waiting_since.items():
+            if self._world.now - since > STARTED_WITHIN:
+                raise Broken("what may start is started", f"{self.rows[task_id]} waits since {since}")
 
     def _judge_deletion(self, before: Row) -> None:
         if before.id in self._history.deleted_by_hand:
@@ -267,6 +273,11 @@ class Rules:
 
     def _by(self) -> str:
         return f"{self._world.caller or 'somebody'} in {self._world.call_name}"
+
+
+def _is_due(row: Row, now: str) -> bool:
+    """Whether any node may claim it."""
+    return row.status == "pending" and row.node_id is None and (row.start_at or row.created_at) <= now
 
 
 def _told(row: Row | None) -> str:

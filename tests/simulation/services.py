@@ -27,6 +27,7 @@ from tests.simulation.process import Process
 from tests.simulation.threads import SimulatedLock
 
 UPDATE: Final = 10.0
+POLL_EVERY: Final = 20.0
 PROGRESS_EVERY: Final = 5.0
 MAX_UPDATE: Final = 60.0
 INACTIVE_AFTER: Final = 30.0
@@ -73,7 +74,7 @@ def worker(process: Process, places: int) -> Service:
         queues=serves.queues,
         count=places,
         update=UPDATE,
-        poll_every=20.0,
+        poll_every=POLL_EVERY,
         delay_ratio=20.0,
         max_attempts=4,
         options={"process": process},

@@ -53,6 +53,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     for field in ("nodes", "workers", "places"):
         for value in range(1, getattr(plan, field)):
             yield msgspec.structs.replace(plan, **{field: value})
+    for number in range(len(plan.limits)):
+        yield msgspec.structs.replace(plan, limits=plan.limits[:number] + plan.limits[number + 1 :])
     last = plan.happenings[-1].at if plan.happenings else 0.0
     if last < plan.seconds:
         yield msgspec.structs.replace(plan, seconds=last)

@@ -12,7 +12,7 @@ import msgspec
 from tests.simulation.arena import Arena
 from tests.simulation.history import History
 from tests.simulation.plan import Plan, draw_plan
-from tests.simulation.rules import Broken
+from tests.simulation.proof import Broken
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World
 
@@ -81,6 +81,7 @@ def report(outcome: Outcome, arena: Arena) -> str:
             f"seed {outcome.plan.seed} breaks: {outcome.rule}",
             again.proof or outcome.proof,
             f"made small: {small.nodes} nodes × {small.workers} processes × {small.places} places,",
+            *(f"    {one}" for one in small.limits),
             *(f"    at {one.at}: {one.what} {one.handler}" for one in small.happenings),
             "what happened:",
             *again.history.lines,

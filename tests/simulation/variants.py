@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
@@ -15,18 +17,23 @@ from peerd.domain.errors import DatabaseAway
 from peerd.domain.lifecycle import Event, Status, sources
 from peerd.domain.outcome import Released
 from peerd.manager.pulse import Pulse
-from peerd.store import claim, complete, finish, intervene, sweeps
+from peerd.store import claim, complete, finish, intervene, sweeps, turns
 from peerd.store.claim import Claimed
 from peerd.store.clock import now
 from peerd.store.intervene import delete_rows
+from peerd.store.keys import Turns
+from peerd.store.rooms import UNLIMITED, Rooms
 from peerd.store.rows import TASK_COLUMNS, lock_tasks, to_task, update_tasks
 from peerd.store.search import status_is
 from peerd.store.tables import tasks
+from peerd.store.turns import Turn
 from peerd.work.claiming import Claiming
 from peerd.work.execute import Because, Execution
 from peerd.work.holdings import Holdings
 from peerd.work.outcomes import OutcomeWriter
 from peerd.work.touching import Toucher
+from peerd.work.turn_taking import TurnTaking
+from tests.simulation.plan import KEYS
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -104,6 +111,29 @@ def _take(connection: Any, claimer: Any, token: int, ids: list[int]) -> Claimed:
     return Claimed([to_task(row) for row in rows])
 
 
+async def _turn_in_two_steps(self: Any, queue: str, limit: int, *, alone: bool) -> Turn:
+    """Choose what to claim, and claim it afterwards: the lock of the turn is let go in between."""
+    taken = await self._database.read(_choose_unlocked, self._claimer, queue, limit, alone)
+
+    async def take(token: int) -> Claimed:
+        lanes = claim.lanes_of(self._claimer, alone=alone)
+        return Claimed(await self._database.run(_win, self._claimer, lanes, token, taken) if taken else [])
+
+    return Turn((await self._held(take)).tasks)
+
+
+def _choose_unlocked(connection: Any, claimer: Any, queue: str, limit: int, alone: bool) -> list[int]:  # noqa: FBT001
+    rooms = Rooms(connection, queue)
+    wanted = min(limit, rooms.of_queue())
+    lanes, without = claim.lanes_of(claimer, alone=alone), rooms.has_limit
+    keys = Turns(connection, queue, lanes, after="", page=wanted + 1, without_key=without)
+    return turns._choose(keys, rooms, wanted)[0] if wanted else []
+
+
+def _win(connection: Any, claimer: Any, lanes: tuple[int, int], token: int, ids: list[int]) -> list[Any]:
+    return claim.win(connection, claimer, lanes, token, ids, by_turns=True)
+
+
 async def _forget_lost_claims(self: Any, token: int, ask: Any) -> Claimed:
     try:
         return await ask(token)  # type: ignore[no-any-return]
@@ -121,10 +151,9 @@ def _drop_outcomes(add: Any) -> Any:
     return dropping
 
 
-async def _stay_among_others(self: Any, free: int, running: int, places: int) -> list[Any]:
+async def _stay_among_others(self: Any, wanted: int, running: int, free: int) -> list[Any]:
     """Tasks that have crashed a process are claimed like all others, into any free place."""
-    lonely = await self._claim(1, alone=True)
-    claimed: list[Any] = lonely.tasks or (await self._claim(free, alone=False)).tasks
+    claimed: list[Any] = await self._claim_alone() or (await self._claim_next(wanted, free)).tasks
     return claimed
 
 
@@ -155,6 +184,13 @@ def _see_gaps_only(self: Any, monotonic: float, database: Any) -> None:
     self._last = (monotonic, database)
 
 
+def _never_again_in_vain(self: Any, queue: str, asked: int, won: int, again_in: float | None) -> None:
+    _TOOK(self, queue, asked, won, again_in)
+    if not won:
+        self._not_before[queue] = math.inf
+
+
+_TOOK: Final = TurnTaking.took
 _HOLDER: Final = claim._holder
 _ADD: Final = OutcomeWriter.add
 
@@ -180,7 +216,7 @@ VARIANTS: Final = (
     ),
     Variant("a claim does not raise the lease", ((claim, "_holder", _holder_without_lease),)),
     Variant("a claim reads first and writes without conditions", ((Claiming, "_claim", _claim_in_two_steps),)),
-    Variant("a claim ignores the row's times", ((claim, "_may_start", sa.true),), ("insert by hand", "flaky")),
+    Variant("a claim ignores the row's times", ((claim, "may_start", sa.true),), ("insert by hand", "flaky")),
     Variant(
         "a claim whose answer was lost is forgotten",
         ((Claiming, "_once", _forget_lost_claims), (Toucher, "_release_strays", lambda self, found: None)),
@@ -215,5 +251,22 @@ VARIANTS: Final = (
     Variant("poison runs beside other tasks", ((Claiming, "claim", _stay_among_others),), ("poison", "long")),
     Variant("attempts are not recorded", ((finish, "record_attempts", lambda *args: None),), ("flaky",)),
     Variant("a retry by hand leaves the lease", ((intervene, "update_tasks", _without_lease),), ("retry", "long")),
+    Variant("no key is full", ((Rooms, "of_key", lambda self, key: UNLIMITED),), (KEYS, "long")),
+    Variant("no queue is full", ((Rooms, "of_queue", lambda self: UNLIMITED),), (KEYS, "long")),
+    Variant("what runs is not counted", ((Rooms, "_count_running", lambda self: Counter()),), (KEYS, "long")),
+    Variant("what starts is not recorded", ((Rooms, "record", lambda self, turn, started: None),), (KEYS, "quick")),
+    Variant(
+        "a plain claim takes from limited queues",
+        ((claim, "has_limit", lambda queue: sa.false()),),
+        (KEYS, "long"),
+    ),
+    Variant(
+        "a turn looks and takes in two steps", ((Claiming, "_claim_by_turns", _turn_in_two_steps),), (KEYS, "long")
+    ),
+    Variant(
+        "a turn in vain is the last one",
+        ((TurnTaking, "took", _never_again_in_vain), (TurnTaking, "may_have_changed", lambda self: None)),
+        (KEYS, "long"),
+    ),
     Variant("what runs is expired", ((sweeps, "expire", _expire_whatever_it_does),), ("long",)),
 )

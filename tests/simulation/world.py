@@ -26,7 +26,8 @@ from tests.simulation.node import Node
 from tests.simulation.observer import Observer
 from tests.simulation.plan import ACTS, Happening, Plan
 from tests.simulation.process import Process
-from tests.simulation.rules import Broken, Rules
+from tests.simulation.proof import Broken
+from tests.simulation.rules import Rules
 from tests.simulation.threads import Call, Thread
 
 CALL_TAKES: Final = (0.0005, 0.05)
@@ -55,6 +56,7 @@ class World:
     def __init__(self, plan: Plan, arena: Arena) -> None:
         random.seed(plan.seed)  # what the code under test draws
         arena.empty()
+        arena.limit(plan.limits)
         self.plan = plan
         self.now = 0.0
         self.history = History()
@@ -109,6 +111,7 @@ class World:
             if self.now > deadline or self.step_number > MOST_STEPS:
                 raise Broken("a healed cluster does not end its tasks", str(self._unfinished()))
             self._step()
+            self.rules.judge_waiting()
 
     def _unfinished(self) -> list[Any]:
         return [row for row in self._observer.rows.values() if row.status not in FINISHED] or list(self.late)
@@ -248,6 +251,11 @@ class World:
         self._clock_is_ahead += seconds
         self._clock_steps.append(self.now)
         self._set_clock()
+
+    @property
+    def clock_stepped_at(self) -> float:
+        """When the database's clock was last set; 0 if it never was."""
+        return self._clock_steps[-1] if self._clock_steps else 0.0
 
     def clock_was_astray(self, within: float) -> bool:
         """Whether the database's clock was set twice within the last seconds, so quickly that no manager saw it."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
 from peerd.store import nodes, processes
 from peerd.store.alone import should_run_empty
 from peerd.store.claim import Claimer
 from peerd.store.clock import seconds_from_now
+from peerd.store.tables import limits
 from tests.store.world import World
 
 PATIENCE = 10.0
@@ -64,3 +66,17 @@ def test_who_cannot_come_first_is_not_waited_for(world: World) -> None:
     world.store.run(nodes.leave, "c", world.incarnation("c"))
     assert those_who_run_empty(world, mine) == [0]
     assert those_who_run_empty(world, draining, silent, other_kind) == [2]
+
+
+@pytest.mark.parametrize("limited", ["a", "*", ""])
+def test_nobody_runs_empty_for_a_task_that_may_not_start(world: World, limited: str) -> None:
+    claimer = world.claimer()
+    world.insert(crashes=1, limit_key="a", created_at=seconds_from_now(-60))
+    assert those_who_run_empty(world, claimer) == [0]
+    limit = {"queue": "q", "limit_key": limited, "running": 1}
+    world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**limit)).rowcount)
+    assert those_who_run_empty(world, claimer) == [0]
+    beside = world.insert(limit_key="a", status="working", process_id=claimer.process_id)
+    assert those_who_run_empty(world, claimer) == []
+    world.set(beside, status="done")
+    assert those_who_run_empty(world, claimer) == [0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -213,6 +214,21 @@ def test_a_table_that_somebody_holds_is_not_waited_for_in_front_of_everybody(
     with database.engine.connect() as after:
         patience = {"mysql": "@@lock_wait_timeout", "postgresql": "current_setting('lock_timeout')"}[database.name]
         assert after.execute(sa.text(f"SELECT {patience}")).scalar() not in (1, "1s")
+
+
+def test_a_migration_keeps_others_out_for_as_long_as_it_takes(open_new: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lock is held by a connection that says nothing meanwhile."""
+    monkeypatch.setattr(engines, "SILENT_AT_MOST", 1)
+    monkeypatch.setattr(migrations, "PATIENCE", 1)
+    database = open_new()
+    if database.name != "mysql":
+        return  # a transaction holds it that has something to do
+    other = Database(database.url)
+    with migrations._alone(database):
+        time.sleep(2.5)
+        with pytest.raises(DatabaseBusy), migrations._alone(other):
+            pass
+    other.close()
 
 
 def test_who_waits_for_another_migration_in_vain_is_told_before_the_driver_gives_up() -> None:

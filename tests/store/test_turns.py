@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -11,11 +12,13 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from peerd.domain.errors import DatabaseAway
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
-from peerd.store import claim, complete, finish, queues, rescue, turns
+from peerd.store import claim, complete, engines, finish, queues, rescue, turns
 from peerd.store.claim import Claimer
+from peerd.store.database import Database, worded
 from peerd.store.keys import MOST_LEVELS
 from peerd.store.tables import limits, tasks
 from tests.store.world import World, at_once, held
@@ -185,6 +188,20 @@ def test_more_full_keys_than_a_claim_looks_at_hide_nobody_for_long(
     assert found == ["k45"]
 
 
+def test_more_full_keys_than_a_claim_looks_at_do_not_hide_lower_priorities(
+    world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "MOST_KEYS", 10)
+    limit(world, "*", running=0)
+    for key in ("low", "k45"):
+        limit(world, key, running=1)
+    for number in range(50):
+        add(world, f"k{number:02}", priority=99)
+    add(world, "low", 2, priority=1)
+    assert keys(take(world, claimer)) == {"low": 1}
+    assert [task.limit_key for _ in range(5) for task in take(world, claimer)] == ["k45"]
+
+
 def test_no_more_than_so_many_start_in_a_period(world: World, claimer: Claimer) -> None:
     limit(world, "*", starts=3, period=3600.0)
     add(world, "a", 5)
@@ -233,6 +250,36 @@ def test_lanes_are_kept_apart(world: World, claimer: Claimer) -> None:
     assert keys(take(world, claimer)) == {"a": 1}
     [alone] = take(world, claimer, alone=True)
     assert alone.crashes == 1
+
+
+def test_keys_that_differ_in_a_control_character_are_each_counted_once(world: World, claimer: Claimer) -> None:
+    """MySQL sorts them as if the shorter one went on with spaces, unlike everybody else."""
+    limit(world, "*", running=1)
+    add(world, "a\t", 2)
+    add(world, "a", 2)
+    add(world, "a", 2, node_id=claimer.node_id)
+    assert keys(take(world, claimer)) == {"a": 1, "a\t": 1}
+
+
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_a_machine_that_is_lost_in_the_middle_of_its_turn_keeps_nobody_waiting(
+    world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server does not learn of it: what it would still have to say may come at any time."""
+    monkeypatch.setattr(engines, "SILENT_AT_MOST", 1)
+    add(world, "a", 2)
+    lost = Database(world.store.url)
+    try:
+        with lost.engine.connect() as connection:
+            other = world.claimer("q", node="lost")
+            taken = turns.claim_by_turns(connection, other, "q", token=claim.new_token(), limit=9).tasks
+            began = time.monotonic()
+            assert keys(take(world, claimer)) == keys(taken)
+            assert time.monotonic() - began < 10.0
+            with pytest.raises(DatabaseAway), worded():
+                connection.commit()
+    finally:
+        lost.close()
 
 
 def test_a_look_tells_what_waits_beside_the_plain_tasks(world: World) -> None:

@@ -4,7 +4,7 @@ Where processes are always busy, one of them has to take nothing more until it i
 cost the cluster all its other places for as long as the longest neighbour runs; if none did, it would wait for ever. So
 they have an order, the oldest first: the first one runs empty when such a task has waited for `patience`, the second
 one when it has waited for twice as long, the third one for four times; the younger half of them never do. Whoever has
-nothing else to do takes it at once.
+nothing else to do takes it at once. For one that its limits do not let start nobody runs empty.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.store.claim import WIDEST, Claimer, may_claim, may_start, who
 from peerd.store.clock import seconds_from_now
+from peerd.store.rooms import Rooms
 from peerd.store.search import WITH_KEY, WITHOUT_KEY, by_index
 from peerd.store.tables import BY_TURNS, ORDER, nodes, processes, tasks
 
@@ -57,8 +58,16 @@ def _waiting(serves: tuple[str, ...], lane: int) -> sa.Select[int]:
 
 
 def _one_waits(connection: Connection, ids: Sequence[int], seconds: float) -> bool:
-    statement = sa.select(tasks.c.id).where(tasks.c.id.in_(ids), tasks.c.due_at < seconds_from_now(-seconds))
-    return connection.execute(statement.limit(1)).first() is not None
+    """Whether one has waited for so long, and may start: its limits leave room."""
+    late = sa.select(tasks.c.queue, tasks.c.limit_key).distinct()
+    late = late.where(tasks.c.id.in_(ids), tasks.c.due_at < seconds_from_now(-seconds))
+    return any(_has_room(connection, queue, key) for queue, key in connection.execute(late).all())
+
+
+def _has_room(connection: Connection, queue: str, key: str | None) -> bool:
+    """Whether the limits leave room. It is asked without the lock of the turn, and may have changed when one comes."""
+    rooms = Rooms(connection, queue)
+    return rooms.of_queue() > 0 and rooms.of_key(key or "") > 0
 
 
 def _place(connection: Connection, claimer: Claimer, rivals: sa.ColumnElement[bool]) -> tuple[int, int]:

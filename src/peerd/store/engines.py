@@ -25,6 +25,9 @@ from peerd.store.types import moment_of
 CONNECT_TIMEOUT: Final = 10
 ANSWER_TIMEOUT: Final = 60
 """Seconds without an answer after which a server counts as away: a cut cable says nothing at all."""
+SILENT_AT_MOST: Final = 10
+"""Seconds after which PostgreSQL and MariaDB end a transaction in which nothing is said any more: they do not learn for
+hours that a machine is lost, and it may have locked what others wait for. MySQL cannot be told so."""
 LOCK_TIMEOUT: Final = 30
 """Seconds that a statement waits for another one's locks on PostgreSQL; InnoDB's own limit is 50."""
 TRUSTED_FOR: Final = 0.1
@@ -124,7 +127,8 @@ def _server_options(pool_size: int, *, autocommit: bool) -> dict[str, Any]:
 
 def _mysql(url: URL, hosts: Hosts, options: Mapping[str, Any]) -> Engine:
     arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "charset": "utf8mb4"}
-    arguments["init_command"] = "SET time_zone = '+00:00'"
+    silence = f"/*M!100300 , idle_transaction_timeout = {SILENT_AT_MOST} */"  # a comment to all but MariaDB
+    arguments["init_command"] = f"SET time_zone = '+00:00' {silence}"
     arguments |= {"read_timeout": ANSWER_TIMEOUT, "write_timeout": ANSWER_TIMEOUT, "conv": _conversions(url)}
     one_host = url.difference_update_query(["host"])
     engine = sa.create_engine(one_host, connect_args=arguments, pool_reset_on_return=None, **options)
@@ -205,7 +209,8 @@ def _work_with_one_of(hosts: Hosts, engine: Engine) -> None:
 def _postgresql(url: URL, options: Mapping[str, Any]) -> Engine:
     arguments: dict[str, Any] = {
         "connect_timeout": CONNECT_TIMEOUT,
-        "options": f"-c timezone=UTC -c lock_timeout={LOCK_TIMEOUT}s",
+        "options": f"-c timezone=UTC -c lock_timeout={LOCK_TIMEOUT}s"
+        f" -c idle_in_transaction_session_timeout={SILENT_AT_MOST}s",
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 4,

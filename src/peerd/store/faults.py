@@ -47,8 +47,9 @@ ROLLED_BACK_ON_POSTGRESQL: Final = frozenset(
         "55P03",  # lock not available
     }
 )
-AWAY_ON_POSTGRESQL: Final = ("08", "57P0", "53300", "25006")
-"""Beginnings of SQLSTATEs: connection errors, shutdown, start-up, too many connections, read-only after a fail-over."""
+AWAY_ON_POSTGRESQL: Final = ("08", "57P0", "53300", "25006", "25P03")
+"""Beginnings of SQLSTATEs: connection errors, shutdown, start-up, too many connections, read-only after a fail-over, a
+transaction that was silent for too long."""
 BUSY_ON_SQLITE: Final = ("database is locked", "database table is locked", "database schema is locked")
 AWAY_ON_SQLITE: Final = ("disk i/o error", "unable to open database file")
 

@@ -75,6 +75,8 @@ class Turns:
         self._without_key = without_key
         self.blocked: set[str] = set()
         """Keys of which nothing may start now; whoever reads says so."""
+        self.left: int | None = None
+        """The rank of which no more keys are wanted; whoever reads says so."""
 
     def __iter__(self) -> Iterator[Waiting]:
         lanes = [self._keys_of(lane) for lane in self._lanes]
@@ -101,10 +103,12 @@ class Turns:
         values: dict[str, Any] = {"queue": self._queue, "lane": lane, "rank": rank, "most": self._page}
         values |= {"until": self.after} if was_served else {}
         position = "" if was_served else self.after
-        while True:
+        while self.left != rank:
             rows = _page(was_served).run(self._connection, **values, after=position).all()
             for key, mine in groupby(rows, key=lambda row: str(row[0])):
                 yield _Place(rank, was_served, key, [tuple(row[1:]) for row in mine])
+                if self.left == rank:
+                    return
             if len(rows) < self._page:
                 return
             position = str(rows[-1][0])

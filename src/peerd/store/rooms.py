@@ -37,7 +37,7 @@ class _Limit(msgspec.Struct, frozen=True):
 
 
 class Rooms:
-    """What the limits of one queue leave, within a transaction that has locked its turn.
+    """What the limits of one queue leave, within a transaction that has locked its turn; to all others, a guess.
 
     Args:
         connection: in that transaction.

@@ -27,7 +27,7 @@ from peerd.store.search import WITH_KEY, WITHOUT_KEY, Pending, by_index
 from peerd.store.tables import tasks, turns
 
 MOST_KEYS: Final = 300
-"""Keys that one claim looks at, at the most, for each may cost a statement; the next claim goes on after them."""
+"""Keys of a priority that one claim looks at, at the most: each may cost a statement. The next one goes on after them."""
 PAGE: Final = 32
 """Tasks that are read at a time, beside those that are wanted."""
 
@@ -122,24 +122,33 @@ def _choose(keys: Turns, rooms: Rooms, wanted: int) -> tuple[list[int], str]:
     """The ids to claim, and the key after which the next turn begins."""
     chosen: list[int] = []
     chosen_of: Counter[str] = Counter()
-    looked_at, last = 0, keys.after
-    for _, level in groupby(keys, key=lambda waiting: waiting.rank):
+    last, left_after = keys.after, ""
+    for rank, level in groupby(keys, key=lambda waiting: waiting.rank):
+        looked_at = 0
         turn: list[tuple[Waiting, int]] = []
+        seen: set[str] = set()  # by MySQL's order of keys, which is not quite ours, one may come twice
         for waiting in level:
             looked_at, last = looked_at + 1, waiting.key
+            if waiting.key in seen:
+                continue
+            seen.add(waiting.key)
             room = rooms.of_key(waiting.key) - chosen_of[waiting.key]
             if room > 0:
                 turn.append((waiting, room))
             else:
                 keys.blocked.add(waiting.key)
-            if len(turn) == wanted - len(chosen) or looked_at == MOST_KEYS:
+            if len(turn) == wanted - len(chosen):
+                break
+            if looked_at == MOST_KEYS:
+                keys.left = rank
+                left_after = left_after or last
                 break
         for key, task_id in _deal(turn, wanted - len(chosen)):
             chosen.append(task_id)
             chosen_of[key] += 1
-        if len(chosen) == wanted or looked_at == MOST_KEYS:
+        if len(chosen) == wanted:
             break
-    return chosen, last if chosen or looked_at == MOST_KEYS else keys.after
+    return chosen, left_after or (last if chosen else keys.after)
 
 
 def _deal(turn: Sequence[tuple[Waiting, int]], wanted: int) -> Iterator[tuple[str, int]]:

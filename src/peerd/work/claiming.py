@@ -77,6 +77,8 @@ class Claiming:
         self._waits = Waits()
         self._limited: set[str] = set()
         self._has_taken_turns = False
+        self._makes_way = False
+        self._has_place = True
 
     def freed_by(self, ended: Iterable[Task]) -> set[str]:
         """The queues in which a task may start because one has ended that was claimed by turns."""
@@ -116,13 +118,22 @@ class Claiming:
             return 0.0
         grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_looks - 1, 16), self._poll_every())
         grown *= random.uniform(0.75, 1.25)
-        turn_in = self._turns.pause()
+        turn_in = self._turns.pause() if self._has_place else None  # a place that is free again wakes it
         return grown if turn_in is None else min(grown, turn_in)
 
     async def _claim_next(self, wanted: int, free: int) -> Claimed:
-        """Claim what comes first: by turns, or what takes none."""
-        if self._turns.look_is_due:
-            await self._look()
+        """Claim what comes first: by turns, or what takes none.
+
+        Where a turn comes first and no place is free for it, nothing is claimed until one is. Who always claims ahead
+        would otherwise never have a free one.
+        """
+        self._has_place = free > 0
+        if self._turns.look_is_due or self._makes_way:
+            if self._turns.look_is_due:
+                await self._look()
+            self._makes_way = not free and self._turns.next_queue(before_others=True) is not None
+            if self._makes_way:
+                return Claimed([])
             if by_turns := await self._take_turn(free, before_others=True):
                 return Claimed(by_turns)
         won = await self._claim(wanted, alone=False)

@@ -31,6 +31,8 @@ class TurnTaking:
         self._next_look = 0.0
         self._in_vain: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
+        self._served: dict[str, int] = {}
+        self._turns_so_far = 0
         self._other_rank: int | None = None
         self._others_went_last = False
 
@@ -53,17 +55,21 @@ class TurnTaking:
         self._others_went_last = True
 
     def next_queue(self, *, before_others: bool) -> str | None:
-        """The queue of which a turn is to be taken now.
+        """The queue of which a turn is to be taken now; of two of the same priority, the one that has waited longer.
 
         Args:
             before_others: only if it goes before all that takes no turns: its first task has a higher priority than the
                 latest of those, or the same one and they went last.
         """
         now = self._now()
-        free = [(rank, queue) for queue, rank in self._ranks.items() if self._not_before.get(queue, now) <= now]
+        free = [
+            (rank, self._served.get(queue, 0), queue)
+            for queue, rank in self._ranks.items()
+            if self._not_before.get(queue, now) <= now
+        ]
         if not free:
             return None
-        rank, queue = min(free)
+        rank, _, queue = min(free)
         return None if before_others and self._comes_after_others(rank) else queue
 
     def _comes_after_others(self, rank: int) -> bool:
@@ -84,6 +90,8 @@ class TurnTaking:
         if won < asked:
             self._ranks.pop(queue, None)
         if won:
+            self._turns_so_far += 1
+            self._served[queue] = self._turns_so_far
             self._in_vain.pop(queue, None)
             self._not_before.pop(queue, None)
             return
@@ -105,4 +113,9 @@ class TurnTaking:
         """Seconds until a turn that was in vain is tried again; None where there was none."""
         if not self._not_before:
             return None
-        return max(min(self._not_before.values()) - self._now(), 0.0)
+        moments = (self._can_be_tried_at(queue, moment) for queue, moment in self._not_before.items())
+        return max(min(moments) - self._now(), 0.0)
+
+    def _can_be_tried_at(self, queue: str, not_before: float) -> float:
+        """When a turn can be taken: where it is not known what waits, not before the next look."""
+        return not_before if queue in self._ranks else max(not_before, self._next_look)
