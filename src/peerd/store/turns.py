@@ -27,7 +27,7 @@ from peerd.store.search import WITH_KEY, WITHOUT_KEY, Pending, by_index
 from peerd.store.tables import tasks, turns
 
 MOST_KEYS: Final = 300
-"""Keys of a priority that one claim looks at, at the most: each may cost a statement. The next one goes on after them."""
+"""Keys of a priority that one claim looks at: each may cost a statement. The next one goes on after them."""
 PAGE: Final = 32
 """Tasks that are read at a time, beside those that are wanted."""
 
