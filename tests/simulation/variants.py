@@ -15,7 +15,7 @@ from peerd.domain.errors import DatabaseAway
 from peerd.domain.lifecycle import Event, Status, sources
 from peerd.domain.outcome import Released
 from peerd.manager.pulse import Pulse
-from peerd.store import claim, complete, finish, intervene, sweeps
+from peerd.store import claim, complete, finish, intervene, sweeps, turns
 from peerd.store.claim import Claimed
 from peerd.store.clock import now
 from peerd.store.intervene import delete_rows
@@ -46,7 +46,7 @@ def broken(variant: Variant) -> Iterator[None]:
     with ExitStack() as stack:
         for where, attribute, instead in variant.patches:
             stack.enter_context(patch.object(where, attribute, instead))
-        for made_once in (claim, complete):
+        for made_once in (claim, complete, turns):
             made_once.forget_statements()
             stack.callback(made_once.forget_statements)
         yield
