@@ -1,4 +1,7 @@
-"""Idling: what a whole node that has nothing to do asks its database. On SQLite there is no server that counts."""
+"""Idling: what a whole node that has nothing to do asks its database. On SQLite there is no server that counts.
+
+All is counted that a server gets, as in tests/cluster/test_quiet.py: commits, and looks whether a connection is there.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,7 @@ from bench.samples import Idle
 from bench.sizes import Sizes
 from peerd.testing import eventually
 
-STATEMENT: Final = re.compile(r"LOG:  (?:statement|execute [^:]*): (\w+)")
-SETTLING: Final = 5.0
-"""Seconds of rest before one counts: pauses have grown, and what a start does is done."""
+STATEMENT: Final = re.compile(r"LOG:  (?:statement|execute [^:]*|fastpath[^:]*): (\S+)")
 
 
 def measure(stage: Stage, sizes: Sizes) -> Iterator[Idle]:
@@ -32,7 +33,7 @@ def measure(stage: Stage, sizes: Sizes) -> Iterator[Idle]:
         stage.client.enqueue(note.with_args(0))
         eventually(lambda: 0 in notes_in(notes), timeout=PATIENCE, message="the node has not come up")
         stage.client.database.close()
-        time.sleep(SETTLING)
+        time.sleep(sizes.idle_settling)
         counter = _QuestionsOfMariaDB(stage) if stage.kind == "mariadb" else _LinesOfPostgreSQL(stage)
         before, began = counter.count(), time.monotonic()
         time.sleep(sizes.idle_seconds)

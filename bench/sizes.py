@@ -12,7 +12,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
     ``enqueue``, ``hold`` (claim and complete) and ``drain`` give tasks by batch (drain: by tasks at once); ``peers``
     those of which the module is named so, or all; ``peer_seconds`` how long a peer's drain should take. ``processes``
-    and ``nodes`` are numbers of worker processes. ``shapes`` is a factor for the rows of a shape.
+    and ``nodes`` are numbers of worker processes. ``idle_settling`` are seconds of rest before statements are counted:
+    pauses have grown, and what a start does is done. ``shapes`` is a factor for the rows of a shape.
     """
 
     rounds: int
@@ -30,6 +31,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     fleet_tasks: int
     spins: int
     naps: int
+    idle_settling: float
     idle_seconds: float
     shapes: float
     shape_claims: int
@@ -56,7 +58,8 @@ FULL = Sizes(
     fleet_tasks=15_000,
     spins=2_000,
     naps=60,
-    idle_seconds=20.0,
+    idle_settling=35.0,
+    idle_seconds=60.0,
     shapes=1.0,
     shape_claims=300,
 )
@@ -76,7 +79,8 @@ QUICK = Sizes(
     fleet_tasks=3_000,
     spins=800,
     naps=12,
-    idle_seconds=8.0,
+    idle_settling=35.0,
+    idle_seconds=30.0,
     shapes=0.01,
     shape_claims=60,
 )
@@ -96,6 +100,7 @@ TINY = Sizes(
     fleet_tasks=40,
     spins=20,
     naps=2,
+    idle_settling=5.0,
     idle_seconds=6.0,
     shapes=0.00002,
     shape_claims=3,

@@ -134,6 +134,22 @@ def test_the_doctor_words_its_findings_and_fails_on_a_problem(peerd: Peerd, proj
     assert answer.lines[-1] == "1 problem"
 
 
+def test_an_application_on_mariadb_without_the_secret_is_told_what_it_waits_for(
+    peerd: Peerd, project: Path, server_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> list[str]:
+        findings = peerd("doctor", "--database", server_database, "--json", status=1).json["findings"]
+        return [finding["remedy"] for finding in findings if finding["subject"] == "doorbell"]
+
+    if server_database.startswith("postgresql"):
+        assert told() == []
+        return
+    [remedy] = told()
+    assert "PEERD_CLUSTER_SECRET" in remedy
+    monkeypatch.setenv("PEERD_CLUSTER_SECRET", "a secret that all nodes share")
+    assert told() == []
+
+
 def test_a_server_without_tables_is_a_problem(peerd: Peerd, project: Path, server_database: str) -> None:
     answer = peerd("doctor", "--database", server_database, "--json", status=1).json
-    assert [finding["remedy"] for finding in answer["findings"]] == ["peerd migrate"]
+    assert [finding["remedy"] for finding in answer["findings"] if finding["level"] == "problem"] == ["peerd migrate"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from peerd.store import claim, complete, insert_statements
+from peerd.store import claim, complete, insert_statements, turns
 from peerd.store.database import Database
 from tests.model.machine.whole import machine_on
 from tests.model.mutations import MUTATIONS, SHY, Mutation
@@ -26,7 +26,12 @@ def statements_afresh() -> Iterator[None]:
 
 
 def forget_statements() -> None:
-    for made in (*vars(claim).values(), *vars(complete).values(), *vars(insert_statements).values()):
+    for made in (
+        *vars(claim).values(),
+        *vars(complete).values(),
+        *vars(insert_statements).values(),
+        *vars(turns).values(),
+    ):
         if hasattr(made, "cache_clear"):
             made.cache_clear()
 

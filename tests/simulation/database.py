@@ -36,6 +36,9 @@ class SimulatedDatabase(Database):
     def run_alone(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._ask(operation, partial(self._shared.run_alone, operation, *args, **kwargs))
 
+    def run_repeatable(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return self.run(operation, *args, **kwargs)
+
     def read(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._ask(operation, partial(self._shared.read, operation, *args, **kwargs))
 

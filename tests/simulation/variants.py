@@ -53,7 +53,7 @@ def broken(variant: Variant) -> Iterator[None]:
     with ExitStack() as stack:
         for where, attribute, instead in variant.patches:
             stack.enter_context(patch.object(where, attribute, instead))
-        for made_once in (claim, complete):
+        for made_once in (claim, complete, turns):
             made_once.forget_statements()
             stack.callback(made_once.forget_statements)
         yield

@@ -12,11 +12,12 @@ from peerd.runtime.ticker import Step, Ticker
 from peerd.store.database import Database
 from peerd.store.nodes import keep_alive
 from peerd.store.outages import Outages
-from peerd.store.presence import BEAT_EVERY
 from peerd.store.processes import beat_process
 
 AGAIN_AFTER: Final = 0.2
 """Seconds after a beat that the database did not answer."""
+PROCESS_EVERY: Final = 60.0
+"""Seconds between two beats of the agent's own process, whose record is purged when it is silent for days."""
 END_WITHIN: Final = 3.0
 """Seconds that the beat under way may take to end."""
 
@@ -87,10 +88,10 @@ class Heartbeat:
         return self._every
 
     def _beat(self, now: float) -> None:
-        self._database.run_each(keep_alive, self._node, self._incarnation)
-        if now >= self._next_of_process:  # a record of the process that is silent for days is purged
-            self._database.run_each(beat_process, self._process_id)
-            self._next_of_process = now + BEAT_EVERY
+        self._database.run_repeatable(keep_alive, self._node, self._incarnation)
+        if now >= self._next_of_process:
+            self._database.run_repeatable(beat_process, self._process_id)
+            self._next_of_process = now + PROCESS_EVERY
 
     def _tell(self, hear: Callable[..., None], error: Exception) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody hears it any more

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.bell.datagram import Sealer
 from peerd.bell.doors import Door, doors
-from peerd.domain.ring import Ring, Work
+from peerd.domain.ring import Ring, Told, Work
 from peerd.domain.task import QUEUE_NAME
 from peerd.store.database import Database
 
@@ -104,22 +104,26 @@ class Notifications:
         self._database = database
 
     def send(self, rings: Sequence[Ring]) -> None:
-        """Notify; each ring commits by itself."""
-        self._database.run_each(notify, rings)
+        """Notify, in one statement. What may be heard twice is sent again where a connection turns out to be closed."""
+        once = any(isinstance(ring, Told) for ring in rings)
+        send = self._database.run_each if once else self._database.run_repeatable
+        send(notify, rings)
 
     def close(self) -> None:
         """There is nothing to close: the database is somebody else's."""
 
 
-NOTIFY: Final = sa.text("SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel, :payload)")
+NOTIFY: Final = sa.text(
+    "SELECT set_config('synchronous_commit', 'off', true), "
+    "(SELECT count(pg_notify(:channel, payload)) FROM unnest(CAST(:payloads AS text[])) AS payload)"
+)
 """A ring that a crash of the server loses was lost anyway: no fsync."""
 
 
 def notify(connection: Connection, rings: Sequence[Ring]) -> None:
-    """Send rings, with the commit of a transaction or each by itself."""
-    for ring in rings:
-        payload = msgspec.json.encode(ring).decode()
-        connection.execute(NOTIFY, {"channel": CHANNEL, "payload": payload})
+    """Send rings with the statement's commit."""
+    payloads = [msgspec.json.encode(ring).decode() for ring in rings]
+    connection.execute(NOTIFY, {"channel": CHANNEL, "payloads": payloads})
 
 
 def notified(payload: str) -> Ring | None:

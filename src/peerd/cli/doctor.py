@@ -13,6 +13,7 @@ from peerd.cli.desk import Desk
 from peerd.cli.words import many, plain
 from peerd.config import Settings
 from peerd.operate.checkup import Finding, Level
+from peerd.operate.client import Client
 from peerd.runtime.process_context import BELL
 from peerd.store.migrate import look, newest
 from peerd.store.revisions import Schema
@@ -31,7 +32,7 @@ def doctor(desk: Desk) -> None:
 
     Each finding comes with its remedy. Exit status 1 when there is a problem, 0 with warnings only.
     """
-    findings = [*_of_the_tables(desk), *_of_the_bell(desk.settings), *_of_the_tools(desk.settings)]
+    findings = [*_of_the_tables(desk), *_of_the_bell(desk), *_of_the_tools(desk.settings)]
     answer = {"ok": not any(finding.level is Level.PROBLEM for finding in findings), "findings": findings}
     desk.answer(answer, lambda: _for_people(findings))
     if not answer["ok"]:
@@ -62,12 +63,12 @@ def _revision(found: Schema) -> Finding:
     return Finding(Level.OK, "tables", f"at revision {found.revision}")
 
 
-def _of_the_bell(settings: Settings) -> list[Finding]:
-    """The doorbell of the node that runs here."""
+def _of_the_bell(desk: Desk) -> list[Finding]:
+    """The doorbell of the node that runs here; without one, whether what is enqueued from here rings."""
     try:
-        bell = control.call_agent(settings.node.run_directory, BELL, timeout=2.0)
+        bell = control.call_agent(desk.settings.node.run_directory, BELL, timeout=2.0)
     except (control.NotRunning, control.Refused):
-        return []  # without a node here there is nobody to ask
+        return _of_ringing(desk.client)
     found = []
     if bell["works"]:
         found.append(Finding(Level.OK, "doorbell", f"works by {bell['way']}"))
@@ -79,6 +80,18 @@ def _of_the_bell(settings: Settings) -> list[Finding]:
         message = f"rings were refused: {counted}; the last one: {bell['last_refused']}"
         found.append(Finding(Level.NOTE, "doorbell", message, "give all nodes and applications the same secret"))
     return found
+
+
+def _of_ringing(client: Client) -> list[Finding]:
+    """An application needs the nodes' secret: without it nobody is told of what it enqueues."""
+    if not client.ringer.is_mute:
+        return []
+    message = (
+        "there is no [cluster] secret here: what is enqueued with this configuration rings nobody and waits for a poll,"
+        " up to 12.5 s where the nodes' own doorbell works"
+    )
+    remedy = "give it the nodes' [cluster] secret_file, or PEERD_CLUSTER_SECRET; in code, Client(url, secret=…)"
+    return [Finding(Level.WARNING, "doorbell", message, remedy)]
 
 
 def _of_the_tools(settings: Settings) -> list[Finding]:

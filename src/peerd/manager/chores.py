@@ -49,8 +49,8 @@ CHORES: Final = (
     Chore("purge dead", purge.dead, lambda agenda, given: _aged(agenda.dead, given.max_failed), periods=10),
     Chore("purge keys", purge.keys, lambda agenda, _: agenda.key, periods=30),
     Chore("purge starts", purge.starts, lambda agenda, _: agenda.start, periods=30),
-    Chore("purge processes", purge.processes, periods=60),
-    Chore("purge runs", purge.runs, periods=60),
+    Chore("purge processes", purge.processes, periods=600),
+    Chore("purge runs", purge.runs, periods=300),
     Chore("purge schedules", purge.schedules, periods=600),
     Chore("pinned", pinned.follow_policy, pinned.is_followed, periods=10),
 )

@@ -199,7 +199,7 @@ class ManagerService:
 
     async def _beat(self) -> None:
         """Write that it goes on, which is what gives it the right to judge others; and look what there is to do."""
-        self._agenda = await self._threads.run_each(_beat_and_read_agenda, self._process_id)
+        self._agenda = await self._threads.run_repeatable(_beat_and_read_agenda, self._process_id)
         self._pulse.beat(self._now(), self._agenda.now)
         self._pulse_among_nodes.beat(self._now(), self._agenda.now)
         self._beaten_at = self._now()

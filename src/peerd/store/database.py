@@ -18,11 +18,14 @@ from itertools import count
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
+from peerd.config.address import hosts_of
 from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, UnsupportedDatabase
 from peerd.store import faults
 from peerd.store.direct import Direct
-from peerd.store.engines import normalised, open_engines
+from peerd.store.engines import has_rested, normalised, open_engines, trusted
+from peerd.store.galera import may_lag
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,7 +74,9 @@ class Database:
         """Run an operation in a transaction of its own, and commit it.
 
         It is run again, after a short random pause, when the database rolled it back (deadlock, lock time-out,
-        serialization failure, busy). It is not when an answer was lost: only the operation knows what that means.
+        serialization failure, busy); and at once, on another connection, when one that had rested turns out to be
+        closed before the commit was sent: then nothing of it was done. It is not when the answer to its commit was
+        lost: only the operation knows what that means.
 
         Raises:
             DatabaseAway: the database could not be reached, or the answer was lost.
@@ -89,7 +94,19 @@ class Database:
         """
         if self.name == "sqlite":
             return self.run(operation, *args, **kwargs)
-        return self._tried(partial(self._at_once, operation, *args, **kwargs))
+        return self._tried(partial(self._each, operation, *args, **kwargs))
+
+    def run_repeatable(
+        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As `run_each`, for an operation that may be done twice as well as once, as a beat.
+
+        A connection that has rested is then not asked first whether it is still there, which is a round trip: if it
+        is not, another one is taken.
+        """
+        if self.name == "sqlite":
+            return self.run(operation, *args, **kwargs)
+        return self._tried(partial(self._again_if_closed, operation, *args, **kwargs))
 
     def run_alone(self, operation: Callable[Concatenate[Direct, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that is one statement, which is committed by itself, and soonest; otherwise as `run`."""
@@ -103,7 +120,15 @@ class Database:
         Raises:
             DatabaseAway: see `run`.
         """
-        return self._tried(partial(self._at_once, operation, *args, **kwargs))
+        return self._tried(partial(self._again_if_closed, operation, *args, **kwargs))
+
+    def may_lag(self) -> bool:
+        """Whether a read may lack for a moment what somebody else has committed: there are, or may be, more servers.
+
+        Raises:
+            DatabaseAway: see `run`.
+        """
+        return len(hosts_of(self.url)) > 1 or self.read(may_lag)
 
     def close(self) -> None:
         """Close all connections."""
@@ -111,10 +136,11 @@ class Database:
             engine.dispose()
 
     def _once(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self.engine.begin() as connection:
+        # The commit is outside of what may be done again: whether one took place that was not answered is not known.
+        with _lent_trustingly(self.engine) as connection, connection.begin(), _told_if_closed(connection):
             return operation(connection, *args, **kwargs)
 
-    def _at_once(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+    def _each(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         with self._statements.connect() as connection:
             return operation(connection, *args, **kwargs)
 
@@ -122,12 +148,18 @@ class Database:
         with self._statements.connect() as connection:
             return operation(Direct(connection), *args, **kwargs)
 
+    def _again_if_closed(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+        with _lent_trustingly(self._statements) as connection, _told_if_closed(connection):
+            return operation(connection, *args, **kwargs)
+
     def _tried(self, once: Callable[[], T]) -> T:
         began = time.monotonic()
         for attempt in count():
             try:
                 with worded():
                     return once()
+            except _ClosedMeanwhile:
+                continue  # the next connection is a new one, for all that had rested with it are distrusted
             except Exception as error:
                 if not faults.was_rolled_back(error):
                     raise
@@ -136,6 +168,31 @@ class Database:
                     raise DatabaseBusy(faults.said_by(error), tried) from error
                 time.sleep(random.uniform(0.5, 1.5) * FIRST_PAUSE * 2**attempt)
         raise AssertionError("the last try returns or raises")
+
+
+class _ClosedMeanwhile(Exception):
+    """A connection had been closed while it rested."""
+
+
+@contextmanager
+def _lent_trustingly(engine: Engine) -> Iterator[Connection]:
+    """A connection that was not asked whether it is still there."""
+    with trusted():
+        lent = engine.connect()
+    with lent as connection:
+        yield connection
+
+
+@contextmanager
+def _told_if_closed(connection: Connection) -> Iterator[None]:
+    """Tell apart a connection that had rested and was lost from all else that goes wrong."""
+    rested = has_rested(connection)
+    try:
+        yield
+    except DBAPIError as error:
+        if rested and error.connection_invalidated:
+            raise _ClosedMeanwhile from error
+        raise
 
 
 @contextmanager
@@ -184,6 +241,13 @@ class DatabaseThreads:
     ) -> T:
         """`Database.run_alone`, awaited."""
         call = partial(self.database.run_alone, operation, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def run_repeatable(
+        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`Database.run_repeatable`, awaited."""
+        call = partial(self.database.run_repeatable, operation, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +33,10 @@ LOCK_TIMEOUT: Final = 30
 """Seconds that a statement waits for another one's locks on PostgreSQL; InnoDB's own limit is 50."""
 TRUSTED_FOR: Final = 0.1
 """Seconds without use for which a connection is thought to be there: those that are used all the time are not asked."""
+USED_AT: Final = "peerd_used_at"
+"""In a connection's ``info``: when it was given back, by the machine's monotonic clock."""
+HAS_RESTED: Final = "peerd_has_rested"
+"""In a connection's ``info``: whether it had not been used for that long when it was lent."""
 IS_OPEN: Final = "peerd_is_open"
 """In a connection's ``info``: whether a transaction has begun and not ended."""
 OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
@@ -119,6 +124,7 @@ def _server_options(pool_size: int, *, autocommit: bool) -> dict[str, Any]:
         "max_overflow": pool_size,
         "pool_recycle": 1800,
         "pool_timeout": ANSWER_TIMEOUT,
+        "pool_use_lifo": True,  # the one that was used last need not be asked whether it is still there
         # Under REPEATABLE READ even an empty poll blocks inserts on InnoDB.
         "isolation_level": "AUTOCOMMIT" if autocommit else "READ COMMITTED",
         "skip_autocommit_rollback": True,
@@ -230,6 +236,24 @@ def _postgresql(url: URL, options: Mapping[str, Any]) -> Engine:
     return engine
 
 
+_is_trusted: ContextVar[bool] = ContextVar("connections that have rested are trusted", default=False)
+
+
+@contextmanager
+def trusted() -> Iterator[None]:
+    """Lend connections that have rested without asking them first: for who can do again what one that is gone loses."""
+    before = _is_trusted.set(True)
+    try:
+        yield
+    finally:
+        _is_trusted.reset(before)
+
+
+def has_rested(connection: Connection) -> bool:
+    """Whether a connection had rested when it was lent, so that it may have been closed meanwhile."""
+    return bool(connection.info.get(HAS_RESTED, False))
+
+
 def _look_after_idleness(engine: Engine) -> None:
     """Ask a connection that has not been used for a while whether it is still there, and open another one if not.
 
@@ -238,12 +262,13 @@ def _look_after_idleness(engine: Engine) -> None:
 
     @event.listens_for(engine, "checkin")
     def on_checkin(connection: Any, record: Any) -> None:
-        record.info["peerd_used_at"] = time.monotonic()
+        record.info[USED_AT] = time.monotonic()
 
     @event.listens_for(engine, "checkout")
     def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
-        used_at = record.info.get("peerd_used_at")
-        if used_at is not None and time.monotonic() - used_at > TRUSTED_FOR and not _answers(engine, connection):
+        used_at = record.info.get(USED_AT)
+        record.info[HAS_RESTED] = rested = used_at is not None and time.monotonic() - used_at > TRUSTED_FOR
+        if rested and not _is_trusted.get() and not _answers(engine, connection):
             raise DisconnectionError("it was closed while nobody used it")
 
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 
+from peerd.store.types import MYSQL
+
 IS_MEMBER: Final = "peerd_galera"
 """In a connection's ``info``: whether its server belongs to a Galera cluster."""
 NOT_READY: Final = 1047
@@ -21,6 +23,16 @@ CATCH_UP: Final = "SET STATEMENT wsrep_sync_wait = 1 FOR SELECT 1"
 def is_member(connection: Connection) -> bool:
     """Whether a connection's server belongs to a Galera cluster, as far as peerd has connected to it itself."""
     return bool(connection.info.get(IS_MEMBER))
+
+
+def may_lag(connection: Connection) -> bool:
+    """Whether its server may lack for a moment what another one has committed, as far as one can tell by asking it.
+
+    A server of MySQL's Group Replication looks like a plain one, so MySQL may.
+    """
+    return is_member(connection) or (
+        connection.dialect.name in MYSQL and not getattr(connection.dialect, "is_mariadb", False)
+    )
 
 
 def catch_up(connection: Connection) -> None:

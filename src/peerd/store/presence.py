@@ -83,7 +83,7 @@ async def keep_fresh(database: Database, process_id: int, outages: Outages) -> N
     while True:
         await asyncio.sleep(BEAT_EVERY)
         try:
-            await asyncio.to_thread(database.run_each, beat_process, process_id)
+            await asyncio.to_thread(database.run_repeatable, beat_process, process_id)
         except DatabaseAway as error:
             outages.lost(error)
         else:

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import Task
-from peerd.store.claim import NODE, Claimer, has_limit, lanes_of, may_claim, who, win
+from peerd.store.claim import NODE, Claimer, candidates, has_limit, lanes_of, may_claim, who, win
 from peerd.store.keys import Turns, Waiting
 from peerd.store.prepared import Prepared
 from peerd.store.rooms import Rooms
@@ -45,7 +45,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """What waits beside the tasks that a plain claim takes: queues, and the rank of the first task in each.
+    """What waits: beside the tasks that a plain claim takes, queues, and the rank of the first task in each.
 
     A rank is a priority with its sign turned: the lower the sooner.
 
@@ -53,25 +53,29 @@ class Waits(msgspec.Struct, frozen=True):
         by_turns: what is claimed by turns.
         crashed: what has crashed a process, and so must run alone.
         crashed_by_turns: what has, and is claimed by turns.
+        plain: whether there is anything that a plain claim takes.
     """
 
     by_turns: dict[str, int] = {}
     crashed: dict[str, int] = {}
     crashed_by_turns: dict[str, int] = {}
+    plain: bool = False
 
 
 def look(connection: Connection, claimer: Claimer) -> Waits:
-    """Look what waits beside the tasks that a plain claim takes; the limits are not asked.
+    """Look what waits, in one statement; the limits are not asked.
 
     Args:
         connection: reading.
         claimer: who asks, and which queues it serves.
     """
-    found = Waits()
-    for row in _first_of_each(claimer.queues).run(connection, node=claimer.node_id).mappings():
-        queue, rank = claimer.queues[row["place"]], int(row["claim_rank"])
-        ranks: dict[str, int] = getattr(found, row["what"])
-        ranks[queue] = min(rank, ranks.get(queue, rank))
+    rows = _first_of_each(claimer.queues, claimer.node_id).run(connection, **who(claimer), limit=1).mappings().all()
+    found = Waits(plain=any(row["what"] == PLAIN for row in rows))
+    for row in rows:
+        if row["what"] != PLAIN:
+            queue, rank = claimer.queues[row["place"]], int(row["claim_rank"])
+            ranks: dict[str, int] = getattr(found, row["what"])
+            ranks[queue] = min(rank, ranks.get(queue, rank))
     return found
 
 
@@ -166,13 +170,19 @@ def _may_claim(queue: str) -> sa.Select[Any]:
     return sa.select(sa.literal(1)).where(may_claim(queue))
 
 
+PLAIN: Final = "plain"
 ANY_NODE: Final[sa.ColumnElement[int]] = sa.literal_column("0", sa.Integer())
 
 
 @lru_cache(maxsize=256)
-def _first_of_each(serves: tuple[str, ...]) -> Prepared:
-    """What waits in each lane of each queue: which of `Waits` it is, the place of its queue, and its rank."""
-    heads = []
+def _first_of_each(serves: tuple[str, ...], node_id: int) -> Prepared:
+    """What waits in each lane of each queue: which of `Waits` it is, the place of its queue, and its rank.
+
+    What a plain claim takes stands once for all queues, and has neither.
+    """
+    what, nothing = sa.literal_column(f"'{PLAIN}'", sa.Text()), sa.literal_column("0", sa.Integer())
+    stands_for_all = sa.select(what.label("what"), nothing.label("place"), nothing.label("claim_rank"))
+    heads = [stands_for_all.select_from(candidates(serves, (0, node_id)).subquery())]
     for place, queue in enumerate(serves):
         for lane in (ANY_NODE, NODE):
             crashed = sa.literal_column("-1", sa.Integer()) - lane
@@ -197,3 +207,9 @@ def _first(
     columns = [one.label(name) for one, name in zip(said, ("what", "place"), strict=True)]
     found = sa.select(*columns, tasks.c.claim_rank).where(kind.of(sa.literal(queue)), tasks.c.lane == lane, *conditions)
     return by_index(found.order_by(tasks.c.claim_rank).limit(1), kind.index)
+
+
+def forget_statements() -> None:
+    """Make the statements anew, for a test that has changed what they are made of."""
+    _first_of_each.cache_clear()
+    _may_claim.cache_clear()

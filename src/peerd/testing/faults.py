@@ -139,6 +139,15 @@ class FaultyDatabase(Database):
         with self._faults_around(name_of(operation), args, kwargs):
             return super().run_alone(operation, *args, **kwargs)
 
+    def run_repeatable(
+        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`Database.run_repeatable`, with what goes wrong before and after it."""
+        if self.name == "sqlite":
+            return super().run_repeatable(operation, *args, **kwargs)  # which is `run`
+        with self._faults_around(name_of(operation), args, kwargs):
+            return super().run_repeatable(operation, *args, **kwargs)
+
     def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.read`, with what goes wrong before and after it."""
         with self._faults_around(name_of(operation), args, kwargs):

@@ -7,6 +7,9 @@ waited for long it lets itself run empty for it, if it is its turn (`peerd.store
 after another, as long as it is its turn. The others go on meanwhile: a crash does not cost the cluster all its places.
 
 Tasks that have keys, or whose queue is limited, are claimed by turns: see `peerd.work.turn_taking`.
+
+Who has claimed nothing for a moment looks first, by one question that writes nothing, and claims only what it sees: of
+many processes that are woken for one task most rest again after that question, and so does who polls in vain.
 """
 
 from __future__ import annotations
@@ -104,7 +107,10 @@ class Claiming:
             return [] if running else await self._claim_alone()
         won = await self._claim_next(wanted, free)
         self._is_busy = bool(won.tasks) or won.contended
-        self._empty_looks = 0 if self._is_busy else self._empty_looks + 1
+        if won.tasks:
+            self._empty_looks = 0
+        elif not self._is_busy:
+            self._empty_looks += 1
         if not (running or self._is_busy) and (self._found_lonely or self._look_is_due()):
             return await self._claim_alone()
         self._look_further = min(self._look_further * 2 + wanted, 64) if won.contended else 0
@@ -114,7 +120,7 @@ class Claiming:
         """Seconds until the next look. Spread, so that processes do not look together."""
         if self._runs_empty:
             return max(self._next_lonely_look - self._now(), FIRST_PAUSE)
-        if not self._empty_looks:
+        if self._is_busy or not self._empty_looks:
             return 0.0
         grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_looks - 1, 16), self._poll_every())
         grown *= random.uniform(0.75, 1.25)
@@ -128,28 +134,31 @@ class Claiming:
         would otherwise never have a free one.
         """
         self._has_place = free > 0
+        may_find_plain = True
         if self._turns.look_is_due or self._makes_way:
             if self._turns.look_is_due:
-                await self._look()
+                may_find_plain = not await self._look() or self._waits.plain
             self._makes_way = not free and self._turns.next_queue(before_others=True) is not None
             if self._makes_way:
                 return Claimed([])
             if by_turns := await self._take_turn(free, before_others=True):
                 return Claimed(by_turns)
-        won = await self._claim(wanted, alone=False)
+        won = await self._claim(wanted, alone=False) if may_find_plain else Claimed([])
         if won.tasks:
             self._turns.others_went(-won.tasks[0].priority)
             return won
         return Claimed(await self._take_turn(free, before_others=False), contended=won.contended)
 
-    async def _look(self) -> None:
-        """Look what waits beside the tasks that a plain claim takes."""
+    async def _look(self) -> bool:
+        """Look what waits; return whether the database has told."""
         try:
             self._waits = await self._database.read(look, self._claimer)
         except DatabaseAway as error:
             self._outages.lost(error)
-        else:
-            self._turns.saw(self._waits.by_turns)
+            return False
+        self._turns.saw(self._waits.by_turns)
+        self._outages.found()
+        return True
 
     async def _take_turn(self, free: int, *, before_others: bool) -> list[Task]:
         """Take a turn where something waits for one; further ones, as long as they are in vain."""

@@ -13,7 +13,7 @@ from peerd.runtime.process_context import BELL, RING, ProcessContext
 from peerd.work.settings import Settings
 
 AGAIN_AFTER: Final = 0.1
-"""Seconds between the look that a ring makes, and a second one."""
+"""Seconds between the look that a ring makes, and a second one where servers may lag behind one another."""
 
 
 class Wakes(Protocol):
@@ -34,12 +34,14 @@ class Hearing:
     Args:
         process: its messenger brings what the agent passes on.
         settings: the worker's: which queues, and how often it polls.
+        may_lag: whether the server that one asks may not have yet what another one has committed.
     """
 
-    def __init__(self, process: ProcessContext, settings: Settings) -> None:
+    def __init__(self, process: ProcessContext, settings: Settings, *, may_lag: bool = True) -> None:
         self._process = process
         self._settings = settings
         self._queues = frozenset(settings.queues)
+        self._may_lag = may_lag
         self._runner: Wakes | None = None
         self._again: asyncio.TimerHandle | None = None
         self._told_by: int | None = None
@@ -59,9 +61,9 @@ class Hearing:
         return max(self._settings.poll_every, self._settings.rung_poll_every)
 
     def _look(self, runner: Wakes) -> None:
-        """Look, and once more a little later: the server that one asks may not have yet what another has committed."""
+        """Look, and where servers may lag once more a little later."""
         runner.ring()
-        if self._again is None:
+        if self._may_lag and self._again is None:
             self._again = asyncio.get_running_loop().call_later(AGAIN_AFTER, self._look_again, runner)
 
     def _look_again(self, runner: Wakes) -> None:

@@ -30,6 +30,8 @@ class Holdings:
         self._held: set[Held] = set()
         self._in_flight: set[int] = set()
         self._progress: dict[Held, Progress] = {}
+        self.claims = 0
+        """That were begun so far."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -44,6 +46,7 @@ class Holdings:
         """A claim is about to be sent: rows with its token are ours, although we do not know them yet."""
         with self._lock:
             self._in_flight.add(token)
+            self.claims += 1
 
     def end_claim(self, token: int, won: Iterable[Held]) -> None:
         """The claim was answered: from now on exactly these rows of it are ours."""

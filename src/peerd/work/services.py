@@ -90,7 +90,8 @@ class TaskService:
             default_attempts=self._worker.settings.max_attempts,
             attempts_of=self._worker.attempts_by_handler(),
         )
-        hearing = Hearing(self._process, self._worker.settings)
+        may_lag = await asyncio.to_thread(self._database.may_lag)
+        hearing = Hearing(self._process, self._worker.settings, may_lag=may_lag)
         self._runner = Runner(
             self._worker,
             self._database,

@@ -24,9 +24,12 @@ from peerd.work.holdings import Holdings
 
 PROGRESS_EVERY: Final = 1.0
 """Seconds."""
-IDLE_UPDATES: Final = 5
-IDLE_EVERY: Final = 15.0
-"""While nothing is held, so many updates pass between two looks for strays, and so many seconds at the most."""
+IDLE_UPDATES: Final = 7
+IDLE_EVERY: Final = 20.0
+"""While nothing is held, so many updates pass between two beats, and so many seconds at the most."""
+STRAYS_FOR: Final = 30.0
+"""Seconds after a process has held or claimed anything in which it still looks for strays. What a server carries out
+later than that, for a client that it has long lost, is found frozen by the managers."""
 SHORTEST_PAUSE: Final = 0.01
 """Seconds between two rounds at the least."""
 
@@ -64,6 +67,8 @@ class Toucher:
         self._events = events
         self._next_touch: float | None = None
         self._next_idle_look = 0.0
+        self._claims = -1
+        self._looks_until = 0.0
 
     def round(self, now: float) -> float:
         """Write the progress that was reported, and touch what is held when it is time to.
@@ -93,11 +98,18 @@ class Toucher:
             return
         self._next_idle_look = now + max(self._update, min(IDLE_UPDATES * self._update, IDLE_EVERY))
         self._touch()
-        found = self._database.read(held_by, self._process_id)
-        self._touch_arriving(found)
-        self._release_strays(found)
-        self._database.run_each(beat_process, self._process_id)
+        if self._may_have_strays(now):
+            found = self._database.read(held_by, self._process_id)
+            self._touch_arriving(found)
+            self._release_strays(found)
+        self._database.run_repeatable(beat_process, self._process_id)
         self._outages.found()
+
+    def _may_have_strays(self, now: float) -> bool:
+        claims = self._holdings.claims
+        if claims != self._claims or not self._holdings.is_idle:
+            self._claims, self._looks_until = claims, now + STRAYS_FOR
+        return now < self._looks_until
 
     def _touch(self) -> None:
         held = self._holdings.all()

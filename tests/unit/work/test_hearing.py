@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,10 +41,11 @@ class Runner:
 
 
 class Ear:
-    def __init__(self) -> None:
+    def __init__(self, *, may_lag: bool = True) -> None:
         self.runner = Runner()
         self.process = ProcessContext(Place(), Events())
-        self.hearing = Hearing(self.process, Settings(queues=("video", "mail"), poll_every=1.0, rung_poll_every=10.0))
+        settings = Settings(queues=("video", "mail"), poll_every=1.0, rung_poll_every=10.0)
+        self.hearing = Hearing(self.process, settings, may_lag=may_lag)
         self.hearing.wake(self.runner)
         self.there_are(AGENT, WORKER)
 
@@ -73,7 +75,15 @@ async def test_it_looks_for_its_own_queues_and_for_any(ear: Ear) -> None:
     assert ear.runner.rung == 2
 
 
-async def test_it_looks_once_more_a_little_later(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_there_is_one_server_it_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hearing, "AGAIN_AFTER", 0.02)
+    ear = Ear(may_lag=False)
+    await ear.ring(Work())
+    await asyncio.sleep(0.1)
+    assert ear.runner.rung == 1
+
+
+async def test_where_servers_may_lag_it_looks_once_more(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hearing, "AGAIN_AFTER", 0.02)
     for _ in range(5):
         await ear.ring(Work())

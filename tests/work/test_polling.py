@@ -1,0 +1,62 @@
+"""A process that polls in vain asks one question each time, and finds by it all that it might claim."""
+
+from __future__ import annotations
+
+import pytest
+
+from peerd import Status
+from peerd.testing import eventually_async
+from peerd.work import touching
+from tests.work.bench import Bench, Gates
+
+
+async def test_it_looks_and_claims_nothing(each_bench: Bench, gates: Gates) -> None:
+    calls = each_bench.database.calls
+    each_bench.run(gates.queue, poll_every=0.3)
+    await eventually_async(lambda: calls["look"] >= 8)
+    assert not calls["claim"]
+
+
+async def test_who_is_rung_at_looks_too_and_claims_only_what_it_sees(each_bench: Bench, gates: Gates) -> None:
+    calls = each_bench.database.calls
+    runner = each_bench.run(gates.queue, poll_every=60.0)
+    await eventually_async(lambda: calls["look"] >= 5)  # the next pause is 1.2 s at the least
+    looks = calls["look"]
+    runner.ring()
+    await eventually_async(lambda: calls["look"] > looks)
+    assert not calls["claim"]
+    gates.open("")
+    task_id = each_bench.world.add(name="gated")
+    runner.ring()
+    await each_bench.until(task_id, Status.DONE)
+    assert calls["claim"]
+
+
+@pytest.mark.parametrize("crashes", [0, 1])
+async def test_it_finds_what_nobody_has_rung_for(each_bench: Bench, gates: Gates, crashes: int) -> None:
+    each_bench.run(gates.queue, poll_every=0.3)
+    await eventually_async(lambda: each_bench.database.calls["look"] >= 3)
+    gates.open("")
+    task_id = each_bench.world.insert(name="gated", body="{}", crashes=crashes)
+    await each_bench.until(task_id, Status.DONE)
+
+
+async def test_what_nobody_claims_is_not_looked_for_for_ever(
+    each_bench: Bench, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(touching, "STRAYS_FOR", 0.2)
+    calls = each_bench.database.calls
+    each_bench.run(gates.queue, poll_every=0.3, update=0.02)
+    await eventually_async(lambda: calls["held_by"] >= 1)
+    await eventually_async(lambda: calls["look"] >= 3)
+
+    async def beats(more: int) -> None:
+        until = calls["beat_process"] + more
+        await eventually_async(lambda: calls["beat_process"] >= until)
+
+    await beats(5)
+    looks = calls["held_by"]
+    await beats(5)
+    assert calls["held_by"] == looks
+    each_bench.world.add(name="gated")  # it claims again, so its answer may be lost again
+    await eventually_async(lambda: calls["held_by"] > looks)
