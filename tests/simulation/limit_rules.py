@@ -49,11 +49,11 @@ class LimitRules:
                 self._judge_rate(limit, row)
 
     def leaves_room(self, row: Row, rows: Iterable[Row]) -> bool:
-        """Whether the limits let a task start now. One that has a rate is never sure of it."""
+        """Whether the limits let a task start now. Where the clock was set, a rate is not sure of it."""
         working = [one for one in rows if one.status == "working"]
         return all(
-            limit.starts is None
-            and (limit.running is None or sum(_is_alike(limit, row, one) for one in working) < limit.running)
+            (limit.running is None or sum(_is_alike(limit, row, one) for one in working) < limit.running)
+            and (limit.starts is None or (not self._world.clock_stepped_at and self._recent(limit, row) < limit.starts))
             for limit in self._limits_of(row)
         )
 
@@ -64,17 +64,20 @@ class LimitRules:
         self._world.history.count("claims at a limit", int(len(alike) == limit.running))
 
     def _judge_rate(self, limit: Limit, row: Row) -> None:
-        if limit.starts is None or limit.period is None:
+        if limit.starts is None:
             return
-        since = self._now() - timedelta(seconds=limit.period)
-        recent = [
-            (str(at), one.claim)
-            for real, at, one in self._starts
-            if real >= self._world.clock_stepped_at and at > since and _is_alike(limit, row, one)
-        ]
-        if len(recent) > limit.starts:
+        recent = self._recent(limit, row)
+        if recent > limit.starts:
             raise Broken("no more tasks start in a period than a limit allows", f"{limit}: {recent} with {row}")
-        self._world.history.count("claims at a rate", int(len(recent) == limit.starts))
+        self._world.history.count("claims at a rate", int(recent == limit.starts))
+
+    def _recent(self, limit: Limit, row: Row) -> int:
+        """How many that a rate counts with this task have started within its period, since the clock was last set."""
+        since = self._now() - timedelta(seconds=limit.period or 0.0)
+        return sum(
+            real >= self._world.clock_stepped_at and at > since and _is_alike(limit, row, one)
+            for real, at, one in self._starts
+        )
 
     def _limits_of(self, row: Row) -> list[Limit]:
         """The limit of its queue, and that of its key."""
