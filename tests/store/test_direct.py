@@ -33,11 +33,13 @@ def test_it_is_committed_when_it_is_answered(world: World) -> None:
 
 @pytest.fixture
 def begun(world: World) -> Iterator[list[object]]:
-    """The transactions that SQLAlchemy has begun."""
+    """The transactions that SQLAlchemy has begun for this thread; the bell has its own."""
     seen: list[object] = []
+    here = threading.get_ident()
 
     def on_begin(connection: sa.Connection) -> None:
-        seen.append(connection)
+        if threading.get_ident() == here:
+            seen.append(connection)
 
     for engine in world.store.engines:
         sa.event.listen(engine, "begin", on_begin)

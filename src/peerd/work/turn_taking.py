@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-LOOK_EVERY: Final = 0.04
-"""Seconds between two looks while there is something else to do: within the time in which a free place finds work."""
+LOOK_EVERY: Final = 0.03
+"""Seconds between two looks while there is something else to do: within the time in which a free place finds work, and
+sooner than the first pause of a process that has found nothing ends."""
 SOONEST: Final = 0.05
 """Seconds after a turn that brought nothing, until the next one; doubled at each further one."""
 
