@@ -103,7 +103,8 @@ def claim_by_turns(
     page = wanted + PAGE
     keys = Turns(connection, queue, lanes, after=last_key, page=page, without_key=rooms.has_limit)
     chosen, served = _choose(keys, rooms, wanted)
-    won = win(connection, claimer, lanes, token, chosen, by_turns=True) if chosen else []
+    of_this_queue = msgspec.structs.replace(claimer, queues=(queue,))
+    won = win(connection, of_this_queue, lanes, token, chosen, by_turns=True) if chosen else []
     if won:
         rooms.record(number, Counter(task.limit_key or "" for task in won))
     if served != last_key:
