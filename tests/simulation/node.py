@@ -49,14 +49,15 @@ class Node:
         self._replacements: dict[str, float] = {}
         self._deaths: dict[int, dict[str, object]] = {}
         self._last_death = 0
-        self._ready = False
+        self.is_ready = False
+        """All its processes were ready, and were told so: before that no worker claims."""
 
     # ---------------------------------------------------------------- its life
 
     def start(self) -> None:
         """Begin a life: the agent first."""
         self.incarnation = self.world.next_incarnation(self.name)
-        self.up, self.stopping, self._ready, self.starts_at = True, False, False, None
+        self.up, self.stopping, self.is_ready, self.starts_at = True, False, False, None
         self._deaths.clear()
         self._replacements.clear()
         self._generations.clear()
@@ -147,7 +148,7 @@ class Node:
         self._tell_death(process, cause)
         if self.stopping:
             self._stop_agent_at_last()
-        elif not self._ready and cause == f"status {exits.BOOT_FAILED}":
+        elif not self.is_ready and cause == f"status {exits.BOOT_FAILED}":
             self._go_down(self.world.draw(1.0, 20.0))  # its user, or systemd, starts it again
             for other in list(self.processes.values()):
                 other.kill("its node could not start")
@@ -165,14 +166,14 @@ class Node:
                         self._spawn(slot)
                 return
         if (
-            not self._ready
+            not self.is_ready
             and len(self.processes) == len(self.slots)
             and all(one.ready for one in self.processes.values())
         ):
-            self._ready = True
+            self.is_ready = True
             for one in self.processes.values():
                 one.link.watch.post({"type": "ready"})
-        elif self._ready:
+        elif self.is_ready:
             process.link.watch.post({"type": "ready"})
 
     def _spawn(self, slot: str) -> None:

@@ -74,7 +74,8 @@ class Process:
     @property
     def has_free_place(self) -> bool:
         """Whether it could run one more task, for all that can be seen."""
-        is_there = self.alive and self.ready and not (self.asked_to_stop or self.is_frozen or self.node.stopping)
+        may_begin = self.ready and self.node.is_ready
+        is_there = self.alive and may_begin and not (self.asked_to_stop or self.is_frozen or self.node.stopping)
         is_free = len(self.running) < self.world.plan.places and self.world.now >= self.blocked_until
         return self.place.role == "worker" and is_there and is_free
 
