@@ -41,9 +41,6 @@ TWO_KINDS: Final = {
     "jobs": {"tasks": "jobs:jobs", "processes": 2},
     "others": {"tasks": "jobs:jobs", "processes": 2},
 }
-WORKERS: Final = pytest.mark.parametrize(
-    "workers", [pytest.param(ONE_KIND, id="one-kind-of-two"), pytest.param(TWO_KINDS, id="two-kinds-of-two")]
-)
 COUNTING = """
 import os
 import time
@@ -78,8 +75,7 @@ def require_quiet(cluster: Cluster, workers: dict[str, Any], count: Callable[[],
     assert 0.3 < rate <= MOST, said
 
 
-@WORKERS
-def test_on_mariadb(make_cluster: MakeCluster, private_server: ServerFactory, workers: dict[str, Any]) -> None:
+def test_on_mariadb(make_cluster: MakeCluster, private_server: ServerFactory) -> None:
     cluster = make_cluster(private_server("mariadb").url("peerd"))
     port = make_url(cluster.url).port or 0
     logged = (
@@ -98,11 +94,10 @@ def test_on_mariadb(make_cluster: MakeCluster, private_server: ServerFactory, wo
                 cursor.execute("SHOW GLOBAL STATUS LIKE 'Com_admin_commands'")  # pings are not logged
                 return sent + Counter({"Ping": int((cursor.fetchone() or ("", 0))[1])})
 
-        require_quiet(cluster, workers, count)
+        require_quiet(cluster, TWO_KINDS, count)
 
 
-@WORKERS
-def test_on_postgresql(make_cluster: MakeCluster, private_server: ServerFactory, workers: dict[str, Any]) -> None:
+def test_on_postgresql(make_cluster: MakeCluster, private_server: ServerFactory) -> None:
     server = private_server("postgresql")
     cluster = make_cluster(server.url("peerd"))
     logged = re.compile(r"LOG:  (?:statement|execute [^:]*|fastpath[^:]*): (.*)")
@@ -118,7 +113,7 @@ def test_on_postgresql(make_cluster: MakeCluster, private_server: ServerFactory,
             transactions.append(0 if row is None else int(row[0]))
             return Counter(first_words(found) for found in logged.findall(server.log.read_text(errors="replace")))
 
-        require_quiet(cluster, workers, count)
+        require_quiet(cluster, TWO_KINDS, count)
     rate = (transactions[1] - transactions[0]) / COUNTED
     print(f"{rate:.2f} transactions per second")  # noqa: T201
     assert rate <= MOST, f"{rate:.2f} transactions per second, {MOST:g} are allowed"
