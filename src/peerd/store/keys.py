@@ -25,6 +25,8 @@ MOST_LEVELS: Final = 50
 """Priorities that are gone through key by key. Beyond, the keys that may not start are left out by the database."""
 BEYOND: Final = 100
 """Tasks that are then looked at, at a time."""
+PASSING: Final = 4
+"""Tasks in a page where all keys of the page before the last could not start: there may be many such keys."""
 LOWEST: Final = -(2**63)
 
 
@@ -103,13 +105,17 @@ class Turns:
         values: dict[str, Any] = {"queue": self._queue, "lane": lane, "rank": rank, "most": self._page}
         values |= {"until": self.after} if was_served else {}
         position = "" if was_served else self.after
+        judged: set[str] = set()
+        keys: set[str] = set()
         while self.left != rank:
+            values["most"] = PASSING if judged and judged <= self.blocked else self._page
             rows = _page(was_served).run(self._connection, **values, after=position).all()
+            judged, keys = keys, {str(row[0]) for row in rows}
             for key, mine in groupby(rows, key=lambda row: str(row[0])):
                 yield _Place(rank, was_served, key, [tuple(row[1:]) for row in mine])
                 if self.left == rank:
                     return
-            if len(rows) < self._page:
+            if len(rows) < values["most"]:
                 return
             position = str(rows[-1][0])
 
