@@ -151,6 +151,7 @@ class Claiming:
 
     async def _look(self) -> bool:
         """Look what waits; return whether the database has told."""
+        self._turns.looks()
         try:
             self._waits = await self._database.read(look, self._claimer)
         except DatabaseAway as error:

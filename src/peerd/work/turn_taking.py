@@ -30,6 +30,7 @@ class TurnTaking:
         self._longest_pause = longest_pause
         self._ranks: dict[str, int] = {}
         self._next_look = 0.0
+        self._has_changed = False
         self._in_vain: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
         self._served: dict[str, int] = {}
@@ -42,10 +43,14 @@ class TurnTaking:
         """Whether it is time to look what waits."""
         return self._now() >= self._next_look
 
+    def looks(self) -> None:
+        """A look begins; what changes from here on it may not see."""
+        self._has_changed = False
+
     def saw(self, ranks: Mapping[str, int]) -> None:
         """What a look has found: the best rank of each queue in which something waits for its turn."""
         self._ranks = dict(ranks)
-        self._next_look = self._now() + LOOK_EVERY
+        self._next_look = 0.0 if self._has_changed else self._now() + LOOK_EVERY
         for queue in set(self._not_before) - set(ranks):
             del self._not_before[queue]
             self._in_vain.pop(queue, None)
@@ -108,6 +113,7 @@ class TurnTaking:
         for queue, moment in self._not_before.items():
             self._not_before[queue] = min(moment, soon)
         self._in_vain.clear()
+        self._has_changed = True
         self._next_look = 0.0
 
     def pause(self) -> float | None:
