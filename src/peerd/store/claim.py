@@ -30,6 +30,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
 
 from peerd.domain.lifecycle import Event, sources, target
+from peerd.domain.limit import WHOLE_QUEUE
 from peerd.domain.task import Task
 from peerd.store.clock import now
 from peerd.store.galera import catch_up, is_member
@@ -190,7 +191,7 @@ def may_claim(queue: str) -> sa.ColumnElement[bool]:
 
 def has_limit(queue: str) -> sa.ColumnElement[bool]:
     """Whether a queue as a whole is limited: then all of it is claimed by turns."""
-    return sa.exists().where(limits.c.queue == queue, limits.c.limit_key == "")
+    return sa.exists().where(limits.c.queue == queue, limits.c.limit_key == WHOLE_QUEUE)
 
 
 def _head(queue: str, lane: int, limit: sa.BindParameter[int]) -> sa.Select[Any]:
