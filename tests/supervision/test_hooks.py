@@ -51,3 +51,10 @@ def test_a_process_that_is_sent_sigterm_again_and_again_stops_with_no_grace(node
     assert [fact["grace"] for fact in toys.facts("stop") if fact["pid"] == pid] == [30.0, 0.0]
     running_again(toys, "video-1", pid)
     control.stop(toys.run_directory, fast=True, timeout=20)
+
+
+def test_a_signal_to_a_process_that_is_all_but_gone_does_not_change_how_it_ends(node: Nodes) -> None:
+    toys = node(AGENT, {**WORKER, "run": ["once late_signal", "once recycle"]}).up()
+    (death,) = eventually(lambda: toys.received("death", "agent"))
+    assert (death["cause"]["kind"], death["cause"]["status"]) == ("recycled", 75)
+    assert toys.stop() == 0

@@ -50,6 +50,17 @@ def test_a_failed_boot_ends_the_node_with_a_clear_error(node: Nodes) -> None:
     assert stopped[-1] == "agent"
 
 
+def test_a_process_that_wants_to_be_replaced_before_the_node_is_ready_is_replaced(node: Nodes, tmp_path: Path) -> None:
+    others_wait = tmp_path / "go on"
+    toys = node(AGENT, {**WORKER, "run": ["once recycle"]}, {"name": "video-2", "start": [f"until {others_wait}"]})
+    toys.start()
+    eventually(lambda: toys.state() == "starting")
+    eventually(lambda: toys.slot("video-1")["generation"] == 2, message="another one is started in its place")
+    assert toys.state() == "starting"
+    others_wait.touch()
+    eventually(lambda: toys.state() == "running")
+
+
 @pytest.mark.parametrize(
     ("more", "error"),
     [

@@ -239,6 +239,10 @@ class Toy:
     def do_leave(self, _: str) -> None:
         self.stopped.set()
 
+    def do_late_signal(self, _: str) -> None:
+        """Be sent SIGTERM while the interpreter is taken apart, when it has put signals back to their defaults."""
+        vars(sys)["thrown away last"] = SignalAtTheEnd()
+
     def do_taint(self, _: str) -> None:
         self.link.tainted("it saw something terrible")
 
@@ -290,6 +294,13 @@ def toy(payload: Mapping[str, Any]) -> Toy:
 
 def unmade(payload: Mapping[str, Any]) -> Toy:
     raise LookupError("there is no such toy")
+
+
+class SignalAtTheEnd:
+    """Sends its process SIGTERM when it is thrown away."""
+
+    def __del__(self, kill: Any = os.kill, process: Any = os.getpid, number: int = signal.SIGTERM) -> None:
+        kill(process(), number)
 
 
 class WeakAfterFirstBoot(Toy):

@@ -140,7 +140,13 @@ class Watch:
         return self._grace_left is not None
 
     def end_soon(self, status: int) -> None:
-        """Leave the interpreter `give_back` seconds to end with this status; then it is ended with it."""
+        """Leave the interpreter `give_back` seconds to end with this status; then it is ended with it.
+
+        Called from the main thread. Signals that ask for a stop are ignored from here on: the interpreter puts them
+        back to their defaults while it ends, and one more of them would kill the process with another status.
+        """
+        for number in _STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         with self._lock:
             self._hard_status = status
             self._end_at(time.monotonic() + self._give_back)

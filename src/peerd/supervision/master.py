@@ -179,7 +179,7 @@ class Master:
 
     def _may_start(self, member: Member) -> bool:
         """A node that stops replaces nobody but its agent, who has deaths to deal with."""
-        return self._phase is Phase.RUNNING or (member.is_agent and not self._failed)
+        return self._phase is not Phase.STOPPING or (member.is_agent and not self._failed)
 
     # ---------------------------------------------------------------- start
 
