@@ -64,7 +64,7 @@ def record(opened: Stage) -> str:
     fill(opened, TASKS + 4 * AT_ONCE)
     order = Order(url=opened.url, synchronous=opened.variant.synchronous, count=AT_ONCE, warm=3 * AT_ONCE, tasks=TASKS)
     stacks = opened.folder / "stacks.txt"
-    sampler = ["py-spy", "record", "--gil", "--format", "raw", "--rate", str(PER_SECOND), "--output", str(stacks)]
+    sampler = ["py-spy", "record", "--gil", "--nonblocking", "--format", "raw", "--rate", str(PER_SECOND), "--output", str(stacks)]
     worker = [sys.executable, "-m", "bench.worker", msgspec.json.encode(order).decode()]
     program = Path(sys.executable).with_name("py-spy")
     subprocess.run(

@@ -6,26 +6,28 @@ chose before.
 
 There are two strategies.
 
-- *returning* (PostgreSQL, SQLite): one statement finds the head of each lane, updates the best and returns them.
-  PostgreSQL skips rows that another claimer has locked; on SQLite there is only one writer at a time.
+- *returning* (PostgreSQL): one statement finds the head of each lane, updates the best and returns them. Rows that
+  another claimer has locked are skipped.
 - *compare and set* (MariaDB, MySQL, Galera): read the head without locks, update by primary key with every condition
   repeated, read back what was won. SKIP LOCKED sees the locks of its own server only; two writers of a Galera cluster
   would take the same row, and one would be killed at its commit. A claimer that lost rows to others looks further the
   next time, and draws at random from what it sees, so that claimers part; while nobody competes the order is exact.
   On a Galera cluster it cannot see what the other servers are about to take, and is told at the commit: there it takes
-  one of a dozen pieces of the head.
+  one of a dozen pieces of the head. SQLite has the same statements; as only one writes at a time, nobody competes.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
 
@@ -44,7 +46,7 @@ from peerd.store.rows import (
 from peerd.store.search import WITHOUT_KEY, by_index, is_working, select_by_id, status_is, update_by_id
 from peerd.store.tables import ORDER, limits, nodes, queues, tasks
 from peerd.store.types import MYSQL
-from peerd.store.won import TOLD, won_task
+from peerd.store.won import TOLD, rows_in_json, won_task
 
 BLOCKS_ON_GALERA: Final = 12
 """Pieces of the head of the order, of which a claimer takes one at random where several servers take claims. Measured
@@ -118,6 +120,8 @@ def claim(
     lanes = lanes_of(claimer, alone=alone)
     if connection.dialect.name in MYSQL:
         return _compare_and_set(connection, claimer, lanes, token, limit, look_further)
+    if connection.dialect.name == "sqlite":
+        return _by_lists(connection, claimer, lanes, token, limit)
     statement = _returning(claimer.queues, lanes, _defaults(claimer))
     return Claimed(_won_by(claimer, statement.rows(connection, **who(claimer), token=token, limit=limit)))
 
@@ -295,15 +299,30 @@ def _guarded(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults, by_turns
 @lru_cache(maxsize=1)
 def _won() -> Prepared:
     """What a compare-and-set has won: the columns that it did not write itself."""
-    won = sa.select(*(tasks.c[field] for field in TOLD)).where(
-        id_among(tasks.c.id), tasks.c.claim_token == TOKEN, status_is(target(Event.CLAIM))
-    )
+    won = sa.select(*(tasks.c[field] for field in TOLD)).where(*_is_won())
     return Prepared(select_by_id(won))
+
+
+def _is_won() -> tuple[sa.ColumnElement[bool], ...]:
+    return id_among(tasks.c.id), tasks.c.claim_token == TOKEN, status_is(target(Event.CLAIM))
+
+
+@lru_cache(maxsize=256)
+def _heads_in_json(serves: tuple[str, ...], lanes: Lanes) -> Prepared:
+    return Prepared(sa.select(sa.func.json_group_array(candidates(serves, lanes).subquery().c.id)))
+
+
+@lru_cache(maxsize=1)
+def _won_in_json() -> Prepared:
+    """As `_won`, in one value; see `rows_in_json`."""
+    body_bytes = sa.case((tasks.c.body_bytes.is_not(None), sa.func.hex(tasks.c.body_bytes)))
+    told = [body_bytes if field == "body_bytes" else tasks.c[field] for field in TOLD]
+    return Prepared(sa.select(sa.func.json_group_array(sa.func.json_array(*told))).where(*_is_won()))
 
 
 def forget_statements() -> None:
     """Make the statements anew, for a test that has changed what they are made of."""
-    for made in (_returning, _heads, _guarded, _won, candidates):
+    for made in (_returning, _heads, _heads_in_json, _guarded, _won, _won_in_json, candidates):
         made.cache_clear()
 
 
@@ -349,6 +368,18 @@ def _compare_and_set(
     return Claimed(claimed, contended=len(claimed) < len(ids))
 
 
+def _by_lists(connection: Connection, claimer: Claimer, lanes: Lanes, token: int, limit: int) -> Claimed:
+    """The compare-and-set on SQLite. Lists come and go as JSON.
+
+    At each row that is read Python's lock is given up and taken back, which takes longer than the row as soon as
+    another thread computes.
+    """
+    ids = _heads_in_json(claimer.queues, lanes).run(connection, **who(claimer), limit=limit).scalar_one()
+    if ids == "[]":
+        return Claimed([])
+    return Claimed(_win(connection, claimer, lanes, token, ids))
+
+
 def win(
     connection: Connection, claimer: Claimer, lanes: Lanes, token: int, ids: Sequence[int], *, by_turns: bool = False
 ) -> list[Task]:
@@ -362,8 +393,20 @@ def win(
         ids: that were read without locks.
         by_turns: they may have keys.
     """
-    among = listed(connection, sorted(ids))
+    return _win(connection, claimer, lanes, token, listed(connection, sorted(ids)), by_turns=by_turns)
+
+
+def _win(
+    connection: Connection, claimer: Claimer, lanes: Lanes, token: int, among: Any, *, by_turns: bool = False
+) -> list[Task]:
     guarded = _guarded(claimer.queues, lanes, _defaults(claimer), by_turns)
     if not guarded.run(connection, **who(claimer), token=token, ids=among).rowcount:
         return []
-    return _won_by(claimer, _won().rows(connection, token=token, ids=among))
+    return _won_by(claimer, _rows_won(connection, token, among))
+
+
+def _rows_won(connection: Connection, token: int, among: Any) -> Sequence[Sequence[Any]]:
+    if connection.dialect.name == "sqlite":
+        with suppress(DBAPIError, msgspec.DecodeError):  # what JSON cannot say: bytes in a column of texts, infinity
+            return rows_in_json(_won_in_json().run(connection, token=token, ids=among).scalar_one())
+    return _won().rows(connection, token=token, ids=among)

@@ -6,7 +6,8 @@ their results find their rows, differs:
 - MariaDB and MySQL: a statement for each lease that occurs, which is nearly always one. Results are found by their
   place in a list.
 - PostgreSQL: one statement, joined with arrays of ids, leases and results.
-- SQLite: the same statement again for each task, in one transaction; nothing is sent anywhere between them.
+- SQLite: one statement, joined with a JSON list. At each statement Python's lock is given up and taken back, and who
+  wants it back waits for whoever computes meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Connection
@@ -84,8 +86,8 @@ def _on_postgresql(
 
 
 def _on_sqlite(connection: Connection, batch: Sequence[Held], results: Results) -> Iterator[tuple[Sequence[Held], int]]:
-    rows = [{"task": held.id, "of_lease": held.lease, "returned": results[held]} for held in batch]
-    yield batch, _one().run_for_each(connection, rows).rowcount
+    given = msgspec.json.encode([(held.id, held.lease, results[held]) for held in batch]).decode()
+    yield batch, _listed_in_json().run(connection, given=given).rowcount
 
 
 _ELSEWHERE: Final = {"postgresql": _on_postgresql, "sqlite": _on_sqlite}
@@ -148,10 +150,19 @@ def _without_results() -> Prepared:
 
 
 @lru_cache(maxsize=1)
-def _one() -> Prepared:
-    itself = tasks.c.id == sa.bindparam("task", type_=sa.Integer())
-    returned = sa.bindparam("returned", type_=sa.Text())
-    return Prepared(_written(itself, *finish.is_held(OF_LEASE), result=returned))
+def _listed_in_json() -> Prepared:
+    element = sa.func.json_each(sa.bindparam("given", type_=sa.Text())).table_valued("value", name="element")
+    parts: list[tuple[str, sa.types.TypeEngine[Any]]] = [
+        ("id", sa.Integer()),
+        ("lease", sa.BigInteger()),
+        ("result", sa.Text()),
+    ]
+    extracted = [
+        sa.func.json_extract(element.c.value, sa.literal_column(f"'$[{place}]'"), type_=kind).label(name)
+        for place, (name, kind) in enumerate(parts)
+    ]
+    given = sa.select(*extracted).subquery("given")
+    return Prepared(_written(tasks.c.id == given.c.id, *finish.is_held(given.c.lease), result=given.c.result))
 
 
 @lru_cache(maxsize=1)
@@ -166,7 +177,7 @@ def _joined() -> Prepared:
 
 def forget_statements() -> None:
     """Make the statements anew, for a test that has changed what they are made of."""
-    for made in (_with_results, _without_results, _one, _joined):
+    for made in (_with_results, _without_results, _listed_in_json, _joined):
         made.cache_clear()
 
 

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import count
 from typing import Concatenate, Final, ParamSpec, TypeVar
@@ -26,6 +26,7 @@ from peerd.store import faults
 from peerd.store.direct import Direct
 from peerd.store.engines import has_rested, normalised, open_engines, trusted
 from peerd.store.galera import may_lag
+from peerd.store.sqlite_lock import writers_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -137,7 +138,12 @@ class Database:
 
     def _once(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         # The commit is outside of what may be done again: whether one took place that was not answered is not known.
-        with _lent_trustingly(self.engine) as connection, connection.begin(), _told_if_closed(connection):
+        with (
+            self._turn(),
+            _lent_trustingly(self.engine) as connection,
+            connection.begin(),
+            _told_if_closed(connection),
+        ):
             return operation(connection, *args, **kwargs)
 
     def _each(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
@@ -145,8 +151,12 @@ class Database:
             return operation(connection, *args, **kwargs)
 
     def _alone(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._statements.connect() as connection:
+        with self._turn(), self._statements.connect() as connection:
             return operation(Direct(connection), *args, **kwargs)
+
+    def _turn(self) -> AbstractContextManager[None]:
+        """On SQLite the turn of one writer among those of this process; servers have locks of their own."""
+        return writers_of(self.url.database or "").turn() if self.name == "sqlite" else nullcontext()
 
     def _again_if_closed(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         with _lent_trustingly(self._statements) as connection, _told_if_closed(connection):

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from peerd.store import sqlite_lock
+from peerd.store.sqlite_lock import writers_of
 
 
 class Answer:
@@ -57,7 +57,7 @@ class Direct:
             cursor = driver.cursor()
             execute = partial(cursor.execute, sql, arguments)
             if self.dialect.name == "sqlite":
-                sqlite_lock.in_turn(driver, execute)
+                writers_of(self._connection.engine.url.database or "").in_turn(driver, execute)
             else:
                 execute()
             answer = Answer(cursor)

@@ -92,11 +92,6 @@ class Prepared:
         finally:
             result.close()
 
-    def run_for_each(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> CursorResult[Any]:
-        """Execute it once for each of several sets of values."""
-        text = self._text(connection.dialect)
-        return connection.exec_driver_sql(text.sql, [text.arguments(values) for values in rows])
-
     def _text(self, dialect: Dialect) -> _Text:
         kind = kind_of(dialect)
         found = self._texts.get(kind)

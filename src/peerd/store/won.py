@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from peerd.domain.lifecycle import Event, target
 from peerd.domain.task import Task
 from peerd.store.rows import number_of
@@ -38,6 +40,7 @@ TOLD: Final = (
     "created_at",
 )
 """The columns that the database tells, in this order."""
+BODY_BYTES: Final = TOLD.index("body_bytes")
 CLAIMED: Final = target(Event.CLAIM)
 
 
@@ -105,6 +108,21 @@ def won_task(row: Sequence[Any], node_id: int, process_id: int) -> Task:
         created_at=_moment(created_at),
         updated_at=began,
     )
+
+
+def rows_in_json(text: str) -> list[list[Any]]:
+    """The rows that SQLite has put together as one JSON text; ``body_bytes`` in hexadecimal digits.
+
+    Numbers that are not whole have fifteen digits there.
+
+    Raises:
+        msgspec.DecodeError: it is not JSON, for there is infinity in it.
+    """
+    rows = msgspec.json.decode(text, type=list[list[Any]])
+    for row in rows:
+        if row[BODY_BYTES] is not None:
+            row[BODY_BYTES] = bytes.fromhex(row[BODY_BYTES])
+    return rows
 
 
 def _moment(value: datetime | str) -> datetime:
