@@ -64,7 +64,9 @@ def record(opened: Stage) -> str:
     fill(opened, TASKS + 4 * AT_ONCE)
     order = Order(url=opened.url, synchronous=opened.variant.synchronous, count=AT_ONCE, warm=3 * AT_ONCE, tasks=TASKS)
     stacks = opened.folder / "stacks.txt"
-    sampler = ["py-spy", "record", "--gil", "--nonblocking", "--format", "raw", "--rate", str(PER_SECOND), "--output", str(stacks)]
+    # Stopped for each sample, a process would be met in its system calls far more often than it is there.
+    how = ["--gil", "--nonblocking", "--format", "raw", "--rate", str(PER_SECOND)]
+    sampler = ["py-spy", "record", *how, "--output", str(stacks)]
     worker = [sys.executable, "-m", "bench.worker", msgspec.json.encode(order).decode()]
     program = Path(sys.executable).with_name("py-spy")
     subprocess.run(

@@ -81,8 +81,7 @@ class Arguments:
         Raises:
             InvalidArguments: it is no JSON object, or an argument is missing, unknown, or of a wrong type.
         """
-        value = self._checked(body if body is not None else b"{}")
-        return {parameter.name: getattr(value, parameter.name) for parameter in self._parameters}
+        return msgspec.structs.asdict(self._checked(body if body is not None else b"{}"))
 
     def _checked(self, body: str | bytes) -> msgspec.Struct:
         try:

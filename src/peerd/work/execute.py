@@ -143,12 +143,15 @@ class Execution:
         self._task: asyncio.Task[Any] | None = None
         self._lingering: asyncio.TimerHandle | None = None
 
-    async def outcome(self) -> Outcome:
+    async def outcome(self, task: asyncio.Task[Any] | None = None) -> Outcome:
         """Run the attempt to its end, in the asyncio task that calls; how it ended.
 
         Cancelling that task cancels the user's code, whatever for; only `end` says why.
+
+        Args:
+            task: the one that calls, where it is at hand.
         """
-        task = self._task = asyncio.current_task()
+        task = self._task = task or asyncio.current_task()
         assert task is not None
         timers = self._set_timers()
         try:

@@ -208,7 +208,7 @@ class Places:
             number = task.attempts + 1
             self._events.emit(AttemptStarted(task_id=task.id, queue=task.queue, name=task.name, number=number))
         try:
-            attempt.outcome = await execution.outcome()
+            attempt.outcome = await execution.outcome(attempt.living)
         except Exception as error:  # noqa: BLE001 - nothing of ours may raise here; see `Endings.taint`
             self._endings.taint(attempt, error)
         else:
