@@ -64,6 +64,11 @@ class Database:
         return self.engine.dialect.name
 
     @property
+    def has_one_writer(self) -> bool:
+        """Whether all others wait while one writes, whatever it writes."""
+        return self.name == "sqlite"
+
+    @property
     def engines(self) -> tuple[Engine, ...]:
         """All that connect: the one for transactions, and on servers another one that commits each statement."""
         return (self.engine,) if self.name == "sqlite" else (self.engine, self._statements)

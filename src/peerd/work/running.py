@@ -134,7 +134,7 @@ class Runner:
 
     def ring(self) -> None:
         """Somebody says that there is work: look at once."""
-        self._claiming.may_have_changed()
+        self._claiming.was_rung()
         self._changed.set()
 
     async def look_at(self, task_ids: frozenset[int]) -> None:
