@@ -141,3 +141,34 @@ def test_the_clock_of_a_long_transaction_goes_on(world: World) -> None:
             pass
         connection.execute(sa.text("INSERT INTO tasks (queue) VALUES ('q')"))
     assert world.get(only_task(world)).created_at > first
+
+
+STRANGE = (
+    "X'00ff', '{}', NULL, 5",
+    "'it', X'7b7dff', NULL, 5",
+    "'it', NULL, X'00ff', 5",
+    "'it', char(0, 31, 233), NULL, 9e999",
+)
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_on_sqlite_a_row_that_json_cannot_say_is_claimed_with_all_others(world: World) -> None:
+    """Columns take bytes where texts belong, and infinity; the rows of a claim travel as JSON."""
+    claimer = world.claimer()
+    for strange in STRANGE:
+        execute(world, f"INSERT INTO tasks (queue, name, body, body_bytes, timeout) VALUES ('q', {strange})")
+        plain = world.insert(name="plain", body='"\u00e9"', timeout=1.5)
+        first, second = world.take(claimer)
+        assert (second.id, second.body, second.timeout) == (plain, '"\u00e9"', 1.5)
+        assert first.id < plain
+        assert world.complete(first, None)
+        assert world.complete(second, '"a\\u0000b"')
+        assert world.get(plain).result == '"a\\u0000b"'
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_on_sqlite_bytes_come_back_as_they_were(world: World) -> None:
+    body = bytes(range(256))
+    world.insert(body_bytes=body)
+    world.insert(body_bytes=b"")
+    assert [task.body_bytes for task in world.take(world.claimer())] == [body, b""]
