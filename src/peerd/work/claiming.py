@@ -145,10 +145,11 @@ class Claiming:
         if was_rung and not self._waits.by_turns and (at_once := await self._claim(wanted, alone=False)).tasks:
             self._turns.others_went(-at_once.tasks[0].priority)
             return at_once
-        may_find_plain = True
-        if self._turns.look_is_due or self._makes_way:
-            if self._turns.look_is_due:
-                may_find_plain = not await self._look() or self._waits.plain
+        may_find_plain, has_looked = True, False
+        if self._turns.look_is_due or not self._is_busy:
+            may_find_plain = not await self._look() or self._waits.plain
+            has_looked = True
+        if has_looked or self._makes_way:
             self._makes_way = not free and self._turns.next_queue(before_others=True) is not None
             if self._makes_way:
                 return Claimed([])
@@ -158,6 +159,8 @@ class Claiming:
         if won.tasks:
             self._turns.others_went(-won.tasks[0].priority)
             return won
+        if not has_looked:
+            await self._look()
         return Claimed(await self._take_turn(free, before_others=False), contended=won.contended)
 
     async def _look(self) -> bool:

@@ -13,6 +13,10 @@ from typing import Final
 LOOK_EVERY: Final = 0.03
 """Seconds between two looks while there is something else to do: within the time in which a free place finds work, and
 sooner than the first pause of a process that has found nothing ends."""
+SELDOM: Final = 0.5
+"""The same at the most, after looks that found nothing that takes turns."""
+RUNG_LOOK: Final = 0.1
+"""Seconds between two such looks, when somebody rings."""
 SOONEST: Final = 0.05
 """Seconds after a turn that brought nothing, until the next one; doubled at each further one."""
 
@@ -30,6 +34,8 @@ class TurnTaking:
         self._longest_pause = longest_pause
         self._ranks: dict[str, int] = {}
         self._next_look = 0.0
+        self._looked_at = -SELDOM
+        self._span = LOOK_EVERY
         self._has_changed = False
         self._in_vain: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
@@ -50,7 +56,11 @@ class TurnTaking:
     def saw(self, ranks: Mapping[str, int]) -> None:
         """What a look has found: the best rank of each queue in which something waits for its turn."""
         self._ranks = dict(ranks)
-        self._next_look = 0.0 if self._has_changed else self._now() + LOOK_EVERY
+        self._span = LOOK_EVERY if ranks else min(2 * self._span, SELDOM)
+        self._looked_at = self._now()
+        self._next_look = self._looked_at + self._span
+        if self._has_changed:
+            self._look_soon()
         for queue in set(self._not_before) - set(ranks):
             del self._not_before[queue]
             self._in_vain.pop(queue, None)
@@ -114,7 +124,12 @@ class TurnTaking:
             self._not_before[queue] = min(moment, soon)
         self._in_vain.clear()
         self._has_changed = True
-        self._next_look = 0.0
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        """At once where something takes turns; in a moment where nothing did."""
+        rest = 0.0 if self._ranks or self._not_before else RUNG_LOOK
+        self._next_look = min(self._next_look, self._looked_at + rest)
 
     def pause(self) -> float | None:
         """Seconds until a turn that was in vain is tried again; None where there was none."""

@@ -46,3 +46,40 @@ def test_what_a_rate_lets_start_soon_is_not_asked_for_before_the_next_look() -> 
     assert not turns.look_is_due
     seconds.now += 0.002
     assert (turns.look_is_due, turns.pause()) == (True, 0.0)
+
+
+def until_the_next_look(turns: TurnTaking, seconds: Seconds) -> float:
+    began = seconds.now
+    while not turns.look_is_due:
+        seconds.now += 0.005
+    return round(seconds.now - began, 2)
+
+
+def test_looks_become_rare_where_nothing_takes_turns() -> None:
+    seconds = Seconds()
+    turns = TurnTaking(seconds, lambda: 10.0)
+    pauses = []
+    for ranks in ({}, {}, {}, {}, {}, {}, {"a": -10}, {"a": -10}, {}):
+        turns.looks()
+        turns.saw(ranks)
+        pauses.append(until_the_next_look(turns, seconds))
+    assert pauses == [0.06, 0.12, 0.24, 0.48, 0.5, 0.5, 0.03, 0.03, 0.06]
+
+
+def test_a_ring_brings_a_look_at_once_where_something_takes_turns_and_in_a_moment_where_nothing_did() -> None:
+    seconds = Seconds()
+    turns = TurnTaking(seconds, lambda: 10.0)
+    for _ in range(6):
+        turns.looks()
+        turns.saw({})
+    turns.may_have_changed()
+    assert until_the_next_look(turns, seconds) == 0.1
+    seconds.now += 1.0
+    turns.looks()
+    turns.may_have_changed()  # while it looks
+    turns.saw({})
+    assert until_the_next_look(turns, seconds) == 0.1
+    turns.looks()
+    turns.saw({"a": -10})
+    turns.may_have_changed()
+    assert turns.look_is_due
