@@ -21,6 +21,7 @@ from bench.worker import Order
 
 TASKS: Final = 100_000
 AT_ONCE: Final = 100
+DEFAULT: Final = ("mariadb", "postgresql", "sqlite")
 PER_SECOND: Final = 500
 """Samples."""
 NARROWEST: Final = 0.004
@@ -49,10 +50,13 @@ class Frame(msgspec.Struct):
 def main() -> None:
     """Record and draw."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.flame")
-    parser.add_argument("databases", nargs="*", default=["mariadb", "postgresql", "sqlite"], choices=list(VARIANTS))
+    # Of a default list argparse would ask whether it is one of the choices itself.
+    parser.add_argument(
+        "databases", nargs="*", metavar="DATABASE", choices=[*VARIANTS, []], help=f"default: {' '.join(DEFAULT)}"
+    )
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "images", help="where the pictures go")
     arguments = parser.parse_args()
-    for name in arguments.databases:
+    for name in arguments.databases or DEFAULT:
         with stage(name) as opened:
             root = tree(record(opened))
         print(draw(root, f"{name}: a worker process drains", arguments.folder / f"flame-{name}.png"))
