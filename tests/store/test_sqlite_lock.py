@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -106,53 +105,38 @@ def test_writers_of_one_process_do_not_look_for_the_lock_that_one_of_them_has(
     other_engine.close()
 
 
-def write_again_and_again(file: Path, started: threading.Event, enough: threading.Event) -> int:
-    """Two threads of this process that leave no gap between their writes."""
-    database = Database(f"sqlite:///{file}")
+def test_a_process_that_has_met_a_writer_of_another_one_leaves_room_between_its_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[tuple[float, float]] = []
+    monkeypatch.setattr(sqlite_lock, "LOCK_PAUSE", (0.0, 60.0))
 
-    def go_on() -> int:
-        written = 0
-        while not enough.is_set():
-            database.run_alone(write, 0)
-            started.set()
-            written += 1
-        return written
+    def no_pause(least: float, most: float) -> float:
+        pauses.append((least, most))
+        return 0.0
 
-    with ThreadPoolExecutor() as threads:
-        counts = [threads.submit(go_on) for _ in range(2)]
-    database.close()
-    return sum(count.result() for count in counts)
+    monkeypatch.setattr(random, "uniform", no_pause)
+    busy = sqlite3.OperationalError("database is locked")
+    busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    answers = iter([busy, None])
 
+    def attempt() -> None:
+        if (answer := next(answers)) is not None:
+            raise answer
 
-def test_writers_of_one_process_leave_room_for_those_of_others(file: Path) -> None:
-    database = Database(f"sqlite:///{file}")
-    database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE t (n INTEGER)").rowcount)
-    database.close()
-    script = (
-        "import sys; from pathlib import Path; from tests.store.test_sqlite_lock import *; write_twenty(sys.argv[1])"
-    )
-    started, enough = threading.Event(), threading.Event()
-    with ThreadPoolExecutor() as threads:
-        ours = threads.submit(write_again_and_again, file, started, enough)
-        assert started.wait(30)
-        try:
-            subprocess.run([sys.executable, "-c", script, str(file)], timeout=60, check=True)
-        finally:
-            enough.set()
-        assert ours.result(30) > 20
-
-
-def write_twenty(file: str) -> None:
-    """In another process: each has its turn within a few of ours."""
-    database = Database(f"sqlite:///{file}")
-    overtaken = []
-    for number in range(1, 21):
-        before = database.read(lambda connection: connection.exec_driver_sql("SELECT count(*) FROM t").scalar_one())
-        database.run_alone(write, number)
-        after = database.read(lambda connection: connection.exec_driver_sql("SELECT count(*) FROM t").scalar_one())
-        overtaken.append(after - before)
-    database.close()
-    assert sorted(overtaken)[10] < 100, overtaken
+    writers = sqlite_lock.Writers()
+    for _ in range(3):
+        with writers.turn():
+            pass
+    assert not pauses
+    with closing(sqlite3.connect(":memory:")) as driver, writers.turn():
+        writers.in_turn(driver, attempt)
+    assert len(pauses) == 1
+    with writers.turn():
+        assert len(pauses) == 2
+    monkeypatch.setattr(sqlite_lock, "REMEMBERED", 0.0)
+    with writers.turn():
+        assert len(pauses) == 2
 
 
 def test_a_lock_that_is_never_given_back_is_not_waited_for_for_ever(

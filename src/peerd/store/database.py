@@ -161,7 +161,7 @@ class Database:
 
     def _turn(self) -> AbstractContextManager[None]:
         """On SQLite the turn of one writer among those of this process; servers have locks of their own."""
-        return writers_of(self.url.database or "").turn() if self.name == "sqlite" else nullcontext()
+        return writers_of(self.url.database or "").turn() if self.has_one_writer else nullcontext()
 
     def _again_if_closed(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         with _lent_trustingly(self._statements) as connection, _told_if_closed(connection):

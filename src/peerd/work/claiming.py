@@ -141,27 +141,32 @@ class Claiming:
         would otherwise never have a free one.
         """
         self._has_place = free > 0
-        was_rung, self._was_rung = self._was_rung, False
-        if was_rung and not self._waits.by_turns and (at_once := await self._claim(wanted, alone=False)).tasks:
-            self._turns.others_went(-at_once.tasks[0].priority)
-            return at_once
-        may_find_plain, has_looked = True, False
-        if self._turns.look_is_due or not self._is_busy:
+        claims_at_once = self._was_rung and not self._waits.by_turns
+        self._was_rung = False
+        if claims_at_once and (won := await self._claim_plain(wanted)).tasks:
+            return won
+        may_find_plain = True
+        if looks := claims_at_once or self._turns.look_is_due or not self._is_busy:
             may_find_plain = not await self._look() or self._waits.plain
-            has_looked = True
-        if has_looked or self._makes_way:
+        if looks or self._makes_way:
             self._makes_way = not free and self._turns.next_queue(before_others=True) is not None
             if self._makes_way:
                 return Claimed([])
             if by_turns := await self._take_turn(free, before_others=True):
                 return Claimed(by_turns)
-        won = await self._claim(wanted, alone=False) if may_find_plain else Claimed([])
+        won = await self._claim_plain(wanted) if may_find_plain else Claimed([])
         if won.tasks:
-            self._turns.others_went(-won.tasks[0].priority)
             return won
-        if not has_looked:
+        if not looks:
             await self._look()
         return Claimed(await self._take_turn(free, before_others=False), contended=won.contended)
+
+    async def _claim_plain(self, wanted: int) -> Claimed:
+        """Claim what takes no turns."""
+        won = await self._claim(wanted, alone=False)
+        if won.tasks:
+            self._turns.others_went(-won.tasks[0].priority)
+        return won
 
     async def _look(self) -> bool:
         """Look what waits; return whether the database has told."""
@@ -229,7 +234,7 @@ class Claiming:
         self._next_lonely_look = self._now() + LOOK_FOR_LONELY_EVERY * random.uniform(0.5, 1.5)
 
     async def _claim(self, limit: int, *, alone: bool) -> Claimed:
-        """Claim what takes no turns."""
+        """One claim of what takes no turns."""
         further = self._look_further
         return await self._held(
             lambda token: self._database.run_each(

@@ -59,11 +59,11 @@ class TurnTaking:
         self._span = LOOK_EVERY if ranks else min(2 * self._span, SELDOM)
         self._looked_at = self._now()
         self._next_look = self._looked_at + self._span
-        if self._has_changed:
-            self._look_soon()
         for queue in set(self._not_before) - set(ranks):
             del self._not_before[queue]
             self._in_vain.pop(queue, None)
+        if self._has_changed:
+            self._look_soon()
 
     def others_went(self, rank: int) -> None:
         """Tasks that take no turns were claimed; the rank of the first."""
