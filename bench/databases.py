@@ -20,7 +20,7 @@ from bench.tables import BARE, same_table
 from peerd.config.address import has_mysqlclient
 from peerd.operate.client import Client
 from peerd.store import nodes, processes
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.store.database import Database
 from peerd.store.migrate import migrate
 from tests.support.server import Server, ServerUnavailableError

@@ -6,7 +6,7 @@ import mmap
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
@@ -23,9 +23,10 @@ from bench.worker import PLACE, Order
 COUNT: Final = 10
 """Tasks at once in each process."""
 WARM: Final = 2
-"""Times as many tasks as run at once in all of them are drained before the clock runs."""
-BEYOND: Final = 3
-"""Times as many are left at the end."""
+"""Times as many tasks as it runs at once has each ended before the clock runs: what is made once is made."""
+SPARE: Final = 150
+"""Times as many for each process are there beyond those that are measured: what the first ones end until the last is
+warm, and what is left at the end."""
 
 
 def measure_cores(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
@@ -49,15 +50,14 @@ def measure_nodes(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
 def measure(stage: Stage, what: str, processes: int, tasks: int, handler: str, *, nodes: bool) -> Timing:
     """Fill the queue, begin all at the same moment, and look at what they have ended together."""
     stage.empty()
-    at_once = processes * COUNT
-    fill(stage, tasks + (WARM + BEYOND) * at_once, handler)
+    fill(stage, tasks + SPARE * COUNT * processes, handler)
     timing = Timing(database=stage.name, measurement=what, batch=processes, by="peerd", tasks=0)
     with Fleet(stage, processes, nodes=nodes) as fleet:
-        fleet.wait_for(WARM * at_once)
+        fleet.wait_until(lambda tallies: min(tallies) >= WARM * COUNT)
         before = fleet.tallies()
         psutil.cpu_times_percent()
         with timing.running():
-            fleet.wait_for(WARM * at_once + tasks)
+            fleet.wait_until(lambda tallies: sum(tallies) >= sum(before) + tasks)
         after = fleet.tallies()
         timing.idle = psutil.cpu_times_percent().idle
     timing.tasks = sum(after) - sum(before)
@@ -105,12 +105,12 @@ class Fleet:
         """How many tasks each has ended."""
         return [PLACE.unpack_from(self._memory, place * PLACE.size)[0] for place in range(self._processes)]
 
-    def wait_for(self, ended: int) -> None:
-        """Until all together have ended so many tasks."""
+    def wait_until(self, so_far: Callable[[Sequence[int]], bool]) -> None:
+        """Until what each has ended is as it should be."""
         deadline = time.monotonic() + LONGEST
-        while sum(self.tallies()) < ended:
+        while not so_far(tallies := self.tallies()):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{sum(self.tallies())} of {ended} tasks were ended: {self._said()}")
+                raise TimeoutError(f"no more was ended than {tallies}: {self._said()}")
             time.sleep(0.005)
 
     def _start(self, place: int, opened: ExitStack) -> subprocess.Popen[bytes]:

@@ -8,9 +8,10 @@ from typing import Any
 from bench.databases import Stage, enter
 from bench.samples import Timing
 from bench.sizes import Sizes
-from peerd.store.claim import claim, new_token
+from peerd.store.claim import claim
 from peerd.store.complete import complete
 from peerd.store.finish import Held
+from peerd.store.token import new_token
 
 WARM = 6
 """Batches before the clock runs: statements are compiled, and psycopg prepares them after five."""

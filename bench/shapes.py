@@ -18,11 +18,13 @@ from bench.floor import connect
 from bench.reading import read_by
 from bench.samples import Shape
 from bench.sizes import Sizes
-from peerd.store.claim import Claimer, claim, new_token
+from peerd.store.claim import claim
+from peerd.store.claimer import Claimer
 from peerd.store.complete import complete
 from peerd.store.database import Database
 from peerd.store.finish import Held
 from peerd.store.migrate import migrate
+from peerd.store.token import new_token
 
 BATCH: Final = 10
 WARM: Final = 10

@@ -15,9 +15,9 @@ from typing import Any, Final
 from bench.databases import VARIANTS, Stage, stage
 from bench.filling import Rows, insert_rows
 from bench.shapes import BATCH, MILLION, WARM, Table
-from peerd.store.claim import new_token
 from peerd.store.complete import complete
 from peerd.store.finish import Held
+from peerd.store.token import new_token
 from peerd.store.turns import claim_by_turns
 
 CLAIMS: Final = 100

@@ -11,9 +11,10 @@ from peerd import Client
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.store import claim, complete, finish, intervene, nodes, sweeps, touch
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.store.finish import Held
 from peerd.store.migrate import migrate
+from peerd.store.token import new_token
 from tests.faults import audit, history, load, tables
 
 LIFE = "a" * 32
@@ -30,7 +31,7 @@ def client(database: str) -> Client:
 
 
 def take(client: Client) -> Held:
-    [task] = client.database.run(claim.claim, CLAIMER, token=claim.new_token(), limit=1).tasks
+    [task] = client.database.run(claim.claim, CLAIMER, token=new_token(), limit=1).tasks
     return Held(task.id, task.lease)
 
 

@@ -18,9 +18,12 @@ from peerd.domain import verdict
 from peerd.domain.lifecycle import Event, sources
 from peerd.store import (
     claim,
+    compare_and_set,
     complete,
     enqueue,
     finish,
+    heads,
+    holder,
     insert,
     insert_statements,
     intervene,
@@ -76,20 +79,22 @@ def claim_leaves_checked_at(patch: pytest.MonkeyPatch) -> None:
 
 
 def _claim_writes(patch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    original = claim._holder
-    patch.setattr(claim, "_holder", lambda *about: change(original(*about)))
+    original = holder.holder
+    for module in (claim, compare_and_set):
+        patch.setattr(module, "holder", lambda *about: change(original(*about)))
 
 
 def claim_puts_attempts_before_priority(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claim, "ORDER", (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id))
+    patch.setattr(heads, "ORDER", (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id))
 
 
 def claim_takes_the_least_urgent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claim, "ORDER", (tasks.c.priority, tasks.c.attempts, tasks.c.due_at, tasks.c.id))
+    patch.setattr(heads, "ORDER", (tasks.c.priority, tasks.c.attempts, tasks.c.due_at, tasks.c.id))
 
 
 def claim_does_not_look_at_the_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claim, "may_start", lambda: tasks.c.id > 0)
+    for module in (heads, compare_and_set):
+        patch.setattr(module, "may_start", lambda: tasks.c.id > 0)
 
 
 def claim_serves_nodes_of_any_life(patch: pytest.MonkeyPatch) -> None:
@@ -102,7 +107,7 @@ def claim_serves_paused_queues(patch: pytest.MonkeyPatch) -> None:
 
 
 def _claim_does_not_ask(patch: pytest.MonkeyPatch, table: str) -> None:
-    original = claim._head
+    original = heads._head
 
     def head(queue: str, lane: int, limit: Any) -> sa.Select[Any]:
         select = original(queue, lane, limit)
@@ -113,7 +118,7 @@ def _claim_does_not_ask(patch: pytest.MonkeyPatch, table: str) -> None:
         kept = [sa.or_(clause, tasks.c.id > 0) if asks else clause for clause, asks in zip(clauses, asked, strict=True)]
         return sa.select(*ORDER).where(*kept).order_by(*ORDER).limit(limit)
 
-    patch.setattr(claim, "_head", head)
+    patch.setattr(heads, "_head", head)
 
 
 def poison_is_taken_beside_others(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from peerd.store import claim, complete, insert_statements, turns
+from peerd.store import claim, compare_and_set, complete, heads, insert_statements, turns
 from peerd.store.database import Database
 from tests.model.machine.whole import machine_on
 from tests.model.mutations import MUTATIONS, SHY, Mutation
@@ -26,14 +26,10 @@ def statements_afresh() -> Iterator[None]:
 
 
 def forget_statements() -> None:
-    for made in (
-        *vars(claim).values(),
-        *vars(complete).values(),
-        *vars(insert_statements).values(),
-        *vars(turns).values(),
-    ):
-        if hasattr(made, "cache_clear"):
-            made.cache_clear()
+    for module in (claim, compare_and_set, complete, heads, insert_statements, turns):
+        for made in vars(module).values():
+            if hasattr(made, "cache_clear"):
+                made.cache_clear()
 
 
 @pytest.mark.timeout(600)  # of a machine that others use too

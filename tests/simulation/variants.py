@@ -17,8 +17,21 @@ from peerd.domain.errors import DatabaseAway
 from peerd.domain.lifecycle import Event, Status, sources
 from peerd.domain.outcome import Released
 from peerd.manager.pulse import Pulse
-from peerd.store import claim, complete, finish, intervene, sweeps, turns
-from peerd.store.claim import Claimed
+from peerd.store import (
+    claim,
+    compare_and_set,
+    complete,
+    finish,
+    heads,
+    holder,
+    intervene,
+    sweeps,
+    turns,
+)
+from peerd.store import (
+    claimer as claimers,
+)
+from peerd.store.claimer import Claimed
 from peerd.store.clock import now
 from peerd.store.intervene import delete_rows
 from peerd.store.keys import Turns
@@ -53,7 +66,7 @@ def broken(variant: Variant) -> Iterator[None]:
     with ExitStack() as stack:
         for where, attribute, instead in variant.patches:
             stack.enter_context(patch.object(where, attribute, instead))
-        for made_once in (claim, complete, turns):
+        for made_once in (claim, compare_and_set, complete, heads, turns):
             made_once.forget_statements()
             stack.callback(made_once.forget_statements)
         yield
@@ -100,13 +113,13 @@ async def _claim_in_two_steps(self: Any, limit: int, *, alone: bool) -> Claimed:
 
 
 def _head(connection: Any, claimer: Any, limit: int, lanes: tuple[int, int]) -> list[int]:
-    candidates = claim.candidates(claimer.queues, lanes)
-    return list(connection.execute(candidates, claim.who(claimer) | {"limit": limit}).scalars())
+    candidates = heads.candidates(claimer.queues, lanes)
+    return list(connection.execute(candidates, claimers.who(claimer) | {"limit": limit}).scalars())
 
 
 def _take(connection: Any, claimer: Any, token: int, ids: list[int]) -> Claimed:
-    mine = sa.update(tasks).where(tasks.c.id.in_(ids)).values(claim._holder(claim._defaults(claimer), now()))
-    connection.execute(mine, claim.who(claimer) | {"token": token})
+    mine = sa.update(tasks).where(tasks.c.id.in_(ids)).values(holder.holder(claimers.defaults_of(claimer), now()))
+    connection.execute(mine, claimers.who(claimer) | {"token": token})
     rows = connection.execute(sa.select(*TASK_COLUMNS).where(tasks.c.id.in_(ids))).mappings()
     return Claimed([to_task(row) for row in rows])
 
@@ -116,7 +129,7 @@ async def _turn_in_two_steps(self: Any, queue: str, limit: int, *, alone: bool) 
     taken = await self._database.read(_choose_unlocked, self._claimer, queue, limit, alone)
 
     async def take(token: int) -> Claimed:
-        lanes = claim.lanes_of(self._claimer, alone=alone)
+        lanes = claimers.lanes_of(self._claimer, alone=alone)
         return Claimed(await self._database.run(_win, self._claimer, lanes, token, taken) if taken else [])
 
     return Turn((await self._held(take)).tasks)
@@ -125,13 +138,13 @@ async def _turn_in_two_steps(self: Any, queue: str, limit: int, *, alone: bool) 
 def _choose_unlocked(connection: Any, claimer: Any, queue: str, limit: int, alone: bool) -> list[int]:  # noqa: FBT001
     rooms = Rooms(connection, queue)
     wanted = min(limit, rooms.of_queue())
-    lanes, without = claim.lanes_of(claimer, alone=alone), rooms.has_limit
+    lanes, without = claimers.lanes_of(claimer, alone=alone), rooms.has_limit
     keys = Turns(connection, queue, lanes, after="", page=wanted + 1, without_key=without)
     return turns._choose(keys, rooms, wanted)[0] if wanted else []
 
 
 def _win(connection: Any, claimer: Any, lanes: tuple[int, int], token: int, ids: list[int]) -> list[Any]:
-    return claim.win(connection, claimer, lanes, token, ids, by_turns=True)
+    return compare_and_set.win(connection, claimer, lanes, token, ids, by_turns=True)
 
 
 async def _forget_lost_claims(self: Any, token: int, ask: Any) -> Claimed:
@@ -191,7 +204,7 @@ def _never_again_in_vain(self: Any, queue: str, asked: int, won: int, again_in: 
 
 
 _TOOK: Final = TurnTaking.took
-_HOLDER: Final = claim._holder
+_HOLDER: Final = holder.holder
 _ADD: Final = OutcomeWriter.add
 
 
@@ -201,6 +214,10 @@ def _lease_alone(lease: Any) -> tuple[Any, ...]:
 
 def _status_alone(lease: Any) -> tuple[Any, ...]:
     return (status_is(*sources(Event.COMPLETE)),)
+
+
+def _in_both(attribute: str, instead: Any, *modules: Any) -> tuple[tuple[Any, str, Any], ...]:
+    return tuple((module, attribute, instead) for module in modules)
 
 
 VARIANTS: Final = (
@@ -214,9 +231,16 @@ VARIANTS: Final = (
         ((finish, "is_held", _lease_alone),),
         ("kill, and the call comes late", "let the call come late", "long", "quick", "pause"),
     ),
-    Variant("a claim does not raise the lease", ((claim, "_holder", _holder_without_lease),)),
+    Variant(
+        "a claim does not raise the lease",
+        _in_both("holder", _holder_without_lease, claim, compare_and_set),
+    ),
     Variant("a claim reads first and writes without conditions", ((Claiming, "_claim", _claim_in_two_steps),)),
-    Variant("a claim ignores the row's times", ((claim, "may_start", sa.true),), ("insert by hand", "flaky")),
+    Variant(
+        "a claim ignores the row's times",
+        _in_both("may_start", sa.true, heads, compare_and_set),
+        ("insert by hand", "flaky"),
+    ),
     Variant(
         "a claim whose answer was lost is forgotten",
         ((Claiming, "_once", _forget_lost_claims), (Toucher, "_release_strays", lambda self, found: None)),
@@ -257,7 +281,7 @@ VARIANTS: Final = (
     Variant("what starts is not recorded", ((Rooms, "record", lambda self, turn, started: None),), (KEYS, "quick")),
     Variant(
         "a plain claim takes from limited queues",
-        ((claim, "has_limit", lambda queue: sa.false()),),
+        ((heads, "has_limit", lambda queue: sa.false()),),
         (KEYS, "long"),
     ),
     Variant(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 
 from peerd.store import claim, complete
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.store.database import Database
 from peerd.store.finish import Held
+from peerd.store.line import Line
+from peerd.store.token import new_token
 
 
 def say(line: str) -> None:
@@ -21,14 +23,13 @@ def main() -> None:
     claimer = Claimer(node_id=int(node_id), incarnation=incarnation, process_id=int(process_id), queues=("q", "r"))
     say("ready")
     sys.stdin.readline()
-    further, contended = 0, True
+    line, lost_some = Line(), True
     while True:
-        token = claim.new_token()
-        won = database.run(claim.claim, claimer, token=token, limit=int(limit), look_further=further)
-        further = min(further * 2 + int(limit), 64) if won.contended else 0
-        if not won.tasks and not won.contended and not contended:
+        token = new_token()
+        won = database.run_each(claim.claim, claimer, token=token, limit=int(limit), line=line)
+        if not won.tasks and not won.lost_some and not lost_some:
             break
-        contended = won.contended
+        lost_some = won.lost_some
         for task in won.tasks:
             say(f"{task.id} {task.lease}")
         results = {Held(task.id, task.lease): None for task in won.tasks}

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from peerd.store import nodes, processes
 from peerd.store.alone import should_run_empty
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.store.clock import seconds_from_now
 from peerd.store.tables import limits
 from tests.store.world import World

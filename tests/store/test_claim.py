@@ -10,8 +10,10 @@ import pytest
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
 from peerd.store import claim, enqueue, nodes, queues, rescue, sweeps
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.store.clock import seconds_from_now
+from peerd.store.line import Line
+from peerd.store.token import new_token
 from peerd.store.won import TOLD, WRITTEN
 from tests.store.world import World, held
 
@@ -106,7 +108,7 @@ def test_a_claim_writes_who_holds_the_task_and_raises_its_lease(world: World) ->
     task_id = world.add()
     world.set(task_id, progress=0.5, progress_note="of an earlier attempt", lease=7)
     claimer = world.claimer(default_attempts=4)
-    token = claim.new_token()
+    token = new_token()
     [task] = world.store.run(claim.claim, claimer, token=token, limit=5).tasks
     assert task == world.get(task_id)
     assert (task.status, task.lease, task.max_attempts) == (Status.WORKING, 8, 4)
@@ -177,12 +179,12 @@ def test_a_claim_whose_answer_was_lost_is_read_back_by_its_token(world: World) -
     for priority in (1, 3, 2):
         world.add(priority=priority)
     claimer = world.claimer()
-    token = claim.new_token()
+    token = new_token()
     won = world.store.run(claim.claim, claimer, token=token, limit=3).tasks
     assert world.store.read(claim.claimed_by_token, claimer, token) == won
     world.complete(won[0])
     assert [task.id for task in world.store.read(claim.claimed_by_token, claimer, token)] == [t.id for t in won[1:]]
-    assert world.store.read(claim.claimed_by_token, claimer, claim.new_token()) == []
+    assert world.store.read(claim.claimed_by_token, claimer, new_token()) == []
     assert world.store.read(claim.claimed_by_token, world.claimer(), token) == []
 
 
@@ -193,10 +195,12 @@ def test_a_bulk_enqueues_token_is_no_claim(world: World) -> None:
     assert world.store.read(claim.claimed_by_token, claimer, world.column(one.id, "claim_token")) == []
 
 
-def test_looking_further_takes_a_window_and_nothing_twice(world: World) -> None:
+def test_who_has_met_others_takes_everything_all_the_same_and_nothing_twice(world: World) -> None:
+    """It wants too few to line up; where claimers write what they have read, it draws from a window."""
     ids = {world.add() for _ in range(30)}
-    claimer = world.claimer()
-    taken = [task.id for _ in range(10) for task in world.take(claimer, 3, look_further=20)]
+    claimer, line = world.claimer(), Line()
+    line.met_others()
+    taken = [task.id for _ in range(10) for task in world.take(claimer, 3, line=line)]
     assert sorted(taken) == sorted(ids)
 
 

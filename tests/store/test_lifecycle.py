@@ -14,7 +14,7 @@ from peerd.domain.lifecycle import GONE, TRANSITIONS, Event, Gone, Status
 from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store import finish, intervene, rescue, sweeps, touch
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.store.clock import seconds_from_now
 from peerd.store.tables import tasks
 from tests.store.world import World, held

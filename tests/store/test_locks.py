@@ -11,6 +11,7 @@ from peerd.domain.task import NewTask
 from peerd.store import claim, complete, enqueue, touch
 from peerd.store.database import Database
 from peerd.store.tables import tasks
+from peerd.store.token import new_token
 from tests.store.world import World, held
 
 SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
@@ -53,7 +54,7 @@ def test_a_claim_locks_two_rows_for_each_that_it_takes_at_the_most(world: World,
     claimer = world.claimer(node="a")
     fill(world, "a")
     with world.store.engine.connect() as connection:
-        taken = claim.claim(connection, claimer, token=claim.new_token(), limit=number).tasks
+        taken = claim.claim(connection, claimer, token=new_token(), limit=number).tasks
         assert len(taken) == number
         locked = rows_locked(world.store, connection)
         connection.rollback()
@@ -66,7 +67,7 @@ def test_an_empty_claim_locks_nothing(world: World) -> None:
     fill(world, "b")
     with world.store.engine.connect() as connection:
         claimer = world.claimer("nothing-is-here", node="a")
-        assert not claim.claim(connection, claimer, token=claim.new_token(), limit=50).tasks
+        assert not claim.claim(connection, claimer, token=new_token(), limit=50).tasks
         assert _rows_that_others_skip(world.store) == 0
         connection.rollback()
 

@@ -13,6 +13,7 @@ from peerd.store import claim
 from peerd.store.complete import complete
 from peerd.store.database import Database
 from peerd.store.migrate import migrate
+from peerd.store.token import new_token
 from tests.store.world import World, held
 from tests.support.servers import DatabaseFactory
 
@@ -33,7 +34,7 @@ def test_tasks_go_through_the_c_driver(store: Database) -> None:
     world = World(store)
     world.insert(body='{"ä": "✓"}')
     claimer = world.claimer("q")
-    [task] = store.run(claim.claim, claimer, token=claim.new_token(), limit=5).tasks
+    [task] = store.run(claim.claim, claimer, token=new_token(), limit=5).tasks
     assert task.body == '{"ä": "✓"}'
     assert task.worker_started_at is not None
     assert task.worker_started_at.tzinfo is not None

@@ -16,10 +16,11 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask, Task
 from peerd.store import alone, claim, complete, enqueue, finish, read, rescue, sweeps, touch, turns
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.store.database import Database
 from peerd.store.migrate import migrate
 from peerd.store.tables import limits, nodes, tasks
+from peerd.store.token import new_token
 from peerd.store.touch import Progress
 from tests.store.world import World, held
 
@@ -161,7 +162,7 @@ def check_newest(store: Database) -> None:
 def check_generic_plan(store: Database, claimer: Claimer) -> None:
     """After some calls PostgreSQL plans a statement once for all values; psycopg prepares what it sees often."""
     with listening(store) as said:
-        store.run(claim.claim, claimer, token=claim.new_token(), limit=5)
+        store.run(claim.claim, claimer, token=new_token(), limit=5)
     [(statement, parameters)] = [one for one in said if one[0].lstrip().startswith("WITH")]
     names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
     for number, name in enumerate(names, 1):
@@ -182,14 +183,14 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     working = {"tasks_claim"} if mysql else {"tasks_working"}
     by_id = {"PRIMARY"}
     held_now: list[Task] = []
-    token = claim.new_token()
+    token = new_token()
 
     def take() -> None:
         held_now.extend(run(claim.claim, claimer, token=token, limit=10).tasks)
 
     yield take, {"tasks_claim"} | by_id
     assert len(held_now) == 10
-    yield partial(run, claim.claim, claimer, token=claim.new_token(), limit=1, alone=True), {"tasks_claim"} | by_id
+    yield partial(run, claim.claim, claimer, token=new_token(), limit=1, alone=True), {"tasks_claim"} | by_id
     yield partial(run, alone.should_run_empty, claimer, 1.0), {"tasks_claim", "tasks_turns"} | by_id
     by_turns = {"tasks_turns", "PRIMARY", "a sort of all"}
     yield partial(run, turns.look, claimer), {"tasks_claim", "tasks_turns"} | by_id

@@ -6,24 +6,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from sqlalchemy.engine import URL
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store import enqueue, read
+from peerd.store.line import WORTH_WAITING
 from tests.store.world import World
 
 PROCESSES = 4
 TASKS = 2000
 
 
-def start(world: World, node: str, url: URL | None = None) -> subprocess.Popen[str]:
+def start(world: World, node: str, url: URL | None = None, *, limit: int = 7) -> subprocess.Popen[str]:
     """Start a claimer; it begins when `claims_of` lets it."""
     claimer = world.claimer(node=node)
     address = (url or world.store.url).render_as_string(hide_password=False)
     identity = [str(claimer.node_id), claimer.incarnation, str(claimer.process_id)]
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.store.claimer", address, *identity, "7"],
+        [sys.executable, "-m", "tests.store.claimer", address, *identity, str(limit)],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -50,10 +52,12 @@ def claims_of(processes: list[subprocess.Popen[str]]) -> list[tuple[int, int]]:
     return [(int(task_id), int(lease)) for task_id, lease in pairs]
 
 
-def test_claimers_in_separate_processes_never_share_a_task(world: World) -> None:
+@pytest.mark.parametrize("limit", [7, WORTH_WAITING])
+def test_claimers_in_separate_processes_never_share_a_task(world: World, limit: int) -> None:
+    """Neither those that part, as they want a few, nor those that line up."""
     new = [NewTask(queue="qr"[n % 2], priority=n % 3) for n in range(TASKS)]
     ids = {one.id for one in world.store.run(enqueue.enqueue_many, new)}
-    processes = [start(world, f"node-{number % 2}") for number in range(PROCESSES)]
+    processes = [start(world, f"node-{number % 2}", limit=limit) for number in range(PROCESSES)]
     claims = claims_of(processes)
     assert sorted(task_id for task_id, _ in claims) == sorted(ids)
     assert {lease for _, lease in claims} == {1}

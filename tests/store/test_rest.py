@@ -14,6 +14,7 @@ from peerd.domain.errors import DatabaseAway
 from peerd.store import claim, engines
 from peerd.store.database import Database
 from peerd.store.nodes import keep_alive
+from peerd.store.token import new_token
 from tests.store.world import World
 
 pytestmark = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
@@ -83,7 +84,7 @@ def test_beats_reads_and_transactions_are_not_preceded_by_a_look(
         resting.read(number_of)
         resting.run(number_of)
         assert not seen
-        resting.run_each(claim.claim, world.claimer(), token=claim.new_token(), limit=1)
+        resting.run_each(claim.claim, world.claimer(), token=new_token(), limit=1)
         assert len(seen) == 1
 
 

@@ -16,11 +16,12 @@ from peerd.domain.errors import DatabaseAway
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
-from peerd.store import claim, complete, engines, finish, queues, rescue, turns
-from peerd.store.claim import Claimer
+from peerd.store import complete, engines, finish, queues, rescue, turns
+from peerd.store.claimer import Claimer
 from peerd.store.database import Database, worded
 from peerd.store.keys import MOST_LEVELS
 from peerd.store.tables import limits, tasks
+from peerd.store.token import new_token
 from tests.store.world import World, at_once, held
 
 
@@ -47,7 +48,7 @@ def add(world: World, key: str | None, number: int = 1, **columns: Any) -> list[
 
 
 def take(world: World, claimer: Claimer, number: int = 100, **options: Any) -> list[Task]:
-    return world.store.run(turns.claim_by_turns, claimer, "q", token=claim.new_token(), limit=number, **options).tasks
+    return world.store.run(turns.claim_by_turns, claimer, "q", token=new_token(), limit=number, **options).tasks
 
 
 def keys(taken: list[Task]) -> dict[str | None, int]:
@@ -209,7 +210,7 @@ def test_no_more_than_so_many_start_in_a_period(world: World, claimer: Claimer) 
     first = take(world, claimer)
     assert keys(first) == {"a": 3, "b": 2}
     done(world, claimer, first)
-    turn = world.store.run(turns.claim_by_turns, claimer, "q", token=claim.new_token(), limit=9)
+    turn = world.store.run(turns.claim_by_turns, claimer, "q", token=new_token(), limit=9)
     assert turn.tasks == []
     assert turn.again_in is not None
     assert 3500 < turn.again_in <= 3600
@@ -272,7 +273,7 @@ def test_a_machine_that_is_lost_in_the_middle_of_its_turn_keeps_nobody_waiting(
     try:
         with lost.engine.connect() as connection:
             other = world.claimer("q", node="lost")
-            taken = turns.claim_by_turns(connection, other, "q", token=claim.new_token(), limit=9).tasks
+            taken = turns.claim_by_turns(connection, other, "q", token=new_token(), limit=9).tasks
             began = time.monotonic()
             assert keys(take(world, claimer)) == keys(taken)
             assert time.monotonic() - began < 10.0

@@ -14,11 +14,13 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Attempt, NewTask, Task
 from peerd.store import claim, complete, enqueue, finish, intervene, nodes, processes, read, sweeps
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.store.clock import seconds_from_now
 from peerd.store.database import Database
 from peerd.store.finish import Held
+from peerd.store.line import Line
 from peerd.store.tables import attempts, metadata, tasks
+from peerd.store.token import new_token
 
 T = TypeVar("T")
 _urgent = count(2**40)
@@ -84,10 +86,9 @@ class World:
             )
         )
 
-    def take(self, claimer: Claimer, limit: int = 10, *, alone: bool = False, look_further: int = 0) -> list[Task]:
-        token = claim.new_token()
-        arguments: dict[str, Any] = {"token": token, "limit": limit, "alone": alone, "look_further": look_further}
-        return self.store.run(claim.claim, claimer, **arguments).tasks
+    def take(self, claimer: Claimer, limit: int = 10, *, alone: bool = False, line: Line | None = None) -> list[Task]:
+        how: dict[str, Any] = {"token": new_token(), "limit": limit, "alone": alone, "line": line}
+        return self.store.run_each(claim.claim, claimer, **how).tasks
 
     def take_one(self, claimer: Claimer | None = None) -> Task:
         [task] = self.take(claimer or self.claimer(), 1)

@@ -191,14 +191,17 @@ class Server(ABC):
     def _end(self, number: signal.Signals, timeout: float) -> None:
         if self.process is None:
             return
+        sessions: list[psutil.Process] = []
         if self.process.poll() is None:
             self.thaw()  # a frozen server hears nothing but SIGKILL
+            sessions = self._family()[1:]
             self.process.send_signal(number)
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        psutil.wait_procs(sessions, timeout)  # PostgreSQL's outlive it for a moment, and still answer
         self.process = None
 
     def _family(self) -> list[psutil.Process]:

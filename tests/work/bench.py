@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from peerd import Client, Context, Queue, Status, Task, TaskWorker
 from peerd.runtime.events import Events, Fact
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.testing import Facts, FaultyDatabase, eventually_async
 from peerd.work.running import Runner
 from peerd.work.settings import Settings

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from peerd import Context, Queue, Status
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.testing import Fault, FaultyDatabase, eventually_async
 from tests.work.bench import Bench
 

@@ -16,12 +16,15 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.claim import WIDEST, Claimer, may_claim, may_start, who
+from peerd.store.claimer import Claimer, who
 from peerd.store.clock import seconds_from_now
+from peerd.store.heads import may_claim, may_start
 from peerd.store.rooms import Rooms
 from peerd.store.search import WITH_KEY, WITHOUT_KEY, by_index
 from peerd.store.tables import BY_TURNS, ORDER, nodes, processes, tasks
 
+MOST_SEEN: Final = 64
+"""Tasks of each lane of each queue that are looked at."""
 MOST_DOUBLED: Final = 16
 """Processes in the order for which the wait doubles: to a week, where patience is 10 s. It must stay a time."""
 
@@ -53,7 +56,7 @@ def _waiting(serves: tuple[str, ...], lane: int) -> sa.Select[int]:
     for queue in serves:
         for kind, order in ((WITHOUT_KEY, ORDER), (WITH_KEY, BY_TURNS)):
             found = sa.select(tasks.c.id).where(kind.of(queue), tasks.c.lane == lane, may_start(), may_claim(queue))
-            heads.append(sa.select(by_index(found, kind.index).order_by(*order).limit(WIDEST).subquery()))
+            heads.append(sa.select(by_index(found, kind.index).order_by(*order).limit(MOST_SEEN).subquery()))
     return sa.select(sa.union_all(*heads).subquery().c.id)
 
 

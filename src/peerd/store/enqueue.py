@@ -13,11 +13,11 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.task import NewTask
 from peerd.store import unique
-from peerd.store.claim import new_token
 from peerd.store.direct import Direct
 from peerd.store.insert import insert_alike, insert_one
 from peerd.store.rows import batches_by_size
 from peerd.store.tables import nodes
+from peerd.store.token import new_token
 from peerd.store.types import MYSQL
 
 ROWS_IN_AN_INSERT: Final = 1000

@@ -18,11 +18,11 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import NewTask
-from peerd.store.claim import new_token
 from peerd.store.direct import Direct
 from peerd.store.galera import IS_MEMBER
 from peerd.store.insert_statements import counted, from_lists, in_parts, is_json, of_token, one, one_told
 from peerd.store.insert_values import Values, values_of_many, values_of_one
+from peerd.store.token import new_token
 
 
 def insert_alike(connection: Connection, new: Sequence[NewTask], node_ids: Mapping[str, int]) -> Sequence[int]:

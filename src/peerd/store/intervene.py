@@ -15,12 +15,12 @@ from peerd.domain.outcome import ERROR_LIMIT, cut
 from peerd.domain.task import Task
 from peerd.domain.verdict import Verdict
 from peerd.store import unique
-from peerd.store.claim import new_token
 from peerd.store.clock import now
 from peerd.store.finish import record_attempts
 from peerd.store.nodes import node_id_of
 from peerd.store.rows import becomes, lock_task, raised_lease, update_tasks
 from peerd.store.tables import attempts, tasks
+from peerd.store.token import new_token
 
 
 def cancel(connection: Connection, task_id: int, reason: str = "canceled by hand") -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.claim import may_start
+from peerd.store.heads import may_start
 from peerd.store.prepared import Prepared
 from peerd.store.search import WITH_KEY, WITHOUT_KEY, Pending, by_index
 from peerd.store.tables import ORDER, tasks

@@ -18,7 +18,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import Task
-from peerd.store.claim import NODE, Claimer, candidates, has_limit, lanes_of, may_claim, who, win
+from peerd.store.claimer import NODE, Claimer, lanes_of, who
+from peerd.store.compare_and_set import win
+from peerd.store.heads import candidates, has_limit, may_claim
 from peerd.store.keys import Turns, Waiting
 from peerd.store.prepared import Prepared
 from peerd.store.rooms import Rooms

@@ -10,6 +10,7 @@ import msgspec
 
 from peerd.domain.lifecycle import Event, target
 from peerd.domain.task import Task
+from peerd.store.claimer import Claimer
 from peerd.store.rows import number_of
 from peerd.store.types import moment_of
 
@@ -42,6 +43,16 @@ TOLD: Final = (
 """The columns that the database tells, in this order."""
 BODY_BYTES: Final = TOLD.index("body_bytes")
 CLAIMED: Final = target(Event.CLAIM)
+
+
+def won_by(claimer: Claimer, rows: Sequence[Sequence[Any]]) -> list[Task]:
+    """The tasks that a claim has won, in the order of the claim, of rows as `won_task` takes them."""
+    return in_order([won_task(row, claimer.node_id, claimer.process_id) for row in rows])
+
+
+def in_order(claimed: list[Task]) -> list[Task]:
+    """Tasks in the order in which they are claimed."""
+    return sorted(claimed, key=lambda task: (-task.priority, task.attempts, task.start_at or task.created_at, task.id))
 
 
 def won_task(row: Sequence[Any], node_id: int, process_id: int) -> Task:

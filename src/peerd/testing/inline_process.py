@@ -17,13 +17,15 @@ from peerd.domain.task import Task
 from peerd.operate.client import Client
 from peerd.runtime.events import AttemptStarted, ClaimLost, Events
 from peerd.runtime.faults import words
-from peerd.store.claim import Claimer, claim, claimed_by_token, new_token
+from peerd.store.claim import claim, claimed_by_token
+from peerd.store.claimer import Claimer
 from peerd.store.database import DatabaseThreads
 from peerd.store.finish import Held
 from peerd.store.nodes import Node, beat, find_node, new_incarnation, register
 from peerd.store.outages import Outages
 from peerd.store.processes import end_earlier_processes, end_process, register_process
 from peerd.store.read import find_task
+from peerd.store.token import new_token
 from peerd.store.touch import Progress, report_progress
 from peerd.store.turns import claim_by_turns, look
 from peerd.testing.attempting import execution_of

@@ -24,10 +24,13 @@ from peerd.domain.errors import DatabaseAway
 from peerd.domain.task import Task
 from peerd.runtime.events import Events, TasksClaimed
 from peerd.store.alone import should_run_empty
-from peerd.store.claim import Claimed, Claimer, claim, claimed_by_token, new_token
+from peerd.store.claim import claim, claimed_by_token
+from peerd.store.claimer import Claimed, Claimer
 from peerd.store.database import DatabaseThreads
 from peerd.store.finish import Held
+from peerd.store.line import Line
 from peerd.store.outages import Outages
+from peerd.store.token import new_token
 from peerd.store.turns import Turn, Waits, claim_by_turns, look
 from peerd.work.holdings import Holdings
 from peerd.work.turn_taking import TurnTaking
@@ -70,7 +73,7 @@ class Claiming:
         self._poll_every = poll_every
         self._patience = patience
         self._now = asyncio.get_running_loop().time
-        self._look_further = 0
+        self._line = Line(self._now)
         self._next_lonely_look = 0.0
         self._runs_empty = False
         self._found_lonely = False
@@ -113,14 +116,13 @@ class Claiming:
         if self._runs_empty:
             return [] if running else await self._claim_alone()
         won = await self._claim_next(wanted, free)
-        self._is_busy = bool(won.tasks) or won.contended
+        self._is_busy = bool(won.tasks) or won.lost_some
         if won.tasks:
             self._empty_looks = 0
         elif not self._is_busy:
             self._empty_looks += 1
         if not (running or self._is_busy) and (self._found_lonely or self._look_is_due()):
             return await self._claim_alone()
-        self._look_further = min(self._look_further * 2 + wanted, 64) if won.contended else 0
         return won.tasks
 
     def pause(self) -> float:
@@ -159,7 +161,7 @@ class Claiming:
             return won
         if not looks:
             await self._look()
-        return Claimed(await self._take_turn(free, before_others=False), contended=won.contended)
+        return Claimed(await self._take_turn(free, before_others=False), lost_some=won.lost_some)
 
     async def _claim_plain(self, wanted: int) -> Claimed:
         """Claim what takes no turns."""
@@ -235,10 +237,9 @@ class Claiming:
 
     async def _claim(self, limit: int, *, alone: bool) -> Claimed:
         """One claim of what takes no turns."""
-        further = self._look_further
         return await self._held(
             lambda token: self._database.run_each(
-                claim, self._claimer, token=token, limit=limit, alone=alone, look_further=further
+                claim, self._claimer, token=token, limit=limit, alone=alone, line=self._line
             )
         )
 

@@ -16,7 +16,7 @@ from peerd.domain.task import Task
 from peerd.runtime.events import ComponentFailed, Events, TurnEnded
 from peerd.runtime.faults import words
 from peerd.runtime.ticker import Step, ThreadTicker, Ticker
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.finish import Held
 from peerd.store.outages import Outages

@@ -10,7 +10,7 @@ from peerd.runtime.events import Events
 from peerd.runtime.link import Link
 from peerd.runtime.process_context import LIMITS, ProcessContext
 from peerd.runtime.ticker import Step, ThreadTicker, Ticker
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.store.database import Database
 from peerd.store.outages import Outages
 from peerd.store.presence import enter_patiently, keep_fresh

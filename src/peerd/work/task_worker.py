@@ -13,7 +13,7 @@ from peerd.domain.errors import InvalidArguments
 from peerd.domain.outcome import Dead, Outcome
 from peerd.domain.task import Task
 from peerd.runtime.threads import in_thread_to_its_end
-from peerd.store.claim import HandlerKey
+from peerd.store.claimer import HandlerKey
 from peerd.work.context import Context
 from peerd.work.execute import Code, JsonText, call_hook
 from peerd.work.handlers import Handler, Queue

@@ -13,8 +13,9 @@ from peerd.domain.task import Task
 from peerd.store import claim as claiming
 from peerd.store import complete, finish, rescue, touch
 from peerd.store.alone import should_run_empty
-from peerd.store.claim import Claimer
+from peerd.store.claimer import Claimer
 from peerd.store.finish import Held
+from peerd.store.token import new_token
 from peerd.store.touch import Progress
 from tests.model.clock import DELAYS, SILENCE
 from tests.model.machine.base import LIMITS, PLACES, QUEUES, Base, Claim, has_claimed, there_is, when
@@ -63,7 +64,7 @@ class Holders(Base):
         self, process: Process, queues: tuple[str, ...], limit: int, *, alone: bool, reply_is_lost: bool
     ) -> None:
         claimer = claimer_of(process, queues)
-        token, now = claiming.new_token(), self.clock.now()
+        token, now = new_token(), self.clock.now()
         answer = self.run(claiming.claim, claimer, token=token, limit=limit, alone=alone)
         taken = self.run(claiming.claimed_by_token, claimer, token) if reply_is_lost else answer.tasks
         wanted = claiming_rules.claim(
@@ -78,7 +79,7 @@ class Holders(Base):
             attempts_of=ATTEMPTS_OF,
         )
         self.same(keys_of(taken), wanted)
-        assert not answer.contended
+        assert not answer.lost_some
         self.made += [Claim(Held(task.id, task.lease), process, token) for task in taken]
 
     @rule(place=PLACES, queues=served, patience=st.sampled_from(SILENCE))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from peerd.domain.outcome import Done, Outcome
 from peerd.domain.task import Task
-from peerd.store.claim import Claimer, claim, new_token
+from peerd.store.claim import claim
+from peerd.store.claimer import Claimer
 from peerd.store.complete import complete
 from peerd.store.database import Database
 from peerd.store.finish import Held, conclude
 from peerd.store.nodes import find_node, new_incarnation, register
 from peerd.store.processes import register_process
+from peerd.store.token import new_token
 from peerd.store.touch import Progress, report_progress
 
 
