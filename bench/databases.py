@@ -166,9 +166,11 @@ def open_database(url: str | URL, synchronous: str = "FULL", *, pool_size: int =
     database = Database(url, pool_size=pool_size)
     if synchronous != "FULL":
 
-        @sa.event.listens_for(database.engine, "connect")
         def on_connect(connection: Any, _: Any) -> None:
             connection.execute(f"PRAGMA synchronous = {synchronous}")
+
+        for engine in database.engines:
+            sa.event.listen(engine, "connect", on_connect)
 
     return database
 

@@ -17,7 +17,7 @@ import msgspec
 
 from bench.databases import Node, enter, open_database
 from bench.jobs import bench
-from peerd.runtime import garbage
+from peerd.runtime import garbage, threads
 from peerd.runtime.condensing import Condensed
 from peerd.runtime.events import AttemptEnded, Events, Fact
 from peerd.runtime.wording import LogReader, start_logging
@@ -150,6 +150,8 @@ class _Running:
 
     async def __aenter__(self) -> None:
         garbage.settle()
+        if self._database.has_one_writer:
+            threads.take_turns_sooner()
         self._task = asyncio.create_task(self._runner.run())
 
     async def __aexit__(self, *_: object) -> None:

@@ -20,7 +20,7 @@ NodeOf = Callable[..., ClusterNode]
 @pytest.fixture
 def engine(database: str) -> Iterator[Engine]:
     """Connections that belong to no version."""
-    engine, _ = open_engines(normalised(database), 5)
+    engine = open_engines(normalised(database), 5).transactions
     yield engine
     engine.dispose()
 

@@ -11,6 +11,7 @@ from peerd.bell.facts import RingingFacts
 from peerd.config.settings import WorkerSettings
 from peerd.domain.errors import PeerdError
 from peerd.operate.client import Client
+from peerd.runtime import threads
 from peerd.runtime.alerts import Alerting
 from peerd.runtime.process_context import ProcessContext
 from peerd.runtime.service import Service
@@ -39,6 +40,8 @@ def worker(payload: Mapping[str, Any]) -> Service:
     user = load_worker(kind, settings.workers[kind])
     user.events = events
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
+    if database.has_one_writer:
+        threads.take_turns_sooner()
     client = Client(database, secret=settings.cluster.secret)
     events.listen(RingingFacts(client.ringer.ring))
     shared = shared_of(settings)

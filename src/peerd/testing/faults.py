@@ -129,8 +129,6 @@ class FaultyDatabase(Database):
 
     def run_each(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run_each`, with what goes wrong before and after it."""
-        if self.name == "sqlite":
-            return super().run_each(operation, *args, **kwargs)  # which is `run`
         with self._faults_around(name_of(operation), args, kwargs):
             return super().run_each(operation, *args, **kwargs)
 

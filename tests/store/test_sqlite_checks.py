@@ -1,0 +1,42 @@
+"""SQLite's CHECKs: asked of what others write; what claims and completions write meets them without being asked."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.task import NewTask
+from peerd.store import claim, complete, enqueue
+from peerd.store.finish import Held
+from peerd.store.tables import tasks
+from peerd.store.token import new_token
+from tests.store.world import World
+
+pytestmark = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+
+BAD = sa.update(tasks).values(updated_at=sa.literal_column("'yesterday'"))
+
+
+def test_what_claims_and_completions_write_meets_every_check(world: World) -> None:
+    news = [NewTask(queue="q", priority=n, finish_in=60.0) for n in range(6)]
+    world.store.run(enqueue.enqueue_many, news)
+    claimer = world.claimer()
+    won = world.store.run_each(claim.claim, claimer, token=new_token(), limit=4).tasks
+    results = {Held(task.id, task.lease): '{"n":1}' if task.priority % 2 else None for task in won[:2]}
+    assert not world.store.run_each(complete.complete, claimer.process_id, results)
+    told = world.store.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
+    assert told == ["ok"]
+
+
+def test_integrity_is_broken_by_what_a_check_forbids(world: World) -> None:
+    """So the test above can fail."""
+    world.add()
+    world.store.run_each(lambda connection: connection.execute(BAD))
+    told = world.store.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
+    assert told == ["CHECK constraint failed in tasks"]
+
+
+def test_all_other_writes_are_checked(world: World) -> None:
+    world.add()
+    with pytest.raises(sa.exc.IntegrityError, match="updated_at_form"):
+        world.store.run(lambda connection: connection.execute(BAD))
