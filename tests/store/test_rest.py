@@ -73,9 +73,27 @@ def test_one_that_was_closed_is_replaced(world: World, resting: Database, way: s
     assert operate(number_of) != before
 
 
+def test_one_that_was_closed_long_ago_is_replaced(world: World, resting: Database, monkeypatch: Any) -> None:
+    monkeypatch.setattr(engines, "HEARD_FOR", -1.0)
+    test_one_that_was_closed_is_replaced(world, resting, "run_each")
+
+
+def test_one_whose_server_has_said_nothing_since_it_was_used_is_not_asked(
+    world: World, resting: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = resting.run_each(number_of)
+    with pings(resting.engines, monkeypatch) as seen:
+        assert resting.run_each(number_of) == before
+        assert not seen
+        close_from_outside(world, before)
+        assert resting.run_each(number_of) != before
+        assert len(seen) == 1
+
+
 def test_beats_reads_and_transactions_are_not_preceded_by_a_look(
     world: World, resting: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(engines, "HEARD_FOR", -1.0)
     incarnation = world.incarnation("a")
     for way in (resting.run, resting.run_each, resting.read):
         way(number_of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -33,6 +34,9 @@ LOCK_TIMEOUT: Final = 30
 """Seconds that a statement waits for another one's locks on PostgreSQL; InnoDB's own limit is 50."""
 TRUSTED_FOR: Final = 0.1
 """Seconds without use for which a connection is thought to be there: those that are used all the time are not asked."""
+HEARD_FOR: Final = 30.0
+"""Seconds without use for which a connection is thought to be there as long as its server says nothing: who closes one
+says so. After that it is asked: firewalls forget connections in silence, though after minutes."""
 USED_AT: Final = "peerd_used_at"
 """In a connection's ``info``: when it was given back, by the machine's monotonic clock."""
 HAS_RESTED: Final = "peerd_has_rested"
@@ -271,9 +275,10 @@ def has_rested(connection: Connection) -> bool:
 
 
 def _look_after_idleness(engine: Engine) -> None:
-    """Ask a connection that has not been used for a while whether it is still there, and open another one if not.
+    """See that a connection that has not been used for a while is still there, and open another one if not.
 
-    SQLAlchemy's own look comes before each use: a round trip more, where a claim has three.
+    SQLAlchemy's own look comes before each use: a round trip more, where a claim has three. Here one that has rested
+    for seconds is asked only if something has arrived for it, as it does when the other end closes it.
     """
 
     @event.listens_for(engine, "checkin")
@@ -283,9 +288,23 @@ def _look_after_idleness(engine: Engine) -> None:
     @event.listens_for(engine, "checkout")
     def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
         used_at = record.info.get(USED_AT)
-        record.info[HAS_RESTED] = rested = used_at is not None and time.monotonic() - used_at > TRUSTED_FOR
-        if rested and not _is_trusted.get() and not _answers(engine, connection):
+        unused = time.monotonic() - used_at if used_at is not None else -1.0
+        record.info[HAS_RESTED] = rested = unused > TRUSTED_FOR
+        if not rested or _is_trusted.get() or (unused <= HEARD_FOR and _is_silent(connection)):
+            return
+        if not _answers(engine, connection):
             raise DisconnectionError("it was closed while nobody used it")
+
+
+def _is_silent(connection: Any) -> bool:
+    """Whether nothing has arrived that was not asked for: a farewell, or the end of the stream."""
+    file = connection._sock if hasattr(connection, "_sock") else connection  # noqa: SLF001 - PyMySQL has no other way
+    waiting = select.poll()
+    try:
+        waiting.register(file.fileno(), select.POLLIN)
+        return not waiting.poll(0)
+    except (OSError, ValueError, AttributeError):  # it is closed at this end
+        return False
 
 
 def _answers(engine: Engine, connection: Any) -> bool:
