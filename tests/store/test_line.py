@@ -16,58 +16,14 @@ from peerd.store import claim, enqueue
 from peerd.store import line as lines
 from peerd.store.claimer import Claimer
 from peerd.store.database import Database
-from peerd.store.line import DISTRUST, PATIENCE, WORTH_WAITING, Line
+from peerd.store.line import DISTRUST, PATIENCE, Line
 from peerd.store.prepared import Prepared
 from peerd.store.token import new_token
 from peerd.testing import eventually
+from tests.store.standing import MANY, Clock, standing, waiting, who_has_met
 from tests.store.world import World
 
 pytestmark = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
-
-WAITERS = {
-    "mysql": "SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock' AND db = DATABASE()",
-    "postgresql": "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-}
-MANY = WORTH_WAITING
-
-
-class Clock:
-    """A monotonic clock that stands."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-def who_has_met() -> Line:
-    line = Line(Clock())
-    line.met_others()
-    return line
-
-
-def waiting(store: Database) -> int:
-    return store.read(lambda connection: int(connection.exec_driver_sql(WAITERS[store.name]).scalar_one()))
-
-
-@contextmanager
-def standing(store: Database, *queues: str) -> Iterator[None]:
-    """Somebody has its turn, and takes its time."""
-
-    def stand(connection: Connection) -> Iterator[None]:
-        with who_has_met().stand(connection, queues, MANY) as has_turn:
-            assert has_turn
-            yield
-
-    with store.engines[-1].connect() as connection:
-        turn = stand(connection)
-        next(turn)
-        try:
-            yield
-        finally:
-            next(turn, None)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import pytest
 from peerd import Status
 from peerd.testing import eventually_async
 from peerd.work import touching
+from tests.store.standing import MANY, standing, waiting
 from tests.work.bench import Bench, Gates
 
 
@@ -87,3 +88,17 @@ async def test_what_nobody_claims_is_not_looked_for_for_ever(
     assert calls["held_by"] == looks
     each_bench.world.add(name="gated")  # it claims again, so its answer may be lost again
     await eventually_async(lambda: calls["held_by"] > looks)
+
+
+@pytest.mark.parametrize("database", ["mariadb", "postgresql"], indirect=True)
+async def test_who_has_met_others_waits_in_their_line(each_bench: Bench, gates: Gates) -> None:
+    """And claims when it is its turn."""
+    store = each_bench.database
+    with standing(store, "q"):
+        runner = each_bench.run(gates.queue, count=MANY)
+        runner._claiming._line.met_others()
+        task = each_bench.world.add("q", name="gated")
+        runner.ring()
+        await eventually_async(lambda: waiting(store) == 1)
+    gates.open("")
+    await each_bench.until(task, Status.DONE)

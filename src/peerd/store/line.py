@@ -2,8 +2,8 @@
 
 Two that claim at the same moment disturb each other, however right each of them stays. On MariaDB they wait for each
 other's rows, with their own locked meanwhile, and lose some; on PostgreSQL each walks over what the other has just
-taken. It grows with their number until the processors do little else: thirty processes drained a fifth of what one does
-on MariaDB, a tenth on PostgreSQL (docs/performance.md). So who has met another holds a lock of the server's while it
+taken. It grows with their number until the processors do little else: thirty processes drained a quarter of what one
+does on MariaDB, a twelfth on PostgreSQL. So who has met another holds a lock of the server's while it
 claims. It waits for its turn there, asleep, and has the heads for itself.
 
 No invariant rests on the lock. Who waits in vain claims without it, and leaves the line alone for a while: whoever
