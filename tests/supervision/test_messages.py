@@ -106,8 +106,12 @@ def test_a_message_for_an_agent_that_has_died_waits_for_the_next_one(node: Nodes
     eventually(lambda: len(toys.received("ready", "agent")) == 2, message="the new agent hears that the node is ready")
 
 
-def test_the_agent_learns_of_workers_as_they_start_and_after_a_death_and_its_own(node: Nodes) -> None:
-    toys = node({**AGENT, "peers": True}, VIDEO, {**VIDEO_2, "start": ["sleep 0.3"]}).up()
+def test_the_agent_learns_of_workers_as_they_start_and_after_a_death_and_its_own(node: Nodes, tmp_path: Path) -> None:
+    second = tmp_path / "the-second-may-start"
+    toys = node({**AGENT, "peers": True}, VIDEO, {**VIDEO_2, "start": [f"until {second}"]}).start()
+
+    def heard() -> list[list[str]]:
+        return [sorted(fact["workers"]) for fact in toys.facts("peers")]
 
     def known() -> dict[str, int]:
         workers: dict[str, int] = toys.facts("peers", "agent")[-1]["workers"]
@@ -116,11 +120,12 @@ def test_the_agent_learns_of_workers_as_they_start_and_after_a_death_and_its_own
     def living() -> dict[str, int]:
         return {slot: toys.slot(slot)["pid"] for slot in ("video-1", "video-2")}
 
-    eventually(lambda: known() == living())
-    assert [sorted(fact["workers"]) for fact in toys.facts("peers")] == [[], ["video-1"], ["video-1", "video-2"]]
+    eventually(lambda: heard() == [[], ["video-1"]])
+    second.touch()
+    eventually(lambda: heard() == [[], ["video-1"], ["video-1", "video-2"]] and known() == living())
     killed = toys.kill("video-1")
     eventually(lambda: known() == living() and killed not in known().values())
-    assert ["video-2"] in [sorted(fact["workers"]) for fact in toys.facts("peers")]
+    assert ["video-2"] in heard()
     eventually(lambda: len(toys.received("ready", "video-1")) == 2, message="the new worker hears it too")
     former = toys.kill("agent")
     eventually(lambda: toys.facts("peers")[-1]["pid"] != former and known() == living())
