@@ -126,9 +126,12 @@ def test_who_meets_nobody_any_more_leaves_the_line(world: World) -> None:
 
 def test_a_claim_that_fails_leaves_its_turn_to_the_next(world: World) -> None:
     fill(world)
-    with world.store.engines[-1].connect() as connection, pytest.raises(ZeroDivisionError):  # noqa: SIM117
-        with who_has_met().stand(connection, ("q",), MANY):
-            raise ZeroDivisionError
+    with (
+        world.store.engines[-1].connect() as connection,
+        pytest.raises(ZeroDivisionError),
+        who_has_met().stand(connection, ("q",), MANY),
+    ):
+        raise ZeroDivisionError
     line = who_has_met()
     with statements(world.store) as said:
         assert len(take(world.store, world.claimer(), line)) == MANY

@@ -132,18 +132,17 @@ def _on_mysql(connection: Connection, line: str) -> Iterator[bool | None]:
 def _on_postgresql(connection: Connection, line: str) -> Iterator[bool | None]:
     """As on MySQL. The lock is a transaction's: a pool of connections between us and the server does not matter."""
     connection.exec_driver_sql("BEGIN")
-    has_waited = _answer(connection, _WAIT_ON_POSTGRESQL, {"line": advisory_key(line)})
-    if has_waited is None:
-        connection.exec_driver_sql("ROLLBACK")
-        yield None
-        return
     try:
+        has_waited = _answer(connection, _WAIT_ON_POSTGRESQL, {"line": advisory_key(line)})
+        if has_waited is None:
+            connection.exec_driver_sql("ROLLBACK")  # it has failed; what follows commits by itself
         yield has_waited
     except BaseException:
         if not connection.invalidated:
             connection.exec_driver_sql("ROLLBACK")
         raise
-    connection.exec_driver_sql("COMMIT")
+    if has_waited is not None:
+        connection.exec_driver_sql("COMMIT")
 
 
 def _answer(connection: Connection, question: Prepared, values: Mapping[str, Any]) -> bool | None:
