@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -20,6 +20,8 @@ from peerd.store.database import Database
 
 KNOWN_FOR: Final = 5.0
 """Seconds that the doors of the nodes are known for."""
+NOBODY_FOR: Final = 0.1
+"""The same, while there is none: whoever comes first is to be rung at soon."""
 CHANNEL: Final = "peerd"
 """Of PostgreSQL's NOTIFY."""
 
@@ -43,23 +45,32 @@ class Datagrams:
         database: says where the nodes hear.
         secret: of the cluster.
         but: the life of a node that is not rung at: the one that rings, which knows already.
+        clock: monotonic, in seconds.
     """
 
-    def __init__(self, database: Database, secret: str, *, but: str | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        secret: str,
+        *,
+        but: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._database = database
         self._but = but
+        self._clock = clock
         self._sealer = Sealer(secret, time.time)
         self._sockets: dict[socket.AddressFamily, socket.socket] = {}
         self._doors: frozenset[Door] = frozenset()
-        self._known_at = -KNOWN_FOR
+        self._known_until: float | None = None
 
     def send(self, rings: Sequence[Ring]) -> None:
         """Ring at the doors that are known; when that was long ago, ask, and ring at the new ones too."""
         rung = self._doors
         self.send_to(rung, rings)
-        if time.monotonic() - self._known_at >= KNOWN_FOR:
+        if self._known_until is None or self._clock() >= self._known_until:
             self._doors = frozenset(door for door in self._database.read(doors) if door.incarnation != self._but)
-            self._known_at = time.monotonic()
+            self._known_until = self._clock() + (KNOWN_FOR if self._doors else NOBODY_FOR)
             self.send_to(self._doors - rung, rings)
 
     def send_to(self, some: Iterable[Door], rings: Sequence[Ring]) -> None:

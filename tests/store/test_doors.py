@@ -1,0 +1,94 @@
+"""Where is rung: at the doors of the nodes, also of those that came after the first ring."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from peerd.bell.doors import announce
+from peerd.bell.ways import KNOWN_FOR, NOBODY_FOR, Datagrams
+from peerd.domain.ring import Work
+from tests.store.world import World
+
+WORK = Work(("video",))
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Hearer:
+    """A node's door."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.setblocking(False)
+        host, port = self._socket.getsockname()
+        world.node(name)
+        world.store.run(partial(announce, name=name, incarnation=world.incarnation(name), address=f"{host}:{port}"))
+
+    def heard(self) -> bool:
+        """Whether a ring came since it was asked last; on one machine it is there when it has been sent."""
+        count = 0
+        with suppress(BlockingIOError):
+            while self._socket.recv(65_536):
+                count += 1
+        return count > 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def way(world: World, clock: Clock) -> Iterator[Datagrams]:
+    made = Datagrams(world.store, "open, sesame, and let us in", clock=clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hearers() -> Iterator[list[Hearer]]:
+    made: list[Hearer] = []
+    yield made
+    for one in made:
+        one.close()
+
+
+def test_the_first_node_is_rung_at_soon(world: World, way: Datagrams, clock: Clock, hearers: list[Hearer]) -> None:
+    way.send([WORK])
+    hearers.append(first := Hearer(world, "first"))
+    way.send([WORK])
+    assert not first.heard()  # who enqueues where no node is up does not ask at each ring
+    clock.now += NOBODY_FOR
+    way.send([WORK])
+    assert first.heard()
+
+
+def test_further_ones_when_the_doors_are_asked_for_anew(
+    world: World, way: Datagrams, clock: Clock, hearers: list[Hearer]
+) -> None:
+    hearers.append(first := Hearer(world, "first"))
+    way.send([WORK])
+    assert first.heard()
+    hearers.append(second := Hearer(world, "second"))
+    clock.now += NOBODY_FOR
+    way.send([WORK])
+    assert first.heard()
+    assert not second.heard()
+    clock.now += KNOWN_FOR - NOBODY_FOR
+    way.send([WORK])
+    assert first.heard()
+    assert second.heard()
