@@ -76,10 +76,13 @@ def test_programs_are_answered_in_json(peerd: Peerd, client: Client) -> None:
         (("uploads", "--running", "-1"), "running: -1 is not a number of tasks at once from 0"),
         (("uploads", "--rate", "fast"), "rate: 'fast' is not a rate: write starts/period"),
         (("uploads", "--rate", "5/0s"), "rate: 0.0 s is not a period"),
-        (("uploads", "--running", "1", "--key", "*"), "key: '*' is no key of a task: each_key limits each key"),
+        (("uploads", "--running", "1", "--key", "*"), "--key * is no key of a task: --each-key limits each key"),
         (("uploads", "--running", "1", "--key", ""), "key: '' is no key of a task"),
         (("uploads", "--running", "1", "--key", "a "), "key: 'a ' ends with a space"),
-        (("uploads", "--running", "1", "--key", "a", "--each-key"), "key: give key or each_key, not both"),
+        (
+            ("uploads", "--running", "1", "--key", "a", "--each-key"),
+            "two limits at once: give --key or --each-key, not both",
+        ),
     ],
 )
 def test_what_is_wrong_is_refused_and_nothing_is_written(

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
+from peerd.cli.failures import Failure
 from peerd.cli.tables import Column, Rows, table
 from peerd.cli.words import many, plain
 from peerd.domain.duration import format_duration
@@ -55,6 +56,7 @@ def set_limit(
     ] = None,
 ) -> None:
     """Limit a queue as a whole, one key of it, or each of its keys; what was set for that before is replaced."""
+    check_key(key, each_key=each_key)
     limit = desk.client.limits.set(queue, key=key, each_key=each_key, running=running, rate=rate)
     desk.answer(
         {
@@ -70,10 +72,23 @@ def set_limit(
 @command(app)
 def remove(desk: Desk, queue: Queue, key: Key = None, each_key: EachKey = False) -> None:
     """Remove the limit of a queue as a whole, of one key, or of each key."""
+    check_key(key, each_key=each_key)
     removed = desk.client.limits.remove(queue, key=key, each_key=each_key)
     place = EACH_KEY if each_key else key or WHOLE_QUEUE
     said = "is limited no more" if removed else "had no limit"
     desk.answer({"queue": queue, "key": place, "removed": removed}, Text(f"{whose(queue, place)} {said}"))
+
+
+def check_key(key: str | None, *, each_key: bool) -> None:
+    """See that at most one of the two options is given, in the words of the command line.
+
+    Raises:
+        Failure: both are, or a key that means something else.
+    """
+    if key is not None and each_key:
+        raise Failure("two limits at once: give --key or --each-key, not both")
+    if key == EACH_KEY:
+        raise Failure(f"--key {EACH_KEY} is no key of a task: --each-key limits each key")
 
 
 def whose(queue: str, key: str) -> str:
