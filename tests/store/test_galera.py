@@ -32,8 +32,8 @@ from peerd.store import (
 from peerd.store.database import Database
 from peerd.store.finish import database_now
 from peerd.store.migrate import current, migrate, newest
+from tests.store.scheduling import PROCESS, declare, here, schedule
 from tests.store.test_processes import claims_of, start
-from tests.store.test_schedules import PROCESS, declare, here, schedule
 from tests.store.world import World, at_once
 from tests.support import run
 from tests.support.galera import Galera

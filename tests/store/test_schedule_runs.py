@@ -1,0 +1,237 @@
+"""Runs of schedules: each is taken once, is on record, and ends, also when its process or its node is gone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.errors import RunNotFound
+from peerd.domain.schedule import RunStatus
+from peerd.store import nodes, schedule_runs
+from peerd.store.clock import seconds_from_now
+from peerd.store.tables import nodes as node_table
+from peerd.store.tables import processes as process_table
+from peerd.store.tables import schedule_runs as run_table
+from tests.store.scheduling import (
+    PROCESS,
+    SILENCE,
+    declare,
+    fire,
+    here,
+    let_be_due,
+    runs,
+    schedule,
+    sight,
+    silence_node,
+    take,
+)
+from tests.store.world import World, at_once
+
+
+def test_a_waiting_run_is_taken_by_one_of_many(world: World) -> None:
+    given = schedule()
+    names = [f"node-{number}" for number in range(4)]
+    for name in names:
+        declare(world, given, name)
+    run = world.store.run(schedule_runs.request_run, "s", "[1]")
+    assert all(sight(world, node=name).waiting == [run] for name in names)
+    taken = at_once([partial(take, world, run, given, name) for name in names])
+    [[won]] = [one for one in taken if one]
+    assert (won.status, won.slot, won.pid, won.args) == (RunStatus.RUNNING, *PROCESS, "[1]")
+    assert won.started_at is not None
+    assert sum(len(sight(world, node=name).running) for name in names) == 1
+
+
+def test_a_run_of_all_processes_has_a_row_for_each(world: World) -> None:
+    given = schedule(type="all")
+    declare(world, given)
+    run = world.store.run(schedule_runs.request_run, "s")
+    taken = take(world, run, given, "a", ("w-1", 1), ("w-2", 2), ("w-3", 3))
+    assert [(one.slot, one.pid, one.tick_at) for one in taken] == [
+        (f"w-{number}", number, run.tick_at) for number in (1, 2, 3)
+    ]
+    assert taken == sight(world).running
+
+
+def test_what_people_insert_with_sql_alone_is_a_request(world: World) -> None:
+    declare(world, schedule())
+    world.store.run(lambda c: c.execute(sa.text("INSERT INTO schedule_runs (schedule) VALUES ('s')")))
+    [run] = sight(world).waiting
+    assert (run.origin, run.number, run.args) == ("hand", 1, None)
+    assert isinstance(run.tick_at, datetime)
+    assert take(world, run, schedule())
+
+
+@pytest.mark.parametrize("overlap, expected", [("skip", "skipped"), ("queue", "waiting"), ("allow", "waiting")])
+def test_a_tick_that_overlaps_an_earlier_run_is_skipped_queued_or_allowed(
+    world: World, overlap: Any, expected: str
+) -> None:
+    given = schedule(overlap=overlap)
+    declare(world, given)
+    let_be_due(world)
+    first = fire(world, given)
+    assert first is not None
+    [running] = take(world, first, given)
+    let_be_due(world)
+    second = fire(world, given)
+    assert second is not None
+    assert second.status == expected
+    if overlap == "queue":
+        assert take(world, second, given) == []
+        assert world.store.run(schedule_runs.end_run, running.id, RunStatus.DONE)
+        assert take(world, second, given)
+    elif overlap == "allow":
+        assert take(world, second, given)
+
+
+def test_of_nodes_that_take_different_waiting_runs_at_once_one_does(world: World) -> None:
+    given = schedule(overlap="queue")
+    for name in ("a", "b"):
+        declare(world, given, name)
+    for _ in range(3):
+        waiting = []
+        for _number in range(2):
+            let_be_due(world)
+            run = fire(world, given)
+            assert run is not None
+            waiting.append(run)
+        calls = [partial(take, world, run, given, name) for run, name in zip(waiting, ("a", "b"), strict=True)]
+        assert sorted(map(len, at_once(calls))) == [0, 1]
+        for run in runs(world):
+            world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE)
+            world.store.run(schedule_runs.give_up, run.id, RunStatus.REFUSED, "the end of the test")
+
+
+def test_a_run_ends_once(world: World) -> None:
+    given = schedule()
+    declare(world, given)
+    [run] = take(world, world.store.run(schedule_runs.request_run, "s"), given)
+    assert world.store.run(schedule_runs.end_run, run.id, RunStatus.FAILED, "boom\x00", "x" * 100_000)
+    assert not world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE)
+    found = world.store.read(schedule_runs.get_run, run.id)
+    assert (found.status, found.error) == (RunStatus.FAILED, "boom\N{REPLACEMENT CHARACTER}")
+    assert len(found.traceback or "") <= schedule_runs.LONGEST_ERROR
+    with pytest.raises(RunNotFound):
+        world.store.read(schedule_runs.get_run, run.id + 1)
+
+
+def test_a_task_that_is_enqueued_has_the_key_of_its_schedule(world: World) -> None:
+    given = schedule(queue="q", limit_key="acme")
+    declare(world, given)
+    run = world.store.run(schedule_runs.request_run, "s")
+    done = world.store.run(schedule_runs.enqueue_run, run, given, here(world, "a"))
+    assert done is not None
+    assert done.task_id is not None
+    assert world.get(done.task_id).limit_key == "acme"
+
+
+def test_a_task_is_enqueued_once_for_a_tick_and_the_next_waits_for_its_end(world: World) -> None:
+    given = schedule(queue="q", task="t", body='{"a":1}')
+    for name in ("a", "b"):
+        declare(world, given, name)
+    let_be_due(world)
+    run = fire(world, given)
+    assert run is not None
+    calls = [partial(world.store.run, schedule_runs.enqueue_run, run, given, here(world, name)) for name in ("a", "b")]
+    [done] = [one for one in at_once(calls) if one is not None]
+    assert done.status is RunStatus.ENQUEUED
+    assert done.task_id is not None
+    task = world.get(done.task_id)
+    assert (task.queue, task.name, task.body, task.limit_key) == ("q", "t", '{"a":1}', None)
+    assert world.count() == 1
+    let_be_due(world)
+    skipped = fire(world, given)
+    assert skipped is not None
+    assert skipped.status is RunStatus.SKIPPED
+    world.complete(world.take_one())
+    let_be_due(world)
+    following = fire(world, given)
+    assert following is not None
+    assert following.status is RunStatus.WAITING
+
+
+def test_the_runs_of_a_dead_process_end_with_its_cause(world: World) -> None:
+    given = schedule(type="all")
+    declare(world, given)
+    run = world.store.run(schedule_runs.request_run, "s")
+    first, second = take(world, run, given, "a", ("w-1", 1), ("w-2", 2))
+    assert world.store.run(schedule_runs.end_runs_of_process, here(world), 1, "killed by SIGKILL") == [first]
+    ended = world.store.read(schedule_runs.get_run, first.id)
+    assert (ended.status, ended.error) == (RunStatus.DIED, "its process died: killed by SIGKILL")
+    assert world.store.read(schedule_runs.get_run, second.id).is_open
+
+
+@pytest.mark.parametrize("misfire", ["skip", "run_once"])
+def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_policy_says_so(
+    world: World, misfire: Any
+) -> None:
+    given = schedule(misfire=misfire)
+    for name in ("a", "b"):
+        declare(world, given, name)
+    let_be_due(world)
+    run = fire(world, given)
+    assert run is not None
+    take(world, run, given, "a")
+    assert world.store.run(schedule_runs.lose_runs, SILENCE) == []
+    silence_node(world, "a", SILENCE + 1)
+    assert world.store.run(schedule_runs.lose_runs, SILENCE) == [run.id]
+    assert world.store.read(schedule_runs.get_run, run.id).status is RunStatus.LOST
+    assert not world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE), "it thaws, and is told"
+    again = [(one.tick_at, one.number, one.status) for one in runs(world) if one.origin == "again"]
+    assert again == ([(run.tick_at, 2, RunStatus.WAITING)] if misfire == "run_once" else [])
+    if again:
+        assert take(world, runs(world)[-1], given, "b")
+
+
+def test_a_run_is_not_lost_while_its_process_beats_though_its_node_has_no_agent(world: World) -> None:
+    given = schedule()
+    declare(world, given)
+    claimer = world.claimer(pid=PROCESS[1])
+    run = world.store.run(schedule_runs.request_run, "s")
+    take(world, run, given)
+    silence_node(world, "a", SILENCE + 1)
+    assert world.store.run(schedule_runs.lose_runs, SILENCE) == []
+    silent = sa.update(process_table).where(process_table.c.id == claimer.process_id)
+    world.store.run(lambda c: c.execute(silent.values(checked_at=seconds_from_now(-SILENCE - 1))))
+    assert world.store.run(schedule_runs.lose_runs, SILENCE) == [run.id]
+
+
+def test_a_run_of_an_earlier_life_is_lost_when_the_new_one_is_old_enough(world: World) -> None:
+    given = schedule()
+    declare(world, given)
+    run = world.store.run(schedule_runs.request_run, "s")
+    take(world, run, given)
+    world.store.run(nodes.register, "a", "another life", replaces=world.incarnation("a"))
+    assert world.store.run(schedule_runs.lose_runs, SILENCE) == []
+    began = sa.update(node_table).values(started_at=seconds_from_now(-SILENCE - 1))
+    world.store.run(lambda c: c.execute(began))
+    assert world.store.run(schedule_runs.lose_runs, SILENCE) == [run.id]
+
+
+def test_a_run_whose_process_went_before_it_had_it_waits_again(world: World) -> None:
+    given = schedule()
+    declare(world, given)
+    run = world.store.run(schedule_runs.request_run, "s")
+    [taken] = take(world, run, given)
+    assert world.store.run(schedule_runs.put_back, taken, for_any_node=True)
+    assert sight(world).waiting == [run]
+
+
+def test_ended_runs_are_purged_by_their_age_and_their_number(world: World) -> None:
+    given = schedule()
+    declare(world, given)
+    for _ in range(5):
+        [run] = take(world, world.store.run(schedule_runs.request_run, "s"), given)
+        world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE)
+    waiting = world.store.run(schedule_runs.request_run, "s")
+    assert world.store.run(schedule_runs.purge_runs, 10, 3600.0) == 0
+    assert world.store.run(schedule_runs.purge_runs, 3, 3600.0) == 3
+    assert len(runs(world)) == 3
+    old = sa.update(run_table).values(finished_at=seconds_from_now(-7200))
+    world.store.run(lambda c: c.execute(old.where(run_table.c.status == "done")))
+    assert world.store.run(schedule_runs.purge_runs, 10, 3600.0) == 2
+    assert runs(world) == [waiting]
