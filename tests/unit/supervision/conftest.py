@@ -1,0 +1,30 @@
+"""`world`: a node without processes for the post. `node`: the same with an agent and three workers, open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from peerd.supervision.channel import Channel
+from tests.unit.supervision.world import World
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    for one in made.present:
+        if isinstance(one.link, Channel):
+            one.link.close()
+    for end in made.ends.values():
+        end.close()
+
+
+@pytest.fixture
+def node(world: World) -> World:
+    """An agent and three workers, one of them a web process; open."""
+    for slot, role in (("agent", "agent"), ("video-1", "worker"), ("video-2", "worker"), ("site-1", "web")):
+        world.begin(slot, role)
+    world.post.open(world.now)
+    return world
