@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.store.database import Database
 from peerd.store.line import WORTH_WAITING, Line
+from tests.support.clock import Clock
 
 WAITERS: Final = {
     "mysql": "SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock' AND db = DATABASE()",
@@ -18,16 +19,6 @@ WAITERS: Final = {
 }
 MANY: Final = WORTH_WAITING
 """Tasks in a claim that lines up."""
-
-
-class Clock:
-    """A monotonic clock that stands."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 def who_has_met() -> Line:

@@ -20,8 +20,9 @@ from peerd.store.line import DISTRUST, PATIENCE, Line
 from peerd.store.prepared import Prepared
 from peerd.store.token import new_token
 from peerd.testing import eventually
-from tests.store.standing import MANY, Clock, standing, waiting, who_has_met
+from tests.store.standing import MANY, standing, waiting, who_has_met
 from tests.store.world import World
+from tests.support.clock import Clock
 
 pytestmark = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 
@@ -106,7 +107,7 @@ def test_the_line_is_trusted_again_after_a_while(world: World) -> None:
     line.met_others()
     with standing(world.store, "q"):
         take(world.store, claimer, line)
-    clock.seconds += DISTRUST + 1
+    clock.now += DISTRUST + 1
     line.met_others()
     with statements(world.store) as said:
         take(world.store, claimer, line)
@@ -117,10 +118,10 @@ def test_who_meets_nobody_any_more_leaves_the_line(world: World) -> None:
     clock = Clock()
     line = Line(clock)
     line.met_others()
-    clock.seconds += lines.MEMORY / 2
+    clock.now += lines.MEMORY / 2
     with world.store.engines[-1].connect() as connection, line.stand(connection, ("q",), MANY) as has_turn:
         assert has_turn
-    clock.seconds += lines.MEMORY
+    clock.now += lines.MEMORY
     assert not line.meets_others
 
 

@@ -8,20 +8,14 @@ import pytest
 
 from peerd.bell.datagram import HEAD, LARGEST, MAC_SIZE, MAGIC, REMEMBERED, WINDOW, Opener, Refused, RingRefused, Sealer
 from peerd.domain.ring import MOST_QUEUES, MOST_TASKS, Due, Ring, Taken, Told, Trial, Work
+from tests.support.clock import Clock
 
 SECRET = "open, sesame, and let us in"
 
 
-class Clock:
-    now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_700_000_000.0)
 
 
 @pytest.fixture

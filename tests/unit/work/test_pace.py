@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from peerd.work.pace import MOST_AHEAD, Pace
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 def paced(clock: Clock, attempts: int, seconds: float, *, places: int = 10) -> Pace:

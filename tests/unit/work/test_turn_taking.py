@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from peerd.work.turn_taking import TurnTaking
-
-
-class Seconds:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 def test_queues_of_the_same_priority_take_turns() -> None:
-    turns = TurnTaking(Seconds(), lambda: 10.0)
+    turns = TurnTaking(Clock(100.0), lambda: 10.0)
     served = []
     for _ in range(6):
         turns.saw({"a": -10, "b": -10, "c": -10})
@@ -26,7 +19,7 @@ def test_queues_of_the_same_priority_take_turns() -> None:
 
 
 def test_a_queue_with_a_higher_priority_goes_first_each_time() -> None:
-    turns = TurnTaking(Seconds(), lambda: 10.0)
+    turns = TurnTaking(Clock(100.0), lambda: 10.0)
     for _ in range(3):
         turns.saw({"a": -10, "b": -20})
         assert turns.next_queue(before_others=False) == "b"
@@ -34,51 +27,51 @@ def test_a_queue_with_a_higher_priority_goes_first_each_time() -> None:
 
 
 def test_what_a_rate_lets_start_soon_is_not_asked_for_before_the_next_look() -> None:
-    seconds = Seconds()
-    turns = TurnTaking(seconds, lambda: 10.0)
+    clock = Clock(100.0)
+    turns = TurnTaking(clock, lambda: 10.0)
     turns.saw({"a": -10})
     turns.took("a", 5, 0, 0.001)
-    seconds.now += 0.002
+    clock.now += 0.002
     pause = turns.pause()
     assert pause is not None
     assert pause > 0.01
-    seconds.now += pause - 0.001
+    clock.now += pause - 0.001
     assert not turns.look_is_due
-    seconds.now += 0.002
+    clock.now += 0.002
     assert (turns.look_is_due, turns.pause()) == (True, 0.0)
 
 
-def until_the_next_look(turns: TurnTaking, seconds: Seconds) -> float:
-    began = seconds.now
+def until_the_next_look(turns: TurnTaking, clock: Clock) -> float:
+    began = clock.now
     while not turns.look_is_due:
-        seconds.now += 0.005
-    return round(seconds.now - began, 2)
+        clock.now += 0.005
+    return round(clock.now - began, 2)
 
 
 def test_looks_become_rare_where_nothing_takes_turns() -> None:
-    seconds = Seconds()
-    turns = TurnTaking(seconds, lambda: 10.0)
+    clock = Clock(100.0)
+    turns = TurnTaking(clock, lambda: 10.0)
     pauses = []
     for ranks in ({}, {}, {}, {}, {}, {}, {"a": -10}, {"a": -10}, {}):
         turns.looks()
         turns.saw(ranks)
-        pauses.append(until_the_next_look(turns, seconds))
+        pauses.append(until_the_next_look(turns, clock))
     assert pauses == [0.06, 0.12, 0.24, 0.48, 0.5, 0.5, 0.03, 0.03, 0.06]
 
 
 def test_a_ring_brings_a_look_at_once_where_something_takes_turns_and_in_a_moment_where_nothing_did() -> None:
-    seconds = Seconds()
-    turns = TurnTaking(seconds, lambda: 10.0)
+    clock = Clock(100.0)
+    turns = TurnTaking(clock, lambda: 10.0)
     for _ in range(6):
         turns.looks()
         turns.saw({})
     turns.may_have_changed()
-    assert until_the_next_look(turns, seconds) == 0.1
-    seconds.now += 1.0
+    assert until_the_next_look(turns, clock) == 0.1
+    clock.now += 1.0
     turns.looks()
     turns.may_have_changed()  # while it looks
     turns.saw({})
-    assert until_the_next_look(turns, seconds) == 0.1
+    assert until_the_next_look(turns, clock) == 0.1
     turns.looks()
     turns.saw({"a": -10})
     turns.may_have_changed()
