@@ -41,11 +41,11 @@ def operations(stage: Stage) -> tuple[Claim, Complete]:
     claimer = enter(stage.database, "bench")
 
     def take(limit: int) -> list[Held]:
-        won = stage.database.run(claim, claimer, token=new_token(), limit=limit)
+        won = stage.database.run_each(claim, claimer, token=new_token(), limit=limit)
         return [Held(task.id, task.lease) for task in won.tasks]
 
     def finish(held: list[Held]) -> None:
-        refused = stage.database.run(complete, claimer.process_id, dict.fromkeys(held))
+        refused = stage.database.run_each(complete, claimer.process_id, dict.fromkeys(held))
         assert not refused
 
     return take, finish

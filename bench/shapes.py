@@ -147,11 +147,11 @@ class Table:
     def claim(self) -> float:
         """Claim a batch and complete it; the milliseconds that the claim took."""
         began = time.perf_counter()
-        won = self.database.run(claim, self._claimer, token=new_token(), limit=BATCH)
+        won = self.database.run_each(claim, self._claimer, token=new_token(), limit=BATCH)
         took = time.perf_counter() - began
         assert len(won.tasks) == BATCH, f"a claim won {len(won.tasks)} of {BATCH} tasks"
         held = {Held(task.id, task.lease): None for task in won.tasks}
-        assert not self.database.run(complete, self._claimer.process_id, held)
+        assert not self.database.run_each(complete, self._claimer.process_id, held)
         return took * 1000
 
     def offer_and_claim(self) -> float:

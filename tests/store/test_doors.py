@@ -13,15 +13,9 @@ from peerd.bell.doors import announce
 from peerd.bell.ways import KNOWN_FOR, NOBODY_FOR, Datagrams
 from peerd.domain.ring import Work
 from tests.store.world import World
+from tests.support.clock import Clock
 
 WORK = Work(("video",))
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Hearer:
@@ -49,7 +43,7 @@ class Hearer:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

@@ -230,6 +230,38 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     yield partial(run, rescue.rescue_frozen, -60.0, 20), working | by_id
 
 
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_a_claim_and_a_completion_are_planned_once_and_what_people_ask_each_time(world: World) -> None:
+    claimer = world.claimer()
+    rows = [{"queue": "other", "name": "n", "priority": number % 7} for number in range(5000)]
+    world.store.run(lambda connection: connection.execute(sa.insert(tasks), rows))
+    world.store.run(lambda connection: connection.exec_driver_sql("ANALYZE tasks"))
+
+    def plans(connection: sa.Connection, word: str) -> tuple[int, int]:
+        """Of a prepared statement, how often it was executed by a plan for any values, and by one for its own."""
+        statement = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE %(like)s"
+        [found] = connection.exec_driver_sql(statement, {"like": f"%{word}%"}).all()
+        return found.generic_plans, found.custom_plans
+
+    def work(connection: sa.Connection) -> list[tuple[int, int]]:
+        for _ in range(20):
+            [task] = claim.claim(connection, claimer, token=new_token(), limit=1).tasks
+            assert not complete.complete(connection, claimer.process_id, {held(task): None})
+        return [plans(connection, word) for word in ("FOR UPDATE", "unnest")]
+
+    def ask(connection: sa.Connection) -> tuple[int, int]:
+        for _ in range(20):
+            read.list_tasks(connection, queue="q", limit=5)
+        return plans(connection, "tasks.queue =")
+
+    for _ in range(20):
+        world.add()
+    for generic, custom in world.store.run_each(work):
+        assert generic > 0
+        assert custom == 0
+    assert world.store.read(ask)[1] > 0
+
+
 @pytest.mark.parametrize("store", ["mariadb"], indirect=True)
 @pytest.mark.parametrize("number", [1, 3, 12])
 def test_on_a_small_table_writes_still_go_by_id_and_lock_nothing_else(world: World, number: int) -> None:

@@ -57,7 +57,7 @@ class Database:
     def __init__(self, url: str | URL, *, pool_size: int = 5) -> None:
         self.url = normalised(url)
         self._engines = open_engines(self.url, pool_size)
-        self.engine, self._statements, self._unchecked = self._engines
+        self.engine, self._statements, self._hot = self._engines
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ class Database:
 
     @property
     def engines(self) -> tuple[Engine, ...]:
-        """All that connect: the one for transactions, and the one of `run_each`."""
+        """All that connect: for transactions, for statements, and for `run_each`, as far as these are not the same."""
         return self._engines.apart()
 
     def __repr__(self) -> str:
@@ -97,10 +97,11 @@ class Database:
 
         A server is then spared the round trips that begin and end a transaction. Only for operations that may be
         repeated when some of their statements are committed. On SQLite, where a round trip costs nothing and a commit
-        much, they are one transaction, and no CHECK is asked: what they write the database has made itself.
+        much, they are one transaction, and no CHECK is asked: what they write the database has made itself. PostgreSQL
+        plans their statements once, without a look at the values that they are executed with.
         """
         if self.name == "sqlite":
-            return self._tried(partial(self._once, self._unchecked, operation, *args, **kwargs))
+            return self._tried(partial(self._once, self._hot, operation, *args, **kwargs))
         return self._tried(partial(self._each, operation, *args, **kwargs))
 
     def run_repeatable(
@@ -153,7 +154,7 @@ class Database:
             return operation(connection, *args, **kwargs)
 
     def _each(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._statements.connect() as connection:
+        with self._hot.connect() as connection:
             return operation(connection, *args, **kwargs)
 
     def _alone(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
