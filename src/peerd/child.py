@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, cast
 
 from peerd.runtime import exits, garbage
@@ -55,6 +56,7 @@ def _place(plan: Mapping[str, Any]) -> Place:
         give_back=plan["give_back"],
         hang_after=plan["hang_after"],
         log_file=plan["log_file"],
+        run_directory=Path(plan["run_directory"]),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Client, Job
+from peerd.bell.ear import NAME
 from peerd.domain.lifecycle import Status
 from peerd.supervision import control
 from peerd.testing import eventually
@@ -69,6 +71,33 @@ def test_what_is_enqueued_is_begun_at_once_by_whichever_node(rung: Cluster) -> N
     up_and_heard(rung, "one", "two")
     for name in ("one", "two", "one"):
         soon(rung, rung.enqueue("quick", node=name), "ran")
+
+
+def test_a_ring_does_not_wait_for_the_master(rung: Cluster) -> None:
+    [node] = up_and_heard(rung, "one")
+    assert node.master is not None
+    node.master.send_signal(signal.SIGSTOP)
+    try:
+        soon(rung, rung.enqueue("quick"), "ran")
+    finally:
+        node.master.send_signal(signal.SIGCONT)
+
+
+def test_who_has_no_ear_is_told_by_the_master(rung: Cluster) -> None:
+    [node] = up_and_heard(rung, "one")
+    ears = list(node.run_directory.glob(f"{NAME}*"))
+    assert ears
+    for ear in ears:
+        ear.unlink()
+    soon(rung, rung.enqueue("quick"), "ran")
+
+
+def test_a_killed_worker_leaves_no_ear(rung: Cluster) -> None:
+    [node] = up_and_heard(rung, "one")
+    [ear] = node.run_directory.glob(f"{NAME}*")
+    node.kill("jobs-1")
+    eventually(lambda: ear not in (now := list(node.run_directory.glob(f"{NAME}*"))) and len(now) == 1, timeout=20)
+    soon(rung, rung.enqueue("quick"), "ran")
 
 
 def test_a_ring_goes_out_after_the_commit_and_not_after_a_rollback(rung: Cluster) -> None:

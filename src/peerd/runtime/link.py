@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from peerd.runtime import exits
@@ -27,7 +28,7 @@ class Place:
     `agent`, `manager`, `worker` or `web`; `generation` how many processes the slot has had, this one included.
     `grace` and `give_back` are seconds: what a stop leaves to running work, and what it leaves after that for giving
     the rest back. The process is replaced when its event loop does not answer for `hang_after` seconds, if they are
-    given. `log_file` is what stdout and stderr are, if they are a file of the node's.
+    given. `log_file` is what stdout and stderr are, if they are a file of the node's. `run_directory` is the node's.
     """
 
     slot: str
@@ -39,6 +40,7 @@ class Place:
     give_back: float = 5.0
     hang_after: float | None = None
     log_file: str | None = None
+    run_directory: Path | None = None
 
 
 class Link:
@@ -97,6 +99,11 @@ class Link:
     def log_file(self) -> str | None:
         """The node's log file, if it has one: all of its processes write there."""
         return self._place.log_file
+
+    @property
+    def run_directory(self) -> Path | None:
+        """Where the node's processes find each other's sockets, if there is such a folder."""
+        return self._place.run_directory
 
     @property
     def is_replacement(self) -> bool:

@@ -235,5 +235,6 @@ def _first_frame(plan: Plan, kind: Kind, slot: str, generation: int, sockets: Ma
         "node": plan.node,
         "project_directory": plan.project_directory,
         "log_file": plan.log_file,
+        "run_directory": plan.run_directory,
         "sockets": dict(sockets),
     }

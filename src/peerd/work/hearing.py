@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
+from peerd.bell.ear import Ear
 from peerd.domain.ring import Ring, Taken, Work
 from peerd.runtime.listeners import Message
 from peerd.runtime.process_context import BELL, RING, ProcessContext
@@ -44,6 +47,7 @@ class Hearing:
         self._may_lag = may_lag
         self._runner: Wakes | None = None
         self._again: asyncio.TimerHandle | None = None
+        self._ear: Ear | None = None
         self._told_by: int | None = None
         """The agent that says that the bell works, by its process id."""
         process.messenger.on(RING, self._hear)
@@ -52,6 +56,18 @@ class Hearing:
     def wake(self, runner: Wakes) -> None:
         """Wake this one from now on."""
         self._runner = runner
+
+    def listen(self, run_directory: Path) -> None:
+        """Be rung at by the agent itself; where that cannot be, its messages come by way of the master."""
+        ear = Ear(run_directory, self._hear_work)
+        with suppress(OSError):
+            ear.open()
+            self._ear = ear
+
+    def close(self) -> None:
+        """Hear no more rings of the agent's own."""
+        if self._ear is not None:
+            self._ear.close()
 
     def poll_every(self) -> float:
         """Seconds between two looks at the most: more, while the agent that said that the bell works is there."""
@@ -82,7 +98,11 @@ class Hearing:
         if self._runner is None or message.sender.role != "agent":
             return
         match msgspec.convert(message.data, Ring):
-            case Work(queues) if not queues or not self._queues.isdisjoint(queues):
-                self._look(self._runner)
+            case Work() as work:
+                self._hear_work(work)
             case Taken(tasks):
                 await self._runner.look_at(frozenset(tasks))
+
+    def _hear_work(self, work: Work) -> None:
+        if self._runner is not None and (not work.queues or not self._queues.isdisjoint(work.queues)):
+            self._look(self._runner)

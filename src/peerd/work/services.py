@@ -91,7 +91,7 @@ class TaskService:
             attempts_of=self._worker.attempts_by_handler(),
         )
         may_lag = await asyncio.to_thread(self._database.may_lag)
-        hearing = Hearing(self._process, self._worker.settings, may_lag=may_lag)
+        self._hearing = hearing = Hearing(self._process, self._worker.settings, may_lag=may_lag)
         self._runner = Runner(
             self._worker,
             self._database,
@@ -104,6 +104,8 @@ class TaskService:
         )
         self._runner.poll_every = hearing.poll_every
         hearing.wake(self._runner)
+        if link.run_directory is not None:
+            hearing.listen(link.run_directory)
         link.tell_in_flight(lambda: self._runner.in_flight)
         self._recycling = Recycling(self._worker.settings, link, lambda: self._runner.ended_count)
         return {"process_id": process_id}
@@ -135,6 +137,7 @@ class TaskService:
         await self._process.finish(max(0.0, until - self._now()))
         if not self._leaving:
             self._leaving = True
+            self._hearing.close()
             await self._worker.teardown()
             self._database.close()
 

@@ -88,16 +88,13 @@ async def test_rings_of_a_few_milliseconds_are_passed_on_together() -> None:
     others: list[Any] = []
     porter = Porter(woken.append, others.append, others.append, others.append)
     porter.hear(Work(("video",)))
-    assert woken == [{"type": "work", "queues": ("video",)}]  # the first one at once
+    assert woken == [Work(("video",))]  # the first one at once
     for number in range(100):
         porter.hear(Work((f"queue-{number % 2}",)))
         porter.hear(Taken((number % 3,)))
     assert len(woken) == 1
     await eventually_async(lambda: len(woken) > 2)
-    assert woken[1:] == [
-        {"type": "work", "queues": ("queue-0", "queue-1")},
-        {"type": "taken", "tasks": (0, 1, 2)},
-    ]
+    assert woken[1:] == [Work(("queue-0", "queue-1")), Taken((0, 1, 2))]
     for ring in (Due(within=1.0), Told("prices"), Trial("word")):
         porter.hear(ring)
     assert others == [Due(within=1.0), Told("prices"), "word"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from peerd.bell.ear import Ears
 from peerd.domain.ring import Ring, Taken, Work
 from peerd.runtime.events import Events
 from peerd.runtime.process_context import BELL, RING, ProcessContext
@@ -73,6 +76,25 @@ async def test_it_looks_for_its_own_queues_and_for_any(ear: Ear) -> None:
     assert ear.runner.rung == 1
     await ear.ring(Work())
     assert ear.runner.rung == 2
+
+
+async def test_its_agent_rings_at_its_ear(ear: Ear, tmp_path: Path) -> None:
+    ear.hearing.listen(tmp_path)
+    agent = Ears(tmp_path)
+    agent.open()
+    assert agent.tell(os.getpid(), Work(("others",)))
+    assert agent.tell(os.getpid(), Work(("mail",)))
+    await eventually_async(lambda: ear.runner.rung == 1)
+    ear.hearing.close()
+    assert not agent.tell(os.getpid(), Work(("mail",)))
+    agent.close()
+
+
+async def test_where_there_can_be_no_ear_messages_are_heard(ear: Ear, tmp_path: Path) -> None:
+    ear.hearing.listen(tmp_path / "there is no such folder")
+    await ear.ring(Work(("mail",)))
+    assert ear.runner.rung == 1
+    ear.hearing.close()
 
 
 async def test_where_there_is_one_server_it_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:

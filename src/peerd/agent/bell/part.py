@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
+
 from peerd.agent.bell.addressing import advertised_host, bound_host
 from peerd.agent.bell.condition import Condition
 from peerd.agent.bell.door import OpenDoor
@@ -18,12 +20,13 @@ from peerd.agent.bell.porter import Porter
 from peerd.agent.components import Components
 from peerd.bell.datagram import Opener
 from peerd.bell.doors import Door, address_of, announce, door_of, nodes_without_door
+from peerd.bell.ear import Ears
 from peerd.bell.ringer import Ringer
 from peerd.bell.secret import secret_of
 from peerd.bell.ways import Datagrams, Notifications, Way
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.errors import DatabaseAway, MessengerFull
-from peerd.domain.ring import Ring, Told, Trial
+from peerd.domain.ring import Ring, Told, Trial, Work
 from peerd.runtime.events import BellChanged, ClusterNotReached, Events
 from peerd.runtime.link import Link
 from peerd.runtime.listeners import Message
@@ -78,6 +81,7 @@ class BellPart:
         self._door: OpenDoor | None = None
         self._own_door: Door | None = None
         self._way: Way | None = None
+        self._ears = Ears(node.run_directory)
         self._trial: tuple[str, asyncio.Event] | None = None
         self._reason: str | None = "it has not been tried yet"
         self._works: bool | None = None
@@ -92,6 +96,9 @@ class BellPart:
         self._messenger.on(BELL, lambda _: self.condition().to_json())
         self._messenger.on(BROADCAST, self._spread)
         self._messenger.on_change(self._tell_workers)
+        self._messenger.on_change(self._ears.sweep)
+        with suppress(OSError):
+            self._ears.open()
         node = await self._threads.read(find_node, link.node)
         assert node is not None
         self._earlier = door_of(self._incarnation, node.address)
@@ -111,6 +118,7 @@ class BellPart:
             return
         await self._components.stop(NAMES, within=1.0)
         await asyncio.to_thread(self._ringer.close)
+        self._ears.close()
 
     def condition(self) -> Condition:
         """How the bell is."""
@@ -248,8 +256,15 @@ class BellPart:
     def _tell_workers(self) -> None:
         self._send(BELL, {"works": self._reason is None})
 
-    def _wake_workers(self, ring: Mapping[str, Any]) -> None:
-        self._send(RING, ring)
+    def _wake_workers(self, ring: Ring) -> None:
+        """At their ears; by a message who has none, and of what is not for ears."""
+        workers = self._messenger.workers
+        if isinstance(ring, Work):
+            workers = tuple(worker for worker in workers if not self._ears.tell(worker.pid, ring))
+        data = msgspec.to_builtins(ring)
+        with suppress(MessengerFull):
+            for worker in workers:
+                self._messenger.send_to(worker.pid, RING, data).is_awaited = True
 
     def _send(self, action: str, data: object) -> None:
         """To the workers, if there are any; whoever misses it polls."""

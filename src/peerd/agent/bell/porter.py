@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Final
-
-import msgspec
+from collections.abc import Callable
+from typing import Final
 
 from peerd.domain.ring import Due, Gathered, Ring, Told, Trial
 
@@ -18,7 +16,7 @@ class Porter:
     """Passes rings on. Used on the agent's event loop.
 
     Args:
-        wake: tells the workers; gets what a ring says, as JSON can say it.
+        wake: tells the workers.
         due: hears what falls due.
         told: hears messages for all nodes.
         tried: hears the agent's own trials.
@@ -26,7 +24,7 @@ class Porter:
 
     def __init__(
         self,
-        wake: Callable[[Mapping[str, Any]], None],
+        wake: Callable[[Ring], None],
         due: Callable[[Due], None],
         told: Callable[[Told], None],
         tried: Callable[[str], None],
@@ -69,4 +67,4 @@ class Porter:
         self._waiting = None
         self._last = asyncio.get_running_loop().time()
         for ring in self._gathered.take():
-            self._wake(msgspec.to_builtins(ring))
+            self._wake(ring)
