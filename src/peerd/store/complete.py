@@ -13,7 +13,7 @@ their results find their rows, differs:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
@@ -77,12 +77,21 @@ def _on_mysql(connection: Connection, batch: Sequence[Held], results: Results) -
 def _on_postgresql(
     connection: Connection, batch: Sequence[Held], results: Results
 ) -> Iterator[tuple[Sequence[Held], int]]:
-    columns = {
-        "ids": [held.id for held in batch],
-        "leases": [held.lease for held in batch],
-        "results": [results[held] for held in batch],
-    }
-    yield batch, _joined().run(connection, **columns).rowcount
+    numbers = {"ids": _array(held.id for held in batch), "leases": _array(held.lease for held in batch)}
+    returned = [results[held] for held in batch]
+    if any(result is not None for result in returned):
+        yield batch, _joined().run(connection, **numbers, results=returned).rowcount
+    else:
+        yield batch, _joined_without_results().run(connection, **numbers).rowcount
+
+
+def _array(numbers: Iterable[int]) -> str:
+    """An array as PostgreSQL writes it; psycopg makes one of a list in Python, element by element.
+
+    >>> _array([1, 2])
+    '{1,2}'
+    """
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def _on_sqlite(connection: Connection, batch: Sequence[Held], results: Results) -> Iterator[tuple[Sequence[Held], int]]:
@@ -165,19 +174,35 @@ def _listed_in_json() -> Prepared:
     return Prepared(_written(tasks.c.id == given.c.id, *finish.is_held(given.c.lease), result=given.c.result))
 
 
+BIG: Final = postgresql.ARRAY(sa.BigInteger())
+OF_NUMBERS: Final = (("ids", BIG), ("leases", BIG))
+
+
 @lru_cache(maxsize=1)
 def _joined() -> Prepared:
-    big, text = postgresql.ARRAY(sa.BigInteger()), postgresql.ARRAY(sa.Text())
-    arrays = [sa.cast(sa.bindparam(name), kind) for name, kind in (("ids", big), ("leases", big), ("results", text))]
+    arrays = [
+        sa.cast(sa.bindparam(name), kind) for name, kind in (*OF_NUMBERS, ("results", postgresql.ARRAY(sa.Text())))
+    ]
     given = sa.func.unnest(*arrays).table_valued("id", "lease", "result", name="given").render_derived()
-    # The id alone is searched for: see `by_id_alone`.
+    return Prepared(_written(*_is_given(given), result=given.c.result))
+
+
+@lru_cache(maxsize=1)
+def _joined_without_results() -> Prepared:
+    arrays = [sa.cast(sa.bindparam(name), kind) for name, kind in OF_NUMBERS]
+    given = sa.func.unnest(*arrays).table_valued("id", "lease", name="given").render_derived()
+    return Prepared(_written(*_is_given(given), result=sa.null()))
+
+
+def _is_given(given: sa.TableValuedAlias) -> tuple[sa.ColumnElement[bool], ...]:
+    """The id alone is searched for: see `by_id_alone`."""
     fenced = sa.case((sa.and_(*finish.is_held(given.c.lease)), sa.true()), else_=sa.false())
-    return Prepared(_written(tasks.c.id == given.c.id, fenced, result=given.c.result))
+    return tasks.c.id == given.c.id, fenced
 
 
 def forget_statements() -> None:
     """Make the statements anew, for a test that has changed what they are made of."""
-    for made in (_with_results, _without_results, _listed_in_json, _joined):
+    for made in (_with_results, _without_results, _listed_in_json, _joined, _joined_without_results):
         made.cache_clear()
 
 
