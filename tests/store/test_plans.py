@@ -238,10 +238,11 @@ def test_a_claim_and_a_completion_are_planned_once_and_what_people_ask_each_time
     world.store.run(lambda connection: connection.exec_driver_sql("ANALYZE tasks"))
 
     def plans(connection: sa.Connection, word: str) -> tuple[int, int]:
-        """Of a prepared statement, how often it was executed by a plan for any values, and by one for its own."""
-        statement = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE %(like)s"
-        [found] = connection.exec_driver_sql(statement, {"like": f"%{word}%"}).all()
-        return found.generic_plans, found.custom_plans
+        """Of prepared statements, how often they were executed by a plan for any values, and by one for their own."""
+        counts = "sum(generic_plans) AS generic, sum(custom_plans) AS custom"
+        statement = f"SELECT {counts} FROM pg_prepared_statements WHERE statement LIKE %(like)s"
+        found = connection.exec_driver_sql(statement, {"like": f"%{word}%"}).one()
+        return int(found.generic), int(found.custom)
 
     def work(connection: sa.Connection) -> list[tuple[int, int]]:
         for _ in range(20):
