@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from peerd.domain.errors import DatabaseAway
-from peerd.store import claim, engines
+from peerd.store import claim
 from peerd.store.database import Database
 from peerd.store.nodes import keep_alive
 from peerd.store.token import new_token
@@ -29,7 +29,7 @@ GONE = {
 @pytest.fixture
 def resting(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """A database whose connections count as rested the moment that they are given back."""
-    monkeypatch.setattr(engines, "TRUSTED_FOR", -1.0)
+    monkeypatch.setattr("peerd.store.resting.TRUSTED_FOR", -1.0)
     opened = Database(world.store.url)
     yield opened
     opened.close()
@@ -74,7 +74,7 @@ def test_one_that_was_closed_is_replaced(world: World, resting: Database, way: s
 
 
 def test_one_that_was_closed_long_ago_is_replaced(world: World, resting: Database, monkeypatch: Any) -> None:
-    monkeypatch.setattr(engines, "HEARD_FOR", -1.0)
+    monkeypatch.setattr("peerd.store.resting.HEARD_FOR", -1.0)
     test_one_that_was_closed_is_replaced(world, resting, "run_each")
 
 
@@ -93,7 +93,7 @@ def test_one_whose_server_has_said_nothing_since_it_was_used_is_not_asked(
 def test_beats_reads_and_transactions_are_not_preceded_by_a_look(
     world: World, resting: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "HEARD_FOR", -1.0)
+    monkeypatch.setattr("peerd.store.resting.HEARD_FOR", -1.0)
     incarnation = world.incarnation("a")
     for way in (resting.run, resting.run_each, resting.read):
         way(number_of)

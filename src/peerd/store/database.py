@@ -24,8 +24,9 @@ from peerd.config.address import hosts_of
 from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, UnsupportedDatabase
 from peerd.store import faults
 from peerd.store.direct import Direct
-from peerd.store.engines import has_rested, normalised, open_engines, trusted
+from peerd.store.engines import normalised, open_engines
 from peerd.store.galera import may_lag
+from peerd.store.resting import has_rested, trusted
 from peerd.store.sqlite_lock import writers_of
 
 P = ParamSpec("P")

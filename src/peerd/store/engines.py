@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import select
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +18,7 @@ from peerd.store import galera
 from peerd.store.direct import Direct
 from peerd.store.faults import code_of
 from peerd.store.hosts import Host, Hosts
+from peerd.store.resting import look_after_rested
 from peerd.store.sqlite_lock import BUSY_TIMEOUT
 from peerd.store.types import moment_of
 
@@ -32,15 +30,6 @@ SILENT_AT_MOST: Final = 10
 hours that a machine is lost, and it may have locked what others wait for. MySQL cannot be told so."""
 LOCK_TIMEOUT: Final = 30
 """Seconds that a statement waits for another one's locks on PostgreSQL; InnoDB's own limit is 50."""
-TRUSTED_FOR: Final = 0.1
-"""Seconds without use for which a connection is thought to be there: those that are used all the time are not asked."""
-HEARD_FOR: Final = 30.0
-"""Seconds without use for which a connection is thought to be there as long as its server says nothing: who closes one
-says so. After that it is asked: firewalls forget connections in silence, though after minutes."""
-USED_AT: Final = "peerd_used_at"
-"""In a connection's ``info``: when it was given back, by the machine's monotonic clock."""
-HAS_RESTED: Final = "peerd_has_rested"
-"""In a connection's ``info``: whether it had not been used for that long when it was lent."""
 IS_OPEN: Final = "peerd_is_open"
 """In a connection's ``info``: whether a transaction has begun and not ended."""
 OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
@@ -88,8 +77,10 @@ class Engines(NamedTuple):
 
     def apart(self) -> tuple[Engine, ...]:
         """All that have connections of their own."""
-        first_of = {id(engine.pool): engine for engine in reversed(self)}
-        return tuple(engine for engine in self if first_of[id(engine.pool)] is engine)
+        found: dict[int, Engine] = {}
+        for engine in self:
+            found.setdefault(id(engine.pool), engine)
+        return tuple(found.values())
 
 
 def open_engines(url: URL, pool_size: int) -> Engines:
@@ -176,7 +167,7 @@ def _mysql(url: URL, hosts: Hosts, options: Mapping[str, Any]) -> Engine:
         if isinstance(context.sqlalchemy_exception, DBAPIError) and code_of(context.sqlalchemy_exception) in USELESS:
             context.is_disconnect = True
 
-    _look_after_idleness(engine)
+    look_after_rested(engine)
     return engine
 
 
@@ -259,69 +250,8 @@ def _postgresql(url: URL, options: Mapping[str, Any], *, plans_once: bool = Fals
 
         read_every_moment(connection)
 
-    _look_after_idleness(engine)
+    look_after_rested(engine)
     return engine
-
-
-_is_trusted: ContextVar[bool] = ContextVar("connections that have rested are trusted", default=False)
-
-
-@contextmanager
-def trusted() -> Iterator[None]:
-    """Lend connections that have rested without asking them first: for who can do again what one that is gone loses."""
-    before = _is_trusted.set(True)
-    try:
-        yield
-    finally:
-        _is_trusted.reset(before)
-
-
-def has_rested(connection: Connection) -> bool:
-    """Whether a connection had rested when it was lent, so that it may have been closed meanwhile."""
-    return bool(connection.info.get(HAS_RESTED, False))
-
-
-def _look_after_idleness(engine: Engine) -> None:
-    """See that a connection that has not been used for a while is still there, and open another one if not.
-
-    SQLAlchemy's own look comes before each use: a round trip more, where a claim has three. Here one that has rested
-    for seconds is asked only if something has arrived for it, as it does when the other end closes it.
-    """
-
-    @event.listens_for(engine, "checkin")
-    def on_checkin(connection: Any, record: Any) -> None:
-        record.info[USED_AT] = time.monotonic()
-
-    @event.listens_for(engine, "checkout")
-    def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
-        used_at = record.info.get(USED_AT)
-        unused = time.monotonic() - used_at if used_at is not None else -1.0
-        record.info[HAS_RESTED] = rested = unused > TRUSTED_FOR
-        if not rested or _is_trusted.get() or (unused <= HEARD_FOR and _is_silent(connection)):
-            return
-        if not _answers(engine, connection):
-            raise DisconnectionError("it was closed while nobody used it")
-
-
-def _is_silent(connection: Any) -> bool:
-    """Whether nothing has arrived that was not asked for: a farewell, or the end of the stream."""
-    file = connection._sock if hasattr(connection, "_sock") else connection  # noqa: SLF001 - PyMySQL has no other way
-    waiting = select.poll()
-    try:
-        waiting.register(file.fileno(), select.POLLIN)
-        return not waiting.poll(0)
-    except (OSError, ValueError, AttributeError):  # it is closed at this end
-        return False
-
-
-def _answers(engine: Engine, connection: Any) -> bool:
-    dialect = engine.dialect
-    try:
-        return bool(dialect.do_ping(connection))
-    except dialect.loaded_dbapi.Error as error:
-        if dialect.is_disconnect(error, connection, None):
-            return False
-        raise
 
 
 def _sqlite(url: URL, pool_size: int, *, asks_checks: bool = True) -> Engine:
