@@ -18,6 +18,7 @@ from peerd.domain.task import NewTask, Task
 from peerd.store import alone, claim, complete, enqueue, finish, read, rescue, sweeps, touch, turns
 from peerd.store.claimer import Claimer
 from peerd.store.database import Database
+from peerd.store.finish import Held
 from peerd.store.migrate import migrate
 from peerd.store.tables import limits, nodes, tasks
 from peerd.store.token import new_token
@@ -261,6 +262,35 @@ def test_a_claim_and_a_completion_are_planned_once_and_what_people_ask_each_time
         assert generic > 0
         assert custom == 0
     assert world.store.read(ask)[1] > 0
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_what_was_planned_for_an_empty_table_is_right_for_a_full_one(world: World) -> None:
+    claimer = world.claimer("q", "other")
+    nobody = Held(1, 1)
+
+    def work(connection: sa.Connection) -> list[str]:
+        for _ in range(10):
+            assert not claim.claim(connection, claimer, token=new_token(), limit=500).tasks
+            for result in (None, "1"):
+                assert complete.complete(connection, claimer.process_id, {nobody: result}) == {nobody}
+        prepared = "SELECT name, cardinality(parameter_types) AS places, statement FROM pg_prepared_statements"
+        plans = []
+        for found in connection.exec_driver_sql(prepared).all():
+            if "UPDATE tasks" in found.statement:
+                places = ", ".join(["NULL"] * found.places)
+                plan = connection.exec_driver_sql(f'EXPLAIN EXECUTE "{found.name}" ({places})').scalars()
+                plans.append("\n".join([found.statement, *plan]))
+        return plans
+
+    database = Database(world.store.url)  # whose connections have planned nothing yet
+    plans = database.run_each(work)
+    database.close()
+    assert len(plans) == 3
+    for plan in plans:
+        assert "Seq Scan on tasks" not in plan, plan
+        assert "using tasks_pkey on tasks" in plan, plan
+        assert not re.search("Hash Join|Merge Join", plan), plan
 
 
 @pytest.mark.parametrize("store", ["mariadb"], indirect=True)

@@ -36,6 +36,11 @@ OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "s
 """Versions that have what our statements say: SKIP LOCKED, stored generated columns, RETURNING where it is used."""
 HOST: Final = "peerd_host"
 """In a connection's ``info``: its server."""
+PLANNED_ONCE: Final = {"plan_cache_mode": "force_generic_plan"} | dict.fromkeys(
+    ("enable_seqscan", "enable_hashjoin", "enable_mergejoin"), "off"
+)
+"""Settings of PostgreSQL for statements that are planned once. The table may be empty then, and read whole: the plan
+would stay so when a million rows have come, until it is analyzed. By an index, row by row, is right for either."""
 USELESS: Final = frozenset({galera.NOT_READY, 1290, 1836})
 """MySQL's errors of servers that answer and cannot be worked with: not ready, or left read-only by a fail-over."""
 READ_ONLY: Final = "peerd_read_only"
@@ -230,7 +235,7 @@ def _postgresql(url: URL, options: Mapping[str, Any], *, plans_once: bool = Fals
         "timezone": "UTC",
         "lock_timeout": f"{LOCK_TIMEOUT}s",
         "idle_in_transaction_session_timeout": f"{SILENT_AT_MOST}s",
-        **({"plan_cache_mode": "force_generic_plan"} if plans_once else {}),
+        **(PLANNED_ONCE if plans_once else {}),
     }
     arguments: dict[str, Any] = {
         "connect_timeout": CONNECT_TIMEOUT,
