@@ -5,7 +5,8 @@ PYTHON  ?= python3
 VENV    := .venv
 PEERS   := .venv-peers
 BIN     := $(VENV)/bin
-JOBS    := $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 2 ] && echo $$n || echo 2)
+# Tests wait half of their time: for servers, for processes, for the moment something is due.
+JOBS    := $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 1 ] && echo $$((2 * n)) || echo 2)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
 USER_EXTRAS := mysql,postgresql,video,web,watch
 DEV_EXTRAS  := $(USER_EXTRAS),dev
@@ -13,10 +14,10 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test bench bench-flame bench-galera bench-peers bench-reload faults simulate check format constraints clean
+.PHONY: help venv demo test bench bench-revisions bench-boot bench-flame bench-galera bench-peers bench-reload faults simulate check format constraints clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(VENV)/.dev ## Make .venv with everything that developing needs
 
@@ -30,6 +31,9 @@ test: $(VENV)/.dev ## Run the tests on SQLite, MariaDB and PostgreSQL (as root, 
 bench: $(VENV)/.bench $(PEERS)/.installed ## Measure speed beside the bare drivers and other queues (QUICK=1: two minutes)
 	$(BIN)/python -m bench $(if $(QUICK),--size quick) $(ARGUMENTS)
 
+bench-revisions: $(VENV)/.bench ## Measure this revision beside an earlier one, in turns (BASE=revision)
+	$(BIN)/python -m bench.revisions $(BASE) $(ARGUMENTS)
+
 bench-flame: $(VENV)/.bench ## Draw where the time of a draining worker process goes, into docs/images (DATABASES="mariadb …")
 	$(BIN)/python -m bench.flame $(DATABASES)
 
@@ -37,6 +41,10 @@ bench-peers: $(PEERS)/.installed ## Install the other queues that make bench mea
 
 bench-reload: $(VENV)/.dev ## Replace the workers of peerd, uvicorn, gunicorn and granian under load, and count lost requests
 	$(BIN)/python -m bench.reload $(ARGUMENTS)
+
+bench-boot: $(VENV)/.dev ## Measure the boot of a node of eight processes, on each database (OF="python …" compares checkouts)
+	@scripts/debian-packages
+	$(BIN)/python -m bench.boot $(if $(OF),--of $(OF)) $(ARGUMENTS)
 
 bench-galera: $(VENV)/.dev ## Measure six worker processes on a Galera cluster of three servers, beside a plain one
 	@scripts/debian-packages

@@ -2,7 +2,12 @@
 
 import hypothesis
 
-pytest_plugins = ["tests.support.summary", "tests.support.servers", "tests.support.documents"]
+pytest_plugins = [
+    "tests.support.summary",
+    "tests.support.servers",
+    "tests.support.documents",
+    "tests.support.scheduling",
+]
 
 # How long an example takes says something about the machine, not about the code.
 hypothesis.settings.register_profile(

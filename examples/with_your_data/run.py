@@ -6,7 +6,7 @@ from shop import confirm, metadata, orders
 from peerd import Client
 
 with Client.from_config() as client:
-    engine = client.database.engine
+    engine = sa.create_engine(client.database.url)
     metadata.create_all(engine)
 
     with engine.begin() as connection:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from peerd.domain.task import Attempt, Task
     from peerd.operate.client import Client
     from peerd.operate.job import Job, JobCanceled, JobExpired, JobFailed
+    from peerd.operate.tasks import TaskFilter
     from peerd.runtime.addressing import Peer, Target
     from peerd.runtime.delivery import Delivery
     from peerd.runtime.launch import Limits, launch_command
@@ -89,6 +90,7 @@ _HOMES = {
     "Subscription": "peerd.shared.subscription",
     "Target": "peerd.runtime.addressing",
     "Task": "peerd.domain.task",
+    "TaskFilter": "peerd.operate.tasks",
     "TaskNotFound": "peerd.domain.errors",
     "TaskWorker": "peerd.work.task_worker",
     "Undeliverable": "peerd.domain.errors",
@@ -141,6 +143,7 @@ __all__ = [
     "Subscription",
     "Target",
     "Task",
+    "TaskFilter",
     "TaskNotFound",
     "TaskWorker",
     "Undeliverable",

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from peerd.runtime import exits, garbage
-from peerd.runtime.faults import show, words
+from peerd.runtime.faults import show, show_failed_boot, words
 from peerd.runtime.frames import receive
+from peerd.runtime.hidden import hidden
+from peerd.runtime.import_path import add_project
 from peerd.runtime.life import live
 from peerd.runtime.link import Link, Place
 from peerd.runtime.parent import die_with_parent
@@ -33,9 +35,11 @@ def main(fd: int, master: int) -> int:
     if not die_with_parent(signal.SIGTERM, master):
         return exits.MASTER_LOST
     faulthandler.enable()
+    garbage.wait()
     plan: Mapping[str, Any] | None = receive(end)
     if plan is None:
         return exits.MASTER_LOST
+    _start_logging(plan)
     link = Link(end, _place(plan), _sockets(plan))
     link.listen()
     _write_whole_lines()
@@ -43,6 +47,12 @@ def main(fd: int, master: int) -> int:
     status = _run(plan, link)
     link.leave(status)
     return status
+
+
+def _start_logging(plan: Mapping[str, Any]) -> None:
+    with hidden("rich"):  # with which structlog paints tracebacks; in our log they are text
+        from peerd.runtime.wording import start_logging  # noqa: PLC0415 - the first that loads structlog
+    start_logging("info", plan["log_format"], node=plan["node"], slot=plan["slot"])
 
 
 def _place(plan: Mapping[str, Any]) -> Place:
@@ -89,7 +99,7 @@ def _run(plan: Mapping[str, Any], link: Link) -> int:
     try:
         service = _load(plan)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: whatever it raises, the boot has failed
-        show(error)
+        show_failed_boot(error)
         link.send({"type": "boot-failed", "error": f"cannot load {plan['entry']}: {words(error)}"})
         return exits.BOOT_FAILED
     garbage.settle()
@@ -103,7 +113,7 @@ def _run(plan: Mapping[str, Any], link: Link) -> int:
 
 
 def _load(plan: Mapping[str, Any]) -> Service:
-    sys.path.insert(0, plan["project_directory"])
+    add_project(plan["project_directory"])
     module, _, name = plan["entry"].partition(":")
     make = getattr(importlib.import_module(module), name)
     payload = plan["payload"]

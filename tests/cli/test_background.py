@@ -49,6 +49,7 @@ def test_a_node_lives_in_the_background_from_start_to_stop(folder: Path, peerd: 
     assert f"running already, as process {here['pid']}" in again
 
     assert "no rescues yet" in peerd("logs", "manager").out
+    assert "no line of this log is of nosuch; there are: agent, hello, manager" in peerd("logs", "nosuch", status=2).err
     assert "ready: 3 processes" not in peerd("logs", "manager").out
     with subprocess.Popen([*PEERD, "logs", "-f", "-n0"], cwd=folder, stdout=subprocess.PIPE, text=True) as following:
         restarted = asked("restart", folder=folder)
@@ -66,9 +67,19 @@ def test_a_node_lives_in_the_background_from_start_to_stop(folder: Path, peerd: 
 def test_a_node_that_cannot_start_in_the_background_shows_the_end_of_its_log(folder: Path, peerd: Peerd) -> None:
     (folder / "jobs.py").write_text("import missing_module")
     error = json.loads(call("start", "--json", folder=folder, status=3).stderr)["error"]
-    assert "No module named 'missing_module'" in error["message"]
+    assert f"No module named 'missing_module' ({folder}/jobs.py, line 1)" in error["message"]
     assert any("cannot start: hello-1" in line for line in error["log"])
     assert str(folder / ".peerd" / "here" / "peerd.log") in error["remedy"]
+
+
+def test_a_restart_looks_first_whether_the_code_can_be_imported(folder: Path, peerd: Peerd) -> None:
+    (folder / "jobs.py").write_text("import os\n\nimport missing_module\n")
+    error = peerd("restart", "--json", status=3).error
+    assert error["message"] == (
+        "cannot start: worker hello: jobs:hello: importing jobs failed: ModuleNotFoundError: No module named "
+        f"'missing_module' ({folder}/jobs.py, line 3)"
+    )
+    assert not (folder / ".peerd").exists(), "nothing was tried"
 
 
 def test_a_node_in_the_foreground_is_not_restarted_into_the_background(folder: Path, peerd: Peerd) -> None:
@@ -84,6 +95,12 @@ def test_a_node_in_the_foreground_is_not_restarted_into_the_background(folder: P
 
 def test_without_a_node_and_a_log_it_says_so(folder: Path, peerd: Peerd) -> None:
     assert "peerd start writes one" in peerd("logs", status=1).err
+    log = folder / ".peerd" / "here" / "peerd.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("12:00:00.1 began slot=gone-1\n")
+    assert "gone-1" in peerd("logs", "gone").out, "a kind of earlier"
+    assert peerd("logs", "hello").out == "", "it has said nothing so far"
+    assert "no line of this log is of nosuch" in peerd("logs", "hello", "nosuch", status=2).err
 
 
 def test_a_stop_that_takes_too_long_says_whom_it_waits_for_and_goes_on(tmp_path: Path, peerd: Peerd) -> None:
@@ -117,6 +134,8 @@ def test_a_running_node_is_reloaded_and_scaled(folder: Path, peerd: Peerd) -> No
     error = peerd("reload", "--json", "hello", status=1).error
     assert error["type"] == "ReloadAbandoned"
     assert "missing_module" in error["message"]
+    assert "jobs.py, line 1" in peerd("restart", status=3).err
+    assert {slot["name"]: slot["pid"] for slot in peerd("status", "--json").json["here"]["slots"]} == second
     assert "the last reload was abandoned" in peerd("status").out
     assert "there is no nobody" in peerd("reload", "nobody", status=1).err
 

@@ -42,4 +42,4 @@ def test_a_port_that_is_taken_is_told_and_the_node_works_without_it(folder: Path
 def test_ringing_without_a_secret_is_refused_with_the_remedy(peerd: Peerd, tmp_path: Path) -> None:
     (tmp_path / "peerd.toml").write_text('[database]\nurl = "mysql://nobody@127.0.0.1:9/nothing"\n')
     assert "there is no secret" in peerd("ring", "--json", status=1).error["message"]
-    assert "no queue" in peerd("ring", "no queue!", "--json", status=1).error["message"]
+    assert "no queue" in peerd("ring", "no queue!", "--json", status=2).error["message"]

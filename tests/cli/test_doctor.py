@@ -9,8 +9,10 @@ import sqlalchemy as sa
 from peerd.domain.outcome import Failed
 from peerd.operate.checkup import Finding, Level, cluster, mysql, postgresql
 from peerd.operate.client import Client
+from peerd.store.clock import seconds_from_now
 from peerd.store.migrate import migrate
 from peerd.store.nodes import leave
+from peerd.store.tables import tasks
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
 from tests.unit.operate.holder import Holder
@@ -60,6 +62,49 @@ def test_tasks_pinned_to_a_node_that_is_not_there_are_a_problem(client: Client, 
     assert not [finding for finding in client.examine() if finding.subject == "pinned tasks"]
     client.database.run(leave, "video-1", holder.incarnation)
     assert found(client, "pinned tasks").message == "2 tasks are waiting for video-1, which is not there"
+
+
+def test_tasks_pinned_to_a_node_that_never_was_are_a_problem(client: Client, holder: Holder) -> None:
+    first, _ = client.enqueue_many(["video", "video"])
+    client.database.run(lambda connection: connection.execute(sa.text("UPDATE tasks SET node_id = 4711")))
+    assert found(client, "pinned tasks").message == "2 tasks are waiting for node 4711, which is not there"
+    assert found(client, "pinned tasks").remedy.startswith(f"no node has this id: peerd tasks move {first.id} ")
+
+
+def test_tasks_of_a_queue_that_no_worker_has_ever_served_are_a_problem(client: Client, holder: Holder) -> None:
+    client.enqueue_many(["video", "viedo", "viedo"])
+    client.enqueue("again", limit_key="a customer")
+    told = {one.message: one for one in client.examine() if one.subject == "queues"}
+    assert list(told) == [
+        "1 task is waiting in again, which no worker process has ever served",
+        "2 tasks are waiting in viedo, which no worker process has ever served",
+    ]
+    finding = told["2 tasks are waiting in viedo, which no worker process has ever served"]
+    assert (finding.level, finding.remedy.startswith("did you mean 'video'?")) == (Level.PROBLEM, True)
+
+
+def test_tasks_that_wait_for_long_while_none_of_their_queue_runs_are_a_warning(client: Client, holder: Holder) -> None:
+    def told() -> list[str]:
+        return [one.message for one in client.examine() if one.subject == "queues" and one.level is Level.WARNING]
+
+    for _ in range(3):
+        client.enqueue("video")
+    assert told() == []
+    client.database.run(wait_for_ten_minutes)
+    assert told() == ["3 tasks are waiting in video, the first for 10m, and none of this queue runs"]
+    holder.claim()
+    assert told() == [], "a worker takes them, one after the other"
+    client.tasks.cancel(next(task.id for task in client.tasks.list(status="working")))
+    client.queues.pause("video")
+    assert told() == [], "which is told by itself"
+    client.queues.resume("video")
+    client.limits.set("video", running=0)
+    assert told() == [], "it may be the limit"
+
+
+def wait_for_ten_minutes(connection: sa.Connection) -> None:
+    """Let the tasks have been there for so long."""
+    connection.execute(sa.update(tasks).values(created_at=seconds_from_now(-600)))
 
 
 def test_dead_tasks_and_paused_queues_are_told(client: Client, holder: Holder) -> None:

@@ -88,7 +88,7 @@ def test_programs_are_answered_in_json(peerd: Peerd, client: Client) -> None:
 def test_what_is_wrong_is_refused_and_nothing_is_written(
     peerd: Peerd, client: Client, words: tuple[str, ...], said: str
 ) -> None:
-    assert said in peerd("limits", "set", *words, "--json", status=1).error["message"]
+    assert said in peerd("limits", "set", *words, "--json", status=2).error["message"]
     assert client.limits.list() == []
 
 

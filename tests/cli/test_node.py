@@ -65,6 +65,7 @@ def test_a_first_task_runs_from_start_to_stop(node: subprocess.Popen[str], folde
     assert {"heartbeat", "deaths"} <= {component["name"] for component in state["here"]["components"]}
     assert len(state["cluster"]["processes"]) == 3
     assert "hello-1" in call("status", folder=folder)
+    assert json.loads(call("queues", "list", "--json", folder=folder))[0]["known"], "it is served"
 
     result = call("enqueue", "hello", "greet", '{"name": "you", "seconds": 0}', "--wait", folder=folder)
     assert json.loads(result) == {"greeting": "Hello, you!"}

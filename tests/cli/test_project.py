@@ -1,17 +1,26 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from peerd.cli.init import EXAMPLE
+from peerd.operate.client import Client
 from tests.cli.conftest import Peerd
+
+NOBODY = 65534
 
 
 def test_a_new_project_is_right_as_it_stands(peerd: Peerd, tmp_path: Path) -> None:
     written = peerd("init").out
     assert (tmp_path / "jobs.py").read_text() == EXAMPLE
     assert "written peerd.toml" in written
+    ignored = (tmp_path / ".gitignore").read_text().splitlines()
+    assert {".peerd/", "*.sqlite", "*.secret", "*.password"} <= set(ignored)
     answer = peerd("check", "--json").json
     assert answer["ok"], answer
     assert {"what": "worker hello", "words": "takes from hello; handles greet"} in answer["right"]
@@ -24,6 +33,10 @@ def test_nothing_that_is_there_is_overwritten(peerd: Peerd, tmp_path: Path) -> N
     assert not (tmp_path / "peerd.toml").exists()
     peerd("init", "other/folder")
     assert (tmp_path / "other/folder/jobs.py").exists()
+    (tmp_path / "third").mkdir()
+    (tmp_path / "third" / ".gitignore").write_text("mine")
+    peerd("init", "third")
+    assert (tmp_path / "third" / ".gitignore").read_text() == "mine"
 
 
 def test_every_mistake_is_named_with_its_line_and_remedy(peerd: Peerd, project: Path) -> None:
@@ -32,7 +45,7 @@ def test_every_mistake_is_named_with_its_line_and_remedy(peerd: Peerd, project: 
     assert "peerd.toml:3: workers.video.cuont: unknown key" in answer.out
     assert "peerd.toml:4: workers.video.processes" in answer.out
     problems = peerd("check", "--json", status=1).json["problems"]
-    assert [problem["line"] for problem in problems] == [3, 4]
+    assert [problem["line"] for problem in problems] == [2, 3, 4], "and there is no jobs.py"
     error = peerd("tasks", "list", "--json", status=1).error
     assert [problem["line"] for problem in error["problems"]] == [3, 4]
 
@@ -91,3 +104,119 @@ def test_a_server_without_tables_is_a_problem_until_it_is_migrated(
 def test_a_configuration_that_is_not_there_is_said_so(peerd: Peerd) -> None:
     assert "run 'peerd init' to write one" in peerd("check", status=1).out
     assert "run 'peerd init' to write one" in peerd("up", status=1).err
+
+
+EVERY_KIND_OF_MISTAKE = """\
+[node]
+cuont = 2
+run_directory = "jobs.py/run"
+[manager]
+inactive_after = "1s"
+[workers.gone]
+tasks = "leaves:queue"
+[workers.video]
+tasks = "missing:video"
+[workers.mail]
+tasks = "jobs:mail"
+processes = 0
+[web.site]
+app = "jobs:mail"
+bind = ":8081"
+[schedules.nightly]
+run = "jobs:nightly"
+interval = "1h"
+[schedules.number]
+run = "jobs:NUMBER"
+interval = "1h"
+[schedules.letters]
+queue = "mail"
+task = "sned"
+interval = "1h"
+[logging]
+file = "jobs.py/peerd.log"
+"""
+JOBS = """\
+from peerd import Queue
+mail = Queue("mail")
+NUMBER = 7
+
+@mail.task
+def send(): ...
+"""
+
+
+def test_mistakes_of_every_kind_are_told_in_one_report(peerd: Peerd, project: Path) -> None:
+    (project / "peerd.toml").write_text(EVERY_KIND_OF_MISTAKE)
+    (project / "jobs.py").write_text(JOBS)
+    (project / "leaves.py").write_text("import sys\nsys.exit(5)\n")
+    answer = peerd("check", "--json", status=1).json
+    told = {problem["key"]: problem["message"] for problem in answer["problems"]}
+    for key, words in {
+        "node.cuont": "unknown key",
+        "node.run_directory": "jobs.py: not a directory",
+        "manager.inactive_after": "no longer than a heartbeat",
+        "workers.gone.tasks": "ended the process with status 5",
+        "workers.video.tasks": "No module named 'missing'",
+        "workers.mail.processes": "must be at least 1",
+        "web.site.app": "no ASGI app",
+        "schedules.nightly.run": "jobs has no nightly",
+        "schedules.number.run": "jobs:NUMBER is a int, not a function",
+        "schedules.letters.task": "queue mail has no handler 'sned'; there are: send",
+        "logging.file": "jobs.py: not a directory",
+    }.items():
+        assert words in told.pop(key, ""), key
+    assert told == {}
+    assert [problem["line"] for problem in answer["problems"]] == sorted(
+        problem["line"] for problem in answer["problems"]
+    )
+
+
+def test_a_schedule_for_a_queue_that_no_worker_here_serves_is_doubted(peerd: Peerd, project: Path) -> None:
+    (project / "jobs.py").write_text(JOBS)
+    (project / "peerd.toml").write_text(
+        "[workers.mail]\ntasks = 'jobs:mail'\n[schedules.letters]\nqueue = 'mial'\ninterval = '1h'\n"
+    )
+    answer = peerd("check", "--json").json
+    [doubt] = answer["warnings"]
+    assert (doubt["line"], doubt["key"]) == (4, "schedules.letters.queue")
+    assert doubt["message"] == "no worker of this configuration serves the queue mial; its tasks wait for another node"
+    assert doubt["remedy"] == "did you mean 'mail'?"
+    assert "all is well, but for 1 doubt" in peerd("check").lines[-1]
+
+
+def test_a_folder_in_which_nothing_can_be_written_is_a_problem(peerd: Peerd, monkeypatch: pytest.MonkeyPatch) -> None:
+    with as_somebody_else(), TemporaryDirectory() as folder:
+        monkeypatch.chdir(folder)
+        Path("peerd.toml").write_text("[node]\nname = 'here'\n")
+        assert peerd("check", "--json").json["ok"]
+        Path(folder).chmod(0o555)
+        told = {problem["key"]: problem["message"] for problem in peerd("check", "--json", status=1).json["problems"]}
+        Path(folder).chmod(0o755)
+    assert told == {
+        "node.run_directory": f"{folder}/.peerd/here cannot be made: {folder}: permission denied",
+        "database.url": f"{folder}/peerd.sqlite cannot be made: {folder}: permission denied",
+    }
+
+
+@contextmanager
+def as_somebody_else() -> Iterator[None]:
+    """Root may write everywhere."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_database_file_that_others_can_read_is_doubtful(peerd: Peerd, client: Client, project: Path) -> None:
+    def of_the_database() -> list[dict[str, str]]:
+        return [one for one in peerd("check", "--json").json["warnings"] if one["key"] == "database.url"]
+
+    assert of_the_database() == []
+    (project / "peerd.sqlite").chmod(0o644)
+    [warning] = of_the_database()
+    assert "can be read by other users" in warning["message"]
+    assert "chmod go-rwx" in warning["remedy"]

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import re
 
+import sqlalchemy as sa
+
 from peerd.operate.client import Client
+from peerd.store.clock import seconds_from_now
+from peerd.store.tables import nodes
 from tests.cli.conftest import Peerd
 from tests.unit.operate.holder import Holder
 
@@ -24,8 +28,29 @@ def test_queues_are_listed_paused_and_resumed(peerd: Peerd, client: Client) -> N
     ]
 
 
+def test_a_queue_that_nobody_has_served_is_shown_and_is_paused_with_a_warning(
+    peerd: Peerd, client: Client, holder: Holder
+) -> None:
+    client.enqueue_many(["viedo", "video"])
+    head, video, viedo = peerd("queues", "list").lines
+    assert head.split() == ["queue", "state", "pending"]
+    assert (video.split(), viedo.split()) == (["video", "open", "1"], ["viedo", "never", "served", "1"])
+    assert [state["known"] for state in peerd("queues", "list", "--json").json] == [True, False]
+    assert "viedo" not in peerd("queues", "pause", "video").err
+    answer = peerd("queues", "pause", "vidoe", "viedo", "video")
+    assert answer.lines[0] == "vidoe is paused until it is resumed"
+    assert answer.err.splitlines() == [
+        "warning: no worker process has ever served vidoe; did you mean 'video'?",
+        "warning: no worker process has ever served viedo; did you mean 'video'?",
+    ]
+    assert peerd("queues", "resume", "vidoe", "typo", "--json").json == {
+        "resumed": ["vidoe", "typo"],
+        "unknown": ["typo"],
+    }
+
+
 def test_a_pause_of_no_duration_is_refused(peerd: Peerd, client: Client) -> None:
-    assert "'a while' is not a duration" in peerd("queues", "pause", "video", "--for", "a while", status=1).err
+    assert "'a while' is not a duration" in peerd("queues", "pause", "video", "--for", "a while", status=2).err
     assert client.queues.list() == []
 
 
@@ -38,3 +63,19 @@ def test_nodes_are_listed_drained_and_undrained(peerd: Peerd, client: Client, ho
     [node] = peerd("nodes", "list", "--json").json
     assert (node["state"], node["draining"], node["processes"][0]["pid"]) == ("active", False, 4242)
     assert "known are: video-1" in peerd("nodes", "drain", "video-7", status=1).err
+
+
+def test_a_node_that_is_gone_is_forgotten_and_a_living_one_is_not(peerd: Peerd, client: Client, holder: Holder) -> None:
+    assert "is alive" in peerd("nodes", "forget", "video-1", status=1).err
+    long_ago = sa.update(nodes).values(checked_at=seconds_from_now(-3600.0), active=False)
+    client.database.run(lambda connection: connection.execute(long_ago).rowcount)
+    pinned = client.enqueue("video", node="video-1")
+    refused = peerd("nodes", "forget", "video-1", "--json", status=1).error
+    assert "1 unfinished task" in refused["message"]
+    assert "peerd tasks move --node video-1" in refused["message"]
+    assert any(finding.subject == "nodes" and "video-1" in finding.message for finding in client.examine())
+    client.tasks.move(pinned.id, None)
+    assert peerd("nodes", "forget", "video-1", "--json").json == {"forgotten": ["video-1"]}
+    assert client.nodes.list() == []
+    assert not any("video-1" in finding.message for finding in client.examine())
+    assert "there is no node" in peerd("nodes", "forget", "video-1", status=1).err

@@ -88,9 +88,13 @@ def test_a_run_by_hand_is_asked_for_and_waited_for(
 
 def test_a_run_that_nobody_takes_is_told(peerd: Peerd, client: Client, here: Here) -> None:
     said = peerd("schedules", "run", "refresh", "--timeout", "10ms", status=1).err
+    before = len(client.schedules.runs("refresh"))
     assert "has not ended within 10ms: no node has taken it" in said
     assert "try: look again with `peerd schedules runs refresh`" in said
-    assert "enqueues a task, whose body is its own" in peerd("schedules", "run", "nightly", "1", status=1).err
+    assert "enqueues a task, whose body is its own" in peerd("schedules", "run", "nightly", "1", status=2).err
+    for broken in ("{bad", "[1,", '"open'):
+        assert f"the argument {broken} is not JSON" in peerd("schedules", "run", "refresh", broken, status=2).err
+    assert len(client.schedules.runs("refresh")) == before
 
 
 def test_a_cluster_without_schedules_says_so(peerd: Peerd, client: Client) -> None:

@@ -46,6 +46,15 @@ def test_what_the_environment_gives_is_in_the_unit_but_for_the_address_of_the_da
     assert "# PEERD_DATABASE_URL was given" in unit
 
 
+@pytest.mark.parametrize("output", ["missing/dir", "missing/", "missing"])
+def test_a_unit_is_not_written_to_a_folder_that_is_not_there(peerd: Peerd, project: Path, output: str) -> None:
+    (project / "units").mkdir()
+    assert f"there is no folder {output.rstrip('/')}" in peerd("systemd", "--output", output, status=1).err
+    assert not (project / "missing").exists()
+    assert peerd("systemd", "--output", "units/mine.service", "--json").json["file"] == "units/mine.service"
+    assert peerd("systemd", "--output", "units", "--json").json["file"] == "units/peerd-here.service"
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
 @pytest.mark.parametrize("options", [(), ("--user",), ("--as", "daemon")])
 def test_systemd_takes_the_unit_also_of_a_folder_with_an_odd_name(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from peerd.domain.lifecycle import Status
@@ -53,7 +55,7 @@ def test_a_page_that_is_full_says_how_to_go_on(peerd: Peerd, three: list[int]) -
 
 
 def test_a_status_that_does_not_exist_is_refused_with_those_that_do(peerd: Peerd, client: Client) -> None:
-    error = peerd("tasks", "list", "--status", "finished", "--json", status=1).error
+    error = peerd("tasks", "list", "--status", "finished", "--json", status=2).error
     assert error["type"] == "InvalidFilter"
     assert "scheduled, pending, working" in error["message"]
 
@@ -113,7 +115,38 @@ def test_what_a_filter_finds_is_acted_on_after_a_yes(peerd: Peerd, client: Clien
 
 def test_an_action_wants_ids_or_a_filter(peerd: Peerd, client: Client) -> None:
     for words in (("tasks", "delete"), ("tasks", "delete", "1", "--status", "dead")):
-        assert "which tasks?" in peerd(*words, status=1).err
-    assert "where to?" in peerd("tasks", "move", "1", status=1).err
+        assert "which tasks?" in peerd(*words, status=2).err
+    assert "where to?" in peerd("tasks", "move", "1", status=2).err
     client.enqueue("video")
     assert "--yes" in peerd("tasks", "delete", "--queue", "video", "--json", status=1).error["remedy"]
+
+
+def test_an_action_on_what_a_filter_found_leaves_alone_what_has_changed_since(
+    peerd: Peerd, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed, same = (client.enqueue("video").id for _ in range(2))
+
+    def change_and_agree(*_: object, **__: object) -> bool:
+        client.tasks.cancel(changed)
+        return True
+
+    monkeypatch.setattr("typer.confirm", change_and_agree)  # somebody else is quicker than the one who is asked
+    answer = peerd("tasks", "delete", "--status", "pending")
+    assert answer.lines == ["deleted 1 task; 1 has changed since it was found"]
+    assert client.tasks.find(same) is None
+    assert client.tasks.get(changed).status == "canceled"
+
+
+def test_a_list_reads_neither_bodies_nor_results(peerd: Peerd, client: Client, holder: Holder) -> None:
+    body = "x" * 2_000_000
+    for _ in range(30):
+        client.enqueue("video", text=body)
+    tracemalloc.start()
+    rows = peerd("tasks", "list", "--json").json
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(rows) == 30
+    assert not {"body", "body_bytes", "result"} & rows[0].keys()
+    assert most < 20_000_000
+    assert peerd("tasks", "show", str(rows[0]["id"]), "--json").json["body"] == body
+    assert [task.body for task in client.tasks.list(limit=1)] == [body]

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
+from itertools import islice
 from threading import Thread
 
 import pytest
+from rich.console import Console
 
-from peerd.cli.tasks.watch_state import WatchState, What, look
+from peerd.cli.tasks.watch_state import Change, WatchState, What, look
+from peerd.cli.tasks.watching import Bars, Watched
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed, Released
 from peerd.domain.task import Task
@@ -101,3 +105,42 @@ def test_watching_named_tasks_fails_when_one_is_dead(peerd: Peerd, client: Clien
     dead, done = answer.lines
     assert dead[10:].strip().startswith("1  video  dead in 0 s on video-1  OSError: the disk is full")
     assert done[10:].strip().startswith("2  video  done in ")
+
+
+@pytest.mark.parametrize("option", ["--every=500ms", "--json"])
+def test_a_named_task_that_is_not_there_is_said_and_fails(
+    peerd: Peerd, client: Client, holder: Holder, option: str
+) -> None:
+    client.enqueue_many(["video", "video"])
+    holder.claim()
+    finishing = Thread(target=lambda: holder.end(client.tasks.get(1), Done()))
+    finishing.start()
+    answer = peerd("tasks", "watch", "1", "999", "--until-done", option, status=1)
+    finishing.join()
+    assert "there is no task 999" in answer.err
+    assert "there is no task 7" in peerd("tasks", "watch", "7", status=1).err, "there is nothing to watch"
+
+
+ERASE = "\x1b[2J"
+
+
+def test_bars_of_a_terminal_that_has_become_narrower_leave_nothing_behind(client: Client, holder: Holder) -> None:
+    """A terminal wraps, or cuts, what was drawn for another width: how many rows it has then, nobody knows."""
+    client.enqueue_many(["video", "video"])
+    console = Console(file=StringIO(), force_terminal=True, width=120, height=30, highlight=False)
+    ended = Change(What.ENDED, client.tasks.get(holder.run(Done()).id))
+    holder.report(holder.claim(), 0.5, "half of it")
+    watched = Watched(client, [], None, None)
+    [changes] = islice(watched.looks(), 1)
+    with Bars(console) as screen:
+        screen.show([ended], watched)
+        screen.show(changes, watched)
+        console.file = StringIO()
+        screen.show([], watched)
+        assert ERASE not in console.file.getvalue(), "nothing has changed"
+        console.width, console.file = 60, StringIO()
+        screen.show([], watched)
+        drawn = console.file.getvalue()
+    assert ERASE in drawn.partition("video")[0]
+    assert "done" in drawn, "what had been told is told again"
+    assert "half of it" in drawn.partition("done")[2]

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from peerd import Client, Job
-from peerd.domain.lifecycle import Status
+from peerd.domain.lifecycle import Event, IllegalTransition, Status, sources
 from peerd.domain.task import Task
 from peerd.store.migrate import migrate
 from peerd.supervision import control
@@ -58,7 +58,7 @@ class ClusterNode:
         """Start it, and do not wait."""
         with self.log.open("ab") as log:
             self.master = subprocess.Popen(
-                [sys.executable, "-m", "peerd", "up", "--config", str(self.config)],
+                [*self.cluster.command, "up", "--config", str(self.config)],
                 cwd=self.cluster.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -102,6 +102,15 @@ class ClusterNode:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.master.wait(WITHIN)
+
+    def signal_master(self, number: signal.Signals) -> None:
+        assert self.master is not None
+        self.master.send_signal(number)
+
+    def is_stopping(self) -> bool:
+        """Whether it has begun to stop, or has ended."""
+        assert self.master is not None
+        return self.master.poll() is not None or f"peerd {self.name}: stopping" in self.said()
 
     def stop(self) -> int:
         """Stop it in good order; the master's exit status."""
@@ -154,6 +163,7 @@ class Cluster:
         self.folder = folder
         self.url = url
         self.environment = dict(environment or {})
+        self.command = [sys.executable, "-m", "peerd"]
         self.mark = uuid.uuid4().hex
         self.nodes: list[ClusterNode] = []
         self._facts = folder / "facts"
@@ -275,12 +285,24 @@ class Cluster:
                     found.append(int(folder.name))
         return found
 
+    def release_all(self) -> None:
+        """End all tasks, and wait until none runs."""
+        for status in sources(Event.CANCEL):
+            for task in self.client.tasks.list(status=status, limit=1000):
+                with contextlib.suppress(IllegalTransition):  # it has ended by itself
+                    self.client.tasks.cancel(task.id)
+        eventually(lambda: not self.client.tasks.list(status=Status.WORKING), timeout=WITHIN, message=self.story)
+
     def clean_up(self) -> list[int]:
         """Stop what runs, end it in any case; the processes that a stop has left behind."""
-        for node in self.nodes:
-            if node.master and node.master.poll() is None:
-                for number in (signal.SIGCONT, signal.SIGTERM, signal.SIGTERM):
-                    node.master.send_signal(number)
+        running = [node for node in self.nodes if node.master and node.master.poll() is None]
+        for number in (signal.SIGCONT, signal.SIGTERM):
+            for node in running:
+                node.signal_master(number)
+        for node in running:  # a second signal that comes before the first was taken is one with it
+            with contextlib.suppress(AssertionError):
+                eventually(node.is_stopping, timeout=5)
+            node.signal_master(signal.SIGTERM)
         for node in self.nodes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if node.master:

@@ -23,7 +23,7 @@ def make_cluster(tmp_path: Path, database_factory: DatabaseFactory) -> Iterator[
             folder = tmp_path / "cluster"
             folder.mkdir()
             cluster = Cluster(folder, url)
-            afterwards.callback(_end, cluster)
+            afterwards.callback(end, cluster)
             return cluster
 
         yield make
@@ -39,7 +39,8 @@ def each_cluster(make_cluster: MakeCluster, database: str) -> Cluster:
     return make_cluster(database)
 
 
-def _end(cluster: Cluster) -> None:
+def end(cluster: Cluster) -> None:
+    """Stop what runs; what a stop left behind is an error, and so is a fault in a master."""
     left = cluster.clean_up()
     said = "\n".join(node.said() for node in cluster.nodes)
     print(said)  # noqa: T201 - pytest shows it with a failure

@@ -131,6 +131,27 @@ def deaf(ctx: Context) -> str:
     return "done"
 
 
+@jobs.task
+def gated_thread(ctx: Context) -> bool:
+    """A thread that runs until its gate is opened; whether it was told to end meanwhile."""
+    note(ctx, "began")
+    while not gate(ctx).exists():
+        time.sleep(0.02)
+    return ctx._cancelled
+
+
+@jobs.task
+async def swallows(ctx: Context) -> str:
+    """The first claim is a coroutine that does not let itself be cancelled; every later one is done at once."""
+    note(ctx, "began")
+    while ctx.lease == 1:
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            note(ctx, "swallowed")
+    return "done"
+
+
 @jobs.task(process=True)
 def program(ctx: Context) -> str:
     """A process of its own, with a child that would go on for long."""
@@ -138,6 +159,19 @@ def program(ctx: Context) -> str:
     note(ctx, "began", child=child.pid)
     child.wait()
     return "never"
+
+
+@jobs.task(process=True)
+def forks(ctx: Context) -> str:
+    """Its first claim has a child that holds all that it has inherited and would go on for long."""
+    if ctx.lease == 1:
+        child = os.fork()
+        if not child:
+            time.sleep(1000)
+            os._exit(0)
+        note(ctx, "began", child=child)
+        time.sleep(1000)
+    return "done"
 
 
 @jobs.task(max_attempts=5)

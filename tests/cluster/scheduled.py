@@ -66,3 +66,10 @@ def setup(agent: Any) -> None:
     """For [agent] setup."""
     agent.schedules.unregister("unwanted")
     agent.schedules.register("registered", run="scheduled:notes", immediate=True, type="worker")
+
+
+async def fails_in_some(ctx: ScheduleContext) -> None:
+    """Fails in the second and the fourth process, in the first one never."""
+    if ctx.process.slot.endswith(("-2", "-4")):
+        await asyncio.sleep(0.3)  # the others have ended by then
+        raise OSError(f"no disk in {ctx.process.slot}")

@@ -1,8 +1,15 @@
-"""The doorbell between real nodes. A worker looks once here, and then not for a minute: what is quick was rung for."""
+"""The doorbell between real nodes. A worker looks once here, and then not for a minute: what is quick was rung for.
+
+Most of these tests share two nodes on each database (`rung`); a test that leaves a node in another state than it found
+it in has nodes of its own (`own`).
+"""
 
 from __future__ import annotations
 
+import secrets
 import signal
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,15 +17,22 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Client, Job
+from peerd.bell.datagram import ALL, Sealer, as_text
 from peerd.bell.ear import NAME
 from peerd.domain.lifecycle import Status
+from peerd.domain.ring import Told
 from peerd.supervision import control
 from peerd.testing import eventually
 from tests.cluster.cluster import Cluster, ClusterNode
+from tests.cluster.conftest import end
+from tests.support import run
+from tests.support.server import ServerUnavailableError
+from tests.support.servers import DATABASES, create_database
+from tests.support.summary import note_database, note_missing_server
 
 SECRET = "a secret that all nodes share"
-SOON = 1.0
-"""Seconds; a poll would come after forty-five at the least."""
+SOON = 5.0
+"""Seconds, on a busy machine; a poll would come after forty-five at the least."""
 RARELY: dict[str, Any] = {
     "poll_every": "60s",
     "rung_poll_every": "60s",
@@ -27,13 +41,51 @@ RARELY: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module", params=DATABASES)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster | None]:
+    """Nodes `one` and `two` on a database that the tests of this file share; None where it is not installed."""
+    folder = tmp_path_factory.mktemp("pair")
+    try:
+        url = (
+            f"sqlite:///{folder / 'peerd.sqlite'}"
+            if request.param == "sqlite"
+            else create_database(run.server(request.param), f"bell_{secrets.token_hex(4)}")
+        )
+    except ServerUnavailableError:
+        yield None
+        return
+    cluster = with_secret(Cluster(folder, url))
+    try:
+        up_and_heard(cluster, "one", "two")
+        yield cluster
+    finally:
+        end(cluster)
+
+
 @pytest.fixture
-def rung(each_cluster: Cluster) -> Cluster:
-    """A cluster whose client has the secret, and whose workers look once and then wait to be rung at."""
-    each_cluster.client.close()
-    each_cluster.client = Client(each_cluster.url, secret=SECRET)
-    each_cluster.environment["FIRST_PAUSE"] = "60"
-    return each_cluster
+def rung(request: pytest.FixtureRequest, pair: Cluster | None) -> Iterator[Cluster]:
+    """The shared pair, with nothing to do and a client that has the secret."""
+    kind = request.node.callspec.params["pair"]
+    if pair is None:
+        note_missing_server(request.node, kind)
+        pytest.skip(f"NOT TESTED on {kind}: it is not installed")
+    note_database(request.node, kind)
+    yield pair
+    pair.release_all()
+
+
+@pytest.fixture
+def own(each_cluster: Cluster) -> Cluster:
+    """A cluster of the test's own, without nodes yet, whose client has the secret."""
+    return with_secret(each_cluster)
+
+
+def with_secret(cluster: Cluster) -> Cluster:
+    """Its workers look once, and then wait to be rung at."""
+    cluster.client.close()
+    cluster.client = Client(cluster.url, secret=SECRET)
+    cluster.environment["FIRST_PAUSE"] = "60"
+    return cluster
 
 
 def up(cluster: Cluster, *names: str, secret: str | None = SECRET) -> list[ClusterNode]:
@@ -68,40 +120,41 @@ def soon(cluster: Cluster, job: Job, fact: str) -> None:
 
 
 def test_what_is_enqueued_is_begun_at_once_by_whichever_node(rung: Cluster) -> None:
-    up_and_heard(rung, "one", "two")
     for name in ("one", "two", "one"):
         soon(rung, rung.enqueue("quick", node=name), "ran")
 
 
 def test_a_ring_does_not_wait_for_the_master(rung: Cluster) -> None:
-    [node] = up_and_heard(rung, "one")
+    node = rung.nodes[0]
     assert node.master is not None
     node.master.send_signal(signal.SIGSTOP)
     try:
-        soon(rung, rung.enqueue("quick"), "ran")
+        soon(rung, rung.enqueue("quick", node="one"), "ran")
     finally:
         node.master.send_signal(signal.SIGCONT)
 
 
-def test_who_has_no_ear_is_told_by_the_master(rung: Cluster) -> None:
-    [node] = up_and_heard(rung, "one")
+@pytest.mark.each_database_in_ci
+def test_who_has_no_ear_is_told_by_the_master(own: Cluster) -> None:
+    [node] = up_and_heard(own, "one")
     ears = list(node.run_directory.glob(f"{NAME}*"))
     assert ears
     for ear in ears:
         ear.unlink()
-    soon(rung, rung.enqueue("quick"), "ran")
+    soon(own, own.enqueue("quick"), "ran")
 
 
-def test_a_killed_worker_leaves_no_ear(rung: Cluster) -> None:
-    [node] = up_and_heard(rung, "one")
+@pytest.mark.each_database_in_ci
+def test_a_killed_worker_leaves_no_ear(own: Cluster) -> None:
+    [node] = up_and_heard(own, "one")
     [ear] = node.run_directory.glob(f"{NAME}*")
     node.kill("jobs-1")
     eventually(lambda: ear not in (now := list(node.run_directory.glob(f"{NAME}*"))) and len(now) == 1, timeout=20)
-    soon(rung, rung.enqueue("quick"), "ran")
+    soon(own, own.enqueue("quick"), "ran")
 
 
 def test_a_ring_goes_out_after_the_commit_and_not_after_a_rollback(rung: Cluster) -> None:
-    [node] = up_and_heard(rung, "one")
+    node = rung.nodes[0]
     with rung.client.database.engine.connect() as connection:
         rung.client.enqueue_in(connection, "jobs", name="quick")
         assert rung.client.ringer.flush()
@@ -115,16 +168,14 @@ def test_a_ring_goes_out_after_the_commit_and_not_after_a_rollback(rung: Cluster
 
 
 def test_raw_sql_is_rung_for_by_hand(rung: Cluster) -> None:
-    up_and_heard(rung, "one")
     with rung.client.database.engine.begin() as connection:
         connection.execute(sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', 'quick', '{}')"))
-    [task] = rung.client.tasks.list()
+    [task, *_] = rung.client.tasks.list()
     rung.client.ring("jobs")
     eventually(lambda: rung.client.tasks.get(task.id).status is Status.DONE, timeout=SOON, message=rung.story)
 
 
 def test_a_task_begins_at_the_moment_it_falls_due(rung: Cluster) -> None:
-    up_and_heard(rung, "one", "two")
     first = rung.enqueue("quick", start_in=3600)
     second = rung.enqueue("quick", start_in=1.0)
     third = rung.enqueue("quick", start_at=datetime.now(UTC) + timedelta(seconds=1.5))
@@ -137,13 +188,11 @@ def test_a_task_begins_at_the_moment_it_falls_due(rung: Cluster) -> None:
 
 
 def test_a_retry_begins_when_it_is_due(rung: Cluster) -> None:
-    up_and_heard(rung, "one")
     job = rung.enqueue("fails_once")
     rung.done(job, within=5.0)
 
 
 def test_a_canceled_task_is_ended_at_once_and_a_moved_one_goes_on_elsewhere(rung: Cluster) -> None:
-    up_and_heard(rung, "one", "two")
     canceled = rung.enqueue("gated", node="one")
     soon(rung, canceled, "began")
     rung.client.tasks.cancel(canceled.id)
@@ -156,7 +205,6 @@ def test_a_canceled_task_is_ended_at_once_and_a_moved_one_goes_on_elsewhere(rung
 
 
 def test_what_a_node_gives_back_is_begun_by_another_at_once(rung: Cluster) -> None:
-    up_and_heard(rung, "one", "two")
     job = rung.enqueue("gated", node="one")
     soon(rung, job, "began")
     rung.client.tasks.move(job.id, None)
@@ -166,8 +214,17 @@ def test_what_a_node_gives_back_is_begun_by_another_at_once(rung: Cluster) -> No
     eventually(lambda: len(rung.facts(job, "began")) == 3, timeout=5 * SOON, message=rung.story)
 
 
+@pytest.mark.each_database_in_ci
+def test_a_task_of_a_schedule_is_begun_at_once(own: Cluster) -> None:
+    often = {"interval": "3s", "queue": "jobs", "task": "quick"}
+    node = own.node("one", **RARELY, sections={"cluster": {"secret": SECRET}}, schedules={"often": often}).up()
+    wait_for_bell(node)
+    known = {task.id for task in own.client.tasks.list()}
+    [task] = eventually(lambda: [task for task in own.client.tasks.list() if task.id not in known], timeout=10) or []
+    eventually(lambda: own.client.tasks.get(task.id).status is Status.DONE, timeout=SOON, message=own.story)
+
+
 def test_a_resumed_queue_is_taken_from_at_once(rung: Cluster) -> None:
-    up_and_heard(rung, "one")
     rung.client.queues.pause("jobs")
     job = rung.enqueue("quick")
     rung.client.ringer.flush()
@@ -177,12 +234,34 @@ def test_a_resumed_queue_is_taken_from_at_once(rung: Cluster) -> None:
 
 
 def test_a_message_reaches_the_workers_of_all_nodes_once(rung: Cluster) -> None:
-    up_and_heard(rung, "one", "two")
     listening = [rung.enqueue("hears", node=name) for name in ("one", "two", "two")]
     for job in listening:
         soon(rung, job, "listens")
     rung.enqueue("tells_all_nodes", body={"data": "hello"})
     assert [job.result(timeout=10)["data"] for job in listening] == ["hello"] * 3
+
+
+def test_nobody_without_the_secret_can_send_a_message_by_postgresql(each_cluster: Cluster) -> None:
+    database = each_cluster.client.database
+    if database.name != "postgresql":
+        pytest.skip("only PostgreSQL listens")
+    each_cluster.client.close()
+    each_cluster.client = Client(each_cluster.url, secret=SECRET)
+    [node] = up(each_cluster, "one")
+    wait_for_bell(node)
+    listening = each_cluster.enqueue("hears")
+    each_cluster.wait_for(listening, "listens")
+    forged = [
+        '{"type":"told","action":"news","data":"forged"}',
+        as_text(Sealer("quite another secret", time.time).seal(Told("news", "forged"), ALL)),
+    ]
+    for payload in forged:
+        with each_cluster.client.database.engine.begin() as connection:
+            connection.execute(sa.text("SELECT pg_notify('peerd', :payload)"), {"payload": payload})
+    eventually(lambda: sum(bell(node)["refused"].values()) == 2, timeout=10, message=lambda: str(bell(node)))
+    assert bell(node)["works"], "one that is forged says nothing about the bell"
+    each_cluster.enqueue("tells_all_nodes", body={"data": "hello"})
+    assert listening.result(timeout=10)["data"] == "hello"
 
 
 def test_with_a_bell_that_is_lost_the_poll_finds_the_task(cluster: Cluster) -> None:
@@ -225,16 +304,17 @@ def test_without_a_secret_the_nodes_of_a_server_poll_and_say_why(each_cluster: C
     each_cluster.done(each_cluster.enqueue("quick"))
 
 
-def test_a_replaced_agent_hears_again(rung: Cluster) -> None:
-    [node] = up_and_heard(rung, "one")
+@pytest.mark.each_database_in_ci
+def test_a_replaced_agent_hears_again(own: Cluster) -> None:
+    [node] = up_and_heard(own, "one")
     address = bell(node)["address"]
     pid = node.kill("agent")
     eventually(node.replaced("agent", pid), timeout=30)
     wait_for_bell(node)
     assert bell(node)["address"] == address
     eventually(lambda: node.slot("jobs-1")["state"] == "RUNNING", timeout=10)
-    job = rung.enqueue("quick")
-    eventually(lambda: rung.facts(job, "ran"), timeout=SOON, message=rung.story)
+    job = own.enqueue("quick")
+    eventually(lambda: own.facts(job, "ran"), timeout=SOON, message=own.story)
 
 
 def test_a_listening_connection_that_is_lost_is_opened_again(each_cluster: Cluster) -> None:
@@ -243,7 +323,8 @@ def test_a_listening_connection_that_is_lost_is_opened_again(each_cluster: Clust
         pytest.skip("only PostgreSQL listens")
     each_cluster.environment["FIRST_PAUSE"] = "60"
     [node] = up_and_heard(each_cluster, "one")
-    kill = sa.text("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query = 'LISTEN peerd'")
+    ours = "datname = current_database() AND query = 'LISTEN peerd'"
+    kill = sa.text(f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {ours}")
     with database.engine.connect() as connection:
         assert connection.execute(kill).scalar() == 1
     eventually(lambda: not bell(node)["works"] or "doorbell is not known to work" in node.said(), timeout=10)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 
+from peerd.cli.nodes import state_of
 from peerd.domain.lifecycle import Status
 from peerd.testing import eventually
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster
@@ -50,6 +52,27 @@ def test_a_killed_master_leaves_no_process_behind_and_loses_no_task(each_cluster
         assert each_cluster.done(job).lease > 1
     two_alone = {"agent", "manager", "jobs-1"}
     eventually(lambda: len(each_cluster.processes()) == 1 + len(two_alone), timeout=WITHIN, message=str(mine))
+
+
+def test_a_node_whose_master_was_killed_is_silent_at_once_and_a_person_hears_of_it(cluster: Cluster) -> None:
+    file = cluster.folder / "alerts"
+    hook = {"command": ["sh", "-c", f"cat >> {file}; echo >> {file}"]}
+    node = cluster.node("one", sections={"alerts.all": hook}, manager={"inactive_after": "60s"}).up()
+    [agent] = [process.id for process in cluster.client.nodes.processes() if process.slot == "agent"]
+    node.kill_master()
+    eventually(lambda: not cluster.processes(), timeout=WITHIN)
+    records = {process.id: process for process in cluster.client.nodes.processes(ended=True)}
+    assert records[agent].cause == "its master died"
+    [row] = cluster.client.nodes.list()
+    assert state_of(row) == "silent"
+    told = [json.loads(line) for line in file.read_text().splitlines() if line]
+    assert [(one["alert"], one["text"]) for one in told] == [
+        ("master-died", "the master of one has died: its processes end, and none is started again until the node is")
+    ]
+    assert "the master has died; this node ends" in node.said()
+    node.up()  # it need not wait until the earlier life has been silent for long
+    assert node.stop() == 0
+    assert state_of(cluster.client.nodes.list()[0]) == "stopped"
 
 
 def test_a_nodes_tasks_are_finished_by_the_others_when_it_has_been_silent_for_max_update(each_cluster: Cluster) -> None:
@@ -105,7 +128,8 @@ def test_a_second_living_node_of_a_name_is_refused(cluster: Cluster) -> None:
     second = cluster.node("one", node={"run_directory": str(cluster.folder / "elsewhere")})
     said = len(second.said())
     assert second.start().master.wait(WITHIN) == 3  # type: ignore[union-attr]
-    assert "a node named 'one' is alive already" in second.said()[said:]
+    assert second.said()[said:].count("a node named 'one' is alive already") == 1, "in one line"
+    assert "Traceback" not in second.said()[said:]
     assert node.state() == "running"
     cluster.done(cluster.enqueue("quick"))
 

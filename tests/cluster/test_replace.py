@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import psutil
 
 from peerd.domain.lifecycle import Status
@@ -20,6 +24,65 @@ def test_a_process_is_recycled_after_so_many_tasks_and_loses_none(cluster: Clust
     assert sorted(ran) == [job.id for job in jobs]
     assert [cluster.outcomes(job) for job in jobs] == [[]] * 30
     eventually(lambda: len({p.id for p in cluster.client.nodes.processes(ended=True) if p.slot == "jobs-1"}) > 1)
+
+
+def test_a_recycled_process_finishes_what_it_runs_however_long_that_takes(cluster: Cluster) -> None:
+    [node] = cluster.up("one", recycle_after=1, count=3, grace="200ms")
+    kept = [cluster.enqueue(handler, max_attempts=1) for handler in ("gated", "gated_thread")]
+    first, _ = [cluster.wait_for(job, "began")["pid"] for job in kept]
+    cluster.done(cluster.enqueue("quick"))
+    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.said)
+    [leaving] = node.slot("jobs-1")["leaving"]
+    assert (leaving["pid"], leaving["reason"]) == (first, "it has run 1 tasks (recycle_after = 1)")
+    later = cluster.enqueue("quick")
+    cluster.done(later)
+    assert cluster.facts(later, "ran")[0]["pid"] != first, "it takes no new work"
+    began = time.monotonic()
+    eventually(lambda: time.monotonic() - began > 8.0, timeout=WITHIN)  # grace, time to give back, and to be killed
+    for job in kept:
+        cluster.open(job)
+        task = cluster.done(job)
+        assert (task.attempts, task.lease, cluster.outcomes(job)) == (0, 1, [])
+    assert cluster.facts(fact="cancelled") == []
+    assert kept[1].refresh().result() is False, "nobody told it to end"
+    eventually(lambda: not psutil.pid_exists(first), timeout=WITHIN, message=node.said)
+
+
+def test_a_process_that_is_killed_while_it_is_recycled_has_crashed(cluster: Cluster) -> None:
+    [node] = cluster.up("one", recycle_after=1, count=3, grace="200ms", drain_timeout="1h")
+    job = cluster.enqueue("first_hangs")
+    first = cluster.wait_for(job, "began")["pid"]
+    cluster.done(cluster.enqueue("quick"))
+    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.said)
+    os.kill(first, signal.SIGKILL)
+    assert cluster.done(job).crashes == 1
+    [(outcome, cause)] = cluster.outcomes(job)
+    assert outcome == "crash"
+    assert str(cause).startswith("killed by SIGKILL while it was recycled")
+
+
+def test_what_outlives_the_drain_timeout_of_a_recycled_process_is_given_back_and_not_counted(cluster: Cluster) -> None:
+    [node] = cluster.up("one", recycle_after=1, count=3, grace="200ms", drain_timeout="100ms")
+    job = cluster.enqueue("deaf", max_attempts=1)
+    first = cluster.wait_for(job, "began")["pid"]
+    cluster.done(cluster.enqueue("quick"))
+    task = cluster.done(job)
+    assert not psutil.pid_exists(first)
+    assert (task.attempts, task.crashes, task.lease) == (0, 0, 2)
+    assert [outcome for outcome, _ in cluster.outcomes(job)] == ["released"]
+    assert node.state() == "running"
+
+
+def test_a_node_that_stops_leaves_a_recycled_process_its_grace(cluster: Cluster) -> None:
+    [node] = cluster.up("one", recycle_after=1, count=3, grace="300ms")
+    job = cluster.enqueue("gated")
+    first = cluster.wait_for(job, "began")["pid"]
+    cluster.done(cluster.enqueue("quick"))
+    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.said)
+    assert node.stop() == 0
+    task = cluster.client.tasks.get(job.id)
+    assert (task.status, task.attempts) == (Status.PENDING, 0)
+    assert [outcome for outcome, _ in cluster.outcomes(job)] == ["released"]
 
 
 def test_a_tainted_process_is_replaced_at_once_and_finishes_what_it_has(cluster: Cluster) -> None:

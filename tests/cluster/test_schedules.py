@@ -200,3 +200,32 @@ def test_runs_that_overlap_are_skipped_queued_or_allowed(cluster: Cluster) -> No
     for name in ("skip", "allow"):
         (cluster.folder / "gates" / name).touch()
     assert node.stop() == 0
+
+
+def test_a_run_by_hand_in_all_processes_has_failed_where_one_of_them_has(cluster: Cluster) -> None:
+    some = {"run": "scheduled:fails_in_some", "interval": "1h", "type": "all"}
+    every = {"run": "scheduled:notes", "interval": "1h", "type": "all"}
+    [node] = cluster.up("one", processes=4, schedules={"some": some, "every": every})
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "peerd", "schedules", "run", *words, "--config", str(node.config)]
+        return subprocess.run(command, cwd=cluster.folder, capture_output=True, text=True, timeout=WITHIN, check=False)
+
+    said = run("some")
+    assert said.returncode == 1, said
+    assert "failed in 2 of 4 processes" in said.stdout
+    for slot in ("jobs-2", "jobs-4"):
+        assert f"failed in {slot}: OSError: no disk in {slot}" in said.stdout
+    answer = run("some", "--json")
+    assert answer.returncode == 1
+    told = json.loads(answer.stdout)
+    assert (told["status"], told["failed"]) == ("failed", ["jobs-2", "jobs-4"])
+    assert sorted((one["slot"], one["status"]) for one in told["processes"]) == [
+        ("jobs-1", "done"),
+        ("jobs-2", "failed"),
+        ("jobs-3", "done"),
+        ("jobs-4", "failed"),
+    ]
+    said = run("every")
+    assert said.returncode == 0, said
+    assert "done in 4 processes" in said.stdout

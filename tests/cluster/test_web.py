@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,31 @@ async def test_web_processes_are_workers_and_a_killed_one_is_replaced_while_its_
     eventually(lambda: {p.pid: p.cause for p in cluster.client.nodes.processes(ended=True)}[killed])
     causes = {process.pid: process.cause for process in cluster.client.nodes.processes(ended=True)}
     assert "SIGKILL" in (causes[killed] or "")
+
+
+async def test_with_a_log_for_programs_each_line_is_an_object_and_the_limits_of_a_section_hold(
+    cluster: Cluster,
+) -> None:
+    shutil.copy(SITE, cluster.folder / SITE.name)
+    web = {"app": "site_app:app", "bind": "127.0.0.1:0", "body_timeout": "500ms", "min_body_rate": "10kB"}
+    sections = {"web.site": web, "alerts.all": {"log": True}, "logging": {"format": "json"}}
+    node = cluster.node("one", workers={}, sections=sections).up()
+    port, pid = port_of(node), node.pid("site-1")
+    slow, fails, taints = [await connect(port) for _ in range(3)]
+    slow.send("POST /reads HTTP/1.1\nhost: x\ncontent-length: 100000\n\n" + "a" * 4000)
+    assert (await slow.answer())[0] == 408
+    assert (await fails.answered("/fails"))[0] == 500
+    await taints.answered("/taints")
+    for connection in (slow, fails, taints):
+        connection.writer.close()
+    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.said)
+    pid = node.kill("site-1")
+    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.said)
+    assert node.stop() == 0
+    entries = [json.loads(line) for line in node.said().splitlines()]
+    assert {entry["slot"] for entry in entries} >= {"master", "agent", "site-1"}
+    assert any(entry["event"].startswith("alert: ") for entry in entries), "of the agent"
+    assert any("ZeroDivisionError" in entry.get("exception", "") for entry in entries), "of a thread"
 
 
 async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answered(cluster: Cluster) -> None:

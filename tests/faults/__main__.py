@@ -9,15 +9,21 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
-from tests.faults import campaign, history, plot, report
+from tests.faults import campaign, history, plot, report, watched_outage
 from tests.faults.campaign import Plan
 from tests.faults.lane import Tempo
+from tests.support.server_kinds import SERVERS
 
 KINDS = ("sqlite", "mariadb", "postgresql")
 A_MINUTE = 60.0
 LONG = 240.0
 """Seconds of a campaign that has room for an outage of a minute."""
+OUTAGE_FOR_A_MINUTE: Final = 30.0
+SHORTEST_OUTAGE: Final = 20.0
+LONGEST_OUTAGE: Final = 600.0
+"""Seconds of the outage in which a node's processes are watched: so many for each minute of faults, within these."""
 
 
 def main() -> int:
@@ -39,7 +45,16 @@ def main() -> int:
         else:
             print(f"history and logs: {folder}", flush=True)
     print(report.table(results))
-    return 0 if all(result.is_good for result in results) else 1
+    are_outages_good = [watch_outage(kind, given.minutes) for kind in given.kinds if kind in SERVERS]
+    return 0 if all(result.is_good for result in results) and all(are_outages_good) else 1
+
+
+def watch_outage(kind: str, minutes: float) -> bool:
+    """Take a server away for a good while, and watch what the processes of a node use; whether that was well."""
+    seconds = min(max(minutes * OUTAGE_FOR_A_MINUTE, SHORTEST_OUTAGE), LONGEST_OUTAGE)
+    outage = watched_outage.run(kind, seconds)
+    print(outage, flush=True)
+    return not outage.problems
 
 
 def arguments() -> argparse.Namespace:

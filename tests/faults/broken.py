@@ -1,6 +1,6 @@
 """peerd with one of its guarantees taken out, for real nodes: what the checker must catch.
 
-Nodes load `tests.faults.broken:work` in the place of `tests.faults.jobs:work`; $PEERD_BREAK names what breaks in the
+Nodes load `old` and `new` from here in the place of `tests.faults.versions`; $PEERD_BREAK names what breaks in the
 processes of that worker, and there alone.
 """
 
@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
 from peerd.store.finish import Held
 from peerd.store.tables import tasks
-from peerd.work import claiming, outcomes, places, touching
-from tests.faults.jobs import work
+from peerd.work import claiming, not_served, outcomes, places, touching
+from peerd.work.arguments import Arguments
+from tests.faults.versions import new, old
 
-__all__ = ["VARIABLE", "VARIANTS", "work"]
+__all__ = ["VARIABLE", "VARIANTS", "new", "old"]
 
 VARIABLE: Final = "PEERD_BREAK"
 
@@ -38,8 +41,13 @@ def completes_without_its_lease() -> None:
 
 
 def touches_nothing() -> None:
-    """A living process does not say that it holds its tasks, and so they are taken from it."""
-    touching.Toucher._touch = lambda self: None  # type: ignore[method-assign]
+    """A living process says neither that it lives nor that it holds its tasks, and so they are taken from it."""
+    touching.Toucher._touch_all = lambda self, now: None  # type: ignore[method-assign]
+
+
+def does_not_beat() -> None:
+    """A process that holds tasks touches them, and does not say that it lives itself."""
+    touching.Toucher._beat = lambda self: None  # type: ignore[method-assign]
 
 
 def forgets_outcomes() -> None:
@@ -60,11 +68,30 @@ def runs_the_crashed_beside_others() -> None:
     claiming.Claiming.claim = claim  # type: ignore[method-assign]
 
 
+def gives_nothing_back() -> None:
+    """What a process does not know is dead, although others know it."""
+    vars(not_served)["judge_not_served"] = lambda task, error, sight, unknown_after: Failed(error=str(error))
+
+
+def leaves_out_what_it_does_not_know() -> None:
+    """An argument that a handler does not know is left out, and the handler is run without it."""
+    decode = Arguments.decode
+
+    def decode_what_is_known(self: Arguments, body: str | bytes | None) -> dict[str, Any]:
+        given = msgspec.json.decode(body or "{}")
+        return decode(self, msgspec.json.encode({name: given[name] for name in given if name in self.signature}))
+
+    Arguments.decode = decode_what_is_known  # type: ignore[method-assign]
+
+
 VARIANTS: Final[dict[str, Callable[[], None]]] = {
     "completes without its lease": completes_without_its_lease,
     "touches nothing": touches_nothing,
+    "does not beat": does_not_beat,
     "forgets outcomes": forgets_outcomes,
     "runs the crashed beside others": runs_the_crashed_beside_others,
+    "gives nothing back": gives_nothing_back,
+    "leaves out what it does not know": leaves_out_what_it_does_not_know,
 }
 
 if os.environ.get(VARIABLE):

@@ -13,12 +13,26 @@ from typing import Final
 
 import msgspec
 
-from tests.faults import history, rules_of_claims, rules_of_processes, rules_of_tasks, tables
+from tests.faults import (
+    history,
+    rules_of_claims,
+    rules_of_handlers,
+    rules_of_processes,
+    rules_of_tasks,
+    rules_of_versions,
+    tables,
+)
 from tests.faults.case import Case, Problem, Settings
 from tests.faults.history import Event
 from tests.faults.tables import Tables
 
-RULES: Final = (*rules_of_tasks.RULES, *rules_of_claims.RULES, *rules_of_processes.RULES)
+RULES: Final = (
+    *rules_of_tasks.RULES,
+    *rules_of_claims.RULES,
+    *rules_of_processes.RULES,
+    *rules_of_handlers.RULES,
+    *rules_of_versions.RULES,
+)
 RULE_NAMES: Final = (
     "lost",
     "keys",
@@ -32,8 +46,13 @@ RULE_NAMES: Final = (
     "rescue",
     "crash",
     "poison",
+    "death",
+    "recycle",
+    "versions",
 )
 """What a problem's `rule` may be."""
+SHOWN_LABELS: Final = ("failure", "timeout", "snoozed", "released", "unknown", "crash", "rescued")
+"""Ends of claims that a report counts."""
 
 
 class Report(msgspec.Struct):
@@ -85,7 +104,9 @@ def _count(case: Case) -> dict[str, int]:
         "claims": len(case.claims),
         "runs": len(case.runs),
         "extra runs": len(case.runs) - len({run.began.task for run in case.runs}),
-        **{label: labels[label] for label in ("failure", "timeout", "snoozed", "released", "crash", "rescued")},
+        **{label: labels[label] for label in SHOWN_LABELS},
+        "killed handlers": events["dying"],
+        "recycled": sum(map(rules_of_handlers.is_recycled, case.tables.processes)),
         "by hand": sum(claim.ended_by_hand for claim in case.claims.values()),
         "ended too late, and refused": len(refused),
         **dict(sorted(faults.items())),

@@ -8,13 +8,16 @@ The events, and their fields beyond `at`, `wall`, `pid`:
 
     enqueued  task queue name key       a commit was acknowledged
     unsure    key error                 whether it was written is not known: the row's body has the key, if there is one
-    began     task lease attempt crashes handler key process_id node
+    began     task lease attempt crashes handler key process_id node code
     ended     task lease outcome saw_cancel handler process_id node
+    dying     task lease handler process_id node pids
+                                        a handler in a process of its own kills that process; its children go on
     hand      task action               somebody is about to cancel, retry or move a task
     fault     kind target effect [pids] [nodes] [everyone] [lingers]
     healed    kind target
     sample    counts slots alone        for the plot: tasks by status, slots by state, tasks that wait to run alone
 
+A `began` has the version of the handler's code, where there are two (see `tests.faults.versions`).
 An `ended` has the outcome of the handler's code: done, failure, snoozed, canceled, dead, cancelled (it was told to
 end), crashing (it is about to kill its process).
 
@@ -56,6 +59,7 @@ class Event(msgspec.Struct, kw_only=True):
     queue: str = ""
     name: str = ""
     key: str = ""
+    code: str = ""
     outcome: str = ""
     saw_cancel: bool = False
     action: str = ""

@@ -1,7 +1,8 @@
 """The handlers of the load: every kind there is, each telling the history when it begins and how it ends.
 
 A result is `{"lease": …, "pid": …}` and every error or reason says `lease N`, so that the row itself says which claim
-wrote it. Nodes load `tests.faults.jobs:work`, and `tests.faults.jobs:Rows` for the queue of whole rows.
+wrote it. Nodes load them with what `tests.faults.versions` adds, and `tests.faults.jobs:Rows` for the queue of whole
+rows.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ OUTCOMES: dict[type[BaseException], str] = {
 
 
 @contextmanager
-def attempt(ctx: Context, handler: str, key: str) -> Iterator[None]:
-    """One attempt in the history: its begin, and how its code ended."""
+def attempt(ctx: Context, handler: str, key: str, code: str = "") -> Iterator[None]:
+    """One attempt in the history: its begin, and how its code ended. `code` is its version, where there are two."""
     task = ctx.task
     who = {"task": task.id, "lease": ctx.lease, "process_id": task.process_id, "node": ctx.node, "handler": handler}
-    history.record("began", **who, attempt=task.attempts + 1, crashes=task.crashes, key=key)
+    history.record("began", **who, attempt=task.attempts + 1, crashes=task.crashes, key=key, code=code)
     outcome = "done"
     try:
         yield
@@ -205,6 +206,25 @@ async def poison(ctx: Context, key: str) -> Result:
         who: dict[str, Any] = {"task": ctx.task.id, "lease": ctx.lease, "process_id": ctx.task.process_id}
         history.record("ended", **who, handler="poison", outcome="crashing", saw_cancel=False)
         os.kill(os.getpid(), signal.SIGKILL)
+        return result(ctx)
+
+
+OUTLIVES: Final = 600.0
+"""Seconds that the child of a handler goes on."""
+
+
+@work.task(process=True)
+def forking(ctx: Context, key: str, times: int) -> Result:
+    """In its first attempts it is killed, and leaves a child behind that holds all that it has inherited."""
+    with attempt(ctx, "forking", key):
+        if ctx.task.attempts < times:
+            child = os.fork()
+            if not child:
+                time.sleep(OUTLIVES)
+                os._exit(0)
+            who: dict[str, Any] = {"task": ctx.task.id, "lease": ctx.lease, "process_id": ctx.task.process_id}
+            history.record("dying", **who, handler="forking", node=ctx.node, pids=[child])
+            os.kill(os.getpid(), signal.SIGKILL)
         return result(ctx)
 
 

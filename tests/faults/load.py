@@ -26,7 +26,7 @@ from peerd.domain.call import Call
 from peerd.domain.errors import DatabaseAway, KeyTaken, TaskNotFound
 from peerd.domain.lifecycle import IllegalTransition
 from peerd.operate.request import json_text
-from tests.faults import history, jobs
+from tests.faults import history, jobs, versions
 from tests.faults.mix import Planned, plan
 
 TOGETHER: Final = 50
@@ -64,7 +64,7 @@ class Wanted(msgspec.Struct):
         args = {"key": self.key, **self.planned.args}
         if self.planned.handler == jobs.ROWS:
             return Call(jobs.ROWS, "", json_text("body", args))
-        return jobs.work.handlers[self.planned.handler].with_args(**args)
+        return versions.HANDLERS[self.planned.handler].with_args(**args)
 
     def options(self) -> dict[str, Any]:
         unique = {"unique": self.key, "unique_for": "forever"} if self.planned.unique else {}

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.faults.jobs import ROWS, TIMEOUTS
+from tests.faults.versions import BOTH, known_to
 
 ATTEMPTS: Final = 40
 """So many that a task whose processes are killed around it still ends as it should."""
@@ -50,7 +51,7 @@ def _just(**args: Any) -> Make:
 
 
 MIX: Final[tuple[tuple[int, str, Make], ...]] = (
-    (7400, "short", _brief),
+    (6800, "short", _brief),
     (600, "rows", _brief),
     (60, "rows", _times(2, seconds=0.01)),
     (400, "thread", _brief),
@@ -68,6 +69,7 @@ MIX: Final[tuple[tuple[int, str, Make], ...]] = (
     (60, "blocking", _some(0.3)),
     (50, "program", _some(0.4)),
     (20, "failing_program", _times(1)),
+    (40, "forking", _times(1)),
     (5, "long", _beyond),
     (5, "thread", _beyond),
     (3, "deaf", _beyond),
@@ -75,6 +77,11 @@ MIX: Final[tuple[tuple[int, str, Make], ...]] = (
     (3, "program", _beyond),
     (2, "blocking", _beyond),
     (15, "poison", _just()),
+    (200, "comes", _just()),
+    (150, "goes", _just()),
+    (150, "grows", _just()),
+    (150, "grows", _just(by=2)),
+    (30, "comes_apart", _just()),
 )
 """How many of ten thousand, about; the handler; and how its arguments are made."""
 
@@ -87,7 +94,7 @@ def plan(seed: int, tasks: int, *, max_update: float, nodes: Sequence[str] = ())
         tasks: how many.
         max_update: of the nodes' managers, seconds; a few tasks run for longer than that.
         nodes: names of nodes; where there are any, a few tasks are pinned to them. Whole rows are not: some nodes
-            may have no worker for them.
+            may have no worker for them; nor what one version of the code alone knows.
     """
     rng = random.Random(seed)
     weights = [weight for weight, _, _ in MIX]
@@ -106,7 +113,8 @@ def _vary(rng: random.Random, handler: str, args: dict[str, Any], nodes: Sequenc
         options["start_in"] = round(rng.uniform(0.1, 2.0), 2)
     if rng.random() < 0.1:
         options["priority"] = rng.randint(1, 20)
-    if nodes and handler not in ("poison", ROWS) and rng.random() < 0.03:
+    may_be_pinned = handler not in ("poison", ROWS) and known_to(handler, args) == BOTH
+    if nodes and may_be_pinned and rng.random() < 0.03:
         options["node"] = rng.choice(nodes)
     unique = handler == "short" and rng.random() < 0.03
     by_hand = handler in ("long", "thread", "gives_up", "stubborn") and rng.random() < 0.4

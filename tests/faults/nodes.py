@@ -16,7 +16,7 @@ import psutil
 
 from peerd.supervision import control
 from tests.cluster.cluster import Cluster, ClusterNode
-from tests.faults import history, jobs
+from tests.faults import history, jobs, versions
 from tests.faults.proxy import Proxy
 
 ROOT: Final = Path(__file__).parents[2]
@@ -25,6 +25,8 @@ ROLES: Final = ("master", "agent", "manager")
 START_AGAIN_AFTER: Final = 1.0
 """Seconds between the end of a master and its next start, as `RestartSec=1` of systemd."""
 LOOK_EVERY: Final = 0.3
+RECYCLE_AFTER: Final = 60
+"""Tasks after which a process is recycled under load; some of those that it runs then take longer than its grace."""
 STARTS_WITHIN: Final = 60.0
 
 
@@ -206,7 +208,7 @@ class Fleet:
                 "max_update": timing.max_update,
                 "inactive_after": 3 * timing.heartbeat_every,
             },
-            workers=workers(timing, with_rows=name in self.with_all_queues),
+            workers=workers(timing, versions.code_of(name), with_rows=name in self.with_all_queues),
         )
         return Node(node, proxy)
 
@@ -238,10 +240,11 @@ class Fleet:
         return "\n".join(node.node.said() for node in self.nodes)
 
 
-def workers(timing: Timing, *, with_rows: bool) -> dict[str, dict[str, Any]]:
-    """The workers of a node: two processes of tasks, and one of whole rows, or a periodic one."""
+def workers(timing: Timing, code: str, *, with_rows: bool) -> dict[str, dict[str, Any]]:
+    """The workers of a node that has this code: two processes of tasks, and one of whole rows, or a periodic one."""
     shared = {"update": timing.update, "poll_every": timing.poll_every, "delay_ratio": 0.2}
-    tasks = {"tasks": "tests.faults.jobs:work", "processes": 2, "count": 8, **shared}
+    recycled = {"recycle_after": RECYCLE_AFTER}
+    tasks = {"tasks": f"tests.faults.versions:{code}", "processes": 2, "count": 8, **recycled, **shared}
     if with_rows:
         return {jobs.work.name: tasks, jobs.ROWS: {"worker": "tests.faults.jobs:Rows", "count": 4, **shared}}
     return {jobs.work.name: tasks, "rounds": {"worker": "tests.faults.rounds:Rounds", "update": timing.update}}

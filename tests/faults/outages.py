@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Final
 
+import sqlalchemy as sa
+
+from peerd.store.tables import tasks
 from tests.faults import history
 from tests.faults.disk import Disk
 from tests.faults.lane import Lane, Tempo, sqlite_file, told
@@ -26,6 +29,7 @@ class ServerFaults(Lane):
     Args:
         fleet: the nodes.
         server: theirs.
+        url: straight to their database.
         start: starts the server, from a thread that lives as long as it shall: its death would be the server's.
         others: proxies of clients that are no nodes.
     """
@@ -34,6 +38,7 @@ class ServerFaults(Lane):
         self,
         fleet: Fleet,
         server: Server,
+        url: str,
         start: Callable[[], None],
         others: Sequence[Proxy],
         rng: random.Random,
@@ -45,6 +50,7 @@ class ServerFaults(Lane):
         super().__init__("outages", rng, tempo.outage_every, (0.5, 1.5), stopping)
         self._fleet = fleet
         self._server = server
+        self._url = url
         self._start = start
         self._proxies = [*(node.proxy for node in fleet.nodes if node.proxy), *others]
         self._tempo = tempo
@@ -54,7 +60,7 @@ class ServerFaults(Lane):
     def act(self) -> None:
         """The first ones in turn, so that a short campaign has them all; then as it comes."""
         self._round += 1
-        firsts = [self.lose_replies, self.kill_server, self.cut_off_one, self.take_away]
+        firsts = [self.lose_replies, self.lock_a_row, self.kill_server, self.cut_off_one, self.take_away]
         if self._round <= len(firsts):
             firsts[self._round - 1]()
         elif self._round == len(firsts) + 1 and self._tempo.the_minute:
@@ -67,6 +73,7 @@ class ServerFaults(Lane):
             {
                 "replies": (6, self.lose_replies),
                 "cut off": (4, self.cut_off_one),
+                "lock": (3, self.lock_a_row),
                 "kill": (3, self.kill_server),
                 "take away": (3, self.take_away),
                 "freeze": (2, self.freeze_server),
@@ -74,6 +81,16 @@ class ServerFaults(Lane):
                 "slow": (2, self.slow_down),
             }
         )
+
+    def lock_a_row(self) -> None:
+        """Somebody's transaction writes the row of a running task, and stays open for longer than max_update.
+
+        It excuses nothing: neither this task nor those beside it are rescued from a process that lives.
+        """
+        with locked_row(self._url) as task_id:
+            if task_id is not None:
+                with told("locked row", f"task {task_id}"):
+                    self.wait(self._max_update + self.rng.uniform(1.0, 5.0))
 
     def kill_server(self) -> None:
         with told("kill server", "server", effect="cut", everyone=True, lingers=LINGERS):
@@ -185,3 +202,29 @@ def behaving(proxies: Sequence[Proxy], manner: Manner, **more: Any) -> Iterator[
     finally:
         for proxy in proxies:
             proxy.behave(Manner.PASS)
+
+
+@contextmanager
+def locked_row(url: str, *task_ids: int) -> Iterator[int | None]:
+    """Lock the row of a running task from outside, until the end of the block.
+
+    Args:
+        url: straight to the database, which is a server's.
+        task_ids: one of these; any if none is given.
+
+    Returns:
+        the task; None where none runs.
+    """
+    engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="READ COMMITTED")
+    running = sa.select(tasks.c.id).where(
+        tasks.c.status == "working", *([tasks.c.id.in_(task_ids)] if task_ids else [])
+    )
+    try:
+        with engine.connect() as connection:
+            task_id = connection.execute(running.order_by(tasks.c.checked_at.desc()).limit(1)).scalar()
+            one = sa.select(tasks.c.id).where(tasks.c.id == task_id, tasks.c.status == "working")
+            locked = None if task_id is None else connection.execute(one.with_for_update()).scalar()
+            yield locked
+            connection.rollback()
+    finally:
+        engine.dispose()

@@ -61,9 +61,11 @@ ROWS: Final[Mapping[str, Column]] = {
     "database killed or frozen": _faults("kill server", "freeze server"),
     "database out of reach, for all": _faults("outage", "cut connections", "locked database", "full disk"),
     "one node cut off": _faults("cut off"),
+    "row locked beyond max_update": _faults("locked row"),
     "enqueued with the answer lost": _count("unsure"),
     "extra runs, each explained": _count("extra runs"),
     "given back after a crash": _count("crash"),
+    "given back for other code": _count("unknown"),
     "rescued": _count("rescued"),
     "outcomes refused": _count("ended too late, and refused"),
     "**lost**": _broken("lost", "keys", "transaction"),
@@ -71,4 +73,5 @@ ROWS: Final[Mapping[str, Column]] = {
     "**overlapping holders**": _broken("overlap"),
     "**rescued from the living**": _broken("rescue", "crash"),
     "**unexplained runs**": _broken("attempts", "not written", "poison"),
+    "**wrong for the code's version**": _broken("versions"),
 }

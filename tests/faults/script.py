@@ -22,6 +22,7 @@ BECOMES = {
     "canceled": "canceled",
     "withdrawn": "canceled",
     "snoozed": "scheduled",
+    "unknown": "scheduled",
     "released": "pending",
     "retried": "pending",
     "moved": "pending",

@@ -64,7 +64,7 @@ class ServerStage(Stage):
         self, fleet: Fleet, rng: random.Random, tempo: Tempo, stopping: threading.Event, *, max_update: float
     ) -> Lane:
         return ServerFaults(
-            fleet, self._server, self._start, [self._loads], rng, tempo, stopping, max_update=max_update
+            fleet, self._server, self.url, self._start, [self._loads], rng, tempo, stopping, max_update=max_update
         )
 
     def _start(self) -> None:

@@ -46,3 +46,4 @@ def test_whatever_dies_nothing_is_lost_and_each_task_has_one_holder(
     faults = {name for name, count in result.report.counts.items() if name.startswith("fault") and count}
     assert {"fault: kill worker"} < faults, told
     assert result.report.counts["acknowledged"] >= plan.tasks
+    assert result.report.counts["unknown"], told

@@ -103,14 +103,14 @@ def test_whatever_is_typed_there_is_an_answer_or_a_sentence(
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
-        (["enqueue", "no spaces"], 1, "queue: 'no spaces' is not 1 to 200 of"),
-        (["enqueue", "q", "n", "{"], 1, "quote it as the shell needs it"),
+        (["enqueue", "no spaces"], 2, "queue: 'no spaces' is not 1 to 200 of"),
+        (["enqueue", "q", "n", "{"], 2, "quote it as the shell needs it"),
         (["enqueue", "q", "--priority", "x"], 2, "Invalid value for '--priority'"),
-        (["enqueue", "q", "--start-in", "soon"], 1, "'soon' is not a duration"),
-        (["tasks", "list", "--status", "finished"], 1, "is none of scheduled, pending"),
+        (["enqueue", "q", "--start-in", "soon"], 2, "'soon' is not a duration"),
+        (["tasks", "list", "--status", "finished"], 2, "is none of scheduled, pending"),
         (["tasks", "show", "123456"], 1, "it was deleted or purged"),
         (["nonsense"], 2, "No such command"),
-        (["migrate", "--database", "nonsense://x"], 1, "is no database that peerd knows"),
+        (["migrate", "--database", "nonsense://x"], 2, "is no database that peerd knows"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_remedy(folder: Path, words: list[str], status: int, says: str) -> None:
@@ -130,6 +130,6 @@ def test_arguments_that_are_no_text_get_a_sentence_from_the_real_program(folder:
             timeout=60,
             check=False,
         )
-        assert ran.returncode == 1, ran
+        assert ran.returncode == 2, ran
         assert b"Traceback" not in ran.stderr
         assert b"error: " in ran.stderr

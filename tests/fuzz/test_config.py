@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from peerd.config import Settings, check
 from peerd.config.environment import variables
@@ -36,7 +37,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "schedules.refresh": ScheduleSettings,
     "web.site": WebSettings,
 }
-KEYS = [(section, key) for section, model in SECTIONS.items() for key in model.model_fields]
+KEYS = [(section, key) for section, model in SECTIONS.items() for key in model.known_keys()]
 HOSTILE: tuple[Any, ...] = (
     *values.WORDS, *values.NUMBERS[:-1], *values.FLOATS, True, False, [], [[]], ["a", 1], [""], {}, {"a": {"a": {}}},
     "sqlite://", "sqlite:///", "sqlite:////", "mysql://", "mysql://:::/", "mysql://u:p@[::1/x", "sqlite:///\x00",
@@ -84,7 +85,7 @@ def _are_sound(settings: Settings | None) -> None:
     """Accepted settings are numbers that a timer, an integer column and a process limit take."""
     assert settings is not None
     for section in (settings.node, settings.database, settings.manager, *settings.workers.values()):
-        for key, value in section:
+        for key, value in structs.asdict(section).items():
             if isinstance(value, float):
                 assert 0 <= value < 1e10, key
             if isinstance(value, int):

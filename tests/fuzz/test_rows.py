@@ -101,7 +101,7 @@ async def test_a_row_that_no_library_would_write_harms_nobody(each_bench: Bench,
     bad = bench.world.insert(queue="q", name="count", max_attempts=1)
     _write(bench, f"UPDATE tasks SET {change} WHERE id = {bad}")
     good = bench.world.insert(queue="q", name="count", body='{"n": 1}', priority=5)
-    runner = bench.run(queue)
+    runner = bench.run(queue, unknown_after=0.0)  # what no code knows is dead at once
     assert (await bench.until(good, Status.DONE)).result == "1"
     await eventually_async(lambda: _status(bench, bad) in {"done", "dead", "canceled"})
     assert len(bench.database.read(list_tasks)) == 2

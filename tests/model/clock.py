@@ -65,6 +65,8 @@ def let_pass(connection: Connection, seconds: int) -> None:
 
 def let_pass_in(state: State, seconds: int) -> None:
     """The same for the rows of the model."""
+    for process_id in state.beats:
+        state.beats[process_id] -= timedelta(seconds=seconds)
     for rows in (state.tasks, state.attempts, state.keys, state.nodes, state.queues):
         for row in rows.values():
             for field in fields(row):

@@ -14,7 +14,8 @@ from peerd.store import intervene
 from peerd.store.enqueue import enqueue
 from peerd.store.nodes import set_draining
 from peerd.store.queues import pause, resume
-from tests.simulation.plan import QUEUES, Happening
+from tests.simulation.plan import ONLY_NEW, QUEUES, Happening
+from tests.simulation.versions import body_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -105,7 +106,9 @@ def _to_a_task(world: World, one: Happening) -> None:
             world.history.deleted_by_hand.add(task_id)
             world.by_hand("delete", intervene.delete, task_id)
         case "move":
-            world.by_hand("move", intervene.move, task_id, None if one.extent < 0.3 else _node(world, one))
+            needs_new_code = world.rules.rows[task_id].name in ONLY_NEW
+            to = world.nodes[0].name if needs_new_code else _node(world, one)
+            world.by_hand("move", intervene.move, task_id, None if one.extent < 0.3 else to)
         case "move by hand":
             world.by_hand("move by hand", _moved_by_hand(task_id))
 
@@ -133,4 +136,4 @@ def _node(world: World, one: Happening) -> str:
 
 
 def _body(one: Happening) -> str:
-    return f'{{"seconds": {1.0 + 150.0 * one.extent**2:.3f}}}'
+    return body_of(one.handler, 1.0 + 150.0 * one.extent**2)

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from peerd.domain.errors import RowLocked
+from peerd.store.complete import complete
 from peerd.store.database import Database
+from tests.simulation.locks import WAITED, meets_a_lock
 from tests.simulation.threads import Call, Thread
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ class SimulatedDatabase(Database):
         return self._ask(operation, partial(self._shared.run, operation, *args, **kwargs))
 
     def run_each(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return self.run(operation, *args, **kwargs)
+        return self._ask(operation, partial(self._each, operation, *args, **kwargs))
 
     def run_alone(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._ask(operation, partial(self._shared.run_alone, operation, *args, **kwargs))
@@ -44,6 +47,11 @@ class SimulatedDatabase(Database):
 
     def close(self) -> None:
         """The connections are everybody's."""
+
+    def _each(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if operation is complete and meets_a_lock(args, self._process.world.locked_rows()):
+            raise RowLocked("lock wait timeout exceeded", WAITED)
+        return self._shared.run(operation, *args, **kwargs)
 
     def _ask(self, operation: Callable[..., Any], make: Callable[[], Any]) -> Any:
         call = Call(operation.__name__, make, self._process.world.now)

@@ -20,7 +20,7 @@ OF_CALLS = frozenset(
     )
 )  # fmt: skip
 AWAY = DatabaseAway("the connection was lost")
-OUTCOMES = frozenset(("complete", "conclude_all"))
+OUTCOMES = frozenset(("complete", "complete_free", "conclude_all"))
 CLAIMS = frozenset(("claim", "claim_by_turns"))
 WRITES = OUTCOMES | frozenset(
     ("claim", "claim_by_turns", "touch", "report_progress", "release_process", "release_held", "rescue_frozen",
@@ -45,6 +45,8 @@ def happen(world: World, one: Happening) -> None:
     match one.what:
         case "database away":
             _take_database_away(world, seconds=5.0 + 150.0 * one.extent)
+        case "lock a row":
+            _lock_a_row(world, one)
         case "step the clock":
             world.step_clock(360.0 * (one.extent - 0.5))
         case "kill a process" | "kill a worker" | "freeze a process" | "recycle a worker":
@@ -96,6 +98,13 @@ def _strike_answer(
         case "freeze in the answer":
             thread.answer(value, error)
             process.freeze(2.0 + 200.0 * fault.extent)
+
+
+def _lock_a_row(world: World, one: Happening) -> None:
+    """Somebody's transaction writes the row of a running task, and stays open for longer than max_update, or less."""
+    running = [row.id for row in world.rules.rows.values() if row.status == "working"]
+    if running:
+        world.locks.lock(running[int(one.target * len(running))], until=world.now + 60.0 + 200.0 * one.extent)
 
 
 def _take_database_away(world: World, seconds: float) -> None:

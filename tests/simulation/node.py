@@ -219,7 +219,7 @@ class Node:
             "pid": process.pid,
             "identity": process.identity,
             "expected": process.asked_to_stop,
-            "cause": {"text": cause},
+            "cause": {"kind": "signal", "status": None, "signal": "SIGKILL", "text": cause},
         }
         self._deaths[self._last_death] = message
         agent = self.processes.get(AGENT)

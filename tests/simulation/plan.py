@@ -21,6 +21,7 @@ FAULTS: Final = {
     "begin a second life": 1,
     "database away": 4,
     "step the clock": 4,
+    "lock a row": 4,
     # of a call: of the next one, or of the next that writes an outcome, or that writes at all
     "lose the answer": 8,
     "delay the answer": 5,
@@ -61,6 +62,14 @@ HANDLERS: Final = {
 QUEUES: Final = ("q", "r")
 KEYS: Final = "keys"
 """In a focus: tasks with keys, and limits."""
+VERSIONS: Final = "versions"
+"""In a focus: nodes with old and with new code."""
+ONLY_NEW: Final = ("comes", "grows")
+"""Handlers whose tasks need the new code: one is not in the old code, one has an argument more."""
+WITHOUT_VERSIONS: Final = 0.7
+"""How often all nodes of a run have the same code."""
+NODES: Final = "abcd"
+"""Their names."""
 WITHOUT_KEYS: Final = 0.6
 """How often a run knows neither keys nor limits."""
 LIMITED: Final = ("*", "a", "")
@@ -107,6 +116,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[str | None, ...] = (None,)
     """What enqueued tasks have for a key, one as often as the other."""
     limits: tuple[Limit, ...] = ()
+    old_nodes: int = 0
+    """How many of the nodes have old code; see `tests.simulation.versions`."""
 
 
 def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
@@ -123,7 +134,7 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
     True
     """
     random = Random(seed)
-    focus_on_load = tuple(name for name in focus if name != KEYS)
+    focus_on_load = tuple(name for name in focus if name not in (KEYS, VERSIONS))
     seconds = random.choice((15.0, 30.0, 60.0, 90.0, 150.0))
     faults = _some(random, FAULTS, 4, focus_on_load)
     acts = _some(random, ACTS, 3, focus_on_load)
@@ -133,7 +144,7 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
         *(_happening(random, seconds, faults, handlers) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 8)))),
         *(_happening(random, seconds, acts, handlers) for _ in range(random.choice((0, 0, 2, 4, 8)))),
     ]
-    return Plan(
+    plan = Plan(
         seed=seed,
         nodes=random.choice((1, 1, 2, 2, 2, 3)),
         workers=random.choice((1, 1, 1, 2)),
@@ -142,6 +153,22 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
         happenings=tuple(sorted(happenings, key=lambda one: one.at)),
         **_draw_limits(Random(f"limits {seed}"), always=KEYS in focus),
     )
+    random = Random(f"versions {seed}")
+    has_versions = VERSIONS in focus or (not focus and random.random() > WITHOUT_VERSIONS)
+    return _with_versions(plan, random) if has_versions else plan
+
+
+def _with_versions(plan: Plan, random: Random) -> Plan:
+    """The same plan, in which some nodes have old code, and some tasks need the new one."""
+    happenings = [
+        msgspec.structs.replace(one, handler=random.choice(ONLY_NEW))
+        if one.what in ENQUEUING and random.random() < 0.5
+        else one
+        for one in plan.happenings
+    ]
+    nodes = max(plan.nodes, 2)
+    old_nodes = random.randint(1, nodes - 1)
+    return msgspec.structs.replace(plan, happenings=tuple(happenings), nodes=nodes, old_nodes=old_nodes)
 
 
 def _draw_limits(random: Random, *, always: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from tests.simulation.limit_rules import LimitRules
 from tests.simulation.observer import Change, Observer, Row
 from tests.simulation.proof import Broken
 from tests.simulation.services import MAX_COMPLETED, MAX_UPDATE, POLL_EVERY, UPDATE
+from tests.simulation.versions import judge_beginning, judge_dead
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -20,7 +21,7 @@ MAX_FAILED: Final = 259_200.0
 STARTED_WITHIN: Final = 3 * POLL_EVERY
 TOLD_WITHIN: Final = UPDATE + 15.0
 """Seconds: a touch, and the time that slow calls before it may take."""
-OUTCOMES: Final = frozenset(("complete", "conclude_all"))
+OUTCOMES: Final = frozenset(("complete", "complete_free", "conclude_all"))
 """The operations by which a holder writes how its attempt ended."""
 BY_HAND: Final = frozenset(("cancel", "retry", "move", "move by hand"))
 
@@ -185,6 +186,7 @@ class Rules:
             raise Broken("the result is that of the claim", proof)
         if holder is None or (self._world.caller is not holder):
             raise Broken("an outcome is written by its holder", proof)
+        judge_dead(after, has_begun=claim in self._history.began)
         self._history.count("outcomes")
 
     def _judge_unique(self, change: Change) -> None:
@@ -204,6 +206,7 @@ class Rules:
     def judge_beginning(self, process: Process, claim: Claim, crashes: int) -> None:
         """A handler begins."""
         proof = f"{claim} in {process}; {self.rows.get(claim[0])}"
+        judge_beginning(process, self.rows.get(claim[0]))
         if claim in self._history.began:
             raise Broken("a claim is run once", proof)
         if claim in self._history.given_back_unheard:

@@ -20,11 +20,11 @@ from peerd.work.services import TaskService
 from peerd.work.settings import Settings
 from peerd.work.task_worker import QueueWorker
 from tests.simulation.database import SimulatedDatabase
-from tests.simulation.load import SERVED
 from tests.simulation.node import AGENT, MakeService
 from tests.simulation.plan import Plan
 from tests.simulation.process import Process
 from tests.simulation.threads import SimulatedLock
+from tests.simulation.versions import served_by
 
 UPDATE: Final = 10.0
 POLL_EVERY: Final = 20.0
@@ -33,6 +33,8 @@ MAX_UPDATE: Final = 60.0
 INACTIVE_AFTER: Final = 30.0
 MAX_COMPLETED: Final = 600.0
 """Seconds. The proportions are those of the defaults; the periods are longer, so that fewer calls are idle ones."""
+NEVER: Final = 1e6
+"""Seconds after its time-out in which code must end: a process that ends the hard way with it is not simulated."""
 
 
 @contextmanager
@@ -69,12 +71,13 @@ def manager(process: Process) -> Service:
 
 def worker(process: Process, places: int) -> Service:
     database = SimulatedDatabase(process.world.database, process)
-    serves = QueueWorker(SERVED)
+    serves = QueueWorker(served_by(process))
     serves.settings = Settings(
         queues=serves.queues,
         count=places,
         update=UPDATE,
         poll_every=POLL_EVERY,
+        timeout_grace=NEVER,
         delay_ratio=20.0,
         max_attempts=4,
         options={"process": process},

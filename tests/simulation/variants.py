@@ -25,6 +25,7 @@ from peerd.store import (
     heads,
     holder,
     intervene,
+    rescue,
     sweeps,
     turns,
 )
@@ -40,13 +41,16 @@ from peerd.store.rows import TASK_COLUMNS, lock_tasks, to_task, update_tasks
 from peerd.store.search import status_is
 from peerd.store.tables import tasks
 from peerd.store.turns import Turn
+from peerd.work import not_served
 from peerd.work.claiming import Claiming
 from peerd.work.execute import Because, Execution
 from peerd.work.holdings import Holdings
 from peerd.work.outcomes import OutcomeWriter
+from peerd.work.task_worker import HandlerCode
 from peerd.work.touching import Toucher
 from peerd.work.turn_taking import TurnTaking
-from tests.simulation.plan import KEYS
+from tests.simulation.plan import KEYS, VERSIONS
+from tests.simulation.versions import dead_at_once, prepare_leniently
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -251,6 +255,11 @@ VARIANTS: Final = (
         ((Pulse, "may_judge", lambda self, monotonic: True),),
         ("step the clock", "long"),
     ),
+    Variant(
+        "a rescue does not ask whether the holder lives",
+        ((rescue, "_is_held_by_the_living", lambda before: sa.false()),),
+        ("lock a row", "long"),
+    ),
     Variant("the pulse does not see the clock's steps", ((Pulse, "beat", _see_gaps_only),), ("step the clock", "long")),
     Variant(
         "touch goes by the process, not by the claims",
@@ -291,6 +300,16 @@ VARIANTS: Final = (
         "a turn in vain is the last one",
         ((TurnTaking, "took", _never_again_in_vain), (TurnTaking, "may_have_changed", lambda self: None)),
         (KEYS, "long"),
+    ),
+    Variant(
+        "what the code does not know is dead at once",
+        ((not_served, "judge_not_served", dead_at_once),),
+        (VERSIONS, "enqueue"),
+    ),
+    Variant(
+        "an argument that is not known is left out",
+        ((HandlerCode, "prepare", prepare_leniently(HandlerCode.prepare)),),
+        (VERSIONS, "enqueue"),
     ),
     Variant("what runs is expired", ((sweeps, "expire", _expire_whatever_it_does),), ("long",)),
 )

@@ -22,9 +22,10 @@ from peerd.testing.clock import START
 from tests.simulation import acts, faults, services
 from tests.simulation.arena import Arena
 from tests.simulation.history import Claim, Ended, History
+from tests.simulation.locks import RowLocks, rows_may_be_locked
 from tests.simulation.node import Node
 from tests.simulation.observer import Observer
-from tests.simulation.plan import ACTS, Happening, Plan
+from tests.simulation.plan import ACTS, NODES, Happening, Plan
 from tests.simulation.process import Process
 from tests.simulation.proof import Broken
 from tests.simulation.rules import Rules
@@ -66,9 +67,10 @@ class World:
         self.processes: list[Process] = []
         self.step_number = 0
         self.next_call_fault: Happening | None = None
+        self.locks = RowLocks()
         self.late: list[tuple[Process, Call]] = []
         """Calls that the server will do although their callers were told that it is away."""
-        self.nodes = [Node(self, name, services.slots(plan)) for name in "abcd"[: plan.nodes]]
+        self.nodes = [Node(self, name, services.slots(plan)) for name in NODES[: plan.nodes]]
         self.caller: Process | None = None
         """Whose call is being made; None is a person's."""
         self.call_name = ""
@@ -91,7 +93,11 @@ class World:
         Raises:
             Broken: a rule.
         """
-        with _hooks_restored(), services.fitted_to_the_simulation():
+        with (
+            _hooks_restored(),
+            services.fitted_to_the_simulation(),
+            rows_may_be_locked(self.locked_rows),
+        ):
             try:
                 self._run()
             finally:
@@ -209,6 +215,11 @@ class World:
         self._observer.close()
 
     # ---------------------------------------------------------------- what the others ask and tell
+
+    def locked_rows(self) -> set[int]:
+        """The ids of running tasks whose rows another session has locked."""
+        rows = self._observer.rows
+        return {one for one in self.locks.locked(self.now) if one in rows and rows[one].status == "working"}
 
     def note(self, line: str) -> None:
         """Enter a line into the history."""

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.store import enqueue, processes, sweeps
+from peerd.store import enqueue, nodes, processes, sweeps
 from peerd.store.clock import seconds_from_now
 from peerd.store.tables import attempts, tasks
 from peerd.store.tables import nodes as node_table
@@ -165,3 +165,21 @@ def test_records_of_ended_processes_are_purged(world: World) -> None:
     assert world.store.run(sweeps.purge_processes, 50.0) == 1
     left = world.store.read(partial(processes.list_processes, ended=True))
     assert {process.id for process in left} == {fresh, living}
+
+
+def test_nodes_that_have_been_gone_for_long_are_forgotten_unless_a_task_waits_for_them(world: World) -> None:
+    for name in ("alive", "lately", "gone", "stopped", "awaited", "served"):
+        world.node(name)
+    for name in ("gone", "awaited", "served"):
+        silence_node(world, name)
+    world.store.run(nodes.leave, "stopped", world.incarnation("stopped"))
+    old = sa.update(node_table).where(node_table.c.name.in_(["gone", "stopped", "awaited", "served"]))
+    world.store.run(
+        lambda connection: connection.execute(old.values(checked_at=seconds_from_now(-7200.0), active=False)).rowcount
+    )
+    waits = world.add(node="awaited", start_in=3600.0)
+    world.set(world.add(node="served"), status="done", finished_at=seconds_from_now(0.0))
+    assert world.store.run(nodes.purge_nodes, 3600.0, 500) == 3
+    assert [node.name for node in world.store.read(nodes.list_nodes)] == ["alive", "awaited", "lately"]
+    world.set(waits, node_id=None)
+    assert world.store.run(nodes.purge_nodes, 3600.0, 500) == 1

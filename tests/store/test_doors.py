@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
 import pytest
 
+from peerd.bell.datagram import Opener
 from peerd.bell.doors import announce
 from peerd.bell.ways import KNOWN_FOR, NOBODY_FOR, Datagrams
 from peerd.domain.ring import Work
@@ -16,6 +18,7 @@ from tests.store.world import World
 from tests.support.clock import Clock
 
 WORK = Work(("video",))
+SECRET = "open, sesame, and let us in"
 
 
 class Hearer:
@@ -29,13 +32,17 @@ class Hearer:
         world.node(name)
         world.store.run(partial(announce, name=name, incarnation=world.incarnation(name), address=f"{host}:{port}"))
 
+    def datagrams(self) -> list[bytes]:
+        """What has come since it was asked last."""
+        found: list[bytes] = []
+        with suppress(BlockingIOError):
+            while True:
+                found.append(self._socket.recv(65_536))
+        return found
+
     def heard(self) -> bool:
         """Whether a ring came since it was asked last; on one machine it is there when it has been sent."""
-        count = 0
-        with suppress(BlockingIOError):
-            while self._socket.recv(65_536):
-                count += 1
-        return count > 0
+        return bool(self.datagrams())
 
     def close(self) -> None:
         self._socket.close()
@@ -48,7 +55,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def way(world: World, clock: Clock) -> Iterator[Datagrams]:
-    made = Datagrams(world.store, "open, sesame, and let us in", clock=clock)
+    made = Datagrams(world.store, SECRET, clock=clock)
     yield made
     made.close()
 
@@ -86,3 +93,18 @@ def test_further_ones_when_the_doors_are_asked_for_anew(
     way.send([WORK])
     assert first.heard()
     assert second.heard()
+
+
+def test_a_ring_is_of_the_databases_time_whatever_the_machines_clock_shows(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hearer = Hearer(world, "a")
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 600)
+    ringing = Datagrams(world.store, SECRET)
+    ringing.send([WORK])
+    monkeypatch.undo()
+    opener = Opener(SECRET, world.incarnation("a"), time.time)
+    assert [opener.open(datagram) for datagram in hearer.datagrams()] == [WORK]
+    ringing.close()
+    hearer.close()

@@ -10,6 +10,7 @@ from datetime import timedelta
 import sqlalchemy as sa
 
 from peerd.agent.bell.due import STEP_IN_AFTER, DueTimer
+from peerd.bell.cluster_clock import ClusterClock
 from peerd.bell.doors import announce, doors, nodes_without_door
 from peerd.domain.lifecycle import Status
 from peerd.domain.ring import Due, Work
@@ -92,7 +93,7 @@ def test_the_doors_are_those_of_active_nodes_that_say_where_they_hear(world: Wor
         world.store.run(announce, name, world.incarnation(name), None if name == "deaf" else "10.0.0.7:7070")
     gone = sa.update(nodes).where(nodes.c.name == "gone").values(active=False)
     assert world.store.run(lambda connection: connection.execute(gone).rowcount) == 1
-    [door] = world.store.read(doors)
+    [door], _ = world.store.read(doors)
     assert (door.incarnation, door.host, door.port) == (world.incarnation("hears"), "10.0.0.7", 7070)
     assert world.store.read(nodes_without_door) == ["deaf"]
 
@@ -102,7 +103,7 @@ async def timing(world: World, node: str) -> AsyncIterator[tuple[DueTimer, list[
     """The timer of a node that runs, and what it has rung."""
     rung: list[Work] = []
     threads = DatabaseThreads(world.store, threads=1)
-    timer = DueTimer(threads, world.node(node), rung.append)
+    timer = DueTimer(threads, world.node(node), rung.append, ClusterClock())
     running = asyncio.create_task(timer.run())
     try:
         yield timer, rung

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, UnsupportedDatabase
 from peerd.domain.task import NewTask
 from peerd.store import database as database_module
-from peerd.store import enqueue, faults
+from peerd.store import enqueue, faults, sqlite_lock
 from peerd.store.database import Database
 from peerd.store.migrate import current, migrate
 from tests.store.world import World, at_once
@@ -80,13 +82,12 @@ def test_a_lock_that_is_waited_for_too_long_is_busy_not_a_drivers_error(
     limit = {
         "mysql": "SET innodb_lock_wait_timeout = 1",
         "postgresql": "SET LOCAL lock_timeout = '100ms'",
-        "sqlite": "PRAGMA busy_timeout = 100",
+        "sqlite": "",
     }[world.store.name]
     url = world.store.url if world.store.name != "sqlite" else world.store.url.update_query_dict({"timeout": "0.1"})
     other = sa.create_engine(url)
     impatient = Database(world.store.url)
-    if world.store.name == "sqlite":
-        sa.event.listen(impatient.engine, "connect", lambda raw, _: raw.execute(limit).close())
+    monkeypatch.setattr(sqlite_lock, "BUSY_TIMEOUT", 0.1)
 
     def write(connection: Connection) -> None:
         if world.store.name != "sqlite":
@@ -104,6 +105,37 @@ def test_a_lock_that_is_waited_for_too_long_is_busy_not_a_drivers_error(
     finally:
         other.dispose()
         impatient.close()
+
+
+@SERVERS
+@pytest.mark.parametrize("way", ["run", "run_each", "run_repeatable"])
+def test_a_statement_that_somebody_cancelled_is_tried_again(world: World, way: str) -> None:
+    task_id, sessions = world.add(), queue.SimpleQueue[int]()
+    own = "connection_id()" if world.store.name == "mysql" else "pg_backend_pid()"
+    cancel = "KILL QUERY {}" if world.store.name == "mysql" else "SELECT pg_cancel_backend({})"
+
+    def write(connection: Connection) -> None:
+        sessions.put(connection.exec_driver_sql(f"SELECT {own}").scalar_one())
+        connection.exec_driver_sql(f"UPDATE tasks SET priority = priority + 1 WHERE id = {task_id}")
+
+    def cancel_once() -> None:
+        with world.store.engine.connect() as holder:
+            holder.exec_driver_sql(f"SELECT id FROM tasks WHERE id = {task_id} FOR UPDATE")
+            gate.wait(10)
+            with world.store.engine.connect() as other:
+                session = sessions.get(timeout=10)
+                time.sleep(0.2)  # until it waits for the row
+                other.exec_driver_sql(cancel.format(session))
+            sessions.get(timeout=10)
+            holder.rollback()
+
+    def write_it() -> None:
+        gate.wait(10)
+        getattr(world.store, way)(write)
+
+    gate = threading.Barrier(2)
+    at_once([cancel_once, write_it])
+    assert world.get(task_id).priority == 11
 
 
 @SERVERS
@@ -170,7 +202,7 @@ def test_a_database_that_does_not_exist_is_refused_with_the_remedy(
 @SERVERS
 def test_a_wrong_user_or_password_is_refused_with_the_remedy(world: World, opened: Callable[..., Database]) -> None:
     url = world.store.url.set(username="nobody", password="secret")
-    with pytest.raises(DatabaseRefused, match=r"nobody.*user and the password") as caught:
+    with pytest.raises(DatabaseRefused, match=r"nobody.*see that the user in .* is right, and its password") as caught:
         current(opened(url.render_as_string(hide_password=False)))
     assert "secret" not in str(caught.value)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.store import enqueue, intervene
+from peerd.store import engines, enqueue, intervene
+from peerd.store.database import Database
 from peerd.store.guest import sees_the_latest, times_in_utc
 from tests.store.world import World
 
@@ -47,6 +50,25 @@ def test_a_task_shares_the_fate_of_a_connections_transaction(world: World, engin
         transaction.commit() if commits else transaction.rollback()
     assert (orders(world), world.count()) == ((1, 6) if commits else (0, 0))
     assert world.store.run(enqueue.enqueue, NEW).created is not commits
+
+
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_a_business_transaction_on_an_engine_of_its_own_may_be_silent_for_longer_than_ones_of_peerd(
+    world: World, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Database.engine`, which docs/api.md warns of, ends it."""
+    monkeypatch.setattr(engines, "SILENT_AT_MOST", 1)
+    ours = Database(world.store.url)
+    with ours.engine.connect() as silent, engine.begin() as own:
+        silent.exec_driver_sql("INSERT INTO orders VALUES (8)")
+        own.exec_driver_sql("INSERT INTO orders VALUES (7)")
+        time.sleep(2.2)
+        enqueue.enqueue(own, NewTask(queue="q"))
+        with pytest.raises(DBAPIError):
+            silent.exec_driver_sql("SELECT 1")
+        silent.invalidate()
+    ours.close()
+    assert (orders(world), world.count()) == (1, 1)
 
 
 @pytest.mark.parametrize("commits", [True, False])

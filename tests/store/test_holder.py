@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from peerd.domain.lifecycle import Status
-from peerd.domain.outcome import ERROR_LIMIT, Canceled, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import ERROR_LIMIT, Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store import complete, finish, intervene, rescue, sweeps, touch
 from peerd.store.clock import seconds_from_now
-from peerd.store.finish import Held
+from peerd.store.finish import Held, Written
 from peerd.store.tables import tasks
 from peerd.store.touch import Progress
 from tests.store.world import World, held
@@ -22,6 +22,7 @@ OUTCOMES: list[Outcome] = [
     Failed(error="boom"),
     Failed(error="slow", retry_in=5.0, label="timeout"),
     Snoozed(60.0, "later"),
+    Deferred(60.0, "no such handler"),
     Canceled("unwanted"),
     Released("the process ends"),
 ]
@@ -103,7 +104,7 @@ def assert_refused(world: World, task: Task) -> None:
         assert not world.store.run(finish.conclude, task.process_id, held(task), outcome)
     assert not world.store.run(finish.conclude, task.process_id, held(task), OUTCOMES[-1])
     assert world.store.run(touch.touch, {held(task)}) == {held(task)}
-    assert world.store.run(touch.report_progress, {held(task): Progress(0.5)}) == {held(task)}
+    assert world.store.run(touch.report_progress, {held(task): Progress(0.5)}).refused == {held(task)}
     assert world.store.run(rescue.release_held, task.process_id, [held(task)], "lost") == []
     assert (world.find(task.id), world.attempt_rows()) == (row, attempts)
 
@@ -232,7 +233,7 @@ def test_texts_that_a_database_would_refuse_are_cut_and_mended(world: World) -> 
     task = world.take_one()
     assert task.process_id is not None
     dirty = "nul \x00 half \ud800 " + "x" * 10 * ERROR_LIMIT
-    assert world.store.run(touch.report_progress, {held(task): Progress(float("nan"), dirty)}) == set()
+    assert world.store.run(touch.report_progress, {held(task): Progress(float("nan"), dirty)}) == Written(set(), set())
     assert len(world.get(task_id).progress_note or "") <= 255
     failed = Failed(error=dirty, traceback=dirty * 10, retry_in=0.0)
     assert world.store.run(finish.conclude, task.process_id, held(task), failed)
@@ -268,7 +269,7 @@ def test_progress_is_written_for_many_at_once_and_touches_them(world: World) -> 
         held(taken[1]): Progress(2.0),
         Held(10**9, 1): Progress(0.1),
     }
-    assert world.store.run(touch.report_progress, reports) == {Held(10**9, 1)}
+    assert world.store.run(touch.report_progress, reports) == Written({Held(10**9, 1)}, set())
     rows = [world.get(task.id) for task in taken]
     assert [(row.progress, row.progress_note) for row in rows] == [(0.25, "a quarter"), (1.0, None), (None, None)]
     assert [one.task_id for one in world.store.run(rescue.rescue_frozen, 30.0)] == [taken[2].id]

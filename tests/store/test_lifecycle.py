@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import GONE, TRANSITIONS, Event, Gone, Status
-from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store import finish, intervene, rescue, sweeps, touch
 from peerd.store.claimer import Claimer
@@ -102,6 +102,7 @@ MOVES: list[tuple[set[Event], Callable[[Play, int], None]]] = [
     ({E.FAIL, E.DIE}, lambda play, n: play.conclude(Failed(error="boom", retry_in=float(n % 2)), n)),
     ({E.DIE}, lambda play, n: play.conclude(Failed(error="boom"), n)),
     ({E.SNOOZE}, lambda play, n: play.conclude(Snoozed(60.0, "later"), n)),
+    ({E.DEFER}, lambda play, n: play.conclude(Deferred(60.0, "no such handler"), n)),
     ({E.CANCEL}, lambda play, n: play.conclude(Canceled("unwanted"), n)),
     ({E.RELEASE}, lambda play, n: play.conclude(Released("it ends"), n)),
     (set(), Play.touch),

@@ -231,6 +231,21 @@ def test_a_migration_keeps_others_out_for_as_long_as_it_takes(open_new: Open, mo
     other.close()
 
 
+def test_a_migration_that_takes_longer_than_any_answer_may_is_carried_out(
+    open_new: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carry_out = migrations._carry_out
+
+    def carry_out_slowly(connection: sa.Connection) -> None:
+        if connection.dialect.name == "mysql":
+            connection.exec_driver_sql("SELECT SLEEP(2.5)")  # as an ALTER of a large table, which says nothing either
+        carry_out(connection)
+
+    monkeypatch.setattr(engines, "ANSWER_TIMEOUT", 1)
+    monkeypatch.setattr(migrations, "_carry_out", carry_out_slowly)
+    assert migrate(open_new()) == newest()
+
+
 def test_who_waits_for_another_migration_in_vain_is_told_before_the_driver_gives_up() -> None:
     assert migrations.PATIENCE < engines.ANSWER_TIMEOUT
 

@@ -148,9 +148,14 @@ def test_tasks_are_read_in_pages_newest_first(world: World) -> None:
     assert [task.id for task in page] == [other, pinned, ids[6]]
     page = world.store.read(partial(read.list_tasks, before=page[-1].id, limit=3))
     assert [task.id for task in page] == ids[5:2:-1]
-    assert [task.id for task in world.store.read(partial(read.list_tasks, name="n1"))] == ids[5::-2]
-    assert [task.id for task in world.store.read(partial(read.list_tasks, node_id=node_id))] == [other, pinned]
-    assert [task.id for task in world.store.read(partial(read.list_tasks, status=Status.DONE))] == [other]
-    assert world.store.read(partial(read.list_tasks, queue="empty")) == []
+    assert [task.id for task in world.store.read(partial(read.list_tasks, wanted=read.Filter(name="n1")))] == ids[5::-2]
+    assert [task.id for task in world.store.read(partial(read.list_tasks, wanted=read.Filter(node_id=node_id)))] == [
+        other,
+        pinned,
+    ]
+    assert [task.id for task in world.store.read(partial(read.list_tasks, wanted=read.Filter(status=Status.DONE)))] == [
+        other
+    ]
+    assert world.store.read(partial(read.list_tasks, wanted=read.Filter(queue="empty"))) == []
     assert world.store.read(read.count_tasks) == {**dict.fromkeys(Status, 0), Status.PENDING: 8, Status.DONE: 1}
     assert world.store.read(read.statuses, [ids[0], other, 10**9]) == {ids[0]: Status.PENDING, other: Status.DONE}

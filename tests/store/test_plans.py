@@ -253,7 +253,7 @@ def test_a_claim_and_a_completion_are_planned_once_and_what_people_ask_each_time
 
     def ask(connection: sa.Connection) -> tuple[int, int]:
         for _ in range(20):
-            read.list_tasks(connection, queue="q", limit=5)
+            read.list_tasks(connection, read.Filter(queue="q"), limit=5)
         return plans(connection, "tasks.queue =")
 
     for _ in range(20):

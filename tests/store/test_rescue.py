@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from peerd.domain.lifecycle import Status
-from peerd.store import rescue, sweeps
+from peerd.store import processes, rescue, sweeps
 from peerd.store.clock import seconds_from_now
 from tests.store.world import World, at_once
 
@@ -24,6 +24,21 @@ def test_a_frozen_task_is_rescued_and_due_at_once(world: World) -> None:
     assert (attempt.outcome, attempt.number, attempt.process_id) == ("rescued", 1, task.process_id)
     assert world.store.run(sweeps.let_arrive, Status.FAILURE) == 1
     assert world.take_one().lease == task.lease + 1
+
+
+def test_a_task_is_rescued_only_when_its_process_is_silent_too_or_has_ended_or_is_unknown(world: World) -> None:
+    claimers = [world.claimer() for _ in range(3)]
+    living, ended, unknown = (world.add() for _ in claimers)
+    for claimer, task_id in zip(claimers, (living, ended, unknown), strict=True):
+        assert world.take_one(claimer).id == task_id
+        world.silence(task_id, 60)
+    for claimer in claimers:
+        assert world.store.run(processes.beat_process, claimer.process_id)
+    world.store.run(processes.end_process, claimers[1].process_id, "killed by signal 9")
+    world.set(unknown, process_id=10**9)
+    assert {one.task_id for one in world.store.run(rescue.rescue_frozen, 30.0)} == {ended, unknown}
+    world.silence(living, 60)
+    assert [one.task_id for one in world.store.run(rescue.rescue_frozen, 30.0)] == [living]
 
 
 def test_a_dead_processs_tasks_are_released_at_once_and_count_a_crash(world: World) -> None:
@@ -110,7 +125,7 @@ def test_a_row_that_somebody_made_working_by_hand_does_not_stop_the_rescue(world
 
 
 @pytest.mark.parametrize("crashed", [True, False])
-def test_a_release_waits_for_the_last_write_of_the_dead(world: World, crashed: bool) -> None:  # noqa: FBT001
+def test_a_release_is_repeated_until_the_last_write_of_the_dead_is_undone(world: World, crashed: bool) -> None:  # noqa: FBT001
     """The server may not have undone the dead process's transaction yet."""
     world.add()
     task = world.take_one()
@@ -120,8 +135,11 @@ def test_a_release_waits_for_the_last_write_of_the_dead(world: World, crashed: b
             dying.exec_driver_sql(f"UPDATE tasks SET progress = 0.5 WHERE id = {task.id}")
 
         def release() -> int:
+            released = 0
             assert task.process_id is not None
-            return len(world.store.run(rescue.release_process, task.process_id, "SIGKILL", crashed=crashed))
+            while world.store.read(rescue.holds_tasks, task.process_id):
+                released += len(world.store.run(rescue.release_process, task.process_id, "SIGKILL", crashed=crashed))
+            return released
 
         def die() -> int:
             transaction.rollback()

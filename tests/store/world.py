@@ -13,13 +13,14 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Attempt, NewTask, Task
-from peerd.store import claim, complete, enqueue, finish, intervene, nodes, processes, read, sweeps
+from peerd.store import claim, complete, enqueue, finish, intervene, nodes, read, sweeps
+from peerd.store import processes as process_records
 from peerd.store.claimer import Claimer
 from peerd.store.clock import seconds_from_now
 from peerd.store.database import Database
 from peerd.store.finish import Held
 from peerd.store.line import Line
-from peerd.store.tables import attempts, metadata, tasks
+from peerd.store.tables import attempts, metadata, processes, tasks
 from peerd.store.token import new_token
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ class World:
         """A new process of a node; one of this number on its machine."""
         node_id, incarnation = self.node(node), self.incarnation(node)
         process_id = self.store.run(
-            processes.register_process,
+            process_records.register_process,
             node_id=node_id,
             incarnation=incarnation,
             kind=kind,
@@ -155,8 +156,11 @@ class World:
         return not self.store.run(complete.complete, task.process_id, {held(task): result})
 
     def silence(self, task_id: int, seconds: float) -> None:
-        """Let nobody have touched a task for so long."""
+        """Let nobody have touched a task for so long, nor its process have beaten."""
         self.set(task_id, checked_at=seconds_from_now(-seconds))
+        holder = sa.select(tasks.c.process_id).where(tasks.c.id == task_id).scalar_subquery()
+        beat = sa.update(processes).where(processes.c.id == holder).values(checked_at=seconds_from_now(-seconds))
+        self.store.run(lambda connection: connection.execute(beat).rowcount)
 
     def arrive(self) -> None:
         for status in (Status.SCHEDULED, Status.FAILURE):

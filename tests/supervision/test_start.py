@@ -143,7 +143,17 @@ def test_the_master_loads_the_standard_library_and_its_own_few_modules_only(node
     known = sys.stdlib_module_names | site | {"peerd", "__main__"}
     assert not {m for m in loaded if m.partition(".")[0] not in known and not m.startswith("__editable__")}
     own = {m for m in loaded if m.startswith("peerd.") and not m.startswith("peerd.supervision")}
-    runtime = ("addressing", "descendants", "exits", "folder_address", "frames", "launch", "logfile", "parent")
+    runtime = (
+        "addressing",
+        "descendants",
+        "exits",
+        "folder_address",
+        "frames",
+        "harmless",
+        "launch",
+        "logfile",
+        "parent",
+    )
     assert own == {"peerd.domain", "peerd.domain.binding", "peerd.domain.quoting", "peerd.runtime"} | {
         f"peerd.runtime.{name}" for name in runtime
     }

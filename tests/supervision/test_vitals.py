@@ -19,6 +19,18 @@ def test_a_process_says_how_its_event_loop_answers(node: Nodes) -> None:
     assert vitals["in_flight"] == 0
 
 
+def test_the_status_tells_for_how_long_a_process_has_said_nothing(node: Nodes) -> None:
+    toys = node(AGENT, WORKER, {"name": "any-1", "role": "command", "command": ["sleep", "600"]}).up()
+    eventually(lambda: toys.slot("video-1")["vitals"])
+    pid = toys.slot("video-1")["pid"]
+    assert toys.slot("video-1")["silent_for"] < 2.5, "it says something every two seconds"
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: toys.slot("video-1")["silent_for"] > 3.0)
+    assert toys.slot("any-1")["silent_for"] is None, "which has no way to say anything"
+    os.kill(pid, signal.SIGCONT)
+    eventually(lambda: toys.slot("video-1")["silent_for"] < 2.5)
+
+
 def test_a_frozen_process_is_killed_and_replaced(node: Nodes) -> None:
     toys = node(AGENT, {**WORKER, "silent_after": 3.0}).up()
     pid = toys.slot("video-1")["pid"]

@@ -1,6 +1,6 @@
 """Run the examples in our Markdown pages: each block that begins with ```python run is a test.
 
-The blocks of a page share their names, in order, and run in a temporary folder.
+The blocks of a page share their names, in order, and run in one temporary folder.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class Page(pytest.File):
+    folder: Path | None = None
+    """Where its blocks run, once one has."""
+
     def collect(self) -> Iterator[pytest.Item]:
         text = self.path.read_text()
         names: dict[str, Any] = {"__name__": self.path.stem}
@@ -36,8 +39,10 @@ class Example(pytest.Item):
         self.line, self.source, self.names = line, source, names
 
     def runtest(self) -> None:
+        assert isinstance(self.parent, Page)
+        self.parent.folder = self.parent.folder or self.config._tmp_path_factory.mktemp("example")  # type: ignore[attr-defined]
         with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(self.config._tmp_path_factory.mktemp("example"))  # type: ignore[attr-defined]
+            patch.chdir(self.parent.folder)
             code = compile("\n" * (self.line - 1) + self.source, str(self.path), "exec", dont_inherit=True)
             exec(code, self.names)
 

@@ -44,6 +44,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(opened.close)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that is marked each_database_in_ci runs on SQLite alone where the slow tests are left out."""
+    for item in items:
+        if item.get_closest_marker("each_database_in_ci") is not None and _kind_of(item) in SERVERS:
+            item.add_marker(pytest.mark.slow)
+
+
+def _kind_of(item: pytest.Item) -> object:
+    """The database that a test is for; None if it is not for one of several."""
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return next((parameters[name] for name in ("database", "store", "pair") if name in parameters), None)
+
+
 @pytest.fixture
 def database_factory(
     request: pytest.FixtureRequest,

@@ -1,19 +1,29 @@
-"""At the end of a run: how many tests ran on each database, how many could not for want of a server, and what tests
-have to report.
+"""At the end of a run: how many tests ran on each database, how many could not for want of a server, what tests have to
+report, where the time went, and how much of the budget the run has used.
 
 A test notes it among its report's properties, so that this works with xdist too.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+import resource
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 
 import pytest
 
+BUDGET = 8 * 60.0
+"""Seconds that the tests without the slow ones may take on two idle cores."""
+BUDGET_OF_ALL = 25 * 60.0
+"""Seconds that all tests may take there."""
 _RAN_ON = "database"
 _MISSING = "missing_server"
 _LINE = "line:"
+_PROCESSOR = "processor"
+_BEFORE = pytest.StashKey[float]()
+MOST_SUBJECTS = 12
+"""Folders of tests that the table of times shows."""
 
 
 def note_database(item: pytest.Item, kind: str) -> None:
@@ -34,15 +44,40 @@ def record_line(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return lambda section, line: properties.append((_LINE + section, line))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[_BEFORE] = _processor_time()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append((_PROCESSOR, _processor_time() - item.stash[_BEFORE]))
+
+
+def _processor_time() -> float:
+    """Seconds of this process, and of the processes that it started and that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
 class Summary:
     """Counts reports on the controller, and words the counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: float) -> None:
+        self.budget = budget
+        self.began = time.monotonic()
+        self.tests: Counter[str] = Counter()
+        self.waited: defaultdict[str, float] = defaultdict(float)
+        self.processor: defaultdict[str, float] = defaultdict(float)
         self.lines: dict[str, list[str]] = {}
         self.ran: Counter[str] = Counter({"sqlite": 0, "mariadb": 0, "postgresql": 0})
         self.missing: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note_time(report)
         if report.when == "call" and not report.skipped:
             self.ran.update(str(kind) for name, kind in report.user_properties if name == _RAN_ON)
         elif report.skipped:
@@ -58,6 +93,15 @@ class Summary:
             for line in sorted(lines):
                 terminalreporter.write_line(line)
         self._summarise_databases(terminalreporter)
+        self._summarise_time(terminalreporter)
+
+    def _note_time(self, report: pytest.TestReport) -> None:
+        subject = "/".join(report.nodeid.partition("::")[0].split("/")[:2])
+        self.waited[subject] += report.duration
+        if report.when == "teardown":
+            self.tests[subject] += 1
+            used = sum(float(str(value)) for name, value in report.user_properties if name == _PROCESSOR)
+            self.processor[subject] += used
 
     def _summarise_databases(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.ran.total() and not self.missing.total():
@@ -69,7 +113,28 @@ class Summary:
                 line += f", {self.missing[kind]} SKIPPED: the server is not installed"
             terminalreporter.write_line(line, yellow=bool(self.missing[kind]))
 
+    def _summarise_time(self, terminalreporter: pytest.TerminalReporter) -> None:
+        taken = time.monotonic() - self.began
+        terminalreporter.section("time")
+        terminalreporter.write_line(f"{'':<24}{'tests':>7}{'seconds':>9}{'of a processor':>16}")
+        for subject, seconds in sorted(self.waited.items(), key=lambda one: -one[1])[:MOST_SUBJECTS]:
+            line = f"{subject:<24}{self.tests[subject]:>7}{seconds:>9.0f}{self.processor[subject]:>16.0f}"
+            terminalreporter.write_line(line)
+        words = f"all of it: {minutes(taken)}; the budget on two idle cores is {minutes(self.budget)}"
+        terminalreporter.write_line(words, yellow=taken > self.budget)
+
+
+def minutes(seconds: float) -> str:
+    """Seconds as minutes and seconds.
+
+    >>> minutes(481.4)
+    '8:01 min'
+    """
+    whole, rest = divmod(round(seconds), 60)
+    return f"{whole}:{rest:02} min"
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Summary(), "peerd-summary")
+        budget = BUDGET if "not slow" in config.option.markexpr else BUDGET_OF_ALL
+        config.pluginmanager.register(Summary(budget), "peerd-summary")

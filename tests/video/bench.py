@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,6 +75,15 @@ def _is_ours(program: psutil.Process) -> bool:
 def files_in(directory: Path) -> list[Path]:
     """Everything below a directory, hidden or not."""
     return sorted(directory.rglob("*"))
+
+
+def held_below(directory: Path) -> list[str]:
+    """What this process has open below a directory, the directory included."""
+    held = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            held.append(str(link.readlink()))
+    return [path for path in held if path.startswith(str(directory))]
 
 
 def output_of(*command: object) -> bytes:

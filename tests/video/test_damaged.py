@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -9,14 +10,16 @@ import pytest
 
 from peerd.testing import eventually_async
 from peerd.workers.video.binaries import Tools
-from peerd.workers.video.errors import EncoderStalled, MediaDamaged, OutputWrong, SourceChanged
-from peerd.workers.video.jobs import transcode
+from peerd.workers.video.descriptors import HeldFile
+from peerd.workers.video.errors import EncoderFailed, EncoderStalled, MediaDamaged, OutputWrong, SourceChanged
+from peerd.workers.video.jobs import poster, transcode
 from peerd.workers.video.media import Survey
 from peerd.workers.video.plan import TranscodeRequest, plan_transcode
 from peerd.workers.video.probing import probe
 from peerd.workers.video.settings import read_settings
 from peerd.workers.video.surveying import survey
 from peerd.workers.video.verify import verify_transcode
+from tests.video.attacks import wrapped_tools
 from tests.video.bench import (
     RecordingContext,
     cut_in_half,
@@ -100,25 +103,28 @@ async def test_an_output_that_differs_from_the_plan_is_found(
     bunny: Path, directory: Path, tools: Tools, what: str, options: tuple[str, ...]
 ) -> None:
     settings = read_settings({"directory": str(directory)})
-    media = await probe(tools, bunny, "bunny.mp4", settings)
-    seen = await survey(tools, bunny, "bunny.mp4", media, settings)
+    with HeldFile.at(bunny) as file:
+        media = await probe(tools, file, "bunny.mp4", settings)
+        seen = await survey(tools, file, "bunny.mp4", media, settings)
     plan = plan_transcode(media, seen, TranscodeRequest())
     wrong = remuxed(bunny, directory / "wrong.mp4", *options)
-    _, found = await verify_transcode(tools, wrong, plan, "bunny.mp4", settings, _ignore)
+    with HeldFile.at(wrong) as file:
+        _, found = await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
     assert any(what in each for each in found), found
-    _, found = await verify_transcode(tools, bunny, plan, "bunny.mp4", settings, _ignore)
+    with HeldFile.at(bunny) as file:
+        _, found = await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
     assert found == []
 
 
 async def test_an_output_that_does_not_decode_is_found(bunny: Path, directory: Path, tools: Tools) -> None:
     settings = read_settings({"directory": str(directory)})
-    media = await probe(tools, bunny, "bunny.mp4", settings)
+    with HeldFile.at(bunny) as file:
+        media = await probe(tools, file, "bunny.mp4", settings)
     seen = Survey(readable=5.3, video_end=5.3, video_length=5.3, audio_end=5.3, frames=132)
     flip_bits(bunny, 400)
-    with pytest.raises(OutputWrong, match="decode"):
-        await verify_transcode(
-            tools, bunny, plan_transcode(media, seen, TranscodeRequest()), "bunny.mp4", settings, _ignore
-        )
+    plan = plan_transcode(media, seen, TranscodeRequest())
+    with HeldFile.at(bunny) as file, pytest.raises(OutputWrong, match="decode"):
+        await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
 
 
 async def test_an_encoder_that_stands_still_is_ended(minute: Path, directory: Path) -> None:
@@ -136,3 +142,65 @@ async def test_an_encoder_that_stands_still_is_ended(minute: Path, directory: Pa
 
 async def _ignore(_: object) -> None:
     return
+
+
+@pytest.mark.slow
+async def test_a_minute_missing_of_two_hours_is_damage(directory: Path) -> None:
+    film = make_clip(directory / "film.mkv", "-g", "10", size="32x32", seconds=7200, rate=1, sound=False)
+    *clusters, _ = film.read_bytes().split(b"\x1f\x43\xb6\x75")  # of some seconds each
+    film.write_bytes(b"\x1f\x43\xb6\x75".join(clusters[:-9]))
+    with pytest.raises(MediaDamaged, match=r"claims 7200\.00 s, but only 71\d\d\.\d\d s \(99 %\) can be read"):
+        await transcode(RecordingContext(directory), "film.mkv", quality="draft")
+
+
+async def test_a_loss_within_the_tolerance_is_told_in_the_result(directory: Path) -> None:
+    film = make_clip(directory / "film.mkv", "-g", "1", size="64x36", seconds=10, rate=50, sound=False)
+    whole = await transcode(RecordingContext(directory), "film.mkv", "whole.mp4", quality="draft")
+    content = film.read_bytes()
+    film.write_bytes(content[: content.rindex(b"\x1c\x53\xbb\x6b") - len(content) // 50])  # before the cues, and more
+    short = await transcode(RecordingContext(directory), "film.mkv", "short.mp4", quality="draft")
+    assert whole["missing"] < 0.1 < short["missing"] < 0.6
+    assert short["damage"] is None
+
+
+def spoil(path: Path, share: float) -> None:
+    """Replace the first part of what an MP4 holds by noise; its index stays."""
+    content = bytearray(path.read_bytes())
+    start = content.index(b"mdat") + 4
+    size = int((int.from_bytes(content[start - 8 : start - 4], "big") - 8) * share)
+    content[start : start + size] = random.Random(3).randbytes(size)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("salvage", [False, True])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+async def test_a_source_of_which_nothing_can_be_shown_is_not_tried_again(
+    directory: Path, *, share: float, salvage: bool
+) -> None:
+    spoil(make_clip(directory / "noise.mp4"), share)
+    with pytest.raises(MediaDamaged) as refused:
+        await transcode(RecordingContext(directory), "noise.mp4", quality="draft", salvage=salvage)
+    assert salvage is False or "salvage" not in str(refused.value)
+    with pytest.raises(MediaDamaged) as refused:
+        await poster(RecordingContext(directory), "noise.mp4")
+    assert "salvage" not in str(refused.value), "poster has no such argument"
+
+
+async def test_a_source_whose_times_start_anew_is_not_tried_again(directory: Path) -> None:
+    part = make_clip(directory / "part.ts", seconds=2)
+    (directory / "twice.ts").write_bytes(part.read_bytes() * 2)
+    with pytest.raises(MediaDamaged, match=r"times run backwards.*salvage=true"):
+        await transcode(RecordingContext(directory), "twice.ts", quality="draft")
+    result = await transcode(RecordingContext(directory), "twice.ts", quality="draft", salvage=True)
+    assert "the source's" in result["damage"]
+
+
+async def test_a_reader_that_was_killed_is_no_fault_of_the_source(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_clip(directory / "clip.mp4", seconds=1)
+    for asked in ("packet=", "-show_entries"):  # while it counts packets, while it reads the headers
+        tools = wrapped_tools(tmp_path / asked, f'case "$*" in *{asked}*) kill -9 $$;; esac')
+        monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+        with pytest.raises(EncoderFailed, match="SIGKILL"):
+            await transcode(RecordingContext(directory), "clip.mp4", quality="draft")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from peerd import Limits
 from peerd.workers.video.binaries import Tools
 from peerd.workers.video.errors import (
     FormatRefused,
@@ -22,7 +25,11 @@ from peerd.workers.video.errors import (
     SourceMissing,
 )
 from peerd.workers.video.jobs import poster, probe, transcode
-from tests.video.bench import RecordingContext, files_in, make_clip, output_of
+from peerd.workers.video.media import Media, VideoStream
+from peerd.workers.video.process import Program
+from peerd.workers.video.surveying import PacketTally
+from tests.video.attacks import tiny_samples
+from tests.video.bench import RecordingContext, files_in, held_below, make_clip, output_of, run_ffmpeg
 
 
 @pytest.fixture
@@ -44,6 +51,7 @@ async def assert_refused(directory: Path, name: str, kind: type[MediaRefused] = 
         with pytest.raises(kind):
             await handler(RecordingContext(directory), name)
     assert files_in(directory) == before
+    assert held_below(directory) == []
 
 
 @pytest.mark.parametrize(
@@ -226,3 +234,83 @@ async def test_an_argument_never_becomes_an_option_of_ffmpeg(directory: Path, ar
     make_clip(directory / "clip.mp4", seconds=1)
     with pytest.raises(RequestRefused):
         await transcode(RecordingContext(directory), "clip.mp4", "out.mp4", **arguments)  # type: ignore[arg-type]
+
+
+async def test_a_request_without_sense_is_refused_before_its_source_is_looked_at(directory: Path) -> None:
+    for wrong in ({"height": 15}, {"max_fps": 0}, {"quality": "best"}):
+        with pytest.raises(RequestRefused):
+            await transcode(RecordingContext(directory), "coming.mp4", **wrong)
+    for at in (-1.0, float("nan")):
+        with pytest.raises(RequestRefused):
+            await poster(RecordingContext(directory), "coming.mp4", at=at)
+    with pytest.raises(RequestRefused):
+        await poster(RecordingContext(directory), "coming.mp4", height=15)
+
+
+async def test_a_stream_that_nobody_asked_for_opens_no_decoder_that_is_not_listed(directory: Path) -> None:
+    clip = make_clip(directory / "clip.mp4", seconds=1)
+    second = ("-i", clip, "-f", "lavfi", "-i", "testsrc2=size=64x64:rate=5:duration=1", "-map", "0", "-map", "1:v")
+    run_ffmpeg(*second, "-c", "copy", "-c:v:1", "qtrle", directory / "two.mov")
+    for handler in (probe, transcode, poster):
+        with pytest.raises(FormatRefused, match="codec qtrle of one of its streams"):
+            await handler(RecordingContext(directory), "two.mov")
+
+
+@pytest.mark.parametrize(("container", "codec"), [("mp4", "mov_text"), ("mkv", "srt"), ("mkv", "ass")])
+async def test_subtitles_and_a_cover_are_let_by_and_left_out(
+    directory: Path, tools: Tools, container: str, codec: str
+) -> None:
+    clip = make_clip(directory / "clip.mp4", seconds=1)
+    (directory / "words.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nhello\n")
+    run_ffmpeg("-f", "lavfi", "-i", "testsrc2=size=64x64", "-frames:v", "1", directory / "cover.jpg")
+    inputs = ("-i", clip, "-i", directory / "words.srt", "-i", directory / "cover.jpg")
+    kinds = ("-c", "copy", "-c:s", codec, "-disposition:v:1", "attached_pic")
+    run_ffmpeg(*inputs, "-map", "0", "-map", "1", "-map", "2", *kinds, directory / f"film.{container}")
+    result = await transcode(RecordingContext(directory), f"film.{container}", "out.mp4", quality="draft")
+    assert (result["frames"], result["decode_errors"]) == (25, 0)
+    shown = ("-show_entries", "stream=codec_name", "-of", "csv=p=0", directory / "out.mp4")
+    assert output_of(tools.ffprobe, "-v", "error", *shown).split() == [b"h264", b"aac"]
+
+
+async def test_very_many_packets_are_counted_without_filling_the_processor() -> None:
+    command = ["sh", "-c", "yes 0,0.04,0.04,0.04,K__ | head -n 300000"]
+    tally = PacketTally(Media(format="mov", size=1, video=VideoStream(0, "h264", 2, 2)))
+    began = time.process_time()
+    async with Program(command, Limits(), doing="testing", source="x") as program:
+        async for line in program.lines(silence=60, within=60):
+            tally.add(line)
+    assert tally.survey().frames == 300_000
+    assert time.process_time() - began < 2, "it takes half a second; with a wait for each line it took four"
+
+
+async def test_the_number_of_packets_has_a_bound(directory: Path) -> None:
+    clip = make_clip(directory / "clip.mp4", seconds=1)
+    (directory / "many.mp4").write_bytes(tiny_samples(clip.read_bytes(), 20_000, 20_000))
+    with pytest.raises(MediaTooLarge, match="max_packets"):
+        await transcode(RecordingContext(directory, max_packets=19_000), "many.mp4")
+
+
+MEASURED = """
+import asyncio, resource, sys
+from pathlib import Path
+from peerd.workers.video.jobs import probe
+from tests.video.bench import RecordingContext
+try:
+    asyncio.run(probe(RecordingContext(Path(sys.argv[1])), "huge.mp4"))
+except Exception as error:
+    print(type(error).__name__)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def test_a_small_file_with_a_huge_index_does_not_fill_the_memory(directory: Path) -> None:
+    clip = make_clip(directory / "clip.mp4", seconds=1)
+    (directory / "huge.mp4").write_bytes(tiny_samples(clip.read_bytes(), 50_000_000, 10_000))
+    *_, kilobytes = output_of(sys.executable, "-c", MEASURED, directory).split()
+    assert int(kilobytes) < 2**20
+
+
+async def test_a_poster_of_a_large_picture_needs_little_memory(directory: Path) -> None:
+    make_clip(directory / "large.mp4", size="3840x2160", seconds=1.2, sound=False)
+    result = await poster(RecordingContext(directory, max_memory="500MiB", threads=1), "large.mp4")
+    assert (result["width"], result["height"]) == (1280, 720)

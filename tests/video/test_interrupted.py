@@ -15,19 +15,29 @@ import pytest
 from peerd.runtime.launch import Limits
 from peerd.testing import eventually, eventually_async
 from peerd.workers.video.binaries import find_tools
+from peerd.workers.video.descriptors import HeldFile
 from peerd.workers.video.errors import DiskFull, Misconfigured, PublishFailed
 from peerd.workers.video.ffmpeg import Job, run_ffmpeg
 from peerd.workers.video.jobs import transcode
+from peerd.workers.video.paths import MediaDirectory
 from peerd.workers.video.process import Program
 from peerd.workers.video.publish import PrivateFolder, publish
 from peerd.workers.video.settings import read_settings
-from tests.video.bench import RecordingContext, files_in, make_clip, programs_of_this_process, work_in_progress
+from tests.video.bench import (
+    RecordingContext,
+    files_in,
+    held_below,
+    make_clip,
+    programs_of_this_process,
+    work_in_progress,
+)
 
 WORKER = """
 import asyncio, sys
 from pathlib import Path
 from tests.video.bench import RecordingContext
 from peerd.workers.video.jobs import transcode
+from peerd.workers.video.paths import MediaDirectory
 asyncio.run(transcode(RecordingContext(Path(sys.argv[1]), 7), "minute.mp4", "out.mp4", quality="standard"))
 """
 
@@ -54,6 +64,7 @@ async def test_a_cancelled_task_leaves_no_program_and_no_file(minute: Path, dire
         await running
     assert programs_of_this_process() == []
     assert files_in(directory) == [minute]
+    assert held_below(directory) == []
 
 
 async def test_what_a_program_started_ends_with_it() -> None:
@@ -107,13 +118,13 @@ def test_a_folder_that_its_owner_left_is_removed_by_any_task(tmp_path: Path) -> 
 
 
 def test_an_attempt_that_was_overtaken_publishes_nothing(tmp_path: Path) -> None:
-    with PrivateFolder(tmp_path / "private", 5) as frozen:
-        made = frozen.path / "output.mp4"
-        made.write_bytes(b"old")
-        with PrivateFolder(tmp_path / "private", 5) as newer:
-            (newer.path / "output.mp4").write_bytes(b"new, not complete")
+    place = MediaDirectory(tmp_path).place_output("out.mp4", ".mp4")
+    with place, PrivateFolder(tmp_path / "private", 5) as frozen, frozen.create("output.mp4") as made:
+        os.write(made.fd, b"old")
+        with PrivateFolder(tmp_path / "private", 5) as newer, newer.create("output.mp4") as unfinished:
+            os.write(unfinished.fd, b"new, not complete")
             with pytest.raises(PublishFailed, match="newer attempt"):
-                publish(made, tmp_path / "out.mp4", "out.mp4")
+                publish(made, place)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -141,9 +152,12 @@ async def test_scratch_on_another_file_system_is_a_wrong_option(directory: Path)
 
 
 async def test_a_full_disk_is_no_fault_of_the_source(bunny: Path, directory: Path) -> None:
-    job = Job("bunny.mp4", "encoding", bunny, ("-map", "0:v", "-c", "copy", "-f", "mpegts"), Path("/dev/full"), 5.0)
-    with pytest.raises(DiskFull):
-        await run_ffmpeg(find_tools(), job, read_settings({"directory": str(directory)}), _ignore)
+    arguments = ("-map", "0:v", "-c", "copy", "-f", "mpegts")
+    settings = read_settings({"directory": str(directory)})
+    with HeldFile.at(bunny) as file, HeldFile.at(Path("/dev/full")) as full:
+        job = Job("bunny.mp4", "encoding", file, arguments, full, 5.0)
+        with pytest.raises(DiskFull):
+            await run_ffmpeg(find_tools(), job, settings, _ignore)
 
 
 def _group_of(pid: int) -> int | None:

@@ -8,12 +8,13 @@ import pytest
 
 from peerd.workers.video import binaries, sample
 from peerd.workers.video.binaries import Tools, find_tools, read_version
+from peerd.workers.video.descriptors import HeldFile
 from peerd.workers.video.errors import RequestRefused, ToolsMissing
 from peerd.workers.video.jobs import poster, transcode
 from peerd.workers.video.probing import probe
 from peerd.workers.video.sample import SampleUnavailable, fetch_clip, fetch_sample, generated_sample
 from peerd.workers.video.settings import read_settings
-from tests.video.bench import RecordingContext, output_of, work_in_progress
+from tests.video.bench import RecordingContext, make_clip, output_of, work_in_progress
 
 
 async def test_a_poster_is_a_picture_of_the_video(bunny: Path, directory: Path) -> None:
@@ -32,6 +33,12 @@ async def test_a_poster_is_taken_at_the_second_that_is_asked_for(bunny: Path, di
     assert first["sha256"] == same["sha256"] != later["sha256"]
     with pytest.raises(RequestRefused, match="not that long"):
         await poster(RecordingContext(directory), "bunny.mp4", "d.jpg", at=6.0)
+
+
+async def test_a_video_of_one_frame_has_a_poster(directory: Path) -> None:
+    make_clip(directory / "one.mp4", "-frames:v", "1")
+    result = await poster(RecordingContext(directory), "one.mp4")
+    assert (directory / "one-poster.jpg").stat().st_size == result["size"]
 
 
 def stub(folder: Path, name: str, says: str) -> Path:
@@ -87,7 +94,8 @@ def test_an_old_ffmpeg_is_named_as_the_reason(tmp_path: Path, monkeypatch: pytes
 
 async def test_the_sample_is_a_minute_of_real_video(kept: Path, tools: Tools) -> None:
     clip = fetch_sample(kept)
-    found = await probe(tools, clip.path, "sample", read_settings({"directory": "/"}))
+    with HeldFile.at(clip.path) as file:
+        found = await probe(tools, file, "sample", read_settings({"directory": "/"}))
     assert found.duration == pytest.approx(60, abs=1)
     assert not clip.generated
     assert "Big Buck Bunny" in clip.description

@@ -117,6 +117,14 @@ async def test_a_varying_frame_rate_keeps_each_frame_and_its_time(directory: Pat
     assert _times(tools, made) == pytest.approx(_times(tools, source), abs=0.001)
 
 
+async def test_frames_a_millisecond_apart_are_kept(directory: Path) -> None:
+    clip = make_clip(directory / "clip.mp4", "-bf", "0", seconds=1)
+    close = "setts=pts=if(gt(N\\,20)\\,PREV_OUTPTS+0.001/TB\\,PTS):dts=if(gt(N\\,20)\\,PREV_OUTPTS+0.001/TB\\,DTS)"
+    source = remuxed(clip, directory / "close.mkv", "-bsf:v", close)
+    result, _ = await transcoded(directory, source, max_fps=240)
+    assert result["frames"] == 25
+
+
 async def test_a_faster_source_is_slowed_to_the_cap(directory: Path) -> None:
     result, _ = await transcoded(directory, make_clip(directory / "fast.mp4", rate=100, seconds=2), max_fps=30)
     assert abs(result["frames"] - 60) <= 1

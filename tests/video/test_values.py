@@ -32,7 +32,7 @@ from peerd.workers.video.process import ErrorLines
 from peerd.workers.video.progress import ProgressReader, Report
 from peerd.workers.video.settings import read_settings
 from peerd.workers.video.surveying import PacketTally
-from peerd.workers.video.verify import find_damage, judge
+from peerd.workers.video.verify import find_damage, judge, missing
 
 SETTINGS = read_settings({"directory": "/"})
 
@@ -159,11 +159,30 @@ def test_a_report_that_does_not_grow_is_a_stall() -> None:
         (69, "Conversion failed!", MediaDamaged),
         (1, "[hls] Format not on whitelist 'mov'", FormatRefused),
         (-9, "", EncoderFailed),
+        (-9, "Error while decoding stream #0:0", EncoderFailed),
+        (1, "Cannot determine format of input stream 0:0 after EOF", MediaDamaged),
+        (1, "[qtrle] Codec (qtrle) not on whitelist 'h264,aac'", FormatRefused),
         (187, "something new", EncoderFailed),
     ],
 )
 def test_each_failure_of_ffmpeg_has_its_error(status: int, line: str, kind: type[VideoError]) -> None:
     error = explain_failure("a.mp4", "encoding", status, [line] if line else [], directory="/m", memory=1, output=1)
+    assert type(error) is kind
+    assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "line", "kind"),
+    [
+        (1, "the file: Invalid data found when processing input", MediaUnreadable),
+        (1, "[mov] Cannot allocate memory", MediaTooLarge),
+        (1, "[hls] Format not on whitelist 'mov'", FormatRefused),
+        (-11, "", MediaUnreadable),
+        (-9, "[h264] no frame!", EncoderFailed),
+    ],
+)
+def test_each_failure_of_ffprobe_has_its_error(status: int, line: str, kind: type[VideoError]) -> None:
+    error = explain_unreadable("a.mp4", "probing", status, [line] if line else [], memory=2**30)
     assert type(error) is kind
     assert str(error)
 
@@ -175,21 +194,23 @@ def test_what_may_go_away_is_retried_and_the_rest_is_final() -> None:
 
 
 def test_an_error_survives_the_way_between_processes() -> None:
-    error = explain_unreadable("a.mp4", ["moov atom not found"])
+    error = explain_unreadable("a.mp4", "probing", 1, ["moov atom not found"], memory=1)
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.data) == (type(error), str(error), error.data)
 
 
 def test_error_lines_are_counted_all_and_kept_some() -> None:
-    lines = ErrorLines(hide="file:/private/")
-    lines.feed(b"[h264 @ 0x55d1] bad \x1b[31m thing in file:/private/source\nsec")
+    lines = ErrorLines()
+    lines.feed(b"[h264 @ 0x55d1] bad \x1b[31m thing in file:/proc/self/fd/17\nsec")
     lines.feed(b"ond\n" * 100)
     lines.feed(b"x" * 10**6)
+    lines.feed(b"\nthe reason at last")
     lines.feed(b"")
-    assert lines.count == 102
-    assert lines.first[0] == "[h264] bad ?[31m thing in source"
-    assert len(lines.first) == 20
-    assert max(map(len, lines.first)) <= 400
+    assert lines.count == 103
+    assert lines.first[0] == "[h264] bad ?[31m thing in the file"
+    assert lines.kept[-1] == "the reason at last"
+    assert (len(lines.first), len(lines.kept)) == (20, 40)
+    assert max(map(len, lines.kept)) <= 400
 
 
 @pytest.mark.parametrize(
@@ -231,12 +252,26 @@ def test_a_source_shorter_than_its_claim_is_damaged() -> None:
     assert find_damage(Media(format="matroska", size=1), half) is None
 
 
+def test_a_minute_of_a_long_film_is_not_lost_in_the_tolerance() -> None:
+    claim = Media(format="matroska", size=1, duration=7200.0)
+    for readable, damaged in ((7138.0, True), (7194.9, True), (7195.1, False)):
+        seen = Survey(
+            readable=readable, video_end=readable, video_length=readable, audio_end=None, frames=round(readable * 25)
+        )
+        assert (find_damage(claim, seen) is not None) == damaged
+        assert missing(claim, seen) == pytest.approx(7200.0 - readable)
+
+
 def test_a_wrong_output_is_the_sources_fault_only_when_it_gave_errors() -> None:
     report = Report(1.0, 1.0, 1, None, None)
-    judge("a", Finished(report, 10, ["odd"]), [], SETTINGS)
+    whole = Survey(readable=1.0, video_end=1.0, video_length=1.0, audio_end=None, frames=25)
+    twice = Survey(readable=1.0, video_end=1.0, video_length=1.0, audio_end=None, frames=50, jumps=1)
+    judge("a", Finished(report, 10, ["odd"]), [], twice, SETTINGS)
     with pytest.raises(MediaDamaged):
-        judge("a", Finished(report, 11, ["odd"]), [], SETTINGS)
+        judge("a", Finished(report, 11, ["odd"]), [], whole, SETTINGS)
     with pytest.raises(MediaDamaged):
-        judge("a", Finished(report, 1, ["odd"]), ["it is short"], SETTINGS)
+        judge("a", Finished(report, 1, ["odd"]), ["it is short"], whole, SETTINGS)
+    with pytest.raises(MediaDamaged, match="backwards"):
+        judge("a", Finished(report, 0, []), ["it is short"], twice, SETTINGS)
     with pytest.raises(OutputWrong):
-        judge("a", Finished(report, 0, []), ["it is short"], SETTINGS)
+        judge("a", Finished(report, 0, []), ["it is short"], whole, SETTINGS)

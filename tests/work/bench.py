@@ -86,6 +86,7 @@ class Gates:
         self.queue = Queue("q")
         self.began: list[str] = []
         self.cancelled: list[str] = []
+        self._failing: set[str] = set()
         self._gates: dict[str, asyncio.Event] = {}
         self.queue.task(name="gated")(self._gated)
 
@@ -96,10 +97,17 @@ class Gates:
         except asyncio.CancelledError:
             self.cancelled.append(key)
             raise
+        if key in self._failing:
+            raise RuntimeError(f"{key} was told to fail")
         return key
 
     def gate(self, key: str) -> asyncio.Event:
         return self._gates.setdefault(key, asyncio.Event())
+
+    def fail(self, *keys: str) -> None:
+        """Open these gates; what has waited there fails."""
+        self._failing.update(keys)
+        self.open(*keys)
 
     def open(self, *keys: str) -> None:
         for key in keys:

@@ -15,13 +15,13 @@ from tests.work.bench import Bench, Gates
 
 @pytest.fixture
 async def bench(database_factory: DatabaseFactory) -> AsyncIterator[Bench]:
-    async for made in _bench(database_factory("sqlite")):
+    async for made in bench_of(database_factory("sqlite")):
         yield made
 
 
 @pytest.fixture
 async def each_bench(database: str) -> AsyncIterator[Bench]:
-    async for made in _bench(database):
+    async for made in bench_of(database):
         yield made
 
 
@@ -30,7 +30,7 @@ async def gates() -> Gates:
     return Gates()
 
 
-async def _bench(url: str) -> AsyncIterator[Bench]:
+async def bench_of(url: str) -> AsyncIterator[Bench]:
     database = FaultyDatabase(url)
     migrate(database)
     made = Bench(database, World(database))

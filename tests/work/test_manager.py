@@ -70,6 +70,22 @@ def held_by_a_dead_process(bench: Bench) -> int:
     return task_id
 
 
+async def test_a_manager_asks_for_a_database_that_is_away_once_in_a_round(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "LONGEST_PAUSE", 0.1)
+    async with managing(bench, settings()):
+        await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > 2)
+        with bench.database.away():
+            await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > 5)
+            before = bench.database.calls.copy()
+            await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > 10)
+            asked = bench.database.calls - before
+        assert set(asked) <= {"_beat_and_read_agenda", "beat"}, "the other steps wait for its beat"
+        beats = bench.database.calls["_beat_and_read_agenda"]
+        await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > beats + 1)
+
+
 async def test_a_chore_that_has_more_to_do_goes_on_at_once_and_lets_the_others_have_their_turn(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 from peerd import Worker
-from peerd.runtime.events import Events, Fact, LoopEnded
+from peerd.runtime.events import ComponentFailed, Events, Fact, LoopEnded
+from peerd.runtime.wording import worded
+from peerd.store import presence
+from peerd.store.outages import Outages
 from peerd.testing import eventually_async
 from peerd.work.settings import Settings
 from peerd.work.worker import State, WorkerExited
+from tests.work.bench import Bench
 
 
 class Steps(Worker):
@@ -136,7 +140,9 @@ async def test_an_exception_in_the_loop_is_told_and_the_loop_goes_on() -> None:
     await worker.start()
     await eventually_async(lambda: len(rounds) >= 3)
     await worker.stop()
-    assert {fact.error for fact in facts if isinstance(fact, LoopEnded)} == {"ValueError: boom"}
+    ended = [fact for fact in facts if isinstance(fact, LoopEnded)]
+    assert {fact.error for fact in ended} == {"ValueError: boom"}
+    assert f'{__file__}", line ' in worded(ended[0])[2]["exception"], "it says where"
 
 
 async def test_a_plain_loop_runs_in_a_thread() -> None:
@@ -207,3 +213,18 @@ async def test_a_teardown_that_raises_is_told_and_does_not_hang_the_stop() -> No
         await worker.stop()
     with pytest.raises(ValueError, match="cannot close"):
         await worker.ended()
+
+
+async def test_a_beat_that_fails_unexpectedly_is_told_and_is_not_the_last(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "BEAT_EVERY", 0.01)
+    process_id = bench.world.claimer().process_id
+    events = Events(bench.facts)
+    outages = Outages(events, asyncio.get_running_loop().time)
+    bench.database.fail("beat_process", error=RuntimeError("boom"))
+    beating = asyncio.create_task(presence.keep_fresh(bench.database, process_id, outages, events))
+    await eventually_async(lambda: bench.database.calls["beat_process"] >= 3)
+    assert [(fact.component, fact.error) for fact in bench.of(ComponentFailed)] == [("beat", "RuntimeError: boom")]
+    beating.cancel()
+    await asyncio.wait([beating])

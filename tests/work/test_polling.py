@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from peerd import Status
+from peerd import Client, Status
 from peerd.testing import eventually_async
-from peerd.work import touching
+from peerd.work import running, touching
 from tests.store.standing import MANY, standing, waiting
 from tests.work.bench import Bench, Gates
 
@@ -102,3 +104,38 @@ async def test_who_has_met_others_waits_in_their_line(each_bench: Bench, gates: 
         await eventually_async(lambda: waiting(store) == 1)
     gates.open("")
     await each_bench.until(task, Status.DONE)
+
+
+async def test_rings_in_vain_cost_a_few_looks_a_second_however_many_they_are(each_bench: Bench, gates: Gates) -> None:
+    calls = each_bench.database.calls
+    runner = each_bench.run(gates.queue, poll_every=60.0)
+    await at_rest(each_bench)
+    before = calls["look"] + calls["claim"]
+    for _ in range(300):
+        runner.ring()
+        await asyncio.sleep(0.005)
+    asked = calls["look"] + calls["claim"] - before
+    capacity, per_second = running.LOOKS_IN_VAIN
+    assert capacity <= asked <= 2 * (capacity + per_second * 5.0), "a claim and a look for each"
+    gates.open("")
+    task_id = each_bench.world.add(name="gated")
+    runner.ring()
+    await each_bench.until(task_id, Status.DONE, within=5.0)
+
+
+async def test_so_do_rings_that_say_in_vain_that_tasks_were_taken(bench: Bench, gates: Gates) -> None:
+    calls = bench.database.calls
+    task_id = bench.world.add(name="gated")
+    runner = bench.run(gates.queue, update=60.0)
+    await eventually_async(lambda: gates.began)
+    before = calls["held_by"]
+    looking = []
+    for _ in range(300):
+        looking.append(asyncio.create_task(runner.look_at(frozenset({task_id}))))
+        await asyncio.sleep(0.005)
+    await asyncio.gather(*looking)
+    capacity, per_second = running.LOOKS_IN_VAIN
+    assert capacity <= calls["held_by"] - before <= capacity + per_second * 5.0
+    Client(bench.database).tasks.cancel(task_id)
+    await runner.look_at(frozenset({task_id}))
+    await eventually_async(lambda: not runner.in_flight)

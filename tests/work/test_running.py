@@ -215,6 +215,43 @@ async def test_a_workers_own_hooks_are_called(bench: Bench) -> None:
     assert called == [task_id, (task_id, Done('"well"'))]
 
 
+async def test_a_hook_that_does_not_end_holds_neither_its_place_nor_the_outcome(bench: Bench) -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def it() -> int:
+        return 1
+
+    @queue.after_attempt
+    async def hangs(ctx: Context, outcome: Outcome) -> None:
+        await asyncio.sleep(1000)
+
+    ids = [bench.world.add(name="it") for _ in range(2)]
+    bench.run(queue, count=1, hook_timeout=0.1)
+    for task_id in ids:
+        assert (await bench.until(task_id, Status.DONE)).lease == 1
+
+
+async def test_a_success_whose_hook_does_not_end_is_written_at_a_stop(bench: Bench) -> None:
+    queue, begun = Queue("q"), asyncio.Event()
+
+    @queue.task
+    async def it() -> int:
+        return 1
+
+    @queue.after_attempt
+    async def hangs(ctx: Context, outcome: Outcome) -> None:
+        begun.set()
+        await asyncio.sleep(1000)
+
+    task_id = bench.world.add(name="it")
+    runner = bench.run(queue)
+    await eventually_async(begun.is_set)
+    async with asyncio.timeout(5):
+        await bench.stop(runner, grace=0.0)
+    assert bench.world.get(task_id).status is Status.DONE
+
+
 async def test_enqueued_in_bulk_all_run(bench: Bench) -> None:
     queue, ran = Queue("q"), list[int]()
 
@@ -229,3 +266,20 @@ async def test_enqueued_in_bulk_all_run(bench: Bench) -> None:
     for task_id in ids:
         await bench.until(task_id, Status.DONE)
     assert sorted(ran) == list(range(300))
+
+
+async def test_a_queue_that_was_written_with_a_space_at_its_end_harms_nobody(each_bench: Bench) -> None:
+    """MariaDB takes it for the same queue, others for one that nobody serves."""
+    queue = Queue("q")
+
+    @queue.task(name="it")
+    def it() -> int:
+        return 1
+
+    padded = each_bench.world.insert(queue="q ", name="it", body="{}")
+    plain = each_bench.world.add(name="it")
+    each_bench.run(queue)
+    await each_bench.until(plain, Status.DONE)
+    if each_bench.database.name == "mysql":
+        await each_bench.until(padded, Status.DONE)
+    assert each_bench.uncaught == []

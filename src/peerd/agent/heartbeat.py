@@ -11,11 +11,11 @@ from peerd.domain.errors import DatabaseAway, NodeReplaced
 from peerd.runtime.ticker import Step, Ticker
 from peerd.store.database import Database
 from peerd.store.nodes import keep_alive
-from peerd.store.outages import Outages
+from peerd.store.outages import LONGEST_PAUSE, Backoff, Outages
 from peerd.store.processes import beat_process
 
 AGAIN_AFTER: Final = 0.2
-"""Seconds after a beat that the database did not answer."""
+"""Seconds after a beat that the database did not answer; more after each further one, up to the time between beats."""
 PROCESS_EVERY: Final = 60.0
 """Seconds between two beats of the agent's own process, whose record is purged when it is silent for days."""
 END_WITHIN: Final = 3.0
@@ -57,6 +57,7 @@ class Heartbeat:
         self._replaced = replaced
         self._ticker = ticker
         self._next_of_process = 0.0
+        self._pauses = Backoff(first=AGAIN_AFTER, longest=min(every, LONGEST_PAUSE))
 
     async def run(self) -> None:
         """Beat until cancelled; what a beat raises unexpectedly is raised here."""
@@ -78,13 +79,14 @@ class Heartbeat:
             self._beat(now)
         except DatabaseAway as error:
             self._outages.lost(error)
-            return min(AGAIN_AFTER, self._every)
+            return self._pauses.next()
         except NodeReplaced as error:
             self._tell(self._replaced, error)
         except Exception as error:  # noqa: BLE001 - it is the component's failure, which is told and tried again
             self._tell(self._fail, error)
         else:
             self._outages.found()
+            self._pauses.reset()
         return self._every
 
     def _beat(self, now: float) -> None:

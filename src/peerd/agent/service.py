@@ -7,19 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from sqlalchemy.engine import Connection
+
 from peerd.agent.components import Components
 from peerd.agent.deaths import Deaths
 from peerd.agent.heartbeat import Heartbeat
 from peerd.agent.registration import Registration
 from peerd.config.settings import LoggingSettings, NodeSettings
+from peerd.domain.alert import AlertKind
 from peerd.domain.errors import DatabaseAway, NodeNameTaken, NodeReplaced
-from peerd.runtime.events import Events, NodeMustLeave
+from peerd.runtime.events import Events, MasterDied, NodeMustLeave
 from peerd.runtime.link import Link
 from peerd.runtime.rotation import LogRotation
 from peerd.runtime.ticker import Step, ThreadTicker, Ticker
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.migrate import require_newest
-from peerd.store.nodes import leave
+from peerd.store.nodes import fall_silent, leave
 from peerd.store.outages import Outages
 from peerd.store.presence import patiently
 from peerd.store.processes import end_process, register_process
@@ -79,6 +82,8 @@ class AgentService:
         self._ticker = ticker
         self._parts = parts
         self._replaced = False
+        self._has_started = False
+        self._has_told_of_the_master = False
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the node: it is in the table before any other process of it begins."""
@@ -93,6 +98,7 @@ class AgentService:
         except BaseException:
             await self.stop(0.0)
             raise
+        self._has_started = True
         return {"process_id": self._process_id, "node_id": node_id}
 
     async def run(self) -> None:
@@ -110,7 +116,10 @@ class AgentService:
         """The agent goes last: it has work until the end."""
 
     async def stop(self, grace: float) -> None:
-        """End the parts, finish what is known of deaths, and end the node's life in good order."""
+        """End the parts, finish what is known of deaths, and end the node's life: in good order if its master does."""
+        master_died = self._link.master_lost
+        if master_died:
+            self._tell_that_the_master_died()
         for part in reversed(self._parts):
             await part.stop(grace)
         try:
@@ -118,13 +127,31 @@ class AgentService:
                 await self._components.stop(["deaths"], within=LEAVE_WITHIN)
                 await self._deaths.finish()
                 await self._components.stop(self._components.names, within=LEAVE_WITHIN)
-                await self._threads.run(end_process, self._process_id, "stopped")
-                if not self._link.is_replaced:
-                    await self._threads.run(leave, self._link.node, self._incarnation)
+                await self._threads.run(self._end_life, master_died)
         except (TimeoutError, DatabaseAway):
             return  # the node falls silent instead, and others notice
 
     # ---------------------------------------------------------------- steps
+
+    def _end_life(self, connection: Connection, master_died: bool) -> None:  # noqa: FBT001 - called with what it is
+        """End the agent's process and the node's life together: a process that is hurried may be gone in between."""
+        if self._process_id is not None:
+            end_process(connection, self._process_id, "its master died" if master_died else "stopped")
+        if master_died or not self._link.is_replaced:  # nobody replaces it then
+            end_life = fall_silent if master_died else leave
+            end_life(connection, self._link.node, self._incarnation)
+
+    def _tell_that_the_master_died(self) -> None:
+        """Say it in the log, and to the parts as the master would have said it: one of them has the hooks."""
+        if self._has_told_of_the_master or not self._has_started:
+            return
+        self._has_told_of_the_master = True
+        self._events.emit(MasterDied(node=self._link.node))
+        text = (
+            f"the master of {self._link.node} has died: its processes end, and none is started again until the node is"
+        )
+        for part in self._parts:
+            part.receive({"type": "alert", "alert": AlertKind.MASTER_DIED.value, "text": text})
 
     async def _enter(self) -> tuple[int, int]:
         """Begin this life of the node, or go on with it, and register the process."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+
+from peerd.runtime.faults import user_frames
 
 
 class NoEntry(Exception):
@@ -19,9 +22,26 @@ def find(entry: str) -> object:
     try:
         found: object = import_module(module_name)
     except Exception as error:
-        raise NoEntry(f"importing {module_name} failed: {type(error).__name__}: {error}") from error
+        said = f"{type(error).__name__}: {error}{_place_of(error)}"
+        raise NoEntry(f"importing {module_name} failed: {said}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise NoEntry(f"{module_name} has no {attribute}")
+            raise NoEntry(f"{module_name} has no {attribute}{_advice(module_name)}")
         found = getattr(found, part)
     return found
+
+
+def _place_of(error: Exception) -> str:
+    """The line of the user's code that an exception has come from; nothing where the error names one itself."""
+    frames = [] if isinstance(error, SyntaxError) else user_frames(error)
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+
+
+def _advice(module_name: str) -> str:
+    """What to do where the module is not the project's, although a file of the project may have its name."""
+    if module_name.partition(".")[0] not in sys.stdlib_module_names:
+        return ""
+    return (
+        f": {module_name} is a module of the standard library, which is found first; "
+        "give the project's file another name"
+    )

@@ -6,6 +6,7 @@ import atexit
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from peerd.config.plain import from_plain
 from peerd.config.settings import Settings
 from peerd.runtime.condensing import Condensed
 from peerd.runtime.events import Events
@@ -16,7 +17,7 @@ from peerd.shared.proxy import SharedClients
 
 def settings_of(payload: Mapping[str, Any]) -> Settings:
     """The node's settings, as `peerd up` read them."""
-    return Settings.model_validate(payload["settings"])
+    return from_plain(payload["settings"], Settings)
 
 
 def events_of(payload: Mapping[str, Any], settings: Settings) -> Events:

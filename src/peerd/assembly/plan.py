@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
+from peerd.config.plain import as_plain
 from peerd.config.settings import Settings
 from peerd.store.nodes import new_incarnation
 
@@ -45,19 +46,20 @@ def plan(
         "sockets": dict(_sockets(settings)),
         "planner": [*PLANNER, life, str(settings.file or ""), *(["watch"] if watch else [])],
         "log_file": None if log_file is None else str(log_file),
+        "log_format": settings.logging.format,
         "background": background,
     }
 
 
 def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dict[str, Any]]:
-    given = _as_given(settings)
+    plain = as_plain(settings)
 
     def payload(kind: str, **sections: Any) -> dict[str, Any]:
-        shared = {name: given[name] for name in FOR_ALL if name in given}
+        shared = {name: plain[name] for name in FOR_ALL if name in plain}
         return {"kind": kind, "incarnation": incarnation, "settings": {**shared, **sections}}
 
-    manager = {"manager": given["manager"]}
-    agent = {name: given[name] for name in ("agent", "alerts", "schedules") if name in given}
+    manager = {name: plain[name] for name in ("manager",) if name in plain}
+    agent = {name: plain[name] for name in ("agent", "alerts", "schedules") if name in plain}
     limits = {name: [one.recycle_memory, one.recycle_cpu] for name, one in settings.commands.items()}
     of_the_agent = {**payload("agent", **manager, **agent), "limits_of_commands": limits}
     yield _kind("agent", "agent", payload=of_the_agent, hang_after=60.0)
@@ -69,7 +71,7 @@ def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dic
         yield _kind(
             name,
             "worker",
-            payload=payload(name, workers={name: given["workers"][name]}),
+            payload=payload(name, workers={name: plain["workers"][name]}),
             hang_after=worker.hang_after,
             processes=worker.processes if worker.enabled else 0,
             **_own_grace(worker.grace),
@@ -78,7 +80,7 @@ def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dic
         yield _kind(
             name,
             "web",
-            payload=payload(name, web={name: given["web"][name]}),
+            payload=payload(name, web={name: plain["web"][name]}),
             hang_after=web.hang_after,
             processes=web.processes if web.enabled else 0,
             sockets=list(web.bind) if web.enabled else [],
@@ -109,12 +111,3 @@ def _kind(name: str, role: str, **more: Any) -> dict[str, Any]:
 
 def _own_grace(grace: float | None) -> dict[str, float]:
     return {} if grace is None else {"grace": grace}
-
-
-def _as_given(settings: Settings) -> Mapping[str, Any]:
-    """The settings that were given, and those that were derived: with them a child derives the same."""
-    given = settings.model_dump(mode="json", exclude_unset=True)
-    given["database"] = settings.database.model_dump(mode="json")
-    given["cluster"] = settings.cluster.model_dump(mode="json")
-    given.setdefault("manager", {})["inactive_after"] = settings.manager.inactive_after
-    return given

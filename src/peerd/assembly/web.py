@@ -13,6 +13,8 @@ from peerd.config.settings import WebSettings
 from peerd.domain.errors import PeerdError
 from peerd.operate.client import Client
 from peerd.runtime.alerts import Alerting
+from peerd.runtime.faults import words
+from peerd.runtime.hidden import hidden
 from peerd.runtime.process_context import ProcessContext
 from peerd.runtime.service import Service
 from peerd.schedules.runner import ScheduleRunner
@@ -38,7 +40,14 @@ def web(payload: Mapping[str, Any]) -> Service:
     from peerd.serving.service import WebService  # noqa: PLC0415
     from peerd.serving.traffic import Limits  # noqa: PLC0415
 
-    limits = Limits(given.concurrency, given.max_head, given.head_timeout, given.keep_alive)
+    limits = Limits(
+        concurrency=given.concurrency,
+        head_bytes=given.max_head,
+        head_timeout=given.head_timeout,
+        keep_alive=given.keep_alive,
+        body_timeout=given.body_timeout,
+        body_rate=given.min_body_rate,
+    )
     options = Options(
         limits=limits,
         websocket_bytes=given.max_message,
@@ -69,7 +78,8 @@ def require_server(kind: str, entry: str) -> None:
     """
     for package in ("uvicorn", "httptools", "websockets"):
         try:
-            import_module(package)
+            with hidden("watchfiles"):  # with which uvicorn's own master reloads
+                import_module(package)
         except ImportError as error:
             problem = f"serving it takes {package} ({error}); install peerd[web]"
             raise BadApp(kind, entry, problem) from error
@@ -89,7 +99,7 @@ def load_app(kind: str, given: WebSettings) -> Any:
         try:
             app = app()
         except Exception as error:
-            raise BadApp(kind, given.app, f"cannot be made: {type(error).__name__}: {error}") from error
+            raise BadApp(kind, given.app, f"cannot be made: {words(error)}") from error
     if not callable(app):
         raise BadApp(kind, given.app, f"is a {type(app).__name__}, and no ASGI app: it cannot be called")
     if problem := _not_asgi(app):

@@ -13,6 +13,7 @@ from peerd.domain.errors import PeerdError
 from peerd.operate.client import Client
 from peerd.runtime import threads
 from peerd.runtime.alerts import Alerting
+from peerd.runtime.faults import words
 from peerd.runtime.process_context import ProcessContext
 from peerd.runtime.service import Service
 from peerd.schedules.runner import ScheduleRunner
@@ -106,7 +107,7 @@ def _from_class(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
     try:
         return found()
     except Exception as error:
-        raise BadWorker(kind, entry, f"cannot be made: {type(error).__name__}: {error}") from error
+        raise BadWorker(kind, entry, f"cannot be made: {words(error)}") from error
 
 
 def load(kind: str, entry: str) -> object:

@@ -4,12 +4,14 @@
 
 What comes from the network is hostile until its MAC was checked; before that only its length and its first bytes are
 looked at. ``to`` is the incarnation of the node that it is for: rings of another cluster, or of an earlier life of the
-node, open nothing. ``at`` bounds how long a datagram can be replayed; for rings that costs a look, and of messages the
-nonces are remembered for as long.
+node, open nothing. ``at``, by the database's clock, bounds how long a datagram can be replayed; for as long its nonce
+is remembered. PostgreSQL's NOTIFY brings the same, as text (`as_text`), for all nodes of its database (`ALL`).
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import hmac
 import secrets
@@ -34,6 +36,13 @@ WINDOW: Final = 120.0
 """Seconds that the clocks of two nodes may differ, and that a datagram can be replayed."""
 REMEMBERED: Final = 10_000
 """Messages whose nonces are remembered; within the window no more are taken."""
+RINGS_REMEMBERED: Final = 20_000
+"""Other rings whose nonces are remembered; of more the oldest are forgotten: to replay one costs a look."""
+ALL: Final = "all nodes of the database"
+ALL_BUT: Final = "all nodes of the database but "
+"""Whom a notification is for; the incarnation of the node that sends it follows, which knows already."""
+SIGNED: Final = "peerd1!"
+"""Begins a notification that is signed; no queue's name has this mark in it."""
 
 
 class Refused(StrEnum):
@@ -45,13 +54,22 @@ class Refused(StrEnum):
     CLOCK = "its clock and ours differ by more than two minutes, or it is an old one"
     ELSEWHERE = "it is for another node, or an earlier life of this one"
     AGAIN = "it has come before"
+    OURS = "it is our own"
+    UNSIGNED = "it is a message that is not signed: give all nodes and applications the same [cluster] secret"
 
 
 class RingRefused(Exception):
-    """A datagram that is not listened to."""
+    """A datagram that is not listened to.
 
-    def __init__(self, why: Refused) -> None:
+    Args:
+        why: the reason.
+        nonce: of one that says that it is for us and of now, where its secret is another, or that is for us and signed,
+            where its clock is wrong: two of them mean that somebody rings whom nobody hears. None of any other.
+    """
+
+    def __init__(self, why: Refused, nonce: str | None = None) -> None:
         self.why = why
+        self.nonce = nonce
         super().__init__(str(why))
 
 
@@ -98,6 +116,7 @@ class Opener:
         secret: of the cluster.
         to: the incarnation.
         clock: UNIX time, in seconds.
+        opens_those_for_all: whether it opens notifications too.
 
     >>> now = lambda: 1_000_000.0
     >>> from peerd.domain.ring import Work
@@ -109,12 +128,13 @@ class Opener:
     peerd.bell.datagram.RingRefused: it was made with another secret
     """
 
-    def __init__(self, secret: str, to: str, clock: Callable[[], float]) -> None:
+    def __init__(self, secret: str, to: str, clock: Callable[[], float], *, opens_those_for_all: bool = False) -> None:
         self._key = key_of(secret)
         self._to = to
+        self._opens_those_for_all = opens_those_for_all
         self._clock = clock
-        self._nonces: set[str] = set()
-        self._ages: deque[tuple[float, str]] = deque()
+        self._messages = _Nonces()
+        self._rings = _Nonces()
 
     def open(self, datagram: bytes) -> Ring:
         """The ring in a datagram.
@@ -128,7 +148,7 @@ class Opener:
             raise RingRefused(Refused.VERSION)
         body = datagram[len(HEAD) + MAC_SIZE :]
         if not hmac.compare_digest(datagram[len(HEAD) : len(HEAD) + MAC_SIZE], _mac(self._key, body)):
-            raise RingRefused(Refused.SECRET)
+            raise RingRefused(Refused.SECRET, self._nonce_for_us(body))
         try:
             letter = _DECODER.decode(body)
         except (msgspec.DecodeError, ValueError, RecursionError):
@@ -136,22 +156,75 @@ class Opener:
         self._check(letter)
         return letter.ring
 
-    def _check(self, letter: _Letter) -> None:
-        if letter.to != self._to:
-            raise RingRefused(Refused.ELSEWHERE)
-        if not abs(letter.at - self._clock()) <= WINDOW:
-            raise RingRefused(Refused.CLOCK)
-        if isinstance(letter.ring, Told):
-            self._remember(letter)
+    def _nonce_for_us(self, forged: bytes) -> str | None:
+        """Of a body that nobody vouches for: its nonce, if it names us and the present time."""
+        try:
+            letter = _DECODER.decode(forged)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return None
+        return letter.nonce if self._is_for_us(letter) and self._is_of_now(letter) else None
 
-    def _remember(self, letter: _Letter) -> None:
-        """A message is handed over at most once."""
-        while self._ages and self._ages[0][0] < self._clock() - 2 * WINDOW:
-            self._nonces.discard(self._ages.popleft()[1])
-        if letter.nonce in self._nonces or len(self._nonces) >= REMEMBERED:
+    def _is_for_us(self, letter: _Letter) -> bool:
+        return letter.to == self._to or (self._opens_those_for_all and letter.to.startswith(ALL))
+
+    def _is_of_now(self, letter: _Letter) -> bool:
+        return abs(letter.at - self._clock()) <= WINDOW
+
+    def _check(self, letter: _Letter) -> None:
+        if not self._is_for_us(letter):
+            raise RingRefused(Refused.ELSEWHERE)
+        if letter.to == ALL_BUT + self._to:
+            raise RingRefused(Refused.OURS)
+        if not self._is_of_now(letter):
+            raise RingRefused(Refused.CLOCK, letter.nonce)
+        if isinstance(letter.ring, Told):
+            self._messages.remember(letter.nonce, self._clock(), REMEMBERED, forgets=False)
+        else:
+            self._rings.remember(letter.nonce, self._clock(), RINGS_REMEMBERED, forgets=True)
+
+
+class _Nonces:
+    """Those that have come."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._ages: deque[tuple[float, str]] = deque()
+
+    def remember(self, nonce: str, now: float, most: int, *, forgets: bool) -> None:
+        """Remember one for as long as it could be replayed.
+
+        Args:
+            nonce: of what is taken.
+            now: in seconds.
+            most: that are remembered.
+            forgets: whether the oldest makes room for it, where there is none.
+
+        Raises:
+            RingRefused: it has come before, or there is no room to remember it.
+        """
+        while self._ages and (self._ages[0][0] < now - 2 * WINDOW or (forgets and len(self._ages) >= most)):
+            self._known.discard(self._ages.popleft()[1])
+        if nonce in self._known or len(self._known) >= most:
             raise RingRefused(Refused.AGAIN)
-        self._nonces.add(letter.nonce)
-        self._ages.append((self._clock(), letter.nonce))
+        self._known.add(nonce)
+        self._ages.append((now, nonce))
+
+
+def as_text(datagram: bytes) -> str:
+    """A datagram as a notification carries it."""
+    return SIGNED + base64.b64encode(datagram).decode()
+
+
+def from_text(payload: str) -> bytes:
+    """A notification's datagram.
+
+    Raises:
+        RingRefused: it holds none.
+    """
+    try:
+        return base64.b64decode(payload.removeprefix(SIGNED).encode(), validate=True)
+    except (binascii.Error, ValueError):
+        raise RingRefused(Refused.STRANGE) from None
 
 
 def key_of(secret: str) -> bytes:

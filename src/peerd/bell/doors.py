@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.store.clock import now
 from peerd.store.tables import nodes
 
 
@@ -17,19 +22,28 @@ class Door(msgspec.Struct, frozen=True):
     port: int
 
 
-def doors(connection: Connection) -> list[Door]:
+class Doors(NamedTuple):
+    """Where all active nodes hear, and what time it is by the database's clock; None where there is no node."""
+
+    all: list[Door]
+    now: datetime | None
+
+
+def doors(connection: Connection) -> Doors:
     """The doors of all nodes that are active."""
-    return [door for _, incarnation, address in _active(connection) if (door := door_of(incarnation, address))]
+    found = _active(connection)
+    known = [door for row in found if (door := door_of(row.incarnation, row.address))]
+    return Doors(known, found[0].now if found else None)
 
 
 def nodes_without_door(connection: Connection) -> list[str]:
     """Names of the nodes that are active, and have no address where they hear."""
-    return [name for name, incarnation, address in _active(connection) if door_of(incarnation, address) is None]
+    return [row.name for row in _active(connection) if door_of(row.incarnation, row.address) is None]
 
 
-def _active(connection: Connection) -> list[tuple[str, str | None, str | None]]:
-    statement = sa.select(nodes.c.name, nodes.c.incarnation, nodes.c.address).where(nodes.c.active)
-    return [(row.name, row.incarnation, row.address) for row in connection.execute(statement)]
+def _active(connection: Connection) -> Sequence[sa.Row[Any]]:
+    columns = (nodes.c.name, nodes.c.incarnation, nodes.c.address, now().label("now"))
+    return connection.execute(sa.select(*columns).where(nodes.c.active)).all()
 
 
 def door_of(incarnation: str | None, address: str | None) -> Door | None:

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from typing import Final
 
 from peerd.domain.ring import Due, Ring, Work
-from peerd.runtime.events import FINE, AttemptEnded, ChoreRan, Fact, StrayReleased, TasksTakenBack, TurnEnded
+from peerd.runtime.events import (
+    FINE,
+    AttemptEnded,
+    ChoreRan,
+    Fact,
+    ScheduleRunEnded,
+    StrayReleased,
+    TasksTakenBack,
+    TurnEnded,
+)
 
 RINGS_OF_CHORES: Final[dict[str, Ring]] = {
     "arrive scheduled": Work(),
@@ -54,6 +63,8 @@ class RingingFacts:
             case TasksTakenBack():  # a failure that is due at once, or pending again
                 self._ring(Due(within=0.0))
                 self._ring(Work())
+            case ScheduleRunEnded(queue=str(queue)):  # it has enqueued its task
+                self._ring(Work((queue,)))
             case ChoreRan():
                 if (ring := RINGS_OF_CHORES.get(fact.chore)) is not None:
                     self._ring(ring)

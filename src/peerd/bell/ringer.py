@@ -31,7 +31,7 @@ class Ringer:
 
     Args:
         database: the cluster's.
-        secret: [cluster] secret; not needed on PostgreSQL, nor on SQLite.
+        secret: [cluster] secret; not needed on SQLite, and on PostgreSQL for messages to all nodes only.
         open_way: makes the way of the rings, when the first one is sent; None where there is none.
     """
 
@@ -131,7 +131,7 @@ class Ringer:
 def way_to(database: Database, secret: str | None) -> Way | None:
     """How the nodes of a cluster are rung at; None where there is no secret."""
     if database.name == "postgresql":
-        return Notifications(database)
+        return Notifications(database, secret)
     found = secret_of(database.url, secret)
     return None if found is None else Datagrams(database, found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -11,6 +12,8 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+
+from peerd.runtime import garbage
 
 NODE, WORK, SETUP = "This node", "The cluster's work", "Setting up"
 
@@ -36,7 +39,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "tasks": ("peerd.cli.tasks", WORK, "List, show, watch, retry, cancel, delete and move tasks."),
     "queues": ("peerd.cli.queues", WORK, "List, pause and resume queues."),
     "limits": ("peerd.cli.limits", WORK, "List, set and remove limits of queues and keys."),
-    "nodes": ("peerd.cli.nodes", WORK, "List, drain and undrain nodes."),
+    "nodes": ("peerd.cli.nodes", WORK, "List, drain, undrain and forget nodes."),
     "schedules": ("peerd.cli.schedules", WORK, "List, show, run, enable and disable schedules."),
 }
 
@@ -63,6 +66,8 @@ def load(name: str) -> Any:
     module, _, _ = COMMANDS[name]
     command = get_command(import_module(module).app)
     command.name = name
+    if not gc.isenabled():
+        garbage.settle()
     return command
 
 

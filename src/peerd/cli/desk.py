@@ -15,12 +15,16 @@ from typing import Any, Self
 import msgspec
 import typer
 from rich.console import Console, RenderableType
+from rich.text import Text
+from sqlalchemy.engine import make_url
 
-from peerd.cli.failures import Failure, failure_of
+from peerd.cli.failures import REACH_IT, WRONG_USAGE, Failure, failure_of
+from peerd.cli.words import plain
 from peerd.config import Settings, load
-from peerd.config.address import is_sqlite, locate_sqlite_file
+from peerd.config.address import is_sqlite, locate_sqlite_file, normalise_url
 from peerd.config.environment import CONFIG_VARIABLE
 from peerd.operate.client import Client
+from peerd.runtime.harmless import UNSAFE
 
 WIDTH_OF_A_PIPE = 160
 """Columns for tables that no terminal shows."""
@@ -42,6 +46,8 @@ class Desk:
         self.config = config
         self.as_json = as_json
         self.debug = debug
+        self.makes_database = False
+        """Whether an embedded database that the command line names is made where it is not there."""
         self._database = database
         self._afterwards = ExitStack()
         self.out = console()
@@ -61,12 +67,11 @@ class Desk:
         return given
 
     def _named_database(self, named: str) -> str:
-        if is_sqlite(named):
-            try:
-                named = locate_sqlite_file(named, Path.cwd())
-            except ValueError as error:
-                raise Failure(f"--database: {error}") from None
-        return named
+        try:
+            normalise_url(named)
+            return locate_sqlite_file(named, Path.cwd())
+        except ValueError as error:
+            raise Failure(f"--database: {error}", status=WRONG_USAGE) from None
 
     @cached_property
     def settings(self) -> Settings:
@@ -79,8 +84,19 @@ class Desk:
 
     @cached_property
     def client(self) -> Client:
-        """A client for the configured database; it is closed after the command."""
+        """A client for the configured database; it is closed after the command.
+
+        Raises:
+            Failure: the command line names a file that is not there, and the command makes none.
+        """
+        if self._database is not None and not self.makes_database:
+            self._require_file(self.settings.database.url)
         return self._afterwards.enter_context(Client(self.settings.database.url, secret=self.settings.cluster.secret))
+
+    def _require_file(self, url: str) -> None:
+        file = Path(make_url(url).database or "") if is_sqlite(url) else None
+        if file is not None and file.parent.is_dir() and not file.exists():
+            raise Failure(f"there is no database {file}", f"peerd migrate --database {self._database} makes it")
 
     def answer(self, value: object, *people: RenderableType | Callable[[], RenderableType]) -> None:
         """The command's answer: the value for programs; for people these renderables, or what makes them."""
@@ -89,6 +105,10 @@ class Desk:
             return
         for one in people:
             self.out.print(one() if callable(one) else one)
+
+    def warn(self, sentence: str) -> None:
+        """Say to people what may not be meant, on stderr."""
+        self.err.print(Text.assemble(("warning: ", "bold yellow"), plain(sentence)), soft_wrap=True)
 
     def line(self, value: object) -> None:
         """A JSON document on a line of stdout."""
@@ -103,9 +123,16 @@ class Desk:
     ) -> None:
         """Close what was opened; an error becomes one clear line, and an exit status."""
         self._afterwards.close()
-        if isinstance(error, Exception) and not self.debug and (failure := failure_of(error)) is not None:
+        if isinstance(error, Exception) and not self.debug and (failure := self.failure_of(error)) is not None:
             self.fail(failure)
             raise typer.Exit(failure.status) from error
+
+    def failure_of(self, error: Exception) -> Failure | None:
+        """The failure that an error is, with the address of a database that does not answer: drivers name no port."""
+        failure = failure_of(error)
+        if failure is not None and failure.remedy == REACH_IT:
+            failure.remedy = REACH_IT.replace("the address in [database] url", self.settings.database.masked_url)
+        return failure
 
     def fail(self, failure: Failure) -> None:
         """Say what went wrong."""
@@ -124,9 +151,13 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def json_of(value: object) -> str:
-    """A value as JSON: structs as objects, times in UTC as ISO 8601, bytes as base64, paths as text."""
+    """A value as JSON: structs as objects, times in UTC as ISO 8601, bytes as base64, paths as text.
+
+    What could steer a terminal or turn the direction of its text is escaped.
+    """
     try:
-        return msgspec.json.encode(value, enc_hook=_plain).decode()
+        text = msgspec.json.encode(value, enc_hook=_plain).decode()
+        return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # they only stand within strings
     except UnicodeEncodeError:  # an argument that is no text is quoted in it
         return json.dumps(msgspec.to_builtins(value, enc_hook=_plain))
 
@@ -137,7 +168,5 @@ def _plain(value: Any) -> Any:
             return str(value)
         case datetime():
             return value.isoformat()
-        case _ if hasattr(value, "model_dump"):
-            return value.model_dump(mode="json")
         case _:
             raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -78,7 +78,8 @@ def _of_the_bell(desk: Desk) -> list[Finding]:
     if bell["refused"]:
         counted = "; ".join(f"{count} because {why}" for why, count in bell["refused"].items())
         message = f"rings were refused: {counted}; the last one: {bell['last_refused']}"
-        found.append(Finding(Level.NOTE, "doorbell", message, "give all nodes and applications the same secret"))
+        remedy = "give all nodes and applications the same secret, and set their clocks by NTP"
+        found.append(Finding(Level.NOTE, "doorbell", message, remedy))
     return found
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
-from peerd.cli.failures import Failure, seconds_of
+from peerd.cli.failures import WRONG_USAGE, Failure, seconds_of
 from peerd.cli.tasks.show import task_json
 from peerd.cli.words import plain
 from peerd.domain.task import BODY_LIMIT
@@ -93,7 +93,7 @@ def enqueue(
     }
     patience = None if wait_for is None else seconds_of("--wait-for", wait_for)
     if body is not None and text is not None:
-        raise Failure("two bodies: give JSON or --text, not both")
+        raise Failure("two bodies: give JSON or --text, not both", status=WRONG_USAGE)
     job = desk.client.enqueue(queue, **options)
     if wait:
         answer_result(desk, job, patience)
@@ -128,6 +128,7 @@ def json_text(body: str) -> str:
         raise Failure(
             f"the body is not JSON: {error}",
             """quote it as the shell needs it: '{"source": "a.mp4"}'; other text goes with --text""",
+            status=WRONG_USAGE,
         ) from None
     return written.strip()
 
@@ -153,10 +154,10 @@ def moment(option: str, text: str | None) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise Failure(f"{option}: {text!r} is not a time", remedy) from None
+        raise Failure(f"{option}: {text!r} is not a time", remedy, status=WRONG_USAGE) from None
     if found.tzinfo is None:
-        raise Failure(f"{option}: {text!r} has no time zone", remedy)
+        raise Failure(f"{option}: {text!r} has no time zone", remedy, status=WRONG_USAGE)
     try:
         return found.astimezone(UTC)
     except OverflowError:
-        raise Failure(f"{option}: {text!r} is too far away") from None
+        raise Failure(f"{option}: {text!r} is too far away", status=WRONG_USAGE) from None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -11,8 +12,26 @@ from rich.text import Text
 from peerd.cli.words import plain
 from peerd.config import ConfigError
 from peerd.domain.duration import parse_duration
-from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, PeerdError
+from peerd.domain.errors import (
+    DatabaseAway,
+    DatabaseBusy,
+    DatabaseRefused,
+    InvalidArguments,
+    InvalidLimit,
+    InvalidSchedule,
+    InvalidTask,
+    PeerdError,
+)
+from peerd.operate.given import InvalidFilter
+from peerd.store.faults import FREE_SPACE
 from peerd.supervision.control import NotRunning, Refused
+
+WRONG_USAGE: Final = 2
+"""The exit status where what was typed can mean nothing, whatever the database holds; also of Typer's errors."""
+
+
+OF_USAGE: Final = (InvalidTask, InvalidArguments, InvalidFilter, InvalidLimit, InvalidSchedule)
+"""Errors about a value that was given, which here was typed."""
 
 
 class Failure(PeerdError):
@@ -58,13 +77,18 @@ class Failure(PeerdError):
     def for_people(self) -> RenderableType:
         """One red line, and the remedy below it."""
         lines = [Text.assemble(("error: ", "bold red"), (plain(self.message), "red"))]
-        lines += [Text.assemble(("  │ ", "bright_black"), plain(line)) for line in self.said]
+        others = [line for line in self.said if not line.endswith(self.message)]
+        lines += [Text.assemble(("  │ ", "bright_black"), plain(line)) for line in others]
         if self.remedy:
             lines.append(Text.assemble(("  try: ", "bold"), plain(self.remedy)))
         return Group(*lines)
 
 
-REACH_IT = "see that it runs, and that this machine reaches it at the address in [database] url"
+REACH_IT: Final = "see that it runs, and that this machine reaches it at the address in [database] url"
+
+
+DISK_IS_FULL: Final = re.compile(r"no space left|disk is full|disk full|disk i/o error", re.IGNORECASE)
+"""What servers say of it in many ways, with and without a code."""
 
 
 def failure_of(error: Exception) -> Failure | None:
@@ -82,11 +106,17 @@ def failure_of(error: Exception) -> Failure | None:
         case DatabaseRefused():
             return Failure(f"the database refuses us: {error.reason}", error.remedy, kind=kind)
         case DatabaseAway():
-            return Failure(str(error), "" if isinstance(error, DatabaseBusy) else REACH_IT, kind=kind)
+            return Failure(str(error), _remedy_for(error), kind=kind)
         case PeerdError() | NotRunning() | Refused() | OSError():
-            return Failure(_sentence(error), kind=kind)
+            return Failure(_sentence(error), kind=kind, status=WRONG_USAGE if isinstance(error, OF_USAGE) else 1)
         case _:
             return None
+
+
+def _remedy_for(error: DatabaseAway) -> str:
+    if isinstance(error, DatabaseBusy):
+        return ""  # its words have it
+    return FREE_SPACE if DISK_IS_FULL.search(error.reason) else REACH_IT
 
 
 def _sentence(error: Exception) -> str:
@@ -107,4 +137,4 @@ def seconds_of(option: str, duration: str) -> float:
     try:
         return parse_duration(duration)
     except ValueError as error:
-        raise Failure(f"{option}: {error}") from None
+        raise Failure(f"{option}: {error}", status=WRONG_USAGE) from None

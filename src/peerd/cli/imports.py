@@ -1,4 +1,4 @@
-"""Import what a project's workers and web sections name, in a process of its own: user code may do anything.
+"""Import what the sections of a project's configuration name, in a process of its own: user code may do anything.
 
 python -P -m peerd.cli.imports FD        reads {"project_directory", "named"} from stdin, writes lines to FD
 """
@@ -9,71 +9,100 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from peerd.config import Settings, WebSettings, WorkerSettings
+from peerd.config.plain import as_plain, from_plain
+from peerd.config.schedules import is_of_this_node
+from peerd.config.settings import Settings, WebSettings, WorkerSettings
 from peerd.domain.errors import PeerdError
+from peerd.runtime.import_path import add_project
+
+if TYPE_CHECKING:
+    from peerd.work.handlers import Queue
 
 TIMEOUT: Final = 60.0
-"""Seconds for all imports together."""
+"""Seconds for all imports of one process."""
 
 
 Named = tuple[str, str]
 """A section of the config, and a name in it."""
 
 
-def import_all(settings: Settings) -> dict[Named, dict[str, Any]]:
-    """What each enabled worker, each web app and the agent's setup is.
+def import_all(
+    settings: Settings,
+    environment: Mapping[str, str],
+    sections: Collection[str] = ("workers", "web", "agent", "schedules"),
+) -> dict[Named, dict[str, Any]]:
+    """What each enabled worker, each web app, the agent's setup and each schedule's function is.
 
-    A worker is ``{"queues": …, "handlers": …}``, the others ``{}``; ``{"error": …}`` is what is wrong with one.
+    A worker is ``{"queues": {name: its handlers, or None where it takes any task}}``, the others ``{}``;
+    ``{"error": …}`` is what is wrong with one. What ends the process that imports it leaves the rest to another one.
+
+    Args:
+        settings: what names them.
+        environment: of the processes that import.
+        sections: those that are looked at.
     """
-    named = list(_named(settings))
-    if not named:
-        return {}
-    request = {"project_directory": str(settings.project_directory), "named": named}
-    answers: dict[Any, dict[str, Any]] = {}
-    for answer in _ask(json.dumps(request)):
-        answers[answer.pop("section"), answer.pop("name")] = answer
-    ended = answers.pop((None, None), {}).get("error", "")
-    for section, name, _ in named:
-        if (section, name) not in answers:
-            answers[section, name] = {"error": ended}
-            break  # those after it were not looked at
+    request = {"project_directory": str(settings.project_directory)}
+    answers: dict[Named, dict[str, Any]] = {}
+    named = [one for one in _named(settings) if one[0] in sections]
+    while named:
+        answered, ended = _ask(json.dumps(request | {"named": named}), environment)
+        answers |= answered
+        unanswered = [one for one in named if one[:2] not in answers]
+        if not unanswered:
+            break
+        (section, name, _), *named = unanswered
+        answers[section, name] = {"error": ended.sentence}
+        if ended.out_of_time:
+            answers |= {
+                one[:2]: {"error": "was not looked at: what was imported before took too long"} for one in named
+            }
+            break
     return answers
 
 
 def _named(settings: Settings) -> Iterator[tuple[str, str, Any]]:
     for name, worker in settings.workers.items():
-        if worker.enabled:
-            yield "workers", name, worker.model_dump(mode="json", exclude_unset=True)
+        if worker.enabled and (worker.tasks or worker.worker):
+            yield "workers", name, as_plain(worker)
     for name, web in settings.web.items():
         if web.enabled:
-            yield "web", name, web.model_dump(mode="json", exclude_unset=True)
+            yield "web", name, as_plain(web)
     if settings.agent.setup is not None:
         yield "agent", "setup", settings.agent.setup
+    for name, schedule in settings.schedules.items():
+        if schedule.run is not None and is_of_this_node(schedule, settings):
+            yield "schedules", name, schedule.run
 
 
-def _ask(request: str) -> Iterator[dict[Any, Any]]:
-    reader, writer = os.pipe()
-    with os.fdopen(reader, encoding="utf-8") as answers:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "peerd.cli.imports", str(writer)],
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                pass_fds=[writer], text=True,
-            )  # fmt: skip
-        finally:
-            os.close(writer)
+class _Ended(NamedTuple):
+    """How a process that imports has ended."""
+
+    sentence: str
+    out_of_time: bool = False
+
+
+def _ask(request: str, environment: Mapping[str, str]) -> tuple[dict[Named, dict[str, Any]], _Ended]:
+    """What one process answers until it ends, and how it ends."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as lines:  # no pipe: what an import starts may keep it open
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "peerd.cli.imports", str(lines.fileno())],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            pass_fds=[lines.fileno()], text=True, env=environment,
+        )  # fmt: skip
         try:
             process.communicate(request, timeout=TIMEOUT)
-            ended = f"importing it ended the process with status {process.returncode}"
+            ended = _Ended(f"importing it ended the process with status {process.returncode}")
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            ended = f"importing it took more than {TIMEOUT:g} s"
-        yield from map(json.loads, answers)
-        yield {"section": None, "name": None, "error": ended}
+            ended = _Ended(f"importing it took more than {TIMEOUT:g} s", out_of_time=True)
+        lines.seek(0)
+        answers = [json.loads(line) for line in lines if line.endswith("\n")]
+    return {(answer.pop("section"), answer.pop("name")): answer for answer in answers}, ended
 
 
 def main(fd: int) -> None:
@@ -81,7 +110,7 @@ def main(fd: int) -> None:
     from peerd.assembly.entry import NoEntry  # noqa: PLC0415 - only this process needs it
 
     request = json.load(sys.stdin)
-    sys.path.insert(0, request["project_directory"])
+    add_project(request["project_directory"])
     os.chdir(request["project_directory"])
     with os.fdopen(fd, "w", encoding="utf-8") as answers:
         for section, name, given in request["named"]:
@@ -97,11 +126,14 @@ def main(fd: int) -> None:
 def _describe_worker(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     from peerd.assembly.worker import load, load_worker  # noqa: PLC0415 - only this process needs it
 
-    given = WorkerSettings(**settings)
+    given = from_plain(settings, WorkerSettings)
     worker = load_worker(name, given)
-    queues = [load(name, entry) for entry in given.tasks or ()]
-    handlers = [handler for queue in queues for handler in getattr(queue, "handlers", ())]
-    return {"queues": list(worker.settings.queues), "handlers": handlers}
+    queues: dict[str, list[str] | None] = dict.fromkeys(worker.settings.queues)
+    for entry in given.tasks or ():
+        queue = cast("Queue", load(name, entry))
+        if queue.name in queues:
+            queues[queue.name] = [*(queues[queue.name] or ()), *queue.handlers]
+    return {"queues": queues}
 
 
 def _describe_setup(_: str, entry: str) -> Mapping[str, Any]:
@@ -111,10 +143,19 @@ def _describe_setup(_: str, entry: str) -> Mapping[str, Any]:
     return {}
 
 
+def _describe_schedule(_: str, entry: str) -> Mapping[str, Any]:
+    from peerd.assembly.entry import find  # noqa: PLC0415 - as above
+    from peerd.schedules.runner import NotAFunction  # noqa: PLC0415 - as above
+
+    if not callable(found := find(entry)):
+        raise NotAFunction(entry, found)
+    return {}
+
+
 def _describe_web(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     from peerd.assembly.web import load_app, require_server  # noqa: PLC0415 - as above
 
-    given = WebSettings(**settings)
+    given = from_plain(settings, WebSettings)
     require_server(name, given.app)
     load_app(name, given)
     return {}
@@ -122,6 +163,7 @@ def _describe_web(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 DESCRIBE: Final[Mapping[str, Callable[[str, Any], Mapping[str, Any]]]] = {
     "agent": _describe_setup,
+    "schedules": _describe_schedule,
     "workers": _describe_worker,
     "web": _describe_web,
 }

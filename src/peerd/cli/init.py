@@ -13,7 +13,8 @@ from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
 from peerd.cli.failures import Failure
 from peerd.cli.words import plain
-from peerd.config import FILE_NAME, template
+from peerd.config import FILE_NAME
+from peerd.config.template import template
 
 app = new_app(__doc__)
 
@@ -36,6 +37,16 @@ async def greet(ctx: Context, name: str, seconds: int = 5) -> dict[str, str]:
         await asyncio.sleep(1)
     return {"greeting": f"Hello, {name}!"}
 '''
+IGNORED: Final = """\
+# What peerd writes here: the run directory with the log, and the embedded database.
+.peerd/
+*.sqlite
+*.sqlite-shm
+*.sqlite-wal
+# Secrets that peerd.toml names.
+*.password
+*.secret
+"""
 WORKER: Final = """\
 [workers.hello]
 tasks = "jobs:hello"
@@ -58,7 +69,7 @@ def init(
 ) -> None:
     """Begin a project: write peerd.toml and an example module.
 
-    Nothing that is there is overwritten.
+    And a .gitignore, where there is none. Nothing that is there is overwritten.
     """
     files = {folder / FILE_NAME: settings_text(), folder / EXAMPLE_NAME: EXAMPLE}
     if there := [path for path in files if path.exists()]:
@@ -66,6 +77,9 @@ def init(
             f"{' and '.join(map(str, there))} {'is' if len(there) == 1 else 'are'} there already; nothing was written",
             "begin in another folder: peerd init FOLDER",
         )
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        files[ignore] = IGNORED
     try:
         write(files)
     except OSError as error:

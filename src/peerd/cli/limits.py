@@ -10,7 +10,7 @@ from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
-from peerd.cli.failures import Failure
+from peerd.cli.failures import WRONG_USAGE, Failure
 from peerd.cli.tables import Column, Rows, table
 from peerd.cli.words import many, plain
 from peerd.domain.duration import format_duration
@@ -86,9 +86,9 @@ def check_key(key: str | None, *, each_key: bool) -> None:
         Failure: both are, or a key that means something else.
     """
     if key is not None and each_key:
-        raise Failure("two limits at once: give --key or --each-key, not both")
+        raise Failure("two limits at once: give --key or --each-key, not both", status=WRONG_USAGE)
     if key == EACH_KEY:
-        raise Failure(f"--key {EACH_KEY} is no key of a task: --each-key limits each key")
+        raise Failure(f"--key {EACH_KEY} is no key of a task: --each-key limits each key", status=WRONG_USAGE)
 
 
 def whose(queue: str, key: str) -> str:

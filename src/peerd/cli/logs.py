@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +13,11 @@ import typer
 
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
-from peerd.cli.failures import Failure
+from peerd.cli.failures import WRONG_USAGE, Failure
 from peerd.cli.log_reading import Follower, Wanted, end_of_lines, last_lines
 from peerd.cli.stop import RunDirectory
 from peerd.cli.words import plain
+from peerd.config.suggest import near
 from peerd.supervision import control
 
 app = new_app(__doc__)
@@ -46,6 +49,7 @@ def logs(
     path = _log_file(desk, run_directory)
     wanted = Wanted(slots or [])
     end = end_of_lines(path)
+    _require_known(desk, slots or [], run_directory, path, end)
     for line in last_lines(path, lines, Wanted(slots or []), end):
         _show(desk, line)
     if follow:
@@ -68,6 +72,32 @@ def _log_file(desk: Desk, run_directory: Path | None) -> Path:
     if not path.exists():
         raise Failure(f"there is no log {path}", "peerd start writes one")
     return path
+
+
+def _require_known(desk: Desk, slots: Sequence[str], run_directory: Path | None, path: Path, end: int) -> None:
+    """Refuse a name that no slot and no kind has, nor ever had in this log.
+
+    Raises:
+        Failure: there is one.
+    """
+    known = _kinds(desk, run_directory) if slots else set()
+    for slot in slots:
+        if {slot, re.sub(r"-\d+$", "", slot)} & known or last_lines(path, 1, Wanted([slot]), end):
+            continue
+        there = f"; there are: {', '.join(sorted(known))}" if known else ""
+        raise Failure(f"no line of this log is of {slot}{there}", near(slot, known), status=WRONG_USAGE)
+
+
+def _kinds(desk: Desk, run_directory: Path | None) -> set[str]:
+    """The kinds of processes that run, or that the configuration has."""
+    try:
+        here = control.status(run_directory or desk.settings.node.run_directory)
+        return {re.sub(r"-\d+$", "", slot["name"]) for slot in here["slots"]}
+    except control.NotRunning:
+        if run_directory is not None:  # then there may be no configuration that can be read
+            return set()
+        settings = desk.settings
+        return {"agent", "manager", *settings.workers, *settings.web, *settings.commands}
 
 
 def _follow(desk: Desk, path: Path, begin: int, wanted: Wanted) -> None:

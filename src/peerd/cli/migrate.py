@@ -19,6 +19,7 @@ def migrate_tables(desk: Desk) -> None:
     It may be done while nodes run. It says whether older nodes may go on; where they may not, it refuses to begin
     until they are stopped.
     """
+    desk.makes_database = True
     database = desk.client.database
     before = look(database)
     after = migrate(database)

@@ -23,6 +23,8 @@ NOTES_NEED: Final = 100
 """Columns of a terminal from which the notes stand beside the figures, and not below."""
 LATE: Final = 1.0
 """Seconds of a loop's lag that are shown as a warning."""
+SILENT: Final = 6.0
+"""Seconds without a word from a process, which says something every two seconds, that are shown as silence."""
 UNKNOWN: Final = "–"
 
 _FIGURES: Final = (
@@ -48,7 +50,7 @@ def node_here(here: Mapping[str, Any] | None, now: datetime) -> RenderableType:
     title = Text.assemble(
         (f"node {plain(here['node'])} ", "bold"),
         (here["state"], PHASES.get(here["state"], "")),
-        f" for {up}, master is process {here['pid']}",
+        f"{' for' if here['state'] == 'running' else ', up for'} {up}, master is process {here['pid']}",
         " in the background" if here["background"] else "",
     )
     folder = Text(f"run directory {plain(here['run_directory'])}", "bright_black")
@@ -123,7 +125,7 @@ def _figures(slot: Mapping[str, Any], now: datetime) -> list[Text]:
         Text(str(slot["restarts"]), "yellow" if slot["restarts"] else ""),
         Text(_memory(sample.get("memory"))),
         Text(_share(sample.get("cpu"))),
-        _lag(vitals),
+        _lag(vitals, _silence(slot)),
         Text(UNKNOWN if vitals is None or vitals.get("in_flight") is None else str(vitals["in_flight"])),
     ]
 
@@ -136,7 +138,15 @@ def _share(cpu: float | None) -> str:
     return UNKNOWN if cpu is None else f"{100 * cpu:.0f} %"
 
 
-def _lag(vitals: Mapping[str, Any] | None) -> Text:
+def _silence(slot: Mapping[str, Any]) -> float | None:
+    """Seconds for which its process has said nothing, if they are many; an earlier version of a master tells none."""
+    silent_for = slot.get("silent_for")
+    return silent_for if silent_for is not None and silent_for >= SILENT else None
+
+
+def _lag(vitals: Mapping[str, Any] | None, silent_for: float | None) -> Text:
+    if silent_for is not None:
+        return Text(f"silent {short_span(silent_for)}", "bold red")
     if vitals is None:
         return Text(UNKNOWN)
     lag = vitals.get("lag")
@@ -149,10 +159,13 @@ def _lag(vitals: Mapping[str, Any] | None) -> Text:
 
 def _notes(slot: Mapping[str, Any], now: datetime) -> Iterator[str]:
     """What goes on in a slot, else how its last process ended."""
+    if (silent_for := _silence(slot)) is not None:
+        yield f"has told its master nothing for {span(silent_for)}: it is stopped, or its machine has too much to do"
     if slot["replacing"]:
         yield first_line(str(slot["replacing"]))
     for leaving in slot["leaving"]:
         age = short_span((now - datetime.fromisoformat(leaving["started_at"])).total_seconds())
-        yield f"process {leaving['pid']} of generation {leaving['generation']} is leaving, {age} old"
+        why = f": {first_line(leaving['reason'])}" if leaving.get("reason") else ""
+        yield f"process {leaving['pid']} of generation {leaving['generation']} is leaving, {age} old{why}"
     if error := slot["error"] or (slot["last_cause"] or {}).get("text"):
         yield first_line(str(error))

@@ -1,4 +1,4 @@
-"""List, drain and undrain nodes."""
+"""List, drain, undrain and forget nodes."""
 
 from __future__ import annotations
 
@@ -53,6 +53,14 @@ def undrain(desk: Desk, nodes: Names) -> None:
     for name in nodes:
         desk.client.nodes.undrain(name)
     desk.answer({"undrained": nodes}, *[Text(f"{plain(name)} takes tasks") for name in nodes])
+
+
+@command(app)
+def forget(desk: Desk, nodes: Names) -> None:
+    """Delete the rows of nodes that will not come back. One that is alive, or that tasks are pinned to, is refused."""
+    for name in nodes:
+        desk.client.nodes.forget(name)
+    desk.answer({"forgotten": nodes}, *[Text(f"{plain(name)} is forgotten") for name in nodes])
 
 
 STATES = {"active": "green", "draining": "yellow", "silent": "bold red", "stopped": "bright_black"}

@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 from peerd.cli.desk import Desk
+from peerd.cli.failures import Failure
+from peerd.cli.imports import import_all
+from peerd.runtime import exits
 from peerd.store.migrate import migrate, require_newest
 
 MigrateFirst = Annotated[
@@ -20,8 +23,27 @@ def prepare(desk: Desk, *, migrate_first: bool) -> None:
     Raises:
         PeerdError: they are not, or the database does not answer.
     """
+    desk.makes_database = True
     database = desk.client.database
     if migrate_first:
         migrate(database)
     require_newest(database)
     database.close()
+
+
+def require_code(desk: Desk) -> None:
+    """See that what the processes of the node run can be imported, in a process of its own.
+
+    Raises:
+        Failure: it cannot; the first error is its message, the others are told below it.
+    """
+    answers = import_all(desk.settings, desk.environment, sections=("workers", "web"))
+    wrong = [
+        f"{section.removesuffix('s')} {name}: {answer['error']}"
+        for (section, name), answer in answers.items()
+        if "error" in answer
+    ]
+    if wrong:
+        first, *others = wrong
+        remedy = "mend it, and try again; nothing was stopped"
+        raise Failure(f"cannot start: {first}", remedy, said=others, status=exits.BOOT_FAILED, kind="DidNotStart")

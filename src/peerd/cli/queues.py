@@ -13,6 +13,7 @@ from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
 from peerd.cli.tables import Column, Rows, table
 from peerd.cli.words import STYLES, ago, plain
+from peerd.config.suggest import near
 from peerd.domain.lifecycle import Status
 from peerd.store.queues import QueueState
 
@@ -23,7 +24,7 @@ Names = Annotated[list[str], typer.Argument(metavar="QUEUE", help="Names of queu
 
 @command(app, "list")
 def list_queues(desk: Desk) -> None:
-    """List all queues that have tasks or were ever paused, with their tasks by status."""
+    """List all queues that have tasks, or were ever served or paused, with their tasks by status."""
     queues = desk.client.queues.list()
     if not queues:
         desk.answer([], Text("no queue has tasks"))
@@ -40,18 +41,39 @@ def pause(
     ] = None,
 ) -> None:
     """Let nobody claim from queues; running tasks go on."""
+    unknown = _unknown(desk, queues)
     for name in queues:
         desk.client.queues.pause(name, duration)
     until = "until it is resumed" if duration is None else f"for {duration}"
-    desk.answer({"paused": queues, "for": duration}, *[Text(f"{plain(name)} is paused {until}") for name in queues])
+    _warn_of(desk, unknown)
+    desk.answer(
+        {"paused": queues, "for": duration, "unknown": unknown},
+        *[Text(f"{plain(name)} is paused {until}") for name in queues],
+    )
 
 
 @command(app)
 def resume(desk: Desk, queues: Names) -> None:
     """Let queues be claimed from again."""
+    unknown = _unknown(desk, queues)
     for name in queues:
         desk.client.queues.resume(name)
-    desk.answer({"resumed": queues}, *[Text(f"{plain(name)} is open") for name in queues])
+    _warn_of(desk, unknown)
+    desk.answer({"resumed": queues, "unknown": unknown}, *[Text(f"{plain(name)} is open") for name in queues])
+
+
+def _unknown(desk: Desk, queues: Sequence[str]) -> list[str]:
+    """Those that nobody has served or paused so far: perhaps they are mistyped."""
+    return [name for name in queues if not desk.client.queues.is_known(name)]
+
+
+def _warn_of(desk: Desk, unknown: Sequence[str]) -> None:
+    if not unknown or desk.as_json:
+        return
+    known = [queue.name for queue in desk.client.queues.list() if queue.known and queue.name not in unknown]
+    for name in unknown:
+        sentence = f"no worker process has ever served {plain(name)}"
+        desk.warn("; ".join(filter(None, [sentence, near(name, known)])))
 
 
 def queues_table(queues: Sequence[QueueState], now: datetime) -> Rows:
@@ -62,7 +84,9 @@ def queues_table(queues: Sequence[QueueState], now: datetime) -> Rows:
 
 
 def _row(queue: QueueState, statuses: Sequence[Status], now: datetime) -> list[Text]:
-    if not queue.paused:
+    if not queue.known:
+        state = Text("never served", "bold red")
+    elif not queue.paused:
         state = Text("open", "green")
     elif queue.paused_until is None:
         state = Text("paused", "yellow")

@@ -11,7 +11,7 @@ from rich.text import Text
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
 from peerd.cli.failures import Failure, seconds_of
-from peerd.cli.preparing import MigrateFirst, prepare
+from peerd.cli.preparing import MigrateFirst, prepare, require_code
 from peerd.cli.start import Timeout, begin, started
 from peerd.supervision import control
 
@@ -29,10 +29,12 @@ def restart(
 ) -> None:
     """Stop this node, and start it again in the background.
 
-    The configuration is read and the tables are looked at first: what could not start is not stopped. A node that is
-    not running is started. Changed code or settings need no restart: peerd reload replaces processes one by one.
+    The configuration is read, the code is imported and the tables are looked at first: while these are not right, the
+    node that runs is not stopped. A node that is not running is started. Changed code or settings need no restart:
+    peerd reload replaces processes one by one.
     """
     patience = seconds_of("--timeout", timeout)
+    require_code(desk)
     prepare(desk, migrate_first=migrate_first)
     stopped = _stop(desk, fast=fast)
     here = begin(desk, patience)

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
-from peerd.cli.failures import Failure
+from peerd.cli.failures import WRONG_USAGE, Failure
 from peerd.cli.tables import Column, Rows, facts, table
 from peerd.cli.words import ago, first_line, full, plain, span
 from peerd.domain.duration import format_duration, parse_duration
@@ -94,8 +95,11 @@ def run(
         desk.answer(requested, Text(f"run {requested.id} of {plain(name)} is asked for"))
         return
     ended = _wait(desk, requested, timeout)
-    desk.answer(ended, _sentence(ended))
-    if ended.status not in GOOD:
+    failed = [one for one in ended if one.status not in GOOD]
+    slots = [one.slot for one in failed if one.slot]
+    result = msgspec.structs.asdict([*failed, *ended][0]) | {"failed": slots, "processes": ended}
+    desk.answer(result, *_sentences(ended, failed))
+    if failed:
         raise typer.Exit(1)
 
 
@@ -252,19 +256,30 @@ def _rest(schedule: Schedule) -> list[tuple[str, object]]:
     return [*more.items(), *[(name, value) for name, value in rest.items() if value]]
 
 
-def _wait(desk: Desk, run: Run, timeout: str | None) -> Run:
+def _wait(desk: Desk, run: Run, timeout: str | None) -> list[Run]:
     try:
         deadline = None if timeout is None else time.monotonic() + parse_duration(timeout)
     except ValueError as error:
-        raise Failure(f"--timeout: {error}") from None
-    while run.is_open:
+        raise Failure(f"--timeout: {error}", status=WRONG_USAGE) from None
+    runs = [run]
+    while any(one.is_open for one in runs):
         if deadline is not None and time.monotonic() > deadline:
-            state = "no node has taken it" if run.status is RunStatus.WAITING else "it goes on"
+            state = "no node has taken it" if runs[0].status is RunStatus.WAITING else "it goes on"
             remedy = f"look again with `peerd schedules runs {run.schedule}`"
             raise Failure(f"run {run.id} has not ended within {timeout}: {state}", remedy)
         time.sleep(LOOK_EVERY)
-        run = desk.client.schedules.get_run(run.id)
-    return run
+        runs = desk.client.schedules.get_runs(run.id)
+    return runs
+
+
+def _sentences(runs: Sequence[Run], failed: Sequence[Run]) -> list[Text]:
+    """What became of a run: in its process, or in all processes, of which each that failed is named."""
+    if len(runs) == 1:
+        return [_sentence(runs[0])]
+    name = f"run {runs[0].id} of {plain(runs[0].schedule)}: "
+    if not failed:
+        return [Text.assemble(name, _status(runs[0].status), f" in {len(runs)} processes")]
+    return [Text(f"{name}failed in {len(failed)} of {len(runs)} processes"), *map(_sentence, failed)]
 
 
 def _sentence(run: Run) -> Text:
@@ -275,8 +290,15 @@ def _sentence(run: Run) -> Text:
 
 
 def _value(text: str) -> object:
-    """An argument: JSON, or else the text as it stands."""
+    """An argument: JSON, or else the text as it stands.
+
+    Raises:
+        Failure: it begins as JSON does, and is none.
+    """
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        if text.lstrip().startswith(("{", "[", '"')):
+            remedy = """quote it as the shell needs it: '{"source": "a.mp4"}'"""
+            raise Failure(f"the argument {text} is not JSON: {error}", remedy, status=WRONG_USAGE) from None
         return text

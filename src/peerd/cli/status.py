@@ -16,9 +16,10 @@ from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.desk import Desk
-from peerd.cli.failures import failure_of, seconds_of
+from peerd.cli.failures import seconds_of
 from peerd.cli.node_here import node_here
 from peerd.cli.nodes import nodes_table
+from peerd.cli.resizing import Resizing
 from peerd.cli.stop import RunDirectory
 from peerd.cli.words import STYLES, many, plain
 from peerd.domain.lifecycle import Status
@@ -61,8 +62,10 @@ def _watch(desk: Desk, run_directory: Path | None, pause: float) -> None:
         if desk.as_json:
             for here in _looks(desk, run_directory, pause):
                 desk.line({"here": here})
+        resizing = Resizing(desk.out)
         with Live(console=desk.out, auto_refresh=False) as live:
             for here in _looks(desk, run_directory, pause):
+                resizing.clear()
                 live.update(node_here(here, datetime.now(UTC)), refresh=True)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
@@ -96,7 +99,7 @@ def _cluster(desk: Desk) -> dict[str, Any]:
     try:
         return _ask(desk.client)
     except Exception as error:
-        failure = failure_of(error)
+        failure = desk.failure_of(error)
         if failure is None:
             raise
         return {"error": failure.as_json()}

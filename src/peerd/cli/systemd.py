@@ -52,7 +52,7 @@ def systemd(
     if output is None:
         desk.answer({"name": unit.name, "unit": str(unit)}, lambda: Text(str(unit).rstrip()))
         return
-    path = output / unit.name if output.is_dir() else output
+    path = _file_for(unit, output)
     path.write_text(str(unit))
     control = "systemctl --user" if user else "systemctl"
     desk.answer(
@@ -62,6 +62,21 @@ def systemd(
             Text(f"  {control} daemon-reload && {control} enable --now {path.name}"),
         ),
     )
+
+
+def _file_for(unit: Unit, output: Path) -> Path:
+    """The file that was named, or the unit's own in the folder that was.
+
+    Raises:
+        Failure: it is a folder that is not there.
+    """
+    if output.is_dir():
+        return output / unit.name
+    if output.suffix != ".service":
+        raise Failure(f"there is no folder {output}", "make it; or name a file that ends in .service")
+    if not output.parent.is_dir():
+        raise Failure(f"there is no folder {output.parent}", f"mkdir -p {output.parent}")
+    return output
 
 
 def _unit_of(desk: Desk, user: str | None) -> Unit:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from typing import Final
 
 from rich.text import Text
 
 from peerd.domain.lifecycle import Status
+from peerd.runtime.harmless import UNSAFE
 
 STYLES: Final[dict[str, str]] = {
     Status.SCHEDULED: "blue",
@@ -22,7 +22,6 @@ STYLES: Final[dict[str, str]] = {
     Status.BURIED: "bright_black",
 }
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -34,7 +33,7 @@ def plain(text: str) -> str:
     >>> plain("red \x1b[31m")
     'red ?[31m'
     """
-    return _CONTROLS.sub("?", text)
+    return UNSAFE.sub("?", text)
 
 
 def first_line(text: str | None) -> str:

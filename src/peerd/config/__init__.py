@@ -1,19 +1,46 @@
-"""peerd.toml and the environment become frozen settings; every error at once, with its line and remedy."""
+"""peerd.toml and the environment become frozen settings; every error at once, with its line and remedy.
 
-from peerd.config.address import mask_url, normalise_url
-from peerd.config.loading import FILE_NAME, Check, check, load
-from peerd.config.problems import ConfigError, Problem
-from peerd.config.settings import (
-    DatabaseSettings,
-    LoggingSettings,
-    ManagerSettings,
-    NodeSettings,
-    ScheduleSettings,
-    Settings,
-    WebSettings,
-    WorkerSettings,
-)
-from peerd.config.template import template
+Nothing is loaded before it is asked for: every process of a node has settings, and only a few of them read any.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from peerd.config.address import mask_url, normalise_url
+    from peerd.config.loading import FILE_NAME, Check, check, load
+    from peerd.config.problems import ConfigError, Problem
+    from peerd.config.settings import (
+        DatabaseSettings,
+        LoggingSettings,
+        ManagerSettings,
+        NodeSettings,
+        ScheduleSettings,
+        Settings,
+        WebSettings,
+        WorkerSettings,
+    )
+
+_HOMES = {
+    "FILE_NAME": "peerd.config.loading",
+    "Check": "peerd.config.loading",
+    "ConfigError": "peerd.config.problems",
+    "DatabaseSettings": "peerd.config.settings",
+    "LoggingSettings": "peerd.config.settings",
+    "ManagerSettings": "peerd.config.settings",
+    "NodeSettings": "peerd.config.settings",
+    "Problem": "peerd.config.problems",
+    "ScheduleSettings": "peerd.config.settings",
+    "Settings": "peerd.config.settings",
+    "WebSettings": "peerd.config.settings",
+    "WorkerSettings": "peerd.config.settings",
+    "check": "peerd.config.loading",
+    "load": "peerd.config.loading",
+    "mask_url": "peerd.config.address",
+    "normalise_url": "peerd.config.address",
+}
 
 __all__ = [
     "FILE_NAME",
@@ -32,5 +59,10 @@ __all__ = [
     "load",
     "mask_url",
     "normalise_url",
-    "template",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"peerd.config has no {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOMES[name]), name)

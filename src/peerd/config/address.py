@@ -20,7 +20,8 @@ _DRIVERS = {
 }
 _ALIASES = {"mariadb": "mysql", "postgres": "postgresql"}
 _PLAIN = {"sqlite": "sqlite"}  # whose scheme needs no driver
-_SECRET_IN_TEXT = re.compile(r"(?P<before>//[^/@:]*:).*(?P<after>@)")
+_SCHEME = re.compile(r"(?:[\w+.-]*:?/+)?")
+_NO_PORT = re.compile(r"(//[^/?:\[]*:)(?!\d+(?:[,/?]|$))[^/?]+")
 _SECRET_IN_QUERY = re.compile(r"([?&](?:password|passwd|sslpassword)=)[^&]*", re.IGNORECASE)
 
 _SEVERAL_HOSTS = re.compile(
@@ -68,10 +69,20 @@ def normalise_url(url: str) -> str:
 def mask_url(url: str) -> str:
     """The address with `***` in the place of its password, whether it can be read or not.
 
-    >>> mask_url("mysql://peerd:secret@db/peerd")
-    'mysql://peerd:***@db/peerd'
+    A password ends at the last @: one that was not quoted may hold any character.
+
+    >>> mask_url("mysql://peerd:secret@db/peerd"), mask_url("mysql:/peerd:s/e@c:ret@db")
+    ('mysql://peerd:***@db/peerd', 'mysql:/peerd:***@db')
     """
-    return _SECRET_IN_QUERY.sub(r"\1***", _SECRET_IN_TEXT.sub(r"\g<before>***\g<after>", url))
+    if is_sqlite(url) and ":///" in url:  # a path, which may hold what it likes
+        return url
+    before, at, after = url.rpartition("@")
+    if not at:
+        return _SECRET_IN_QUERY.sub(r"\1***", _NO_PORT.sub(r"\1***", url))
+    found = _SCHEME.match(before)
+    scheme = found[0] if found else ""
+    user, colon, _ = before[len(scheme) :].partition(":")
+    return _SECRET_IN_QUERY.sub(r"\1***", f"{scheme}{user}{':***' if colon else ''}@{after}")
 
 
 def is_sqlite(url: str) -> bool:
@@ -127,11 +138,23 @@ def has_mysqlclient() -> bool:
 
 
 def _parse(url: str) -> URL:
+    _refuse_an_at_too_many(url)
     one_host_a_value = _one_host_for_each_value(url)
     try:
         return make_url(one_host_a_value)
     except (ArgumentError, ValueError):
         raise ValueError(f"{quoted(mask_url(url))} is not an address: write {_FORMS}") from None
+
+
+def _refuse_an_at_too_many(url: str) -> None:
+    """Else a piece of a password would be the name of a server or a database, which every error shows."""
+    user = url.partition("://")[2].partition("@")[0].partition(":")[0]
+    has_path = "@" in url and "/" in user and "?" not in user  # a user in the query is written after the path
+    if not is_sqlite(url) and (url.count("@") > 1 or has_path):
+        raise ValueError(
+            f"{quoted(mask_url(url))} is not an address: an @ of a password or name is written %40, a / %2F, a : %3A; "
+            "or give the password by [database] password_file"
+        )
 
 
 def _one_host_for_each_value(url: str) -> str:

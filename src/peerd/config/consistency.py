@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import stat
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-from peerd.config.address import has_password, is_sqlite
+from peerd.config.address import is_sqlite
 from peerd.config.problems import Problem
 from peerd.config.schedules import schedules_that_cannot_be_kept, schedules_that_never_run
+from peerd.config.secret_files import secrets_for_everybody
 from peerd.config.settings import CommandSettings, Settings, WebSettings, WorkerSettings
 from peerd.config.source import Source
 from peerd.domain.binding import Binding, parse_binding
@@ -23,7 +22,7 @@ def contradictions(settings: Settings, source: Source) -> Iterator[Problem]:
     """Settings that cannot all hold: the cluster would rescue what is alive, or two listen in one place."""
     yield from _two_at_one_door(settings, source)
     heartbeat, inactive = settings.node.heartbeat_every, settings.manager.inactive_after
-    if inactive <= heartbeat:
+    if inactive <= heartbeat and source.tells(("node", "heartbeat_every"), ("manager", "inactive_after")):
         yield source.problem(
             ("manager", "inactive_after"),
             f"{format_duration(inactive)} is no longer than a heartbeat ({format_duration(heartbeat)}): "
@@ -32,7 +31,8 @@ def contradictions(settings: Settings, source: Source) -> Iterator[Problem]:
         )
     rescue = settings.manager.max_update
     for name, worker in settings.workers.items():
-        if worker.update >= rescue:
+        told = source.tells(("manager", "max_update"), ("workers", name, "update"))
+        if worker.update >= rescue and told:
             yield source.problem(
                 ("workers", name, "update"),
                 f"running tasks are touched every {format_duration(worker.update)}, but are taken away "
@@ -67,7 +67,7 @@ def doubts(settings: Settings, source: Source) -> list[Problem]:
         *_connections_that_outlive_the_grace(settings, source),
         *_port_that_others_may_take(settings, source),
         *_cluster_on_sqlite(settings, source),
-        *_password_for_everybody(settings, source),
+        *secrets_for_everybody(settings, source),
     ]
 
 
@@ -155,19 +155,3 @@ def _cluster_on_sqlite(settings: Settings, source: Source) -> Iterator[Problem]:
                 "SQLite serves one machine only: no other node can be near or far",
                 "use MariaDB, MySQL or PostgreSQL for several machines",
             )
-
-
-def _password_for_everybody(settings: Settings, source: Source) -> Iterator[Problem]:
-    secret_file, key = settings.database.password_file, "password_file"
-    if secret_file is None and has_password(settings.database.url) and ("database", "url") not in source.overridden:
-        secret_file, key = settings.file, "url"
-    if secret_file is not None and _is_readable_by_all(secret_file):
-        yield source.problem(
-            ("database", key),
-            f"every user of this machine can read the password in {secret_file}",
-            f"chmod o= {secret_file}",
-        )
-
-
-def _is_readable_by_all(path: Path) -> bool:
-    return bool(path.stat().st_mode & stat.S_IROTH)

@@ -6,7 +6,7 @@ Workers have no such variables: their names may hold anything, and what runs bel
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 from peerd.config.problems import Problem
 from peerd.config.settings import (
@@ -35,7 +35,7 @@ def variables() -> dict[str, tuple[str, str]]:
     return {
         f"PEERD_{section}_{key}".upper(): (section, key)
         for section, model in SECTIONS.items()
-        for key in model.model_fields
+        for key in model.known_keys()
     }
 
 
@@ -61,5 +61,5 @@ def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
 
 def _value(text: str, section: str, key: str) -> Any:
     """A whole number where the setting is one; everything else reads text itself."""
-    is_number = SECTIONS[section].model_fields[key].annotation is int
+    is_number = get_type_hints(SECTIONS[section])[key] is int
     return int(text) if is_number and text.strip().isdecimal() and len(text) < 100 else text

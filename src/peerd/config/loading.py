@@ -11,33 +11,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from peerd.config.consistency import contradictions, doubts
 from peerd.config.environment import CONFIG_VARIABLE, overrides, unknown_variables
 from peerd.config.problems import ConfigError, Problem
-from peerd.config.settings import Document, Settings
+from peerd.config.settings import Settings
 from peerd.config.settling import settle
 from peerd.config.source import Source
-from peerd.config.wording import place_of, word
+from peerd.config.validating import validate
 from peerd.domain.size import format_size
 
 FILE_NAME = "peerd.toml"
 LARGEST_FILE = 1024 * 1024
 """Bytes."""
-MOST = 100
-"""Problems of values that are listed."""
 KINDS = ("workers", "commands", "web")
 """Sections whose tables are kinds of processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What `check` found: `settings` are there only when there are no problems."""
+    """What `check` found.
+
+    Attributes:
+        problems: all that is wrong.
+        warnings: what is allowed, and probably not meant.
+        settings: only when there are no problems.
+        legible: the settings with defaults in the place of wrong values, to look for more mistakes in; None where the
+            file itself cannot be read. Nothing may be started with them.
+    """
 
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     settings: Settings | None = None
+    legible: Settings | None = None
 
 
 def load(path: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -62,21 +67,14 @@ def check(path: Path | None = None, environment: Mapping[str, str] = os.environ)
         source = _read(_find(path, environment), environment)
     except ConfigError as error:
         return Check(error.problems)
-    problems = [*_shape_problems(source), *unknown_variables(environment)]
-    settings = None
-    try:
-        document = Document.model_validate(source.values)
-    except ValidationError as error:
-        found = error.errors(include_url=False)
-        problems += [source.problem(place_of(detail), *word(detail)) for detail in found[:MOST]]
-        if len(found) > MOST:
-            problems.append(source.problem((), f"{len(found) - MOST:,} more problems are not listed"))
-    else:
-        settings, settling_problems = settle(document, source)
-        problems += [*settling_problems, *contradictions(settings, source)]
-    if settings is None or problems:
+    document, wrong_values, source.left_out = validate(source)
+    problems = [*_shape_problems(source), *unknown_variables(environment), *wrong_values]
+    if document is None:
         return Check(sorted(problems, key=_place))
-    return Check(warnings=doubts(settings, source), settings=settings)
+    settings, settling_problems = settle(document, source)
+    problems += [*settling_problems, *contradictions(settings, source)]
+    warnings = [] if wrong_values else doubts(settings, source)  # they would be of defaults
+    return Check(sorted(problems, key=_place), warnings, None if problems else settings, settings)
 
 
 def _find(path: Path | None, environment: Mapping[str, str]) -> Path | None:

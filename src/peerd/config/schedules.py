@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from peerd.config.problems import Problem
 from peerd.config.settings import ScheduleSettings, Settings
-from peerd.config.source import Source
 from peerd.domain.errors import InvalidSchedule, InvalidTask
+from peerd.domain.numbers import NO_NUMBER, holds_no_number
 from peerd.domain.quoting import quoted
 from peerd.domain.schedule import Schedule
+
+if TYPE_CHECKING:
+    from peerd.config.problems import Problem
+    from peerd.config.source import Source
 
 LARGEST_DEFINITION = 128 * 1024
 """Characters of JSON, which is half of what a message to a worker process may hold."""
@@ -24,11 +26,12 @@ def schedules_of(settings: Settings) -> list[Schedule]:
     Raises:
         InvalidSchedule: one cannot be kept; `peerd.config.load` has refused it.
     """
-    return [
-        schedule_of(name, given)
-        for name, given in settings.schedules.items()
-        if given.environments is None or settings.node.environment in given.environments
-    ]
+    return [schedule_of(name, given) for name, given in settings.schedules.items() if is_of_this_node(given, settings)]
+
+
+def is_of_this_node(given: ScheduleSettings, settings: Settings) -> bool:
+    """Whether a schedule is for the environment of this node."""
+    return given.environments is None or settings.node.environment in given.environments
 
 
 def schedule_of(name: str, given: ScheduleSettings) -> Schedule:
@@ -37,7 +40,9 @@ def schedule_of(name: str, given: ScheduleSettings) -> Schedule:
     Raises:
         InvalidSchedule: its keys do not go together; the error names one of them.
     """
-    own = {key: getattr(given, key) for key in given.model_fields_set - {"environments", "task", "body", "args"}}
+    own = {
+        key: getattr(given, key) for key in given.known_keys() if key not in ("environments", "task", "body", "args")
+    }
     if given.task is not None:
         own["task"] = given.task
     if given.body is not None:
@@ -57,10 +62,12 @@ def schedules_that_cannot_be_kept(settings: Settings, source: Source) -> Iterato
         try:
             schedule_of(name, given)
         except InvalidSchedule as error:
-            yield source.problem((*place, error.field), error.problem)
+            if source.tells(*((*place, key) for key in ScheduleSettings.known_keys())):
+                yield source.problem((*place, error.field), error.problem)
+        kinds = sorted([*source.names("workers"), *source.names("web")])
         for kind in given.workers or ():
-            if kind not in settings.workers and kind not in settings.web:
-                known = ", ".join(sorted([*settings.workers, *settings.web])) or "none"
+            if kind not in kinds:
+                known = ", ".join(kinds) or "none"
                 yield source.problem((*place, "workers"), f"there is no [workers.{kind}]", f"there are: {known}")
 
 
@@ -78,8 +85,8 @@ def _json(value: Any, field: str) -> str:
         text = json.dumps(value, default=_moment, separators=(",", ":"), ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidSchedule(field, f"cannot be written as JSON: {error}") from None
-    if _holds_no_number(value):
-        raise InvalidSchedule(field, "holds inf or nan, which JSON does not have")
+    if holds_no_number(value):
+        raise InvalidSchedule(field, NO_NUMBER)
     if len(text) > LARGEST_DEFINITION:
         raise InvalidSchedule(field, f"is larger than {LARGEST_DEFINITION // 1024} KiB of JSON; give it an address")
     return text
@@ -90,15 +97,3 @@ def _moment(value: Any) -> str:
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
     raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def _holds_no_number(value: Any) -> bool:
-    match value:
-        case float():
-            return not math.isfinite(value)
-        case dict():
-            return any(map(_holds_no_number, value.values()))
-        case list() | tuple():
-            return any(map(_holds_no_number, value))
-        case _:
-            return False

@@ -1,21 +1,25 @@
 """The settings of a node: frozen values, every duration in seconds and every size in bytes.
 
 They come from `peerd.config.load`; docs/configuration.md explains each key. The comments here say only the unit or
-the meaning that a name cannot.
+the meaning that a name cannot. A field is a key of peerd.toml: its type (`peerd.config.values`) says how it is read.
+
+Every process loads this module, so nothing here reads a file: `peerd.config.models` does, and only in the command and
+the planner. The others are told the values (`peerd.config.plain`).
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from msgspec import Meta, Struct, field
 
-from peerd.config.address import mask_url, normalise_url
+from peerd.config.address import mask_url
 from peerd.config.values import (
     AlertRate,
+    Before,
     Bindings,
     Count,
     Duration,
@@ -39,40 +43,56 @@ from peerd.config.values import (
     Size,
     Text,
     Texts,
+    UsableUrl,
+    Words,
     listed,
+    lower,
 )
 from peerd.domain.alert import AlertKind, Rate
 
-
-class Section(BaseModel):
-    """A table of peerd.toml: frozen, and closed to keys that it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, hide_input_in_errors=True)
+GIVEN: Final = "given"
+"""The field of a section that is no key: which of its keys the file gives."""
 
 
-class NodeSettings(Section):
+class Section(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A table of peerd.toml."""
+
+    @classmethod
+    def known_keys(cls) -> tuple[str, ...]:
+        """The keys that it may have."""
+        return tuple(name for name in cls.__struct_fields__ if name != GIVEN)
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Each key with its value, which is masked where it may be a secret."""
+        return [(name, self._shown(name, getattr(self, name))) for name in self.__struct_fields__]
+
+    def __repr__(self) -> str:
+        """The same, as Python writes it."""
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def _shown(self, name: str, value: Any) -> Any:
+        """A value as every representation of the settings shows it."""
+        return value
+
+
+class NodeSettings(Section, frozen=True, kw_only=True):
     """[node]: this machine, or this one of several nodes on it."""
 
-    name: Name = Field(default_factory=socket.gethostname)
-    address: Annotated[Text, Field(max_length=255)] | None = None
-    zone: Annotated[Text, Field(max_length=100)] | None = None
+    name: Name = field(default_factory=socket.gethostname)
+    address: Annotated[Text, Meta(max_length=255)] | None = None
+    zone: Annotated[Text, Meta(max_length=100)] | None = None
     run_directory: FilePath = Path(".peerd")
     grace: Duration = 30.0
     shutdown_interval: Period = 1.0
     heartbeat_every: Period = 2.0
     silent_after: Period = 60.0
-    environment: Annotated[Text, Field(max_length=100)] | None = None  # such as "production", for schedules
+    environment: Annotated[Text, Meta(max_length=100)] | None = None  # such as "production", for schedules
 
 
-def _usable(url: str) -> str:
-    normalise_url(url)
-    return url
-
-
-class DatabaseSettings(Section):
+class DatabaseSettings(Section, frozen=True, kw_only=True):
     """[database]: where the table is. `url` holds the password; it is masked wherever the settings are printed."""
 
-    url: Annotated[str, AfterValidator(_usable)] = "sqlite:///peerd.sqlite"
+    url: UsableUrl = "sqlite:///peerd.sqlite"
     password_file: FilePath | None = None
     pool_size: Few = 4
 
@@ -81,34 +101,25 @@ class DatabaseSettings(Section):
         """The address as it may be shown."""
         return mask_url(self.url)
 
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """Every representation of the settings masks the password."""
-        for name, value in super().__repr_args__():
-            yield name, self.masked_url if name == "url" else value
+    def _shown(self, name: str, value: Any) -> Any:
+        """The password is masked."""
+        return self.masked_url if name == "url" else value
 
 
-class ClusterSettings(Section):
+class ClusterSettings(Section, frozen=True, kw_only=True):
     """[cluster]: what all nodes have in common, and where this one hears the doorbell."""
 
-    secret: Annotated[Text, Field(min_length=16, max_length=1000)] | None = None
+    secret: Annotated[Text, Meta(min_length=16, max_length=1000)] | None = None
     secret_file: FilePath | None = None
-    bind: Annotated[Text, Field(max_length=255)] | None = None  # None: every address; on SQLite, loopback
-    port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 0  # of UDP; 0: a free one
+    bind: Annotated[Text, Meta(max_length=255)] | None = None  # None: every address; on SQLite, loopback
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 0  # of UDP; 0: a free one
 
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """Every representation of the settings masks the secret."""
-        for name, value in super().__repr_args__():
-            yield name, "***" if name == "secret" and value is not None else value
-
-
-def _words(value: Any) -> Any:
-    if isinstance(value, str):
-        problem = "is a text; write the program and its arguments as a list, no shell reads them"
-        raise ValueError(problem)  # noqa: TRY004 - pydantic words ValueErrors
-    return tuple(value) if isinstance(value, list) else value
+    def _shown(self, name: str, value: Any) -> Any:
+        """The secret is masked."""
+        return "***" if name == "secret" and value is not None else value
 
 
-class WorkerSettings(Section):
+class WorkerSettings(Section, frozen=True, kw_only=True):
     """[workers.NAME]: processes of one kind that run a user's code. Exactly one of `tasks` and `worker` is given."""
 
     tasks: EntryPoints | None = None
@@ -119,45 +130,50 @@ class WorkerSettings(Section):
     queues: QueueNames | None = None  # None: those that the code names
     max_attempts: Count = 3
     delay_ratio: Duration = 300.0  # the delay before a retry is attempts × this
+    unknown_after: Duration = 3600.0  # a task is dead whose handler no process of the cluster has known for so long
     update: Period = 3.0  # between two touches of a running task
     sleep: Duration = 1.0  # between two loops
     poll_every: Period = 1.0  # at most, when there is nothing to do
     rung_poll_every: Period = 10.0  # the same, while the doorbell is known to work
     timeout: Period | None = None  # of one attempt
+    timeout_grace: Duration = 30.0  # after it; what has not returned then ends with its process
+    hook_timeout: Period = 30.0  # of the hooks before an attempt, and of those after it
     grace: Duration | None = None  # None: the node's
     recycle_after: Count | None = None  # tasks
     recycle_age: Period | None = None
+    drain_timeout: Period | None = None  # of a recycled process; None: as long as its tasks take
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
     hang_after: Period | None = None  # None: the event loop may be blocked for as long as it likes
-    options: Mapping[str, Any] = Field(default_factory=dict)  # the user's own
+    options: Mapping[str, Any] = field(default_factory=dict)  # the user's own
+    given: tuple[str, ...] = ()  # no key: those that the file gives, which go over what the worker's class says
 
 
-class CommandSettings(Section):
+class CommandSettings(Section, frozen=True, kw_only=True):
     """[commands.NAME]: any other program, supervised the same way."""
 
-    command: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(_words)]
+    command: Words
     enabled: Flag = True
     processes: Few = 1
     grace: Duration | None = None  # None: the node's
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
-    environment: Mapping[Text, Text] = Field(default_factory=dict)
+    environment: Mapping[Text, Text] = field(default_factory=dict)
 
 
-class AgentSettings(Section):
+class AgentSettings(Section, frozen=True, kw_only=True):
     """[agent]: code of the user that each machine has once."""
 
     setup: EntryPoint | None = None
-    options: Mapping[str, Any] = Field(default_factory=dict)  # the user's own
+    options: Mapping[str, Any] = field(default_factory=dict)  # the user's own
 
 
-class MailSettings(Section):
+class MailSettings(Section, frozen=True, kw_only=True):
     """[alerts.NAME.mail]: where mails go, and how."""
 
     server: MailServer
     sender: Text
-    to: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(listed)]
+    to: Annotated[tuple[Text, ...], Meta(min_length=1), Before(listed)]
     tls: Literal["none", "starttls", "tls"] = "none"
     user: Text | None = None
     password_file: FilePath | None = None
@@ -169,34 +185,33 @@ class MailSettings(Section):
         return host, int(port or (465 if self.tls == "tls" else 25))
 
 
-class AlertSettings(Section):
+class AlertSettings(Section, frozen=True, kw_only=True):
     """[alerts.NAME]: a hook for what a person should hear of. Exactly one of the four ways is given."""
 
     webhook: HookUrl | None = None
     mail: MailSettings | None = None
-    command: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(_words)] | None = None
+    command: Words | None = None
     log: Flag = False
-    on: Annotated[tuple[AlertKind, ...], Field(min_length=1), BeforeValidator(listed)] | None = None  # None: all
+    on: Annotated[tuple[AlertKind, ...], Meta(min_length=1), Before(listed)] | None = None  # None: all
     at_most: AlertRate = Rate(1, 300.0)  # of each kind
     enabled: Flag = True
 
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """Every representation of the settings masks what may be a secret."""
-        for name, value in super().__repr_args__():
-            yield name, "***" if name == "webhook" and value is not None else value
+    def _shown(self, name: str, value: Any) -> Any:
+        """The address is masked, which may hold a secret."""
+        return "***" if name == "webhook" and value is not None else value
 
 
-class ScheduleSettings(Section):
+class ScheduleSettings(Section, frozen=True, kw_only=True):
     """[schedules.NAME]: what runs every so often, or when a clock says so. Either `run` or `queue` is given."""
 
     run: EntryPoint | None = None  # a function, called in a worker process
     args: tuple[Any, ...] | Mapping[str, Any] | None = None
     workers: KindNames | None = None  # whose processes may run it; None: all
     queue: QueueName | None = None  # … or a task is enqueued
-    task: Annotated[Text, Field(max_length=200)] | None = None
+    task: Annotated[Text, Meta(max_length=200)] | None = None
     body: Any = None
     limit_key: Text | None = None
-    type: Annotated[Text, Field(max_length=200)] = "cluster"
+    type: Annotated[Text, Meta(max_length=200)] = "cluster"
     interval: Period | None = None
     cron: Text | None = None
     timezone: Text = "UTC"
@@ -210,7 +225,7 @@ class ScheduleSettings(Section):
     environments: Texts | None = None
 
 
-class WebSettings(Section):
+class WebSettings(Section, frozen=True, kw_only=True):
     """[web.NAME]: processes that serve an ASGI app on sockets that they share."""
 
     app: EntryPoint
@@ -226,6 +241,8 @@ class WebSettings(Section):
     concurrency: Count | None = None  # requests at once in each process
     max_head: Size = 65_536  # of a request's line and headers
     head_timeout: Period = 30.0
+    body_timeout: Period = 30.0
+    min_body_rate: Size = 500  # bytes per second of a request's body, over each body_timeout (Apache's default MinRate)
     max_message: Size = 16_777_216  # of a WebSocket
     root_path: Text = ""
     forwarded_allow_ips: Proxies = ("127.0.0.1", "::1")
@@ -235,10 +252,10 @@ class WebSettings(Section):
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
     hang_after: PeriodOrNone = 60.0
-    options: Mapping[str, Any] = Field(default_factory=dict)  # the user's own
+    options: Mapping[str, Any] = field(default_factory=dict)  # the user's own
 
 
-class ManagerSettings(Section):
+class ManagerSettings(Section, frozen=True, kw_only=True):
     """[manager]: the periods of the chores."""
 
     every: Period = 1.0
@@ -248,42 +265,39 @@ class ManagerSettings(Section):
     inactive_after: Period = 4.0  # where it is not given: two heartbeats
     pinned_policy: Literal["wait", "move", "fail"] = "wait"
     pinned_after: Duration = 600.0
-    batch: Annotated[int, Field(strict=True, ge=1, le=500)] = 500
+    batch: Annotated[int, Meta(ge=1, le=500)] = 500
     max_runs: Count = 1000  # of each schedule
     max_run_age: Duration = 2_592_000.0
+    max_node_age: Duration = 604_800.0
 
 
-def _lower(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
-
-
-class LoggingSettings(Section):
+class LoggingSettings(Section, frozen=True, kw_only=True):
     """[logging]: what the log says, and in which form."""
 
-    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    level: Annotated[Literal["debug", "info", "warning", "error"], Before(lower)] = "info"
     format: Literal["console", "json"] = "console"
     file: FilePath | None = None  # None: of `peerd start`, peerd.log in the run directory; of `peerd up`, none
     max_size: Size = 50_000_000  # of the file, then it is rotated; 0: never
     keep: Few = 5  # rotated files
 
 
-class Document(Section):
+class Document(Section, frozen=True, kw_only=True):
     """The tables of peerd.toml."""
 
-    node: NodeSettings = Field(default_factory=NodeSettings)
-    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
-    cluster: ClusterSettings = Field(default_factory=ClusterSettings)
-    workers: Mapping[Name, WorkerSettings] = Field(default_factory=dict)
-    web: Mapping[Name, WebSettings] = Field(default_factory=dict)
-    commands: Mapping[Name, CommandSettings] = Field(default_factory=dict)
-    agent: AgentSettings = Field(default_factory=AgentSettings)
-    schedules: Mapping[Name, ScheduleSettings] = Field(default_factory=dict)
-    manager: ManagerSettings = Field(default_factory=ManagerSettings)
-    logging: LoggingSettings = Field(default_factory=LoggingSettings)
-    alerts: Mapping[Name, AlertSettings] = Field(default_factory=dict)
+    node: NodeSettings = field(default_factory=NodeSettings)
+    database: DatabaseSettings = field(default_factory=DatabaseSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    workers: Mapping[Name, WorkerSettings] = field(default_factory=dict)
+    web: Mapping[Name, WebSettings] = field(default_factory=dict)
+    commands: Mapping[Name, CommandSettings] = field(default_factory=dict)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    schedules: Mapping[Name, ScheduleSettings] = field(default_factory=dict)
+    manager: ManagerSettings = field(default_factory=ManagerSettings)
+    logging: LoggingSettings = field(default_factory=LoggingSettings)
+    alerts: Mapping[Name, AlertSettings] = field(default_factory=dict)
 
 
-class Settings(Document):
+class Settings(Document, frozen=True, kw_only=True):
     """The whole: what peerd.toml says, and where it is. Paths are absolute when they come from `load`."""
 
     project_directory: Path

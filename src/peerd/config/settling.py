@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from peerd.config.address import add_password, has_password, is_sqlite, locate_sqlite_file
 from peerd.config.problems import Problem
 from peerd.config.settings import (
@@ -32,7 +34,7 @@ def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]
     settings = Settings(
         project_directory=source.folder,
         file=source.file,
-        node=_with_run_directory(document.node, source.folder),
+        node=_with_run_directory(document.node, source),
         database=database,
         cluster=cluster,
         workers=document.workers,
@@ -40,36 +42,35 @@ def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]
         commands=document.commands,
         agent=document.agent,
         schedules=document.schedules,
-        manager=_with_inactive_after(document.manager, document.node),
+        manager=_with_inactive_after(document.manager, document.node, source),
         logging=_with_absolute_file(document.logging, source.folder),
         alerts={name: _with_absolute_password_file(hook, source.folder) for name, hook in document.alerts.items()},
     )
     return settings, [*problems, *secret_problems, *_mail_problems(settings, source)]
 
 
-def _with_run_directory(node: NodeSettings, folder: Path) -> NodeSettings:
-    given = node.run_directory if "run_directory" in node.model_fields_set else node.run_directory / node.name
-    return node.model_copy(update={"run_directory": folder / given.expanduser()})
+def _with_run_directory(node: NodeSettings, source: Source) -> NodeSettings:
+    given = node.run_directory if source.gives("node", "run_directory") else node.run_directory / node.name
+    return replace(node, run_directory=source.folder / given.expanduser())
 
 
 def _with_absolute_file(logging: LoggingSettings, folder: Path) -> LoggingSettings:
     file = logging.file
-    return logging if file is None else logging.model_copy(update={"file": folder / file.expanduser()})
+    return logging if file is None else replace(logging, file=folder / file.expanduser())
 
 
-def _with_inactive_after(manager: ManagerSettings, node: NodeSettings) -> ManagerSettings:
-    if "inactive_after" in manager.model_fields_set:
+def _with_inactive_after(manager: ManagerSettings, node: NodeSettings, source: Source) -> ManagerSettings:
+    if source.gives("manager", "inactive_after"):
         return manager
-    return manager.model_copy(update={"inactive_after": 2 * node.heartbeat_every})
+    return replace(manager, inactive_after=2 * node.heartbeat_every)
 
 
 def _with_absolute_paths(database: DatabaseSettings, folder: Path) -> DatabaseSettings:
     file = database.password_file
-    return database.model_copy(
-        update={
-            "url": locate_sqlite_file(database.url, folder),
-            "password_file": None if file is None else folder / file.expanduser(),
-        },
+    return replace(
+        database,
+        url=locate_sqlite_file(database.url, folder),
+        password_file=None if file is None else folder / file.expanduser(),
     )
 
 
@@ -77,7 +78,7 @@ def _with_absolute_password_file(hook: AlertSettings, folder: Path) -> AlertSett
     if hook.mail is None or hook.mail.password_file is None:
         return hook
     file = folder / hook.mail.password_file.expanduser()
-    return hook.model_copy(update={"mail": hook.mail.model_copy(update={"password_file": file})})
+    return replace(hook, mail=replace(hook.mail, password_file=file))
 
 
 def _mail_problems(settings: Settings, source: Source) -> Iterator[Problem]:
@@ -87,15 +88,15 @@ def _mail_problems(settings: Settings, source: Source) -> Iterator[Problem]:
         if mail is None or mail.password_file is None:
             continue
         place = ("alerts", name, "mail", "password_file")
-        if mail.user is None:
+        if mail.user is None and source.tells(("alerts", name, "mail", "user")):
             yield source.problem(place, "there is a password, and no user that it belongs to", "give mail.user too")
-        elif not mail.password_file.is_file():
+        if not mail.password_file.is_file():
             yield source.problem(place, f"{mail.password_file}: there is no such file", "write the password there")
 
 
 def _with_absolute_sockets(web: WebSettings, folder: Path) -> WebSettings:
     """Paths of unix sockets are meant from the project folder, as all paths are."""
-    return web.model_copy(update={"bind": tuple(_with_absolute_socket(bind, folder) for bind in web.bind)})
+    return replace(web, bind=tuple(_with_absolute_socket(bind, folder) for bind in web.bind))
 
 
 def _with_absolute_socket(bind: str, folder: Path) -> str:
@@ -109,7 +110,7 @@ def _with_absolute_socket(bind: str, folder: Path) -> str:
 def _with_password(database: DatabaseSettings, source: Source) -> tuple[DatabaseSettings, list[Problem]]:
     place = ("database", "password_file")
     file = database.password_file
-    if file is None:
+    if file is None or not source.tells(("database", "url")):
         return database, []
     if is_sqlite(database.url):
         return database, [source.problem(place, "SQLite has no password", "take it out")]
@@ -118,7 +119,7 @@ def _with_password(database: DatabaseSettings, source: Source) -> tuple[Database
     password, problem = _text_of(file)
     if problem:
         return database, [source.problem(place, problem, "write the password there, and nothing else")]
-    return database.model_copy(update={"url": add_password(database.url, password)}), []
+    return replace(database, url=add_password(database.url, password)), []
 
 
 def _with_secret(cluster: ClusterSettings, source: Source) -> tuple[ClusterSettings, list[Problem]]:
@@ -134,7 +135,7 @@ def _with_secret(cluster: ClusterSettings, source: Source) -> tuple[ClusterSetti
     if problem:
         remedy = "write one there, the same on every node: head -c 32 /dev/urandom | base64"
         return cluster, [source.problem(place, problem, remedy)]
-    return cluster.model_copy(update={"secret": secret, "secret_file": file}), []
+    return replace(cluster, secret=secret, secret_file=file), []
 
 
 def _text_of(file: Path) -> tuple[str, str]:

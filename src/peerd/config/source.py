@@ -12,6 +12,8 @@ from peerd.config.problems import Problem
 
 LONGEST_KEY = 200
 Overrides = Mapping[tuple[str, str], Any]
+Place = tuple[str, ...]
+"""The names of the tables from the outermost to the innermost, and of a key."""
 
 
 @dataclass(slots=True)
@@ -23,6 +25,8 @@ class Source:
     values: dict[str, Any]
     lines: dict[tuple[str, ...], int] = field(default_factory=dict)
     overridden: frozenset[tuple[str, ...]] = frozenset()
+    left_out: frozenset[Place] = frozenset()
+    """Places whose values are wrong by themselves; the settings have defaults there."""
 
     @classmethod
     def of_file(cls, path: Path, text: str, values: dict[str, Any], overrides: Overrides) -> Source:
@@ -34,6 +38,20 @@ class Source:
     def without_file(cls, overrides: Overrides) -> Source:
         """The values of the environment alone; paths are meant from the present folder."""
         return cls(Path.cwd(), None, _merged({}, overrides), overridden=frozenset(overrides))
+
+    def tells(self, *places: Place) -> bool:
+        """Whether the settings have what was meant at each of these places, and no default for a wrong value."""
+        return not any(place[:length] in self.left_out for place in places for length in range(1, len(place) + 1))
+
+    def names(self, section: str) -> list[str]:
+        """The names of a section's tables, whatever is wrong with them."""
+        tables = self.values.get(section)
+        return list(tables) if isinstance(tables, dict) else []
+
+    def gives(self, section: str, key: str) -> bool:
+        """Whether a key of a section is there, and right, so that the settings have no default for it."""
+        table = self.values.get(section)
+        return isinstance(table, dict) and key in table and self.tells((section, key))
 
     def line(self, path: tuple[str, ...]) -> int | None:
         """The line of a key, or of what is nearest around it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -13,5 +12,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     "did you mean 'workers'?"
     """
     words = sorted(known)
-    near = get_close_matches(word[:100], words, n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(words)}"
+    return near(word, words) or f"known are {', '.join(words)}"
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """The remedy for a word that may be a mistyped one, where one is near.
+
+    >>> near("vidoe", ["video"]), near("mail", ["video"])
+    ("did you mean 'video'?", '')
+    """
+    from difflib import get_close_matches  # noqa: PLC0415 - loaded for a mistyped word alone
+
+    found = get_close_matches(word[:100], sorted(known), n=1, cutoff=0.6)
+    return f"did you mean {found[0]!r}?" if found else ""

@@ -32,6 +32,7 @@ _TEMPLATE = """\
 # max_attempts = 3
 # delay_ratio = "5m"          # a retry waits for attempts × this
 # timeout = "2h"              # of one attempt; default: none
+# unknown_after = "1h"        # a task is dead whose handler no process of the cluster has known for so long
 
 # A worker that loops by itself: a Worker or TaskWorker class.
 # [workers.cleanup]

@@ -1,14 +1,20 @@
-"""The kinds of values that settings have, each read from what a person writes."""
+"""The kinds of values that settings have, each read from what a person writes.
+
+`Before` and `After` name functions, and `Meta` bounds, with which `peerd.config.models` reads a value; a process that
+is told its settings has no use for them, and loads none of what reads them.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, StringConstraints
+from msgspec import Meta
 
+from peerd.config.address import normalise_url
 from peerd.domain.alert import Rate
 from peerd.domain.binding import parse_binding
 from peerd.domain.duration import parse_duration
@@ -16,6 +22,19 @@ from peerd.domain.errors import InvalidTask
 from peerd.domain.quoting import quoted
 from peerd.domain.size import parse_size
 from peerd.domain.task import QUEUE_NAME, check_text
+
+
+class Before(NamedTuple):
+    """What makes a value of what was written; it raises ValueError, with a sentence, for what it cannot read."""
+
+    function: Callable[[Any], Any]
+
+
+class After(NamedTuple):
+    """The same, for a value of the right type."""
+
+    function: Callable[[Any], Any]
+
 
 LONGEST_DURATION: Final = 100 * 365 * 86_400.0
 """Seconds: a hundred years. Beyond it some timer, or some database, can count no further."""
@@ -28,6 +47,23 @@ _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z
 def listed(value: Any) -> Any:
     """A list, or one text in place of a list of one."""
     return tuple(value) if isinstance(value, list) else (value,) if isinstance(value, str) else value
+
+
+def lower(value: Any) -> Any:
+    """A text in small letters."""
+    return value.lower() if isinstance(value, str) else value
+
+
+def _words(value: Any) -> Any:
+    if isinstance(value, str):
+        problem = "is a text; write the program and its arguments as a list, no shell reads them"
+        raise ValueError(problem)  # noqa: TRY004 - only ValueErrors are worded
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _usable(url: str) -> str:
+    normalise_url(url)
+    return url
 
 
 def _pathlike(value: Any) -> Any:
@@ -124,47 +160,47 @@ def _or_none(value: Any) -> Any:
     return None if value == "none" else value
 
 
-Duration = Annotated[float, AfterValidator(_within_a_century), BeforeValidator(parse_duration)]
+Duration = Annotated[float, After(_within_a_century), Before(parse_duration)]
 """Seconds, zero allowed."""
 
-Period = Annotated[
-    float, AfterValidator(_longer_than_nothing), AfterValidator(_within_a_century), BeforeValidator(parse_duration)
-]
+Period = Annotated[float, After(_longer_than_nothing), After(_within_a_century), Before(parse_duration)]
 """Seconds, more than zero."""
 
-PeriodOrNone = Annotated[Period | None, BeforeValidator(_or_none)]
+PeriodOrNone = Annotated[Period | None, Before(_or_none)]
 """Seconds, more than zero; "none" switches off what has a period by default."""
 
-Size = Annotated[int, AfterValidator(_within_the_system), BeforeValidator(parse_size)]
+Size = Annotated[int, After(_within_the_system), Before(parse_size)]
 """Bytes."""
 
-HookUrl = Annotated[str, AfterValidator(_hook_url)]
+HookUrl = Annotated[str, After(_hook_url)]
 """An http or https address, which may hold a secret."""
-MailServer = Annotated[str, AfterValidator(_mail_server)]
-AlertRate = Annotated[Rate, BeforeValidator(Rate.parse), PlainSerializer(str)]
+MailServer = Annotated[str, After(_mail_server)]
+AlertRate = Annotated[Rate, Before(Rate.parse)]
 
-Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
-Few = Annotated[int, Field(strict=True, ge=1, le=1000)]
+Count = Annotated[int, Meta(ge=1, le=LARGEST)]
+Few = Annotated[int, Meta(ge=1, le=1000)]
 """A number of processes or connections, of which a machine bears only so many."""
-Places = Annotated[int, Field(strict=True, ge=1, le=10_000)]
+Places = Annotated[int, Meta(ge=1, le=10_000)]
 """A number of tasks at once in one process."""
-Processors = Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)]
+Processors = Annotated[float, Meta(gt=0, le=10_000)]
 """How many processors something keeps busy."""
-Flag = Annotated[bool, Field(strict=True)]
-Text = Annotated[str, AfterValidator(_storable)]
-FilePath = Annotated[Path, BeforeValidator(_pathlike)]
-EntryPoint = Annotated[str, AfterValidator(_entry_point)]
-EntryPoints = Annotated[tuple[EntryPoint, ...], Field(min_length=1), BeforeValidator(listed)]
-Texts = Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(listed)]
-Proxies = Annotated[tuple[Text, ...], BeforeValidator(listed)]
-Binding = Annotated[str, AfterValidator(_storable), AfterValidator(_binding)]
+Flag = bool
+Text = Annotated[str, After(_storable)]
+FilePath = Annotated[Path, Before(_pathlike)]
+EntryPoint = Annotated[str, After(_entry_point)]
+EntryPoints = Annotated[tuple[EntryPoint, ...], Meta(min_length=1), Before(listed)]
+Texts = Annotated[tuple[Text, ...], Meta(min_length=1), Before(listed)]
+Words = Annotated[tuple[Text, ...], Meta(min_length=1), Before(_words)]
+"""A program and its arguments."""
+UsableUrl = Annotated[str, After(_usable)]
+"""Of a database."""
+Proxies = Annotated[tuple[Text, ...], Before(listed)]
+Binding = Annotated[str, After(_storable), After(_binding)]
 """Where to listen; see `peerd.domain.binding`."""
-Bindings = Annotated[
-    tuple[Binding, ...], Field(min_length=1, max_length=20), AfterValidator(_each_once), BeforeValidator(listed)
-]
-FileMode = Annotated[int, Field(strict=True, ge=0, le=0o777), BeforeValidator(_file_mode)]
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,190}$")]
-KindNames = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(listed)]
+Bindings = Annotated[tuple[Binding, ...], Meta(min_length=1, max_length=20), After(_each_once), Before(listed)]
+FileMode = Annotated[int, Meta(ge=0, le=0o777), Before(_file_mode)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,190}$")]
+KindNames = Annotated[tuple[Name, ...], Meta(min_length=1), Before(listed)]
 """Kinds of worker processes."""
-QueueName = Annotated[str, AfterValidator(_queue_name)]
-QueueNames = Annotated[tuple[QueueName, ...], Field(min_length=1), BeforeValidator(listed)]
+QueueName = Annotated[str, After(_queue_name)]
+QueueNames = Annotated[tuple[QueueName, ...], Meta(min_length=1), Before(listed)]

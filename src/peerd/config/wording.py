@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from pydantic_core import ErrorDetails
 
@@ -64,7 +64,7 @@ _WORDS: dict[str, Callable[[dict[str, Any]], Sentence]] = {
 def _unknown_key(error: ErrorDetails) -> Sentence:
     path = place_of(error)
     what = "unknown key" if len(path) > 1 else "unknown table"
-    return what, did_you_mean(path[-1], _section_at(path[:-1]).model_fields)
+    return what, did_you_mean(path[-1], _section_at(path[:-1]).known_keys())
 
 
 def _section_at(path: tuple[str, ...]) -> type[Section]:
@@ -74,7 +74,7 @@ def _section_at(path: tuple[str, ...]) -> type[Section]:
         return WorkerSettings
     if path[0] == "alerts" and path[-1] == "mail":
         return MailSettings
-    annotation = Document.model_fields[path[0]].annotation
+    annotation = get_type_hints(Document)[path[0]]
     return next(kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
 
 

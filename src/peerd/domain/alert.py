@@ -23,11 +23,13 @@ class AlertKind(StrEnum):
     EXCEPTION = "exception"
     """In the agent: a component failed, or something uncaught."""
     TAINTED = "tainted"
-    """A process is replaced after an uncaught exception."""
+    """A process is replaced after an uncaught exception, or for a handler that does not end after its time-out."""
     HUNG = "hung"
     """A process is replaced because its event loop did not answer."""
     SILENT = "silent"
     """A process is killed because it did not say anything any more."""
+    MASTER_DIED = "master-died"
+    """The master of a node was killed or crashed; the node ends."""
     RELOAD_ABANDONED = "reload-abandoned"
     """A new generation does not boot; the old one goes on."""
     DEAD_TASKS = "dead-tasks"
@@ -145,3 +147,17 @@ class RateLimit:
             return None
         passed.append(now)
         return self._held.pop(kind, 0)
+
+    def wait(self, kind: str, now: float) -> float:
+        """Seconds until one of a kind may pass that was not let to.
+
+        Args:
+            kind: of it.
+            now: as for `admit`.
+        """
+        return max(0.0, self._passed[kind][0] + self.rate.seconds - now)
+
+    def release(self, kind: str, now: float) -> int:
+        """Let the latest pass that was held back, whatever the rate is; how many others of its kind were."""
+        self._passed[kind].append(now)
+        return self._held.pop(kind, 1) - 1

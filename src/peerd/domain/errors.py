@@ -97,6 +97,31 @@ class NodeNotFound(PeerdError, LookupError):
         super().__init__(f"there is no node {quoted(name)}; known are: {', '.join(known) or 'none yet'}")
 
 
+class NodeStillAlive(PeerdError):
+    """A node cannot be forgotten while it beats."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"node {quoted(name)} is alive: it has beaten within the last minute; stop it (peerd stop)")
+
+
+class NodeStillAwaited(PeerdError):
+    """A node cannot be forgotten while tasks wait for it.
+
+    Args:
+        name: of the node.
+        count: unfinished tasks that may run on it only.
+    """
+
+    def __init__(self, name: str, count: int) -> None:
+        self.name = name
+        self.count = count
+        tasks = "1 unfinished task is" if count == 1 else f"{count} unfinished tasks are"
+        super().__init__(
+            f"{tasks} pinned to node {quoted(name)}; free them first (peerd tasks move --node {name} --to-any)"
+        )
+
+
 class NodeNotRunning(PeerdError):
     """A process found that its node is not registered: its agent has not begun, or has left."""
 
@@ -221,6 +246,15 @@ class DatabaseBusy(DatabaseAway):
         super().__init__(reason)
         undone = f"the database undid this for {seconds:.0f} s, for the sake of others: {reason}"
         self.args = (f"{undone}; look for a transaction that stays open, and holds locks",)
+
+
+class RowLocked(DatabaseBusy):
+    """A statement that commits by itself met a row that the transaction of another session holds. Nothing was written.
+
+    Args:
+        reason: what the driver said.
+        seconds: how long it was waited for.
+    """
 
 
 class MessageError(PeerdError):

@@ -48,6 +48,8 @@ class Event(StrEnum):
     """Its attempt failed, and no other one will follow."""
     SNOOZE = "snooze"
     """Its handler asks to be run later; the attempt is not counted."""
+    DEFER = "defer"
+    """Its process does not know its handler, or its arguments, and leaves it to others; the attempt is not counted."""
     RELEASE = "release"
     """Its holder gives it back; the attempt is not counted."""
     RESCUE = "rescue"
@@ -97,6 +99,7 @@ TRANSITIONS: Final[dict[tuple[Status, Event], Status | Gone]] = {
     (S.WORKING, E.FAIL): S.FAILURE,
     (S.WORKING, E.DIE): S.DEAD,
     (S.WORKING, E.SNOOZE): S.SCHEDULED,
+    (S.WORKING, E.DEFER): S.SCHEDULED,
     (S.WORKING, E.RELEASE): S.PENDING,
     (S.WORKING, E.RESCUE): S.FAILURE,
     # somebody intervenes

@@ -67,13 +67,14 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     """The attempt failed and counts.
 
     ``retry_in`` is seconds until the next attempt; None means that there shall be no other: the task is dead.
-    ``label`` is the attempt's outcome column: failure, dead, timeout.
+    ``label`` is the attempt's outcome column: failure, dead, timeout. ``cause`` is how its process died, where it did.
     """
 
     error: str
     traceback: str | None = None
     retry_in: float | None = None
     label: str = "failure"
+    cause: str | None = None
 
 
 class Snoozed(msgspec.Struct, frozen=True):
@@ -95,7 +96,14 @@ class Released(msgspec.Struct, frozen=True):
     reason: str
 
 
-Outcome = Done | Failed | Snoozed | Canceled | Released
+class Deferred(msgspec.Struct, frozen=True):
+    """The process does not know the task's handler, or its arguments: others shall have it, after ``after`` seconds."""
+
+    after: float
+    reason: str
+
+
+Outcome = Done | Failed | Snoozed | Canceled | Released | Deferred
 
 
 def cut(text: str, limit: int) -> str:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from peerd.domain.lifecycle import Event
-from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import LATEST, Task
+
+UNKNOWN: Final = "unknown"
+"""The label of an attempt that was none: the process did not know the task."""
+RELEASED: Final = "released"
+"""The label of one whose process had to end."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,10 +49,12 @@ def judge(task: Task, outcome: Outcome, now: datetime) -> Verdict:
             return _judge_failure(task, outcome, now)
         case Snoozed(after, reason):
             return Verdict(event=Event.SNOOZE, counted=False, start_at=later(now, after), label="snoozed", error=reason)
+        case Deferred(after, reason):
+            return Verdict(event=Event.DEFER, counted=False, start_at=later(now, after), label=UNKNOWN, error=reason)
         case Canceled(reason):
             return Verdict(event=Event.CANCEL, counted=True, label="canceled", error=reason)
         case Released(reason):
-            return Verdict(event=Event.RELEASE, counted=False, label="released", error=reason)
+            return Verdict(event=Event.RELEASE, counted=False, label=RELEASED, error=reason)
         case _ as done:
             raise ValueError(f"{done} needs no verdict")
 
@@ -72,10 +80,12 @@ def labels_of(outcome: Outcome) -> tuple[str, ...]:
             return (label, "dead") if label == "failure" else (label,)
         case Snoozed():
             return ("snoozed",)
+        case Deferred():
+            return (UNKNOWN,)
         case Canceled():
             return ("canceled",)
         case Released():
-            return ("released",)
+            return (RELEASED,)
         case _:
             return ()
 
@@ -111,9 +121,12 @@ def _judge_failure(task: Task, failed: Failed, now: datetime) -> Verdict:
         label=failed.label,
         error=failed.error,
         traceback=failed.traceback,
+        cause=failed.cause,
     )
 
 
 def _dead(failed: Failed, error: str) -> Verdict:
     label = "dead" if failed.label == "failure" else failed.label
-    return Verdict(event=Event.DIE, counted=True, label=label, error=error, traceback=failed.traceback)
+    return Verdict(
+        event=Event.DIE, counted=True, label=label, error=error, traceback=failed.traceback, cause=failed.cause
+    )

@@ -52,6 +52,7 @@ CHORES: Final = (
     Chore("purge processes", purge.processes, periods=600),
     Chore("purge runs", purge.runs, periods=300),
     Chore("purge schedules", purge.schedules, periods=600),
+    Chore("purge nodes", purge.nodes, periods=3600),
     Chore("pinned", pinned.follow_policy, pinned.is_followed, periods=10),
 )
 """Two more need the manager's own state and stand in `service`: rescue, and the activity of nodes."""

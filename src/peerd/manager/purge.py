@@ -8,6 +8,7 @@ from peerd.config.settings import ManagerSettings
 from peerd.domain.lifecycle import Status
 from peerd.store import sweeps
 from peerd.store.limits import purge_starts
+from peerd.store.nodes import purge_nodes
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
 
@@ -55,3 +56,8 @@ def schedules(connection: Connection, settings: ManagerSettings) -> int:
 def processes(connection: Connection, settings: ManagerSettings) -> int:
     """Records of processes that ended longer than ``max_failed`` ago."""
     return sweeps.purge_processes(connection, settings.max_failed, settings.batch)
+
+
+def nodes(connection: Connection, settings: ManagerSettings) -> int:
+    """Rows of nodes that have been gone for ``max_node_age``."""
+    return purge_nodes(connection, settings.max_node_age, settings.batch)

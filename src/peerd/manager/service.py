@@ -32,7 +32,7 @@ from peerd.runtime.link import Link
 from peerd.store.agenda import Agenda, read_agenda
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.nodes import deactivate_silent
-from peerd.store.outages import Outages
+from peerd.store.outages import Backoff, Outages
 from peerd.store.presence import enter_patiently
 from peerd.store.processes import beat_process
 from peerd.store.rescue import rescue_frozen
@@ -81,6 +81,7 @@ class ManagerService:
         self._has_more: set[str] = set()
         self._beaten_at = 0.0
         self._agenda: Agenda | None = None
+        self._pauses = Backoff(first=settings.every, longest=max(settings.every, LONGEST_PAUSE))
         self._pulse = Pulse(needed=settings.max_update, gap=max(3 * settings.every, settings.max_update / 3))
         self._pulse_among_nodes = Pulse(settings.inactive_after, gap=max(3 * settings.every, settings.inactive_after))
 
@@ -116,7 +117,10 @@ class ManagerService:
 
     async def _round_of_chores(self) -> None:
         self._agenda = None
-        await self._guarded("beat", self._beat)
+        if not await self._guarded("beat", self._beat):
+            self._wait_for_the_database()
+            return
+        self._pauses.reset()
         self._wakes_at = self._now() + self._longest_pause()
         if self._may_rescue() and self._has_come("rescue", self._touch_is_late()):
             await self._guarded("rescue", self._rescue)
@@ -186,16 +190,21 @@ class ManagerService:
         gap = self._pulse.gap if self._is_alone else min(self._pulse.gap, self._pulse_among_nodes.gap)
         return max(self._settings.every, min(LONGEST_PAUSE, gap / 2))
 
-    async def _guarded(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
-        """One step; what goes wrong in it does not keep the others from theirs."""
+    def _wait_for_the_database(self) -> None:
+        """Each step of the round would ask anew for a database that is away."""
+        self._wakes_at = self._now() + self._pauses.next()
+
+    async def _guarded(self, name: str, step: Callable[[], Awaitable[None]]) -> bool:
+        """One step; what goes wrong in it does not keep the others from theirs. Whether the database was there."""
         try:
             await step()
         except DatabaseAway:
-            return  # the agent and the workers say so; the pulse will notice the gap
+            return False  # the agent and the workers say so; the pulse will notice the gap
         except Exception as error:  # noqa: BLE001 - a chore that fails is tried again in the next round
             self._events.emit(
                 ComponentFailed(component=f"chore {name}", error=words(error), again_in=self._settings.every)
             )
+        return True
 
     async def _beat(self) -> None:
         """Write that it goes on, which is what gives it the right to judge others; and look what there is to do."""
@@ -278,9 +287,9 @@ class ManagerService:
     async def _pause(self) -> None:
         """Until there is something to do, spread so that nodes do not look together; never shorter than ``every``.
 
-        There is no pause while a chore has more to do: it has rested between its batches.
+        There is no pause while a chore has more to do and the database is there: it has rested between its batches.
         """
-        if self._has_more:
+        if self._has_more and self._agenda is not None:
             return
         rest = max(self._settings.every * random.uniform(0.8, 1.2), self._wakes_at + A_MOMENT - self._now())
         with suppress(TimeoutError):

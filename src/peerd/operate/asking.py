@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.bell.ringer import Ringer
 from peerd.domain.ring import Ring
+from peerd.runtime.forks import look_after
 from peerd.store.database import Database, DatabaseThreads
 from peerd.store.direct import Direct
 from peerd.store.migrate import require_newest
@@ -73,7 +74,8 @@ class Blocking:
         self.database = database
         self.ringer = ringer
         self.schema_is_newest = False
-        self._lock = Lock()
+        self.begin_anew()
+        look_after(self)
 
     def carry_out(self, ask: Ask[T]) -> T:
         """Do it, and return its answer."""
@@ -84,6 +86,13 @@ class Blocking:
         if ask.rings:
             self.ringer.ring(*ask.rings)
         return answer
+
+    def before_fork(self) -> None:
+        """Called in a process that forks: its threads stay in it."""
+
+    def begin_anew(self) -> None:
+        """Have a lock of one's own; called in a process that was forked, too."""
+        self._lock = Lock()
 
     def require_schema(self) -> None:
         """See, once, that the tables are there."""

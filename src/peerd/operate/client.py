@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from sqlalchemy.engine import URL, Connection
 
 from peerd.bell.ringer import Ringer
-from peerd.config import load
 from peerd.domain.call import Call
 from peerd.domain.ring import work_in
 from peerd.domain.task import Task
@@ -67,8 +66,9 @@ class Client(_Door[Blocking]):
     Args:
         url: ``mysql://…``, ``postgresql://…`` or ``sqlite:///file``; or a `Database`, which stays its owner's to close.
         pool_size: connections that are kept.
-        secret: [cluster] secret, with which it rings at the nodes on MariaDB and MySQL; without it they poll. Not
-            needed on PostgreSQL, nor on SQLite.
+        secret: [cluster] secret, with which it rings at the nodes on MariaDB and MySQL; without it they poll. On
+            PostgreSQL it signs its rings; without it, one a second is heeded where the nodes have a secret. Not
+            needed on SQLite.
 
     Raises:
         UnsupportedDatabase: an unknown database, or its driver is not installed.
@@ -96,6 +96,8 @@ class Client(_Door[Blocking]):
         Raises:
             ConfigError: the configuration cannot be used; it lists all that is wrong.
         """
+        from peerd.config.loading import load  # noqa: PLC0415 - a process that is told its settings reads none
+
         settings = load(None if path is None else Path(path))
         return cls(settings.database.url, pool_size=settings.database.pool_size, secret=settings.cluster.secret)
 

@@ -7,10 +7,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 
 from peerd.bell.after_commit import ring_after_commit
 from peerd.bell.ringer import Ringer
 from peerd.domain.call import Call
+from peerd.domain.errors import SchemaMissing
 from peerd.domain.ring import Due, Ring, work_in
 from peerd.domain.task import NewTask, Task
 from peerd.operate.asking import Ask, Colour, Group, operation, writing, writing_alone
@@ -18,7 +20,9 @@ from peerd.operate.job import Job
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.store import enqueue
 from peerd.store.direct import Direct
+from peerd.store.faults import lacks_a_table
 from peerd.store.guest import times_in_utc
+from peerd.store.revisions import newest
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -75,10 +79,18 @@ def enqueue_within(connection: Connection | Session, new: NewTask, look: Look, r
     """Write a task in the caller's transaction. It is never repeated: what is undone there, the caller knows.
 
     Who is woken by it is rung at after the commit, and not at all when it is rolled back.
+
+    Raises:
+        SchemaMissing: there are no tables; none are made, for the transaction is not ours.
     """
     own = connection if isinstance(connection, Connection) else _connection_of(connection)
-    with times_in_utc(own) if _names_a_time(new) else nullcontext():
-        job = _enqueue_one(own, new, look)
+    try:
+        with times_in_utc(own) if _names_a_time(new) else nullcontext():
+            job = _enqueue_one(own, new, look)
+    except DBAPIError as error:
+        if lacks_a_table(error):
+            raise SchemaMissing(None, newest()) from error
+        raise
     ring_after_commit(own, ringer, rings_of([new]))
     return job
 

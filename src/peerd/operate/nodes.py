@@ -40,6 +40,17 @@ class Nodes(Group[Colour]):
         return writing(nodes.set_draining, given.text("node", name), draining=False).and_ring(Work())
 
     @operation
+    def forget(self, name: str) -> Ask[None]:
+        """Delete the row of a node that will not come back; the managers do it after ``[manager] max_node_age``.
+
+        Raises:
+            NodeNotFound: no node has this name.
+            NodeStillAlive: it beats.
+            NodeStillAwaited: unfinished tasks are pinned to it.
+        """
+        return writing(nodes.forget, given.text("node", name))
+
+    @operation
     def processes(self, *, ended: bool = False) -> Ask[ProcessList]:
         """The processes of all nodes: the living ones, or all that are on record."""
         return reading(processes.list_processes, ended=ended)

@@ -18,8 +18,13 @@ class Queues(Group[Colour]):
 
     @operation
     def list(self) -> Ask[QueueStates]:
-        """All queues that have tasks or were ever paused, by name. It reads an index whole."""
+        """All queues that have tasks, or were ever served or paused, by name. It reads an index whole."""
         return reading(queues.list_queues)
+
+    @operation
+    def is_known(self, name: str) -> Ask[bool]:
+        """Whether a worker process has ever served a queue, or somebody has paused it."""
+        return reading(queues.is_known, given.text("queue", name))
 
     @operation
     def pause(self, name: str, duration: str | float | None = None) -> Ask[None]:

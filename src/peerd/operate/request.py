@@ -11,6 +11,7 @@ import msgspec
 from peerd.domain.call import Call
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
+from peerd.domain.numbers import NO_NUMBER, holds_no_number
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NewTask
 
@@ -111,9 +112,14 @@ def json_text(field: str, value: object) -> str:
     '[1,"ä"]'
     """
     try:
-        return msgspec.json.encode(value).decode()
+        text = msgspec.json.encode(value).decode()
+        if "null" in text and holds_no_number(msgspec.to_builtins(value)):
+            raise InvalidTask(field, NO_NUMBER)
+    except InvalidTask:
+        raise
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidTask(field, f"cannot be written as JSON: {error}") from error
+    return text
 
 
 def _when(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,6 +93,15 @@ class Schedules(Group[Colour]):
         return reading(schedule_runs.get_run, given.number("run", run_id, 0, given.LARGEST_ID))
 
     @operation
+    def get_runs(self, run_id: int) -> Ask[Runs]:
+        """A run, and behind it those of the other processes: of type ``all``, each process has a run of its own.
+
+        Raises:
+            RunNotFound: it was purged, or never existed.
+        """
+        return reading(schedule_runs.runs_beside, given.number("run", run_id, 0, given.LARGEST_ID))
+
+    @operation
     def run(self, name: str, /, *args: object, **named: object) -> Ask[Run]:
         """Ask for a run now, whatever its clock says and although it may be disabled; a node takes it within a second.
 
@@ -102,7 +111,7 @@ class Schedules(Group[Colour]):
             named: the same, by name.
 
         Returns:
-            the run, which waits; look at it with `get_run`.
+            the run, which waits; look at it with `get_run`, or with `get_runs` where it is for all processes.
 
         Raises:
             ScheduleNotFound: no node has it.

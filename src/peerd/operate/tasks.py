@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Self
+
+import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status
@@ -13,6 +17,7 @@ from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
 from peerd.operate.given import InvalidFilter
 from peerd.store import intervene, read
 from peerd.store.nodes import node_id_of
+from peerd.store.read import Filter
 
 Page = list[Task]
 Attempts = list[Attempt]
@@ -20,8 +25,39 @@ Attempts = list[Attempt]
 LONGEST_PAGE = 10_000
 
 
+class TaskFilter(msgspec.Struct, frozen=True):
+    """Which tasks; what is None does not matter.
+
+    Args:
+        queue: of this queue.
+        name: of this handler.
+        status: of this status.
+        node: pinned to the node of this name, or held by it, now or last.
+    """
+
+    queue: str | None = None
+    name: str | None = None
+    status: Status | str | None = None
+    node: str | None = None
+
+    def checked(self) -> Self:
+        """The same.
+
+        Raises:
+            InvalidFilter: no status has this name; a name that nothing can have.
+        """
+        for field in ("queue", "name", "node"):
+            given.text_or_none(field, getattr(self, field))
+        if self.status is not None:
+            known_status(self.status)
+        return self
+
+
 class Tasks(Group[Colour]):
-    """``client.tasks``. An action on a running task takes effect at once: its holder can write nothing any more."""
+    """``client.tasks``. An action on a running task takes effect at once: its holder can write nothing any more.
+
+    An action with ``only`` is done if the task is one of those at that moment, and refused with `TaskNotFound` if not.
+    """
 
     @operation
     def list(
@@ -33,6 +69,7 @@ class Tasks(Group[Colour]):
         node: str | None = None,
         before: int | None = None,
         limit: int = 50,
+        bodies: bool = True,
     ) -> Ask[Page]:
         """A page of tasks, newest first.
 
@@ -43,6 +80,7 @@ class Tasks(Group[Colour]):
             node: only those pinned to the node of this name, or held by it, now or last.
             before: only ids below this one: the last of the page before.
             limit: tasks at the most, 1 to 10,000.
+            bodies: read ``body``, ``body_bytes`` and ``result`` too, which may be large; with False they are None.
 
         Raises:
             InvalidFilter: no status has this name; a limit out of its range; a name that nothing can have.
@@ -50,10 +88,8 @@ class Tasks(Group[Colour]):
         """
         return reading(
             _list,
-            queue=given.text_or_none("queue", queue),
-            name=given.text_or_none("name", name),
-            status=None if status is None else known_status(status),
-            node=given.text_or_none("node", node),
+            TaskFilter(queue, name, status, node).checked(),
+            bodies=bool(bodies),
             before=None if before is None else given.number("before", before, 0, given.LARGEST_ID),
             limit=given.number("limit", limit, 1, LONGEST_PAGE),
         )
@@ -87,45 +123,46 @@ class Tasks(Group[Colour]):
         return reading(read.count_tasks)
 
     @operation
-    def retry(self, task_id: int) -> Ask[None]:
+    def retry(self, task_id: int, *, only: TaskFilter | None = None) -> Ask[None]:
         """Let a task run again at once, with all its attempts before it, whatever became of it.
 
         Raises:
-            TaskNotFound: it is not there.
+            TaskNotFound: it is not there, or not one of ``only``.
             IllegalTransition: it is pending already, or waits for others.
             KeyTaken: it has a unique key that a younger task holds now.
         """
-        return writing(intervene.retry, given.task_id(task_id)).and_ring(Taken((task_id,)), Work())
+        return _acting(intervene.retry, only, given.task_id(task_id)).and_ring(Taken((task_id,)), Work())
 
     @operation
-    def cancel(self, task_id: int, reason: str = "canceled by hand") -> Ask[None]:
+    def cancel(self, task_id: int, reason: str = "canceled by hand", *, only: TaskFilter | None = None) -> Ask[None]:
         """End a task that has not ended.
 
         Raises:
-            TaskNotFound: it is not there.
+            TaskNotFound: it is not there, or not one of ``only``.
             IllegalTransition: it has ended already.
         """
-        return writing(intervene.cancel, given.task_id(task_id), given.reason(reason)).and_ring(Taken((task_id,)))
+        canceling = _acting(intervene.cancel, only, given.task_id(task_id), given.reason(reason))
+        return canceling.and_ring(Taken((task_id,)))
 
     @operation
-    def delete(self, task_id: int) -> Ask[None]:
+    def delete(self, task_id: int, *, only: TaskFilter | None = None) -> Ask[None]:
         """Delete a task and its attempts, whatever its status.
 
         Raises:
-            TaskNotFound: it is not there.
+            TaskNotFound: it is not there, or not one of ``only``.
         """
-        return writing(intervene.delete, given.task_id(task_id)).and_ring(Taken((task_id,)))
+        return _acting(intervene.delete, only, given.task_id(task_id)).and_ring(Taken((task_id,)))
 
     @operation
-    def move(self, task_id: int, node: str | None) -> Ask[None]:
+    def move(self, task_id: int, node: str | None, *, only: TaskFilter | None = None) -> Ask[None]:
         """Give a task to the node of this name, or to any (None). A running one becomes pending.
 
         Raises:
-            TaskNotFound: it is not there.
+            TaskNotFound: it is not there, or not one of ``only``.
             NodeNotFound: no node has this name.
             IllegalTransition: it has ended.
         """
-        moving = writing(intervene.move, given.task_id(task_id), given.text_or_none("node", node))
+        moving = _acting(intervene.move, only, given.task_id(task_id), given.text_or_none("node", node))
         return moving.and_ring(Taken((task_id,)), Work())
 
 
@@ -141,9 +178,20 @@ def known_status(word: str) -> Status:
         raise InvalidFilter("status", f"{quoted(word)} is none of {', '.join(Status)}") from None
 
 
-def _list(connection: Connection, /, *, node: str | None, limit: int, **filters: object) -> Page:
-    node_id = None if node is None else node_id_of(connection, node)
-    return read.list_tasks(connection, node_id=node_id, limit=limit, **filters)  # type: ignore[arg-type]
+def _list(connection: Connection, wanted: TaskFilter, /, **page: Any) -> Page:
+    return read.list_tasks(connection, _found_by(connection, wanted), **page)
+
+
+def _found_by(connection: Connection, wanted: TaskFilter) -> Filter:
+    node_id = None if wanted.node is None else node_id_of(connection, wanted.node)
+    status = None if wanted.status is None else known_status(wanted.status)
+    return Filter(wanted.queue, wanted.name, status, node_id)
+
+
+def _acting(act: Callable[..., None], only: TaskFilter | None, *args: object) -> Ask[None]:
+    """An action on one task, if it is one of those that are meant."""
+    wanted = (only or TaskFilter()).checked()
+    return writing(lambda connection: act(connection, *args, only=_found_by(connection, wanted)))
 
 
 def _attempts(connection: Connection, task_id: int) -> Attempts:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Protocol
 
 from peerd.domain.alert import AlertKind, Rate, RateLimit
@@ -63,11 +66,20 @@ class AlertReader:
     Args:
         send: to the master.
         clock: monotonic, in seconds.
+        later: calls something after so many seconds; from any thread.
     """
 
-    def __init__(self, send: Send, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        send: Send,
+        clock: Callable[[], float] = time.monotonic,
+        later: Callable[[float, Callable[[], object]], object] = lambda _, __: None,
+    ) -> None:
         self._send = send
         self._clock = clock
+        self._later = later
+        self._held: dict[AlertKind, Found] = {}
+        """The latest of each kind that was held back and has to be told yet."""
         self._lock = threading.Lock()
         self._limit = RateLimit(FROM_ONE_PROCESS)
 
@@ -76,17 +88,40 @@ class AlertReader:
         return kind not in events.FINE
 
     def __call__(self, fact: Fact) -> None:
-        """Tell it, if it is one and its kind was not told a moment ago."""
+        """Tell it, if it is one; what is too much of its kind is told together a moment later."""
         if type(fact) is events.AttemptEnded and fact.outcome == "done":
             return  # nearly all that happens
         found = alert_of(fact)
         if found is None:
             return
-        kind, text, data = found
+        kind = found[0]
         with self._lock:
-            held = self._limit.admit(kind, self._clock())
-        if held is not None:
-            self._send(kind.value, f"{text}; and {held:,} more alike" if held else text, **data)
+            now = self._clock()
+            others = self._limit.admit(kind, now)
+            is_waited_for = self._held.pop(kind, None) is not None
+            if others is None:
+                self._held[kind] = found
+        if others is not None:
+            self._tell(found, others)
+        elif not is_waited_for:
+            self._later(self._limit.wait(kind, now), partial(self._tell_held, kind))
+
+    def tell_what_is_held(self) -> None:
+        """Tell what was held back now: there will be no later."""
+        for kind in tuple(self._held):
+            self._tell_held(kind)
+
+    def _tell_held(self, kind: AlertKind) -> None:
+        """Tell the latest of a kind that was held back, with the number of the others."""
+        with self._lock:
+            found = self._held.pop(kind, None)
+            others = 0 if found is None else self._limit.release(kind, self._clock())
+        if found is not None:
+            self._tell(found, others)
+
+    def _tell(self, found: Found, others: int) -> None:
+        kind, text, data = found
+        self._send(kind.value, f"{text}; and {others:,} more alike" if others else text, **data)
 
 
 class Alerting:
@@ -103,7 +138,14 @@ class Alerting:
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Listen, and start the service."""
-        self._events.listen(AlertReader(link.alert))
+        loop = asyncio.get_running_loop()
+
+        def later(seconds: float, call: Callable[[], object]) -> None:
+            with suppress(RuntimeError):  # the loop is closed: the process ends
+                loop.call_soon_threadsafe(loop.call_later, seconds, call)
+
+        self._reader = AlertReader(link.alert, later=later)
+        self._events.listen(self._reader)
         return await self._service.start(link)
 
     async def run(self) -> None:
@@ -119,8 +161,9 @@ class Alerting:
         await self._service.quiet()
 
     async def stop(self, grace: float) -> None:
-        """The service's."""
+        """The service's; then what was held back is told, for there will be no later."""
         await self._service.stop(grace)
+        self._reader.tell_what_is_held()
 
 
 def _is_dead(fact: events.AttemptEnded) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from peerd.domain.errors import ProcessStopping
 from peerd.runtime.events import BackgroundAbandoned, BackgroundFailed, Events
-from peerd.runtime.faults import words
+from peerd.runtime.faults import traceback_of, words
 
 END_WITHIN: Final = 1.0
 """Seconds that cancelled work has to end before the process goes on with its stop."""
@@ -83,7 +83,7 @@ class Background:
         try:
             await work
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises is no reason for the process to fall
-            self._events.emit(BackgroundFailed(name=name, error=words(error)))
+            self._events.emit(BackgroundFailed(name=name, error=words(error), traceback=traceback_of(error)))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -95,13 +95,15 @@ class LoopEnded(Fact, frozen=True, kw_only=True):
     worker: str
     seconds: float
     error: str | None = None
+    traceback: str | None = None
 
 
 class HookFailed(Fact, frozen=True, kw_only=True):
-    """A hook of the user raised an exception; the attempt's outcome is not changed by it."""
+    """A hook of the user raised an exception, or did not end in time; the attempt's outcome is not changed by it."""
 
     hook: str
     error: str
+    traceback: str | None = None
 
 
 class RequestAnswered(Fact, frozen=True, kw_only=True):
@@ -197,6 +199,12 @@ class NodeMustLeave(Fact, frozen=True, kw_only=True):
     reason: str
 
 
+class MasterDied(Fact, frozen=True, kw_only=True):
+    """The master of this node has gone without asking for a stop; the node ends."""
+
+    node: str
+
+
 class NodesSilent(Fact, frozen=True, kw_only=True):
     """Nodes were marked inactive."""
 
@@ -219,6 +227,7 @@ class ProcessDied(Fact, frozen=True, kw_only=True):
     pid: int
     cause: str
     expected: bool
+    """It was asked to, or has left by its own will with status 0."""
 
 
 class ChoreRan(Fact, frozen=True, kw_only=True):
@@ -248,6 +257,7 @@ class MessageHandlerFailed(Fact, frozen=True, kw_only=True):
     action: str
     sender: str
     error: str
+    traceback: str | None = None
 
 
 class MessageNotDelivered(Fact, frozen=True, kw_only=True):
@@ -270,6 +280,7 @@ class BackgroundFailed(Fact, frozen=True, kw_only=True):
 
     name: str
     error: str
+    traceback: str | None = None
 
 
 class BackgroundAbandoned(Fact, frozen=True, kw_only=True):
@@ -341,6 +352,8 @@ class ScheduleRunEnded(Fact, frozen=True, kw_only=True):
     error: str | None = None
     traceback: str | None = None
     task_id: int | None = None
+    queue: str | None = None
+    """Of the task that it has enqueued."""
 
 
 class ScheduleFailed(Fact, frozen=True, kw_only=True):

@@ -30,11 +30,13 @@ class FrameTooLarge(FrameError):
         super().__init__(f"the message has {size} bytes; a frame carries at most {MAXIMUM}")
 
 
-def encode(message: Mapping[str, object]) -> bytes:
+def encode(message: Mapping[str, object], *, escape_surrogates: bool = False) -> bytes:
     r"""Return the frame of a message.
 
     Args:
         message: anything that JSON can say, as an object.
+        escape_surrogates: whether halves of surrogate pairs, as in a file name that is no text, are escaped; otherwise
+            they are refused.
 
     Raises:
         FrameError: it cannot be said in JSON, or is larger than `MAXIMUM` bytes (`FrameTooLarge`).
@@ -44,13 +46,21 @@ def encode(message: Mapping[str, object]) -> bytes:
         b'\x00\x00\x00\x10{"type":"ready"}'
     """
     try:
-        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        body = text.encode()
+        body = _json(message, escape_surrogates=escape_surrogates)
     except (TypeError, ValueError, RecursionError) as error:
         raise FrameError(f"the message cannot be said in JSON: {error}") from error
     if len(body) > MAXIMUM:
         raise FrameTooLarge(len(body))
     return _LENGTH.pack(len(body)) + body
+
+
+def _json(message: Mapping[str, object], *, escape_surrogates: bool) -> bytes:
+    try:
+        return json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except UnicodeEncodeError:
+        if not escape_surrogates:
+            raise
+        return json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
 
 
 class Decoder:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from peerd.domain.errors import ProcessStopping
 from peerd.runtime.background import Background
 from peerd.runtime.events import Events, MessageDropped, MessageHandlerFailed
-from peerd.runtime.faults import words
+from peerd.runtime.faults import traceback_of, words
 from peerd.runtime.listeners import Handler, Listeners, Message
 
 AT_ONCE: Final = 100
@@ -116,7 +116,7 @@ class Inbox:
         try:
             value = handler(message)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises, the process goes on
-            return self._failed(message, words(error))
+            return self._failed(message, words(error), traceback_of(error))
         return self._go_on_with(value, message) if inspect.isawaitable(value) else Outcome(value)
 
     def _go_on_with(self, value: Awaitable[Any], message: Message) -> asyncio.Future[Outcome]:
@@ -137,14 +137,15 @@ class Inbox:
         try:
             outcome = Outcome(await value)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises, the process goes on
-            outcome = self._failed(message, words(error))
+            outcome = self._failed(message, words(error), traceback_of(error))
         finally:
             self._running -= 1
             ended.set_result(outcome)
             self._go_on()
 
-    def _failed(self, message: Message, error: str) -> Outcome:
-        self._events.emit(MessageHandlerFailed(action=message.action, sender=str(message.sender), error=error))
+    def _failed(self, message: Message, error: str, trace: str | None = None) -> Outcome:
+        sender = str(message.sender)
+        self._events.emit(MessageHandlerFailed(action=message.action, sender=sender, error=error, traceback=trace))
         return Outcome(error=error)
 
     # ---------------------------------------------------------------- what the master is told

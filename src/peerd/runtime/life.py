@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from peerd.runtime import exits
-from peerd.runtime.faults import show, taint_on_uncaught, words
+from peerd.runtime.faults import show, show_failed_boot, taint_on_uncaught, words
 from peerd.runtime.link import Link
 from peerd.runtime.service import Service
 from peerd.runtime.watch import StopAsked
@@ -45,7 +45,7 @@ class _Life:
         try:
             started = await self._start()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is why the boot failed
-            show(error)
+            show_failed_boot(error)
             self._link.send({"type": "boot-failed", "error": words(error)})
             return exits.BOOT_FAILED
         return await self._run() if started else self._link.status

@@ -64,6 +64,7 @@ class Link:
         self._vitals = Vitals(place.hang_after, self._hung)
         self._watch = Watch(end, place.slot, place.give_back, self._vitals, self._signalled)
         self._ready = False
+        self._ends_at_once = False
 
     @property
     def slot(self) -> str:
@@ -155,6 +156,27 @@ class Link:
         else:
             self._retire("tainted", reason, exits.CRASHED)
 
+    def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
+        """Say that a handler does not end although its time is over, so that the process must end with it: a taint.
+
+        Args:
+            attempt: what the agent writes about the task when the process is dead; None where it holds it no more.
+            reason: for people.
+        """
+        self._watch.show_threads(f"{reason}; its threads are here:")
+        if attempt is not None:
+            self.send({"type": "stuck", "attempt": dict(attempt)})
+        self._retire("tainted", reason, exits.CRASHED)
+
+    def end_at_once(self) -> None:
+        """Leave the interpreter no time for its end: it would wait for code that does not end."""
+        self._ends_at_once = True
+
+    def drain(self, reason: str) -> None:
+        """Ask for a fresh process in this one's place. This one finishes its work, and calls `recycle` then."""
+        if not self._watch.stopping:
+            self.send({"type": "drain", "reason": reason})
+
     def recycle(self, reason: str) -> None:
         """Ask for a fresh process in this one's place; this one stops with its grace, status 75, and is not blamed."""
         self._retire("recycle", reason, exits.RECYCLED)
@@ -225,4 +247,4 @@ class Link:
     def leave(self, status: int) -> None:
         """Let the last words out; the interpreter then has `give_back` seconds to end, before it is ended."""
         self._watch.flushed.wait(FLUSH_WITHIN)
-        self._watch.end_soon(status)
+        self._watch.end_soon(status, at_once=self._ends_at_once)

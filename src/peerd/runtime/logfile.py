@@ -8,6 +8,7 @@ one under the same descriptor numbers in one step (dup2), so there is no moment 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -22,10 +23,25 @@ def open_log(path: str | Path) -> int:
     """Open a log file for appending, making it and its folder if need be; readable for its owner and group.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written, or is a symbolic link: one that another user has laid would lead the log, and
+            what users can have written into it, to a file of that user's choice.
     """
     Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    return open_no_link(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+
+
+def open_no_link(path: str | Path, flags: int, mode: int) -> int:
+    """Open a file as `os.open` does, unless its last name is a symbolic link; programs do not inherit it.
+
+    Raises:
+        OSError: it cannot be opened, or is such a link.
+    """
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(f"{path} is a symbolic link; remove it, or name the file that it leads to") from error
+        raise
 
 
 def write_to(path: str | Path, descriptors: Sequence[int] = STANDARD) -> None:

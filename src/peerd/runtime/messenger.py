@@ -28,7 +28,7 @@ from peerd.runtime.addressing import (
 from peerd.runtime.background import Background
 from peerd.runtime.delivery import Delivery, Reply, Unanswered
 from peerd.runtime.events import Events, MessageHandlerFailed, MessageNotDelivered
-from peerd.runtime.faults import words
+from peerd.runtime.faults import traceback_of, words
 from peerd.runtime.frames import FrameError, FrameTooLarge, encode
 from peerd.runtime.inbox import Inbox, Incoming, Outcome
 from peerd.runtime.listeners import Handler, Listeners, Message
@@ -268,7 +268,11 @@ class Messenger:
             try:
                 watcher()
             except Exception as error:  # noqa: BLE001 - whatever it raises, the process goes on
-                self._events.emit(MessageHandlerFailed(action="on_change", sender="the master", error=words(error)))
+                self._events.emit(
+                    MessageHandlerFailed(
+                        action="on_change", sender="the master", error=words(error), traceback=traceback_of(error)
+                    )
+                )
 
     def _fail(self, waits: Delivery | Reply, error: Undeliverable) -> None:
         waits.fail(error)

@@ -76,6 +76,8 @@ class ProcessContext:
         self.options: Mapping[str, Any] = options or {}
         self.find_shared: Callable[..., Any] | None = None
         """What is behind `shared`; given by whoever puts the process together."""
+        self.scheduled_runs = 0
+        """Scheduled functions that run; a process that is recycled lets them end."""
         self._background = Background(events)
         self.messenger = Messenger(place, self._background, events)
         self._client = client

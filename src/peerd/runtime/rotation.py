@@ -10,7 +10,12 @@ from typing import Final
 from peerd.runtime import logfile
 
 LOOK_EVERY: Final = 2.0
-"""Seconds between two looks at the file's size."""
+"""The longest time between two looks at the file, seconds."""
+
+SHORTEST_PAUSE: Final = 0.05
+
+FASTEST: Final = 200_000_000
+"""Bytes per second that a burst may write: the next look comes before the file could be full at that rate."""
 
 
 class LogRotation:
@@ -36,7 +41,7 @@ class LogRotation:
         """Look again and again."""
         while True:
             self.look()
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(self._pause())
 
     def look(self) -> None:
         """Rotate the log if it is full.
@@ -49,6 +54,16 @@ class LogRotation:
         elif self._is_full():
             logfile.rotate(self._path, self._keep)
             self._ask_to_reopen()
+
+    def _pause(self) -> float:
+        """A file that is nearly full is looked at often: looks at fixed times let a burst write five times as much."""
+        if not self._max_size:
+            return LOOK_EVERY
+        try:
+            room = self._max_size - self._path.stat().st_size
+        except FileNotFoundError:  # the master is about to open it
+            room = self._max_size
+        return min(LOOK_EVERY, max(SHORTEST_PAUSE, room / FASTEST))
 
     def _is_full(self) -> bool:
         return 0 < self._max_size <= self._path.stat().st_size

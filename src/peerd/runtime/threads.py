@@ -11,10 +11,18 @@ import contextlib
 import contextvars
 import sys
 import threading
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from peerd.runtime.faults import text_of
 
 T = TypeVar("T")
+
+_started_by: WeakKeyDictionary[asyncio.Task[Any], threading.Thread] = WeakKeyDictionary()
+"""The thread that an asyncio task has started last, for `where_is`."""
 
 SOONER: Final = 0.0005
 """Seconds after which a thread that computes lets another one go on; Python's own are 0.005."""
@@ -38,7 +46,7 @@ class ExitInThread(RuntimeError):
 
     def __init__(self, error: BaseException) -> None:
         self.raised = error
-        super().__init__(f"{type(error).__name__} in a thread: {error}")
+        super().__init__(f"{type(error).__name__} in a thread: {text_of(error)}")
 
 
 async def in_thread(function: Callable[..., T], *args: Any, name: str) -> T:
@@ -76,8 +84,27 @@ def start_thread(function: Callable[..., T], *args: Any, name: str) -> asyncio.F
         else:
             _tell(loop, ended, result=result)
 
-    threading.Thread(target=run, name=f"peerd-{name}", daemon=True).start()
+    thread = threading.Thread(target=run, name=f"peerd-{name}", daemon=True)
+    if (task := asyncio.current_task()) is not None:
+        _started_by[task] = thread
+    thread.start()
     return ended
+
+
+def where_is(task: asyncio.Task[Any]) -> str:
+    """Where the code of an asyncio task is, as a traceback shows it: in its thread, or on the event loop."""
+    thread = _started_by.get(task)
+    if thread is not None and thread.is_alive():
+        frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - there is no public way to it
+        return "" if frame is None else "".join(traceback.format_stack(frame))
+    return "".join(line for frame in _frames(task.get_coro()) for line in traceback.format_stack(frame, limit=1))
+
+
+def _frames(coroutine: object) -> Iterator[FrameType]:
+    """The frames of a coroutine, and of each that it awaits."""
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        yield frame
+        coroutine = getattr(coroutine, "cr_await", None)
 
 
 async def ended_anyway(ended: asyncio.Future[T]) -> T:

@@ -16,7 +16,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from types import FrameType
 from typing import Final
 
 from peerd.runtime import descendants, exits, logfile
+from peerd.runtime.faults import tell
 from peerd.runtime.frames import Decoder, FrameError, encode
 from peerd.runtime.vitals import Vitals
 
@@ -65,8 +65,8 @@ class Watch:
         """Whether the stop was asked for because another process takes this one's place."""
         self.grace = 0.0
         """Seconds that a stop leaves when nobody says otherwise; none as long as nothing has begun."""
-        self.lost = False
-        """Whether the master has gone."""
+        self._lost = False
+        self._master = os.getppid()
         self.flushed = threading.Event()
         """Set while nothing waits to be sent."""
         self.flushed.set()
@@ -114,9 +114,9 @@ class Watch:
         Raises:
             FrameError: the message cannot be a frame.
         """
-        frame = encode(message)
+        frame = encode(message, escape_surrogates=True)  # an exception's text may hold a file name that is no text
         with self._lock:
-            if self.lost:
+            if self._lost:
                 return
             self._outgoing += frame
             self.flushed.clear()
@@ -135,12 +135,17 @@ class Watch:
             return True
 
     @property
+    def lost(self) -> bool:
+        """Whether the master has gone: its death sends a signal that may come before the end of the link is read."""
+        return self._lost or os.getppid() != self._master
+
+    @property
     def stopping(self) -> bool:
         """Whether the process has been asked to stop."""
         return self._grace_left is not None
 
-    def end_soon(self, status: int) -> None:
-        """Leave the interpreter `give_back` seconds to end with this status; then it is ended with it.
+    def end_soon(self, status: int, *, at_once: bool = False) -> None:
+        """Leave the interpreter `give_back` seconds to end with this status, or none; then it is ended with it.
 
         Called from the main thread. Signals that ask for a stop are ignored from here on: the interpreter puts them
         back to their defaults while it ends, and one more of them would kill the process with another status.
@@ -149,13 +154,11 @@ class Watch:
             signal.signal(number, signal.SIG_IGN)
         with self._lock:
             self._hard_status = status
-            self._end_at(time.monotonic() + self._give_back)
+            self._end_at(time.monotonic() + (0.0 if at_once else self._give_back))
 
     def complain(self, text: str) -> None:
-        """Write a line to stderr, if anybody still reads it."""
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"{self._name}: {text}\n")
-            sys.stderr.flush()
+        """Write a line to the log, if anybody still reads it."""
+        tell(f"{self._name}: {text}")
 
     def show_threads(self, text: str) -> None:
         """Write to stderr where each thread of the process is."""
@@ -188,27 +191,27 @@ class Watch:
     def _wait(self, woken: socket.socket) -> set[int]:
         poll = select.poll()
         poll.register(woken, select.POLLIN)
-        if not self.lost:
+        if not self._lost:
             poll.register(self._end, select.POLLIN | (select.POLLOUT if self._outgoing else 0))
         return {fd for fd, events in poll.poll(self._milliseconds_left()) if events & ~select.POLLOUT}
 
     def _milliseconds_left(self) -> float | None:
         """How long there is nothing to do but to listen."""
         now = time.monotonic()
-        waits = [] if self.lost else [self._vitals.seconds_until_due(now)]
+        waits = [] if self._lost else [self._vitals.seconds_until_due(now)]
         waits += [] if self._deadline is None else [max(0.0, self._deadline - now)]
         return min(waits) * 1000 + 1 if waits else None
 
     def _tell_vitals(self) -> None:
         """Say how the loop answers. It is also the sign that the process is not frozen."""
-        if not self.lost and (frame := self._vitals.look(time.monotonic())):
+        if not self._lost and (frame := self._vitals.look(time.monotonic())):
             self.send(frame)
 
     def _count_signals(self, numbers: bytes) -> None:
         for number in numbers:
             if number in _STOP_SIGNALS:  # else our own waking, or a signal that user code handles
                 self._signals += 1
-                if not self.stopping and not self.lost:
+                if not self.stopping and not self._lost:
                     self._on_signal_to_stop()
                 self.ask_to_stop(self.grace if self._signals == 1 else 0.0)
 
@@ -252,7 +255,7 @@ class Watch:
 
     def _lose_the_master(self) -> None:
         with self._lock:
-            self.lost = True
+            self._lost = True
             self._outgoing.clear()
             self.flushed.set()
         self.ask_to_stop(self.grace)
@@ -265,7 +268,7 @@ class Watch:
 
     def _bury_the_group(self) -> None:
         """Without a master nobody else ends what this process has started; it ends with it."""
-        if not self.lost:
+        if not self._lost:
             return
         descendants.kill(descendants.descendants(os.getpid()))
         if os.getpgrp() == os.getpid():
@@ -281,7 +284,7 @@ class Watch:
                 self._deliver(event)
 
     def _write(self) -> None:
-        while self._outgoing and not self.lost:
+        while self._outgoing and not self._lost:
             try:
                 del self._outgoing[: self._end.send(self._outgoing)]
             except BlockingIOError:

@@ -12,6 +12,7 @@ import structlog
 from peerd.domain.duration import format_duration
 from peerd.runtime import events
 from peerd.runtime.events import Fact
+from peerd.runtime.harmless import harmless, indented, one_line
 from peerd.runtime.logfile import is_file
 
 Words = tuple[str, str, dict[str, Any]]
@@ -45,9 +46,10 @@ def worded(fact: Fact) -> Words:  # noqa: C901, PLR0911 - a table of sentences
             return "warning", "gave back a task whose claim was never answered", {"task": fact.task_id}
         case events.LoopEnded():
             level = "error" if fact.error else "debug"
-            return level, "loop ended", _given(worker=fact.worker, seconds=round(fact.seconds, 3), error=fact.error)
+            figures = {"worker": fact.worker, "seconds": round(fact.seconds, 3)}
+            return level, "loop ended", figures | _given(error=fact.error, exception=fact.traceback)
         case events.HookFailed():
-            return "error", "a hook failed", {"hook": fact.hook, "error": fact.error}
+            return "error", "a hook failed", _given(hook=fact.hook, error=fact.error, exception=fact.traceback)
         case (
             events.RequestAnswered()
             | events.RequestFailed()
@@ -101,6 +103,8 @@ def _of_the_node(fact: Fact) -> Words:  # noqa: C901, PLR0911, PLR0912 - a table
             return "warning", sentence, {"node": fact.node, "seconds": fact.seconds}
         case events.NodeMustLeave():
             return "error", "this node was replaced, and leaves", {"node": fact.node, "reason": fact.reason}
+        case events.MasterDied():
+            return "error", "the master has died; this node ends", {"node": fact.node}
         case events.NodesSilent():
             return "warning", "nodes fell silent", {"nodes": ", ".join(fact.nodes)}
         case events.TasksTakenBack():
@@ -141,14 +145,15 @@ def _of_messages(fact: Fact) -> Words:
     match fact:
         case events.MessageHandlerFailed():
             figures = {"action": fact.action, "sender": fact.sender, "error": fact.error}
-            return "error", "a message handler failed", figures
+            return "error", "a message handler failed", figures | _given(exception=fact.traceback)
         case events.MessageNotDelivered():
             return "warning", "a message was not delivered", {"action": fact.action, "error": fact.error}
         case events.MessageDropped():
             dropped = {"action": fact.action, "sender": fact.sender, "waiting": fact.waiting}
             return "warning", "a message was dropped: too many wait to be handled", dropped
         case events.BackgroundFailed():
-            return "error", "work in the background failed", {"work": fact.name, "error": fact.error}
+            figures = {"work": fact.name, "error": fact.error}
+            return "error", "work in the background failed", figures | _given(exception=fact.traceback)
         case events.BackgroundAbandoned():
             return "warning", "work in the background was cancelled", {"work": ", ".join(fact.names)}
         case _:
@@ -210,6 +215,9 @@ def _attempt_ended(fact: events.AttemptEnded) -> Words:
             return "info", "task done", figures
         case "snoozed" | "released" | "canceled":
             return "info", f"task {fact.outcome}", figures | {"reason": fact.error}
+        case "unknown":
+            again_in = format_duration(round(fact.retry_in or 0.0, 3))
+            return "warning", "task given back for other code", figures | {"error": fact.error, "again_in": again_in}
         case _ if fact.retry_in is not None:
             retry_in = format_duration(round(fact.retry_in, 3))
             return "warning", "attempt failed", figures | {"error": fact.error, "retry_in": retry_in}
@@ -250,20 +258,20 @@ def start_logging(
         bound: names and values for each line.
     """
     out = stream or sys.stderr
-    renderer: Any = structlog.processors.JSONRenderer() if form == "json" else _console(out)
+    how = [structlog.processors.JSONRenderer()] if form == "json" else [_harmless, _console(out)]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            lambda _, __, entry: {**bound, **entry},  # in every thread, which contextvars are not
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt=_time_format(form, out), utc=form == "json"),
             structlog.processors.format_exc_info,
-            renderer,
+            *how,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(out),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(**bound)
     log: structlog.stdlib.BoundLogger = structlog.get_logger()
     return log
 
@@ -276,6 +284,15 @@ def _time_format(form: str, stream: TextIO) -> str:
         if is_file(stream.fileno()):
             return "%Y-%m-%d %H:%M:%S.%f"
     return "%H:%M:%S.%f"
+
+
+def _harmless(_: object, __: str, entry: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Let nothing that an entry holds look like another entry; JSON escapes all of it anyway."""
+    for name, value in entry.items():
+        if isinstance(value, str):
+            entry[name] = indented(value) if name in {"exception", "stack"} else harmless(value)
+    entry["event"] = one_line(str(entry.get("event", "")))
+    return entry
 
 
 def _console(stream: TextIO) -> Any:

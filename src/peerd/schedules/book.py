@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pydantic import ValidationError
-
 from peerd.config.schedules import schedule_of
 from peerd.config.settings import ScheduleSettings
-from peerd.config.wording import place_of, word
 from peerd.domain.errors import InvalidSchedule
 from peerd.domain.quoting import quoted
 from peerd.domain.schedule import Schedule
@@ -69,14 +66,17 @@ class Book:
 
 
 def _settings(keys: dict[str, object]) -> ScheduleSettings:
+    from peerd.config.models import ValidationError, read  # noqa: PLC0415 - few agents read settings
+    from peerd.config.wording import place_of, word  # noqa: PLC0415
+
     try:
-        return ScheduleSettings.model_validate(keys)
+        return read(ScheduleSettings, keys)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(place_of(first)) or "schedule"
         if first["type"] == "extra_forbidden":
             raise InvalidSchedule(
-                field, f"there is no such key; there are {', '.join(ScheduleSettings.model_fields)}"
+                field, f"there is no such key; there are {', '.join(ScheduleSettings.known_keys())}"
             ) from None
         problem, remedy = word(first)
         raise InvalidSchedule(field, "; ".join(filter(None, [problem, remedy]))) from None

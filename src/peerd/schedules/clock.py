@@ -20,6 +20,7 @@ from peerd.schedules.book import Book
 from peerd.schedules.custom import CustomTypes
 from peerd.schedules.dispatch import Dispatch
 from peerd.store.database import DatabaseThreads
+from peerd.store.outages import Backoff
 from peerd.store.schedule_runs import Here, Run
 from peerd.store.schedules import (
     THE_CLUSTER,
@@ -37,8 +38,6 @@ from peerd.store.schedules import (
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at the most, while the node has schedules."""
-LONGEST_PAUSE: Final = 5.0
-"""Seconds between two looks at a database that is away."""
 A_MOMENT: Final = 0.001
 """Seconds after a tick at which it is looked at: SQLite tells milliseconds."""
 
@@ -90,16 +89,15 @@ class ScheduleClock:
 
     async def run(self) -> None:
         """Look, and do what is to be done, until cancelled."""
-        pause = LOOK_EVERY
+        pauses = Backoff(first=LOOK_EVERY)
         try:
             while True:
                 self._woken.clear()
                 try:
                     await self._pause(await self.step())
-                    pause = LOOK_EVERY
+                    pauses.reset()
                 except DatabaseAway:  # the heartbeat says so
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, LONGEST_PAUSE)
+                    await asyncio.sleep(pauses.next())
         finally:
             await self._custom.stop_all()
 

@@ -114,7 +114,7 @@ class Dispatch:
                 self._say_ended(run, RunStatus.FAILED, str(error))
             return
         if ended is not None:
-            self._say_ended(ended, RunStatus.ENQUEUED, None)
+            self._say_ended(ended, RunStatus.ENQUEUED, None, queue=schedule.queue)
 
     def _processes_for(self, run: Run, schedule: Schedule) -> list[Peer]:
         """The worker processes that shall run it: all, or one at random."""
@@ -194,9 +194,15 @@ class Dispatch:
         self.wake()
         return written
 
-    def _say_ended(self, run: Run, status: RunStatus, error: str | None) -> None:
+    def _say_ended(self, run: Run, status: RunStatus, error: str | None, queue: str | None = None) -> None:
         self._events.emit(
             ScheduleRunEnded(
-                schedule=run.schedule, run_id=run.id, status=status, seconds=0.0, error=error, task_id=run.task_id
+                schedule=run.schedule,
+                run_id=run.id,
+                status=status,
+                seconds=0.0,
+                error=error,
+                task_id=run.task_id,
+                queue=queue,
             )
         )

@@ -65,6 +65,7 @@ class ScheduleRunner:
 
     async def _carry_out(self, order: Order) -> None:
         began = asyncio.get_running_loop().time()
+        self._process.scheduled_runs += 1
         report = Report(run_id=order.run_id, status=RunStatus.CANCELED, error="its process had to end")
         try:
             report = await self._run(order)
@@ -72,6 +73,7 @@ class ScheduleRunner:
             self._process.messenger.send_to_agent(ENDED, to_json(report))  # there is no time to wait for an answer
             raise
         finally:
+            self._process.scheduled_runs -= 1
             self._say(order, report, asyncio.get_running_loop().time() - began)
         await self._report(report)
 

@@ -78,7 +78,8 @@ class WebService:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._server.tick(), name="date")
             group.create_task(self._recycling.watch(), name="recycling")
-            group.create_task(keep_fresh(self._database, self._process_id, self._outages), name="beat")
+            beat = keep_fresh(self._database, self._process_id, self._outages, self._events)
+            group.create_task(beat, name="beat")
 
     async def receive(self, message: Mapping[str, object]) -> None:
         """Take what other processes say."""

@@ -31,14 +31,17 @@ class Drains(Protocol):
 class Limits:
     """What a client may take. `concurrency` counts requests at once in this process, None is no limit.
 
-    `head_bytes` is the size of a request's line and headers, `head_timeout` the seconds that it may take to arrive, and
-    `keep_alive` the seconds that an idle connection is kept.
+    `head_bytes` is the size of a request's line and headers, and of its trailers; `head_timeout` the seconds that a
+    head may take to arrive, and `keep_alive` the seconds that an idle connection is kept. In each `body_timeout`
+    seconds a body must grow by `body_rate` bytes per second on average (at least by one byte), or end.
     """
 
     concurrency: int | None = None
     head_bytes: int = 65_536
     head_timeout: float = 30.0
     keep_alive: float = 5.0
+    body_timeout: float = 30.0
+    body_rate: int = 500
 
 
 @dataclass(slots=True)

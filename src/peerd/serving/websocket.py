@@ -32,6 +32,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     While the process drains it is closed with 1012 as soon as the app waits for the next message and has none: what the
     client had sent before has been answered then. An app that has got no message and only sends is closed at once, and
     one that has not accepted yet as soon as it has. Closing is a handshake; the connection is not cut under it.
+
+    A client that does not read what it is sent is not read either, or its pings would fill the memory with answers.
     """
 
     def __init__(
@@ -54,6 +56,23 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
         self._traffic.closed(self)
 
+    def pause_writing(self) -> None:
+        """The client does not read: read nothing from it, for each ping would be answered."""
+        super().pause_writing()
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        super().resume_writing()
+        if not self.read_paused:
+            self.transport.resume_reading()
+
+    def keepalive_timeout(self) -> None:
+        """End a connection whose client is gone, or does not read: what it was to get is not waited for."""
+        super().keepalive_timeout()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
     def drain(self) -> None:
         """Close as soon as nothing is being answered."""
         if self._is_open and not self._owes_an_answer and self.queue.empty():
@@ -72,6 +91,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             if self._traffic.draining:
                 self.drain()
         message = await super().receive()
+        if not self.writable.is_set():
+            self.transport.pause_reading()  # which it has resumed
         if message["type"] == "websocket.receive":
             self._owes_an_answer = True
         return message

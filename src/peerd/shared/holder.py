@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from peerd.runtime.faults import contained, show
+from peerd.runtime.faults import contained, show, text_of
 from peerd.shared.client import SharedClient
 from peerd.shared.errors import SharedCallFailed, SharedCallTimedOut, SharedError
 from peerd.shared.protocol import carried
@@ -90,7 +90,7 @@ class Holder:
                 raise SharedCallTimedOut(what, within, state) from error
             if isinstance(error, GeneratorExit):
                 raise
-            raise SharedCallFailed(what, type(error).__name__, str(error)) from error
+            raise SharedCallFailed(what, type(error).__name__, text_of(error)) from error
 
     def follow(self, key: Any, follower: Follower) -> None:
         """Give a follower the values of a key from now on, the last one at once.
@@ -148,7 +148,7 @@ class Holder:
             del self._followed[identity]
             if self._topics.wanted.get(identity) is topic:
                 what = f"{self.kind.__name__}.follow({topic.key!r})"
-                self._topics.fail(identity, SharedCallFailed(what, type(error).__name__, str(error)))
+                self._topics.fail(identity, SharedCallFailed(what, type(error).__name__, text_of(error)))
         else:
             topic.known = True
 

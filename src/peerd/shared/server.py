@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from peerd.runtime.faults import show
+from peerd.runtime.faults import show, text_of
 from peerd.runtime.folder_address import short_path
 from peerd.shared.errors import CannotBeCarried, NotCallable, NotShared, SharedCallFailed, SharedCallTimedOut
 from peerd.shared.holder import Holder
@@ -232,7 +232,7 @@ def _failed(number: int, error: BaseException) -> Failed:
         case NotCallable():
             return Failed(number, "raised", "NotCallable", str(error))
         case _:
-            return Failed(number, "raised", type(error).__name__, str(error))
+            return Failed(number, "raised", type(error).__name__, text_of(error))
 
 
 def _listener(run_directory: Path) -> socket.socket:

@@ -36,7 +36,7 @@ from peerd.store.rows import TASK_COLUMNS, to_task
 from peerd.store.search import by_index, is_working
 from peerd.store.tables import tasks
 from peerd.store.types import MYSQL
-from peerd.store.won import TOLD, in_order, won_by
+from peerd.store.won import TOLD, as_served, in_order, won_by
 
 
 def claim(
@@ -71,7 +71,8 @@ def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> li
     catch_up(connection)
     mine = (tasks.c.process_id == claimer.process_id, tasks.c.claim_token == token)
     statement = sa.select(*TASK_COLUMNS).where(is_working(), *mine)
-    return in_order([to_task(row) for row in connection.execute(by_index(statement, "tasks_claim")).mappings()])
+    rows = connection.execute(by_index(statement, "tasks_claim")).mappings()
+    return in_order([as_served(claimer, to_task(row)) for row in rows])
 
 
 def _claim_returning(

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.schema import CreateColumn
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from sqlalchemy.sql import expression
 from sqlalchemy.sql.schema import HasConditionalDDL
 
@@ -109,8 +109,15 @@ def choice(values: Iterable[str]) -> sa.types.TypeEngine[str]:
 
 def index_elsewhere(name: str, *columns: sa.ColumnElement[Any], where: str) -> sa.Index:
     """A partial index, on the databases that have them."""
-    condition = sa.text(where)
-    return only_on(ELSEWHERE, sa.Index(name, *columns, postgresql_where=condition, sqlite_where=condition))
+    return only_on(ELSEWHERE, sa.Index(name, *columns, info=in_the_words_of(ELSEWHERE, where=sa.text(where))))
+
+
+def in_the_words_of(dialects: Iterable[str], **options: Any) -> dict[str, Any]:
+    """What only these databases know about a table or an index, for its ``info``.
+
+    Given to SQLAlchemy itself, as ``sqlite_where``, it would make each process load these databases' dialects.
+    """
+    return dict.fromkeys(dialects, options)
 
 
 def mysql_column(name: str, kind: sa.types.TypeEngine[Any], value: str) -> sa.Column[Any]:
@@ -119,6 +126,23 @@ def mysql_column(name: str, kind: sa.types.TypeEngine[Any], value: str) -> sa.Co
     It is null where the index has no use for a row: such an entry never moves, whatever becomes of the row.
     """
     return sa.Column(name, kind, sa.Computed(value, persisted=True), info={"only_on": MYSQL})
+
+
+@compiles(CreateTable)
+def _create_table(element: CreateTable, compiler: Any, **options: Any) -> str:
+    _tell_its_own_words(element.element, compiler.dialect.name)
+    return str(compiler.visit_create_table(element, **options))
+
+
+@compiles(CreateIndex)
+def _create_index(element: CreateIndex, compiler: Any, **options: Any) -> str:
+    _tell_its_own_words(element.element, compiler.dialect.name)
+    return str(compiler.visit_create_index(element, **options))
+
+
+def _tell_its_own_words(item: sa.Table | sa.Index, dialect: str) -> None:
+    for name, value in item.info.get(dialect, {}).items():
+        item.dialect_options[dialect][name] = value
 
 
 @compiles(CreateColumn)

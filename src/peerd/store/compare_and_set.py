@@ -7,9 +7,9 @@ Of two claimers that read the same row, one writes it and the other does not.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from peerd.domain.lifecycle import Event, sources, target
 from peerd.domain.task import Task
 from peerd.store.claimer import Claimed, Claimer, Defaults, Lanes, defaults_of, who
 from peerd.store.clock import now
+from peerd.store.faults import met_a_lock
 from peerd.store.galera import is_member
 from peerd.store.heads import candidates, may_start
 from peerd.store.holder import TOKEN, holder
@@ -52,13 +53,13 @@ def claim_heads(connection: Connection, claimer: Claimer, lanes: Lanes, token: i
     """
     if is_member(connection):
         further = min((BLOCKS_ON_GALERA - 1) * limit, MOST_SEEN)
-        ids = _block(_seen(connection, claimer, lanes, limit + further), limit)
-        written = _write(connection, claimer, lanes, token, ids)
+        choose = partial(_block, limit=limit)
+        ids, written = _claim_chosen(connection, claimer, lanes, token, limit + further, line, choose)
     else:
+        choose = partial(_sample, limit=limit)
         with line.stand(connection, claimer.queues, limit) as has_turn:
             further = WIDEST if line.meets_others and not has_turn else 0
-            ids = _sample(_seen(connection, claimer, lanes, limit + further), limit)
-            written = _write(connection, claimer, lanes, token, ids)
+            ids, written = _claim_chosen(connection, claimer, lanes, token, limit + further, line, choose)
         if written < len(ids):
             line.met_others()
     won = _rows_won(connection, token, ids) if written else ()
@@ -90,6 +91,40 @@ def win(
     """
     written = _write(connection, claimer, lanes, token, ids, by_turns=by_turns)
     return won_by(claimer, _rows_won(connection, token, ids)) if written else []
+
+
+Choose = Callable[[Sequence[int]], Sequence[int]]
+
+
+def _claim_chosen(
+    connection: Connection, claimer: Claimer, lanes: Lanes, token: int, seen: int, line: Line, choose: Choose
+) -> tuple[Sequence[int], int]:
+    """Write some of the first tasks; their ids, and how many were written.
+
+    A row that somebody's transaction has locked is waited for, a second. From then on, for a while, the claim asks
+    first which rows are free, and looks beyond those that are not.
+    """
+    if not line.passes_locks:
+        ids = choose(_seen(connection, claimer, lanes, seen))
+        try:
+            return ids, _write(connection, claimer, lanes, token, ids)
+        except DBAPIError as error:
+            if not met_a_lock(error):
+                raise
+            line.met_locks()
+    ids = choose(_free(connection, _seen(connection, claimer, lanes, seen + MOST_SEEN))[:seen])
+    return ids, _write(connection, claimer, lanes, token, ids)
+
+
+def _free(connection: Connection, ids: Sequence[int]) -> Sequence[int]:
+    """Those that nobody has locked just now, in the same order."""
+    free = set(_not_locked().run(connection, ids=listed(connection, sorted(ids))).scalars()) if ids else set()
+    return [task_id for task_id in ids if task_id in free]
+
+
+@lru_cache(maxsize=1)
+def _not_locked() -> Prepared:
+    return Prepared(select_by_id(sa.select(tasks.c.id).where(id_among(tasks.c.id)).with_for_update(skip_locked=True)))
 
 
 def _seen(connection: Connection, claimer: Claimer, lanes: Lanes, limit: int) -> Sequence[int]:
@@ -175,5 +210,5 @@ def _won_in_json() -> Prepared:
 
 def forget_statements() -> None:
     """Make the statements anew, for a test that has changed what they are made of."""
-    for made in (_heads, _heads_in_json, _guarded, _won, _won_in_json):
+    for made in (_heads, _heads_in_json, _guarded, _not_locked, _won, _won_in_json):
         made.cache_clear()

@@ -13,22 +13,21 @@ their results find their rows, differs:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Event, target
 from peerd.store import finish
 from peerd.store.clock import now
-from peerd.store.finish import Held, by_lease
+from peerd.store.finish import Held, Written, by_lease
 from peerd.store.prepared import Prepared, id_among
-from peerd.store.rows import batches_by_size, becomes, by_id_alone
+from peerd.store.rows import batches, batches_by_size, becomes, by_id_alone, lock_free
 from peerd.store.search import select_by_id, status_is, update_by_id
 from peerd.store.tables import tasks
 from peerd.store.types import MYSQL
@@ -58,6 +57,24 @@ def complete(connection: Connection, process_id: int, results: Results) -> set[H
             if written < len(together):
                 refused |= _not_done_by(connection, process_id, together)
     return refused
+
+
+def complete_free(connection: Connection, process_id: int, results: Results) -> Written:
+    """`complete`, without the rows that another session has locked.
+
+    Args:
+        connection: in a transaction of its own.
+        process_id: who held them.
+        results: see `complete`.
+    """
+    free: set[Held] = set()
+    for batch in batches(sorted(results, key=attrgetter("id"))):
+        for lease, ids in by_lease(batch).items():
+            free |= {Held(task_id, lease) for task_id in lock_free(connection, ids, *finish.is_held(lease))}
+    others = results.keys() - free
+    locked = finish.still_held(connection, others)
+    refused = complete(connection, process_id, {held: results[held] for held in free})
+    return Written(refused | _not_done_by(connection, process_id, others - locked), locked)
 
 
 def _on_mysql(connection: Connection, batch: Sequence[Held], results: Results) -> Iterator[tuple[Sequence[Held], int]]:
@@ -174,15 +191,13 @@ def _listed_in_json() -> Prepared:
     return Prepared(_written(tasks.c.id == given.c.id, *finish.is_held(given.c.lease), result=given.c.result))
 
 
-BIG: Final = postgresql.ARRAY(sa.BigInteger())
+BIG: Final = sa.ARRAY(sa.BigInteger())
 OF_NUMBERS: Final = (("ids", BIG), ("leases", BIG))
 
 
 @lru_cache(maxsize=1)
 def _joined() -> Prepared:
-    arrays = [
-        sa.cast(sa.bindparam(name), kind) for name, kind in (*OF_NUMBERS, ("results", postgresql.ARRAY(sa.Text())))
-    ]
+    arrays = [sa.cast(sa.bindparam(name), kind) for name, kind in (*OF_NUMBERS, ("results", sa.ARRAY(sa.Text())))]
     given = sa.func.unnest(*arrays).table_valued("id", "lease", "result", name="given").render_derived()
     return Prepared(_written(*_is_given(given), result=given.c.result))
 
@@ -206,7 +221,7 @@ def forget_statements() -> None:
         made.cache_clear()
 
 
-def _not_done_by(connection: Connection, process_id: int, claims: Sequence[Held]) -> set[Held]:
+def _not_done_by(connection: Connection, process_id: int, claims: Collection[Held]) -> set[Held]:
     """Those among these claims that were not completed, neither now nor in an earlier try."""
     done: set[Held] = set()
     for lease, ids in by_lease(claims).items():

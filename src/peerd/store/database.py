@@ -21,11 +21,13 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from peerd.config.address import hosts_of
-from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, UnsupportedDatabase
+from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, RowLocked, UnsupportedDatabase
+from peerd.runtime.forks import look_after
 from peerd.store import faults
 from peerd.store.direct import Direct
 from peerd.store.engines import normalised, open_engines
 from peerd.store.galera import may_lag
+from peerd.store.inherited import Opened
 from peerd.store.resting import has_rested, trusted
 from peerd.store.sqlite_lock import writers_of
 
@@ -40,11 +42,16 @@ LONGEST: Final = 60.0
 
 
 class Database:
-    """A database and the connections of this process to it. Safe to use from several threads.
+    """A database and the connections of this process to it. Safe to use from several threads, and after a fork.
+
+    A forked process gets connections of its own; those of its parent stay the parent's. On SQLite, whose files must not
+    be open across a fork, idle ones are closed before it. A fork is not for the middle of a transaction.
 
     Args:
         url: ``mysql://…``, ``postgresql://…`` or ``sqlite:///file``.
         pool_size: connections that are kept; as many again are opened when all are busy.
+        answer_timeout: seconds that a statement may take on MySQL, a minute if not given: after it, the server counts
+            as away.
 
     Raises:
         UnsupportedDatabase: an unknown database, or its driver is not installed.
@@ -55,10 +62,12 @@ class Database:
     >>> database.close()
     """
 
-    def __init__(self, url: str | URL, *, pool_size: int = 5) -> None:
+    def __init__(self, url: str | URL, *, pool_size: int = 5, answer_timeout: int | None = None) -> None:
         self.url = normalised(url)
-        self._engines = open_engines(self.url, pool_size)
+        self._engines = open_engines(self.url, pool_size, answer_timeout=answer_timeout)
         self.engine, self._statements, self._hot = self._engines
+        self._opened = Opened(self.engines)
+        look_after(self)
 
     @property
     def name(self) -> str:
@@ -82,9 +91,9 @@ class Database:
         """Run an operation in a transaction of its own, and commit it.
 
         It is run again, after a short random pause, when the database rolled it back (deadlock, lock time-out,
-        serialization failure, busy); and at once, on another connection, when one that had rested turns out to be
-        closed before the commit was sent: then nothing of it was done. It is not when the answer to its commit was
-        lost: only the operation knows what that means.
+        serialization failure, busy, a statement that somebody cancelled); and at once, on another connection, when one
+        that had rested turns out to be closed before the commit was sent: then nothing of it was done. It is not when
+        the answer to its commit was lost: only the operation knows what that means.
 
         Raises:
             DatabaseAway: the database could not be reached, or the answer was lost.
@@ -100,10 +109,14 @@ class Database:
         repeated when some of their statements are committed. On SQLite, where a round trip costs nothing and a commit
         much, they are one transaction, and no CHECK is asked: what they write the database has made itself. PostgreSQL
         plans their statements once, without a look at the values that they are executed with.
+
+        Raises:
+            RowLocked: the transaction of another session holds a row, and has not let it go within a second. Statements
+                before may be committed.
         """
         if self.name == "sqlite":
             return self._tried(partial(self._once, self._hot, operation, *args, **kwargs))
-        return self._tried(partial(self._each, operation, *args, **kwargs))
+        return self._tried(partial(self._each, operation, *args, **kwargs), waits_for_locks=False)
 
     def run_repeatable(
         self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -115,7 +128,7 @@ class Database:
         """
         if self.name == "sqlite":
             return self.run(operation, *args, **kwargs)
-        return self._tried(partial(self._again_if_closed, operation, *args, **kwargs))
+        return self._tried(partial(self._again_if_closed, operation, *args, **kwargs), waits_for_locks=False)
 
     def run_alone(self, operation: Callable[Concatenate[Direct, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that is one statement, which is committed by itself, and soonest; otherwise as `run`."""
@@ -144,6 +157,15 @@ class Database:
         for engine in self.engines:
             engine.dispose()
 
+    def before_fork(self) -> None:
+        """Called in a process that forks."""
+        if self.has_one_writer:
+            self.close()
+
+    def begin_anew(self) -> None:
+        """Called in a process that was forked."""
+        self._opened.leave_to_parent()
+
     def _once(self, engine: Engine, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         # The commit is outside of what may be done again: whether one took place that was not answered is not known.
         with (
@@ -151,15 +173,16 @@ class Database:
             _lent_trustingly(engine) as connection,
             connection.begin(),
             _told_if_closed(connection),
+            _told_if_cancelled(),
         ):
             return operation(connection, *args, **kwargs)
 
     def _each(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._hot.connect() as connection:
+        with self._hot.connect() as connection, _told_if_cancelled():
             return operation(connection, *args, **kwargs)
 
     def _alone(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._turn(), self._statements.connect() as connection:
+        with self._turn(), self._statements.connect() as connection, _told_if_cancelled():
             return operation(Direct(connection), *args, **kwargs)
 
     def _turn(self) -> AbstractContextManager[None]:
@@ -167,10 +190,10 @@ class Database:
         return writers_of(self.url.database or "").turn() if self.has_one_writer else nullcontext()
 
     def _again_if_closed(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with _lent_trustingly(self._statements) as connection, _told_if_closed(connection):
+        with _lent_trustingly(self._statements) as connection, _told_if_closed(connection), _told_if_cancelled():
             return operation(connection, *args, **kwargs)
 
-    def _tried(self, once: Callable[[], T]) -> T:
+    def _tried(self, once: Callable[[], T], *, waits_for_locks: bool = True) -> T:
         began = time.monotonic()
         for attempt in count():
             try:
@@ -179,13 +202,30 @@ class Database:
             except _ClosedMeanwhile:
                 continue  # the next connection is a new one, for all that had rested with it are distrusted
             except Exception as error:
-                if not faults.was_rolled_back(error):
+                if not (faults.was_rolled_back(error) or isinstance(error, _Cancelled)):
                     raise
                 tried = time.monotonic() - began
+                if not waits_for_locks and faults.met_a_lock(error):
+                    raise RowLocked(faults.said_by(error), tried) from error
                 if attempt == TRIES - 1 or tried > LONGEST:
                     raise DatabaseBusy(faults.said_by(error), tried) from error
                 time.sleep(random.uniform(0.5, 1.5) * FIRST_PAUSE * 2**attempt)
         raise AssertionError("the last try returns or raises")
+
+
+class _Cancelled(Exception):
+    """Somebody, or a time limit of the server, cancelled a statement; it was not the commit of a transaction."""
+
+
+@contextmanager
+def _told_if_cancelled() -> Iterator[None]:
+    """Tell apart a statement that was cancelled: it did nothing, and its transaction can only be rolled back."""
+    try:
+        yield
+    except DBAPIError as error:
+        if faults.was_cancelled(error):
+            raise _Cancelled(faults.said_by(error)) from error
+        raise
 
 
 class _ClosedMeanwhile(Exception):
@@ -219,6 +259,7 @@ def worded() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        faults.forget_locals(error)
         if isinstance(error, RuntimeError) and "'cryptography' package is required" in str(error):
             advice = "pip install cryptography, or let the user log in with mysql_native_password"
             raise UnsupportedDatabase(f"PyMySQL cannot log in as MySQL 8 wants it: {advice}") from error
@@ -240,7 +281,9 @@ class DatabaseThreads:
 
     def __init__(self, database: Database, threads: int = 4) -> None:
         self.database = database
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="peerd-database")
+        self._threads = threads
+        self.begin_anew()
+        look_after(self)
 
     async def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run`, awaited."""
@@ -272,6 +315,13 @@ class DatabaseThreads:
         """`Database.read`, awaited."""
         call = partial(self.database.read, operation, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    def before_fork(self) -> None:
+        """Called in a process that forks: its threads stay in it."""
+
+    def begin_anew(self) -> None:
+        """Have threads of one's own; called in a process that was forked, too."""
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="peerd-database")
 
     def close(self) -> None:
         """Let the threads end; what runs is finished first."""

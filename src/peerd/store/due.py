@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Event, Status, target
 from peerd.store.clock import now
-from peerd.store.rows import BATCH, becomes, update_tasks
+from peerd.store.rows import BATCH, becomes, update_free
 from peerd.store.search import status_is, waits_as
 from peerd.store.tables import nodes, tasks
 
@@ -64,6 +64,6 @@ def arrive(connection: Connection, limit: int = BATCH) -> Arrived:
         due = (status_is(status), tasks.c.due_at <= now())
         found = sa.select(tasks.c.id, tasks.c.queue).where(waits_as(status), tasks.c.due_at <= now())
         rows = connection.execute(found.order_by(tasks.c.due_at).limit(limit - count)).all() if count < limit else []
-        count += update_tasks(connection, [row.id for row in rows], *due, status=becomes(target(Event.ARRIVE)))
+        count += update_free(connection, [row.id for row in rows], *due, status=becomes(target(Event.ARRIVE)))
         queues |= {row.queue for row in rows}
     return Arrived(count, tuple(sorted(queues)))

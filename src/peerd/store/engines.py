@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+import os
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +31,9 @@ SILENT_AT_MOST: Final = 10
 hours that a machine is lost, and it may have locked what others wait for. MySQL cannot be told so."""
 LOCK_TIMEOUT: Final = 30
 """Seconds that a statement waits for another one's locks on PostgreSQL; InnoDB's own limit is 50."""
+SHORT_LOCK_TIMEOUT: Final = 1
+"""The same for statements that commit by themselves, on InnoDB too: what a process says of all its tasks at once must
+not stand still for the one row that somebody's open transaction holds. Whole seconds, for MySQL."""
 IS_OPEN: Final = "peerd_is_open"
 """In a connection's ``info``: whether a transaction has begun and not ended."""
 OLDEST: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
@@ -88,12 +92,14 @@ class Engines(NamedTuple):
         return tuple(found.values())
 
 
-def open_engines(url: URL, pool_size: int) -> Engines:
+def open_engines(url: URL, pool_size: int, *, answer_timeout: int | None = None) -> Engines:
     """The engines for a normalised URL. Nothing connects yet.
 
     Args:
         url: from `normalised`.
         pool_size: connections that all of them together keep.
+        answer_timeout: seconds that a statement on MySQL may take; `ANSWER_TIMEOUT` if not given. PostgreSQL's driver
+            asks the system whether the server is still there, however long a statement takes.
 
     Raises:
         UnsupportedDatabase: its driver is not installed; the error names the extra that brings it.
@@ -103,8 +109,9 @@ def open_engines(url: URL, pool_size: int) -> Engines:
         match url.get_backend_name():
             case "mysql" | "mariadb":
                 hosts = Hosts(hosts_of(url))
-                statements = _mysql(url, hosts, autocommit)
-                return Engines(_mysql(url, hosts, plain), statements, statements)
+                seconds = ANSWER_TIMEOUT if answer_timeout is None else answer_timeout
+                statements = _mysql(url, hosts, autocommit, seconds)
+                return Engines(_mysql(url, hosts, plain, seconds), statements, statements)
             case "postgresql":
                 hot = _postgresql(url, autocommit, plans_once=True)
                 return Engines(_postgresql(url, plain), _postgresql(url, autocommit), hot)
@@ -149,11 +156,17 @@ def _server_options(pool_size: int, *, autocommit: bool) -> dict[str, Any]:
     }
 
 
-def _mysql(url: URL, hosts: Hosts, options: Mapping[str, Any]) -> Engine:
+def _commits_each(options: Mapping[str, Any]) -> bool:
+    """Whether an engine of these options commits each statement."""
+    return bool(options["isolation_level"] == "AUTOCOMMIT")
+
+
+def _mysql(url: URL, hosts: Hosts, options: Mapping[str, Any], answer_timeout: int) -> Engine:
     arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "charset": "utf8mb4"}
     silence = f"/*M!100300 , idle_transaction_timeout = {SILENT_AT_MOST} */"  # a comment to all but MariaDB
-    arguments["init_command"] = f"SET time_zone = '+00:00' {silence}"
-    arguments |= {"read_timeout": ANSWER_TIMEOUT, "write_timeout": ANSWER_TIMEOUT, "conv": _conversions(url)}
+    short = f", innodb_lock_wait_timeout = {SHORT_LOCK_TIMEOUT}" if _commits_each(options) else ""
+    arguments["init_command"] = f"SET time_zone = '+00:00' {silence} {short}"
+    arguments |= {"read_timeout": answer_timeout, "write_timeout": ANSWER_TIMEOUT, "conv": _conversions(url)}
     one_host = url.difference_update_query(["host"])
     engine = sa.create_engine(one_host, connect_args=arguments, pool_reset_on_return=None, **options)
     _work_with_one_of(hosts, engine)
@@ -163,7 +176,7 @@ def _mysql(url: URL, hosts: Hosts, options: Mapping[str, Any]) -> Engine:
         with closing(connection.cursor()) as cursor:  # SQLAlchemy sets it too, but not where it commits each statement
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
-    if options["isolation_level"] != "AUTOCOMMIT":
+    if not _commits_each(options):
         _roll_back_what_is_open(engine)
 
     @event.listens_for(engine, "handle_error")
@@ -208,12 +221,13 @@ def _conversions(url: URL) -> dict[Any, Any]:
 
 def _work_with_one_of(hosts: Hosts, engine: Engine) -> None:
     """Let all connections of an engine go to one server of its address: the first that takes them."""
+    connect = _connecting(engine)
 
     @event.listens_for(engine, "do_connect")
     def do_connect(dialect: Any, record: Any, arguments: list[Any], parameters: dict[str, Any]) -> Any:
         def connect_to(host: Host) -> Any:
             named = {name: value for name, value in zip(("host", "port"), host, strict=True) if value is not None}
-            connection = dialect.connect(*arguments, **(parameters | named))
+            connection = connect(*arguments, **(parameters | named))
             try:
                 record.info[galera.IS_MEMBER] = galera.greet(dialect.dbapi, connection)
             except BaseException:
@@ -230,10 +244,18 @@ def _work_with_one_of(hosts: Hosts, engine: Engine) -> None:
             raise DisconnectionError(f"its server is {record.info[HOST]}, and now we work with {hosts.present}")
 
 
+def _connecting(engine: Engine) -> Callable[..., Any]:
+    if engine.driver != "pymysql":
+        return engine.dialect.connect
+    from peerd.store.tls import ConnectionSharingTls  # noqa: PLC0415 - it needs the driver
+
+    return ConnectionSharingTls
+
+
 def _postgresql(url: URL, options: Mapping[str, Any], *, plans_once: bool = False) -> Engine:
     settings = {
         "timezone": "UTC",
-        "lock_timeout": f"{LOCK_TIMEOUT}s",
+        "lock_timeout": f"{SHORT_LOCK_TIMEOUT if _commits_each(options) else LOCK_TIMEOUT}s",
         "idle_in_transaction_session_timeout": f"{SILENT_AT_MOST}s",
         **(PLANNED_ONCE if plans_once else {}),
     }
@@ -268,6 +290,10 @@ def _sqlite(url: URL, pool_size: int, *, asks_checks: bool = True) -> Engine:
         poolclass=sa.QueuePool,
     )
 
+    @event.listens_for(engine, "do_connect")
+    def do_connect(dialect: Any, record: Any, arguments: list[Any], parameters: dict[str, Any]) -> None:
+        make_for_its_owner_alone(url.database)
+
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself
@@ -288,3 +314,17 @@ def _sqlite(url: URL, pool_size: int, *, asks_checks: bool = True) -> Engine:
             Direct(connection).exec_driver_sql("BEGIN IMMEDIATE", ())
 
     return engine
+
+
+def make_for_its_owner_alone(file: str | None) -> None:
+    """Make a file of SQLite, if it is not there, that nobody else may read; those beside it get its mode from SQLite.
+
+    Bodies are private, and a lock on a file that can only be read stops the queue.
+
+    A file that is there is not opened: to close it again would take away all locks that this process has on it, as
+    POSIX has it, and with them what keeps another process from removing the log that our connections read.
+    (https://www.sqlite.org/howtocorrupt.html, 2.2)
+    """
+    if file and file != ":memory:" and not file.startswith("file:"):
+        with suppress(OSError):  # which SQLite words itself
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

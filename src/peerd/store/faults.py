@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -47,6 +48,15 @@ ROLLED_BACK_ON_POSTGRESQL: Final = frozenset(
         "55P03",  # lock not available
     }
 )
+CANCELLED: Final = frozenset(
+    {
+        1317,  # KILL QUERY
+        1969,  # MariaDB's max_statement_time
+        3024,  # MySQL's max_execution_time
+        "57014",  # pg_cancel_backend(), or statement_timeout
+    }
+)
+LOCK_TIMED_OUT: Final = frozenset({1205, "55P03"})
 AWAY_ON_POSTGRESQL: Final = ("08", "57P0", "53300", "25006", "25P03")
 """Beginnings of SQLSTATEs: connection errors, shutdown, start-up, too many connections, read-only after a fail-over, a
 transaction that was silent for too long."""
@@ -54,7 +64,9 @@ BUSY_ON_SQLITE: Final = ("database is locked", "database table is locked", "data
 AWAY_ON_SQLITE: Final = ("disk i/o error", "unable to open database file")
 
 
-OTHER_USER: Final = "see that the user and the password in [database] url are right"
+OTHER_USER: Final = (
+    "see that the user in [database] url is right, and its password: there, in password_file or in PEERD_DATABASE_URL"
+)
 CREATE_IT: Final = "create it, e.g. CREATE DATABASE peerd, and let the user use it"
 GRANT_IT: Final = "let the user read and write peerd's tables (GRANT)"
 OTHER_HOST: Final = "let the user connect from this machine (the user's host on MySQL, pg_hba.conf on PostgreSQL)"
@@ -114,6 +126,16 @@ def was_rolled_back(error: Exception) -> bool:
     return isinstance(error, OperationalError) and str(error.orig).lower().startswith(BUSY_ON_SQLITE)
 
 
+def was_cancelled(error: Exception) -> bool:
+    """Whether somebody, or a time limit of the server, ended a statement: it did nothing, and may be tried again."""
+    return isinstance(error, DBAPIError) and code_of(error) in CANCELLED
+
+
+def met_a_lock(error: Exception) -> bool:
+    """Whether a row was waited for that the transaction of another session holds, for as long as is waited at most."""
+    return isinstance(error, DBAPIError) and code_of(error) in LOCK_TIMED_OUT
+
+
 def refusal(error: Exception) -> str | None:
     """What a person can do, where a database answers and does not let us in; None where that is not the fault."""
     if not isinstance(error, DBAPIError):
@@ -126,6 +148,29 @@ def refusal(error: Exception) -> str | None:
         case _:
             said = str(error.orig)
             return next((remedy for words, remedy in REFUSED_IN_WORDS if words.search(said)), None)
+
+
+def forget_locals(error: BaseException) -> None:
+    """Free what the functions that an exception came through had in their variables, the exception itself among it.
+
+    PyMySQL, psycopg and SQLAlchemy keep an exception in a variable of a function that it leaves: error, traceback,
+    frame and variable are a cycle, with the half-made connection in it, which only the garbage collector frees. A
+    process that asks for a database that is away makes few other objects, so the collector comes after hours. The
+    traceback keeps its lines.
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            left += (one.__cause__, one.__context__)
+
+
+def lacks_a_table(error: DBAPIError) -> bool:
+    """Whether a statement names a table that is not there."""
+    return code_of(error) in (1146, "42P01") or str(error.orig).startswith("no such table: ")
 
 
 def said_by(error: Exception) -> str:

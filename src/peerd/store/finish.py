@@ -24,12 +24,13 @@ from peerd.store.rows import (
     LARGEST_INTEGER,
     batches,
     becomes,
+    by_id_alone,
     insert_if_absent,
     lock_tasks,
     one_more,
     update_tasks,
 )
-from peerd.store.search import status_is
+from peerd.store.search import select_by_id, status_is
 from peerd.store.tables import attempts, tasks
 
 
@@ -40,41 +41,62 @@ class Held(msgspec.Struct, frozen=True):
     lease: int
 
 
+class Written(msgspec.Struct, frozen=True):
+    """Which claims a write could not be done for."""
+
+    refused: set[Held]
+    """They are not held any more."""
+    locked: set[Held]
+    """They are held, and another session has locked their rows."""
+
+
 def conclude(connection: Connection, process_id: int, held: Held, outcome: Outcome) -> bool:
     """`conclude_all` for one task.
 
     Returns:
         False when it was refused, because the task is not held any more.
     """
-    return not conclude_all(connection, process_id, {held: outcome})
+    return not _conclude(connection, process_id, [held], {held: outcome}, skip_locked=False)
 
 
-def conclude_all(connection: Connection, process_id: int, outcomes: Mapping[Held, Outcome]) -> set[Held]:
+def conclude_all(connection: Connection, process_id: int, outcomes: Mapping[Held, Outcome]) -> Written:
     """Write outcomes other than done: the tasks' new statuses, and a row in ``attempts`` for each.
 
-    It may be repeated after a lost reply.
+    It may be repeated after a lost reply. Rows that another session has locked are left out.
 
     Args:
         connection: in a transaction of its own.
         process_id: who held them.
         outcomes: the claims, and how they ended.
-
-    Returns:
-        the claims that were refused, because they are not held any more.
     """
     refused: set[Held] = set()
+    locked: set[Held] = set()
     for batch in batches(sorted(outcomes, key=lambda held: held.id)):
-        locked = {
-            Held(task.id, lease): task
-            for lease, ids in by_lease(batch).items()
-            for task in lock_tasks(connection, ids, *is_held(lease))
-        }
-        if locked:
-            moment = database_now(connection)
-            apply_verdicts(connection, [(task, judge(task, outcomes[held], moment)) for held, task in locked.items()])
-        missing = [held for held in batch if held not in locked]
-        refused |= {held for held in missing if not _was_recorded(connection, process_id, held, outcomes[held])}
-    return refused
+        missing = _conclude(connection, process_id, batch, outcomes, skip_locked=True)
+        locked |= (still := still_held(connection, missing))
+        refused |= missing - still
+    return Written(refused, locked)
+
+
+def _conclude(
+    connection: Connection,
+    process_id: int,
+    batch: Sequence[Held],
+    outcomes: Mapping[Held, Outcome],
+    *,
+    skip_locked: bool,
+) -> set[Held]:
+    """Write a batch of outcomes; the claims for which nothing was written, now or earlier."""
+    locked = {
+        Held(task.id, lease): task
+        for lease, ids in by_lease(batch).items()
+        for task in lock_tasks(connection, ids, *is_held(lease), skip_locked=skip_locked)
+    }
+    if locked:
+        moment = database_now(connection)
+        apply_verdicts(connection, [(task, judge(task, outcomes[held], moment)) for held, task in locked.items()])
+    missing = [held for held in batch if held not in locked]
+    return {held for held in missing if not _was_recorded(connection, process_id, held, outcomes[held])}
 
 
 def apply_verdicts(connection: Connection, judged: Iterable[tuple[Task, Verdict]], *, crashed: bool = False) -> None:
@@ -150,6 +172,15 @@ def database_now(connection: Connection) -> datetime:
 def is_held(lease: int | sa.ColumnElement[int]) -> tuple[sa.ColumnElement[bool], ...]:
     """That the holder's claim stands: the guard of its every write."""
     return (tasks.c.lease == lease, status_is(*sources(Event.COMPLETE)))
+
+
+def still_held(connection: Connection, claims: Iterable[Held]) -> set[Held]:
+    """Those among these claims that stand, by what is committed: read without locks."""
+    found: set[Held] = set()
+    for lease, ids in by_lease(claims).items():
+        standing = select_by_id(sa.select(tasks.c.id).where(*by_id_alone(connection, ids, is_held(lease))))
+        found |= {Held(task_id, lease) for task_id in connection.execute(standing).scalars()}
+    return found
 
 
 def by_lease(batch: Iterable[Held]) -> dict[int, list[int]]:

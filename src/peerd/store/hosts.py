@@ -76,7 +76,10 @@ class Hosts:
                 self._go_to(host, began)
                 return connection
         assert said is not None
-        raise said
+        try:
+            raise said
+        finally:
+            del said  # its traceback has this function in it
 
     def _go_to(self, host: Host, began: float) -> None:
         """A server that failed somebody else while it took us is not gone back to at once."""

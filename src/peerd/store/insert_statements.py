@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Dialect
 
 from peerd.domain.lifecycle import Status
@@ -69,9 +68,11 @@ def one_told(names: Names) -> Prepared:
 def from_lists(names: Names, differing: Names) -> Prepared:
     """Many rows, and an array of their ids: of some values a list, see `is_json`, of the others one for all."""
     if is_json(differing):
+        from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - where it is used, it is loaded anyway
+
         listed = sa.func.json_array_elements_text(sa.cast(sa.bindparam(differing[0]), postgresql.JSON))
     else:
-        arrays = [sa.cast(sa.bindparam(name), postgresql.ARRAY(_type_of(name))) for name in differing]
+        arrays = [sa.cast(sa.bindparam(name), sa.ARRAY(_type_of(name))) for name in differing]
         listed = sa.func.unnest(*arrays)
     given = listed.table_valued(*differing, with_ordinality="place", name="given").render_derived()
     columns = _columns(

@@ -18,19 +18,22 @@ from peerd.store import unique
 from peerd.store.clock import now
 from peerd.store.finish import record_attempts
 from peerd.store.nodes import node_id_of
+from peerd.store.read import Filter
 from peerd.store.rows import becomes, lock_task, raised_lease, update_tasks
 from peerd.store.tables import attempts, tasks
 from peerd.store.token import new_token
 
 
-def cancel(connection: Connection, task_id: int, reason: str = "canceled by hand") -> None:
+def cancel(
+    connection: Connection, task_id: int, reason: str = "canceled by hand", *, only: Filter | None = None
+) -> None:
     """End a task that has not ended.
 
     Raises:
-        TaskNotFound: it is not there.
+        TaskNotFound: it is not there, or not one of ``only``.
         IllegalTransition: it has ended already.
     """
-    task = _locked(connection, task_id)
+    task = _locked(connection, task_id, only)
     status = _status_after(task, Event.CANCEL)
     _take_from_holder(connection, task, "withdrawn", reason)
     error = cut(reason, ERROR_LIMIT)
@@ -38,15 +41,15 @@ def cancel(connection: Connection, task_id: int, reason: str = "canceled by hand
     update_tasks(connection, [task_id], **values)
 
 
-def retry(connection: Connection, task_id: int) -> None:
+def retry(connection: Connection, task_id: int, *, only: Filter | None = None) -> None:
     """Let a task run again at once, with all its attempts before it, whatever became of it.
 
     Raises:
-        TaskNotFound: it is not there.
+        TaskNotFound: it is not there, or not one of ``only``.
         IllegalTransition: it is pending already, or waits for others.
         KeyTaken: it has a unique key that a younger task holds now.
     """
-    task = _locked(connection, task_id)
+    task = _locked(connection, task_id, only)
     status = _status_after(task, Event.RETRY)
     unique.take_again(connection, task, new_token())
     _take_from_holder(connection, task, "retried", "to be run again")
@@ -67,29 +70,29 @@ def retry(connection: Connection, task_id: int) -> None:
     )
 
 
-def move(connection: Connection, task_id: int, node: str | None) -> None:
+def move(connection: Connection, task_id: int, node: str | None, *, only: Filter | None = None) -> None:
     """Give a task to a node, or to any (None). A running one is taken from its holder and made pending.
 
     Raises:
-        TaskNotFound: it is not there.
+        TaskNotFound: it is not there, or not one of ``only``.
         NodeNotFound: no node has this name.
         IllegalTransition: it has ended.
     """
     node_id = None if node is None else node_id_of(connection, node)
-    task = _locked(connection, task_id)
+    task = _locked(connection, task_id, only)
     status = _status_after(task, Event.MOVE)
     _take_from_holder(connection, task, "moved", f"moved to {node or 'any node'}")
     lease = raised_lease(task.lease) if task.status is Status.WORKING else task.lease
     update_tasks(connection, [task_id], status=becomes(status), node_id=node_id, lease=lease)
 
 
-def delete(connection: Connection, task_id: int) -> None:
+def delete(connection: Connection, task_id: int, *, only: Filter | None = None) -> None:
     """Delete a task and its attempts. The holder of a running one is refused its next write.
 
     Raises:
-        TaskNotFound: it is not there.
+        TaskNotFound: it is not there, or not one of ``only``.
     """
-    task = _locked(connection, task_id)
+    task = _locked(connection, task_id, only)
     after(task.status, Event.DELETE)
     delete_rows(connection, [task])
 
@@ -102,8 +105,10 @@ def delete_rows(connection: Connection, doomed: list[Task]) -> None:
     connection.execute(sa.delete(tasks).where(tasks.c.id.in_(sorted(ids))))
 
 
-def _locked(connection: Connection, task_id: int) -> Task:
-    task = lock_task(connection, task_id) if 0 < task_id < 2**63 else None
+def _locked(connection: Connection, task_id: int, only: Filter | None) -> Task:
+    """The task, locked, if it is as whoever found it has seen it."""
+    conditions = (only or Filter()).conditions()
+    task = lock_task(connection, task_id, *conditions) if 0 < task_id < 2**63 else None
     if task is None:
         raise TaskNotFound(task_id)
     return task

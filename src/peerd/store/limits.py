@@ -86,7 +86,8 @@ def purge_starts(connection: Connection, limit: int = BATCH) -> int:
     """Delete starts that no rate counts any more."""
     over = sa.and_(limit_starts.c.counts_until.is_not(None), limit_starts.c.counts_until <= now())
     key = (limit_starts.c.queue, limit_starts.c.limit_key, limit_starts.c.turn)
-    found = connection.execute(sa.select(*key).where(over).order_by(limit_starts.c.counts_until).limit(limit))
+    oldest = sa.select(*key).where(over).order_by(limit_starts.c.counts_until).limit(limit)
+    found = connection.execute(oldest.with_for_update(skip_locked=True)).all()
     turns: dict[tuple[str, str], list[int]] = defaultdict(list)
     for queue, limit_key, turn in found:
         turns[queue, limit_key].append(turn)

@@ -36,6 +36,8 @@ PATIENCE: Final = 1
 """Seconds in the line, at the most: whole ones, for MySQL. A claim of a hundred takes some milliseconds."""
 DISTRUST: Final = 60.0
 """Seconds for which a claimer that has waited in vain lines up no more."""
+PASSES_LOCKS: Final = 10.0
+"""Seconds for which a claimer that has waited for a locked row asks first which rows are locked."""
 
 
 LINE: Final = sa.bindparam("line", type_=sa.BigInteger())
@@ -73,6 +75,7 @@ class Line:
         self._clock = clock
         self._met_until: float | None = None
         self._distrusts_until: float | None = None
+        self._passes_locks_until: float | None = None
 
     @property
     def meets_others(self) -> bool:
@@ -82,6 +85,15 @@ class Line:
     def met_others(self) -> None:
         """Somebody else is claiming, or has taken what was wanted."""
         self._met_until = self._clock() + MEMORY
+
+    @property
+    def passes_locks(self) -> bool:
+        """Whether another session has lately locked rows that were wanted."""
+        return self._passes_locks_until is not None and self._clock() < self._passes_locks_until
+
+    def met_locks(self) -> None:
+        """Another session has locked rows that were wanted."""
+        self._passes_locks_until = self._clock() + PASSES_LOCKS
 
     @contextmanager
     def stand(self, connection: Connection, queues: tuple[str, ...], limit: int) -> Iterator[bool]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -42,6 +42,8 @@ PATIENCE: Final = 50
 """Seconds that one migration waits for another on MySQL; less than a driver waits for an answer."""
 LOCK_PATIENCE: Final = 5
 """Seconds that a statement waits for a table that somebody uses."""
+LONGEST_MIGRATION: Final = 86_400
+"""Seconds that a statement of a migration may take."""
 DONE_ALREADY: Final = frozenset({1060, 1061, 1091})
 """MySQL: the column is there, the index is there, what shall be dropped is not there."""
 ALIVE_WITHIN: Final = 60.0
@@ -89,7 +91,7 @@ def migrate(database: Database) -> str:
     if database.read(is_member):
         return _upgrade_among_members(database)
     with _alone(database):
-        return database.run(_upgrade)
+        return _carry_out_patiently(database)
 
 
 def _upgrade_among_members(database: Database) -> str:
@@ -103,7 +105,7 @@ def _upgrade_among_members(database: Database) -> str:
             if current(database) == newest():
                 break
             with _alone(database):
-                return database.run(_upgrade)
+                return _carry_out_patiently(database)
         except (SchemaTooNew, NodesTooOld):
             raise
         except Exception:
@@ -142,6 +144,14 @@ def _usable(found: Schema | None) -> Schema | None:
     if found is not None and found.refuses:
         raise SchemaTooNew(found.revision, newest())
     return found
+
+
+def _carry_out_patiently(database: Database) -> str:
+    """A large table may take hours, in which MySQL says nothing: no time-out may take its server for lost meanwhile."""
+    if database.name not in MYSQL:
+        return database.run(_upgrade)
+    with closing(Database(database.url, pool_size=1, answer_timeout=LONGEST_MIGRATION)) as patient:
+        return patient.run(_upgrade)
 
 
 def _upgrade(connection: Connection) -> str:

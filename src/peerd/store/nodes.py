@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
-from peerd.domain.errors import NodeNotFound, NodeReplaced
+from peerd.domain.errors import NodeNotFound, NodeReplaced, NodeStillAlive, NodeStillAwaited
+from peerd.domain.lifecycle import FINISHED
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.revisions import newest
-from peerd.store.tables import nodes
+from peerd.store.tables import nodes, tasks
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +35,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     checked_at: datetime | None
 
 
+ALIVE_WITHIN: Final = 60.0
+"""Seconds since its last beat within which a node counts as alive for those who are about to delete its row."""
 NODE_COLUMNS = tuple(nodes.c[field] for field in Node.__struct_fields__)
 BY_NAME = sa.select(*NODE_COLUMNS).where(nodes.c.name == sa.bindparam("of_name"))
 BEAT = (
@@ -72,9 +76,12 @@ def node_id_of(connection: Connection, name: str) -> int:
 
 
 def is_alive(connection: Connection, name: str, silence: float) -> bool:
-    """Whether an incarnation of this node has beaten within the last ``silence`` seconds and did not leave."""
+    """Whether an incarnation of this node has beaten within the last ``silence`` seconds, and has not ended since."""
     fresh = sa.select(nodes.c.id).where(
-        nodes.c.name == name, nodes.c.incarnation.is_not(None), nodes.c.checked_at > seconds_from_now(-silence)
+        nodes.c.name == name,
+        nodes.c.incarnation.is_not(None),
+        nodes.c.active,
+        nodes.c.checked_at > seconds_from_now(-silence),
     )
     return connection.execute(fresh).first() is not None
 
@@ -150,11 +157,21 @@ def leave(connection: Connection, name: str, incarnation: str) -> None:
     connection.execute(mine.values(incarnation=None, active=False, checked_at=now()))
 
 
+def fall_silent(connection: Connection, name: str, incarnation: str) -> None:
+    """End this life of the node as one that should go on: it counts as silent at once, and its name is free."""
+    mine = sa.update(nodes).where(nodes.c.name == name, nodes.c.incarnation == incarnation)
+    connection.execute(mine.values(active=False, checked_at=now()))
+
+
 def deactivate_silent(connection: Connection, silence: float) -> list[str]:
-    """Mark nodes inactive that have not beaten for ``silence`` seconds; their names."""
+    """Mark nodes inactive that have not beaten for ``silence`` seconds; their names.
+
+    One whose row another session has locked is left out: it cannot beat.
+    """
     silent = sa.and_(nodes.c.active, nodes.c.checked_at < seconds_from_now(-silence))
+    found = sa.select(nodes.c.id, nodes.c.name).where(silent).order_by(nodes.c.id)
     gone = []
-    for node_id, name in connection.execute(sa.select(nodes.c.id, nodes.c.name).where(silent)).all():
+    for node_id, name in connection.execute(found.with_for_update(skip_locked=True)).all():
         if connection.execute(sa.update(nodes).where(nodes.c.id == node_id, silent).values(active=False)).rowcount:
             gone.append(name)
     return gone
@@ -168,3 +185,40 @@ def set_draining(connection: Connection, name: str, *, draining: bool) -> None:
     """
     node_id = node_id_of(connection, name)
     connection.execute(sa.update(nodes).where(nodes.c.id == node_id).values(draining=draining))
+
+
+def forget(connection: Connection, name: str) -> None:
+    """Delete the row of a node that is gone. Should it come back, it leaves at its next beat, as if it were replaced.
+
+    Raises:
+        NodeNotFound: no node ever registered under this name.
+        NodeStillAlive: it has beaten within `ALIVE_WITHIN`, and has not left.
+        NodeStillAwaited: unfinished tasks may run on it only.
+    """
+    node_id = node_id_of(connection, name)
+    if is_alive(connection, name, ALIVE_WITHIN):
+        raise NodeStillAlive(name)
+    waiting = sa.select(sa.func.count()).select_from(tasks).where(_may_run_only_on(node_id))
+    if count := connection.execute(waiting).scalar_one():
+        raise NodeStillAwaited(name, count)
+    connection.execute(sa.delete(nodes).where(nodes.c.id == node_id))
+
+
+def purge_nodes(connection: Connection, age: float, limit: int) -> int:
+    """Delete rows of nodes that have been inactive for ``age`` seconds, and that no unfinished task is pinned to."""
+    gone = sa.and_(
+        sa.not_(nodes.c.active), sa.func.coalesce(nodes.c.checked_at, nodes.c.created_at) <= seconds_from_now(-age)
+    )
+    found = sa.select(nodes.c.id).where(gone).order_by(nodes.c.id).limit(limit).with_for_update(skip_locked=True)
+    ids = connection.execute(found).scalars().all()
+    free = [node_id for node_id in ids if connection.execute(_one_task_of(node_id)).first() is None]
+    return connection.execute(sa.delete(nodes).where(nodes.c.id.in_(free), gone)).rowcount if free else 0
+
+
+def _one_task_of(node_id: int) -> sa.Select[int]:
+    return sa.select(tasks.c.id).where(_may_run_only_on(node_id)).limit(1)
+
+
+def _may_run_only_on(node_id: int) -> sa.ColumnElement[bool]:
+    """That an unfinished task is pinned to a node. There is no index for it: it is asked about nodes that are gone."""
+    return sa.and_(tasks.c.node_id == node_id, tasks.c.status.not_in([str(status) for status in FINISHED]))

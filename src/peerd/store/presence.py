@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from peerd.domain.errors import DatabaseAway, NodeNotRunning
+from peerd.runtime.events import ComponentFailed, Events
+from peerd.runtime.faults import words
 from peerd.runtime.link import Link
 from peerd.store.database import Database
 from peerd.store.migrate import require_newest
 from peerd.store.nodes import Node, find_node
 from peerd.store.outages import Outages
-from peerd.store.processes import beat_process, register_process
+from peerd.store.processes import NOTHING, Served, beat_process, register_process
 
 T = TypeVar("T")
 
@@ -20,12 +22,13 @@ BEAT_EVERY: Final = 10.0
 """Seconds between two beats of a process that touches no tasks."""
 
 
-def enter(database: Database, link: Link) -> tuple[Node, int]:
+def enter(database: Database, link: Link, served: Served = NOTHING) -> tuple[Node, int]:
     """Register this process below its node, which its agent has registered.
 
     Args:
         database: where; not inside a transaction.
         link: who the process is.
+        served: what tasks it takes.
 
     Returns:
         the node, and the process's identity.
@@ -47,6 +50,7 @@ def enter(database: Database, link: Link) -> tuple[Node, int]:
         slot=link.slot,
         role=link.role,
         pid=link.pid,
+        served=served,
     )
     return node, process_id
 
@@ -73,18 +77,29 @@ async def patiently(enter: Callable[[], Awaitable[T]], link: Link, outages: Outa
     return await (outages.outlast(attempt) if link.is_replacement else enter())
 
 
-async def enter_patiently(database: Database, link: Link, outages: Outages) -> tuple[Node, int]:
+async def enter_patiently(
+    database: Database, link: Link, outages: Outages, served: Served = NOTHING
+) -> tuple[Node, int]:
     """`enter`, from an event loop, `patiently`."""
-    return await patiently(lambda: asyncio.to_thread(enter, database, link), link, outages)
+    return await patiently(lambda: asyncio.to_thread(enter, database, link, served), link, outages)
 
 
-async def keep_fresh(database: Database, process_id: int, outages: Outages) -> None:
-    """Say again and again, for ever, that a process goes on: a record that is silent for days is purged."""
+async def keep_fresh(database: Database, process_id: int, outages: Outages, events: Events) -> None:
+    """Say again and again, for ever, that a process goes on: a record that is silent for days is purged.
+
+    Args:
+        database: where.
+        process_id: which.
+        outages: what is learned about the database.
+        events: what goes wrong otherwise; the next beat comes all the same.
+    """
     while True:
         await asyncio.sleep(BEAT_EVERY)
         try:
             await asyncio.to_thread(database.run_repeatable, beat_process, process_id)
         except DatabaseAway as error:
             outages.lost(error)
+        except Exception as error:  # noqa: BLE001 - a process must not end because its beat failed once
+            events.emit(ComponentFailed(component="beat", error=words(error), again_in=BEAT_EVERY))
         else:
             outages.found()

@@ -10,7 +10,19 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.outcome import cut
 from peerd.store.clock import now
-from peerd.store.tables import processes
+from peerd.store.rows import insert_if_absent
+from peerd.store.tables import processes, queues
+
+
+class Served(msgspec.Struct, frozen=True):
+    """What tasks a process takes; nothing where it takes none."""
+
+    queues: tuple[str, ...] = ()
+    handlers: str | None = None
+    """What it can run, from `peerd.store.knowledge.written`."""
+
+
+NOTHING = Served()
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,11 +51,32 @@ BEAT = (
 
 
 def register_process(
-    connection: Connection, *, node_id: int, incarnation: str, kind: str, slot: str, role: str, pid: int
+    connection: Connection,
+    *,
+    node_id: int,
+    incarnation: str,
+    kind: str,
+    slot: str,
+    role: str,
+    pid: int,
+    served: Served = NOTHING,
 ) -> int:
-    """Begin a process; its identity. Where it has begun already and was not answered, that record ends."""
+    """Begin a process; its identity. Where it has begun already and was not answered, that record ends.
+
+    Each queue that it serves has a row in ``queues`` from now on: what has none was never served.
+    """
     end_nameless_process(connection, incarnation, slot, pid, "it began again: it had got no answer")
-    values = {"node_id": node_id, "incarnation": incarnation, "kind": kind, "slot": slot, "role": role, "pid": pid}
+    values: dict[str, object] = {
+        "node_id": node_id,
+        "incarnation": incarnation,
+        "kind": kind,
+        "slot": slot,
+        "role": role,
+        "pid": pid,
+        "handlers": served.handlers,
+    }
+    if served.queues:
+        insert_if_absent(connection, queues, [{"name": name} for name in sorted(set(served.queues))], key=("name",))
     key = connection.execute(sa.insert(processes).values(values)).inserted_primary_key
     assert key is not None
     return int(key[0])

@@ -1,4 +1,4 @@
-"""Queues: which are paused, and until when."""
+"""Queues: which are known, which are paused, and until when; and in which of them tasks wait."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.rows import insert_if_absent
-from peerd.store.tables import queues, tasks
+from peerd.store.search import WITH_KEY, WITHOUT_KEY, by_index, is_working
+from peerd.store.tables import BY_TURNS, ORDER, queues, tasks
 
 
 class QueueState(msgspec.Struct, frozen=True, kw_only=True):
     """A queue: whether it is paused, and how many tasks of each status it has."""
 
     name: str
+    known: bool
+    """A worker process has served it at some time, or somebody has paused it."""
     paused: bool
     paused_until: datetime | None
     counts: dict[Status, int]
@@ -44,7 +47,7 @@ def resume(connection: Connection, name: str) -> None:
 
 
 def list_queues(connection: Connection) -> list[QueueState]:
-    """All queues that have tasks or were ever paused, by name."""
+    """All queues that have tasks, or were ever served or paused, by name."""
     counts: dict[str, dict[Status, int]] = {}
     grouped = sa.select(tasks.c.queue, tasks.c.status, sa.func.count()).group_by(tasks.c.queue, tasks.c.status)
     for queue, status, count in connection.execute(grouped):
@@ -57,5 +60,68 @@ def list_queues(connection: Connection) -> list[QueueState]:
         row = rows.get(name)
         paused = row is not None and bool(row.paused) and not row.over
         until = row.paused_until if row is not None and paused else None
-        states.append(QueueState(name=name, paused=paused, paused_until=until, counts=counts.get(name, {})))
+        states.append(
+            QueueState(name=name, known=row is not None, paused=paused, paused_until=until, counts=counts.get(name, {}))
+        )
     return states
+
+
+def is_known(connection: Connection, name: str) -> bool:
+    """Whether a worker process has ever served a queue, or somebody has paused it."""
+    return connection.execute(sa.select(queues.c.name).where(queues.c.name == name)).first() is not None
+
+
+def known_queues(connection: Connection) -> list[str]:
+    """The names of all queues that were ever served or paused."""
+    return list(connection.execute(sa.select(queues.c.name).order_by(queues.c.name)).scalars())
+
+
+def pending_queues(connection: Connection, most: int) -> list[str]:
+    """The queues that have pending tasks, by name; each is one step in an index, however many its tasks are."""
+    found: set[str] = set()
+    for kind in (WITHOUT_KEY, WITH_KEY):
+        name = sa.literal("")
+        for _ in range(most):
+            after = kind.where(lambda column, name=name: column > name)  # type: ignore[misc]
+            statement = by_index(sa.select(tasks.c.queue).where(after), kind.index).order_by(kind.queue).limit(1)
+            row = connection.execute(statement).first()
+            if row is None:
+                break
+            found.add(row.queue)
+            name = sa.literal(row.queue)
+    return sorted(found)[:most]
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """Pending tasks of a queue, for any node, that may start: how many of its first ones, and since when."""
+
+    count: int
+    since: datetime | None
+
+
+def backlog(connection: Connection, name: str, most: int, longer_than: float = 0.0) -> Backlog:
+    """What waits in a queue, as far as it has waited for longer than some seconds.
+
+    Args:
+        connection: in a transaction that only reads.
+        name: of the queue.
+        most: of each kind, with a key and without, so many are looked at, in the order in which they are claimed.
+        longer_than: seconds.
+    """
+    count, moments = 0, []
+    for kind, order in ((WITHOUT_KEY, ORDER), (WITH_KEY, BY_TURNS[1:])):
+        first = sa.select(tasks.c.due_at).where(kind.of(sa.literal(name)), tasks.c.lane == 0).order_by(*order)
+        head = by_index(first, kind.index).limit(most).subquery()
+        long = sa.select(sa.func.count(), sa.func.min(head.c.due_at)).where(
+            head.c.due_at <= seconds_from_now(-longer_than)
+        )
+        number, since = connection.execute(long).one()
+        count += number
+        moments += [since] if number else []
+    return Backlog(count, min(moments, default=None))
+
+
+def runs(connection: Connection, name: str) -> bool:
+    """Whether a task of a queue is working."""
+    working = by_index(sa.select(tasks.c.id).where(is_working(), tasks.c.queue == name), WITHOUT_KEY.index)
+    return connection.execute(working.limit(1)).first() is not None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -11,7 +13,14 @@ from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
 from peerd.store.rows import TASK_COLUMNS, to_task
+from peerd.store.search import status_is
 from peerd.store.tables import attempts, tasks
+
+LARGE: Final = ("body", "body_bytes", "result")
+"""Columns that have no end to their size."""
+WITHOUT_BODIES: Final = tuple(
+    sa.null().label(column.name) if column.name in LARGE else column for column in TASK_COLUMNS
+)
 
 
 def find_task(connection: Connection, task_id: int) -> Task | None:
@@ -34,39 +43,51 @@ def get_task(connection: Connection, task_id: int) -> Task:
     return task
 
 
+class Filter(msgspec.Struct, frozen=True):
+    """Which tasks; what is None does not matter."""
+
+    queue: str | None = None
+    name: str | None = None
+    status: Status | None = None
+    node_id: int | None = None
+    """Pinned to this node, or held by it, now or last."""
+
+    def conditions(self) -> list[sa.ColumnElement[bool]]:
+        """That a task is one of these."""
+        conditions: list[sa.ColumnElement[bool]] = []
+        if self.queue is not None:
+            conditions.append(tasks.c.queue == self.queue)
+        if self.name is not None:
+            conditions.append(tasks.c.name == self.name)
+        if self.status is not None:
+            conditions.append(status_is(Status(self.status)))
+        if self.node_id is not None:
+            conditions.append(sa.or_(tasks.c.node_id == self.node_id, tasks.c.worker_node_id == self.node_id))
+        return conditions
+
+
 def list_tasks(
     connection: Connection,
+    wanted: Filter | None = None,
     *,
-    queue: str | None = None,
-    name: str | None = None,
-    status: Status | None = None,
-    node_id: int | None = None,
     before: int | None = None,
     limit: int = 50,
+    bodies: bool = True,
 ) -> list[Task]:
     """A page of tasks, newest first.
 
     Args:
         connection: a transaction, which may be one that only reads.
-        queue: only of this queue.
-        name: only of this handler.
-        status: only of this status.
-        node_id: only those pinned to this node, or held by it.
+        wanted: only these; all if not given.
         before: only ids below this one: the last of the page before.
         limit: tasks at the most.
+        bodies: read bodies and results too, which may be large; else they are None.
     """
-    conditions = []
-    if queue is not None:
-        conditions.append(tasks.c.queue == queue)
-    if name is not None:
-        conditions.append(tasks.c.name == name)
-    if status is not None:
-        conditions.append(tasks.c.status == sa.literal_column(f"'{Status(status)}'"))
-    if node_id is not None:
-        conditions.append(sa.or_(tasks.c.node_id == node_id, tasks.c.worker_node_id == node_id))
+    conditions = (wanted or Filter()).conditions()
     if before is not None:
         conditions.append(tasks.c.id < before)
-    statement = sa.select(*TASK_COLUMNS).where(*conditions).order_by(tasks.c.id.desc()).limit(limit)
+    columns = TASK_COLUMNS if bodies else WITHOUT_BODIES
+    statement = sa.select(*columns).where(*conditions).order_by(tasks.c.id.desc()).limit(limit)
     return [to_task(row) for row in connection.execute(statement).mappings()]
 
 

@@ -18,7 +18,7 @@ from peerd.store.finish import Held, apply_verdicts, database_now
 from peerd.store.galera import catch_up
 from peerd.store.rows import BATCH, lock_tasks
 from peerd.store.search import by_index, is_working, status_is
-from peerd.store.tables import tasks
+from peerd.store.tables import processes, tasks
 
 WORKING = sources(Event.RESCUE)
 
@@ -36,6 +36,9 @@ def release_process(
 ) -> list[Rescued]:
     """Take back the tasks of a process that is dead for certain; a batch of them.
 
+    Rows that are locked are left out. That may be the last write of that process, which its server is undoing just
+    now, or somebody's transaction that stays open; see `holds_tasks`.
+
     Args:
         connection: in a transaction of its own.
         process_id: its identity in ``processes``, not its pid.
@@ -46,19 +49,27 @@ def release_process(
     catch_up(connection)  # with what the process claimed last, on whichever server
     condition = tasks.c.process_id == process_id
     ids = _candidates(connection, condition, limit)
-    # Not skipping what is locked: it can only be a last write of that process, which its server is undoing just now.
-    held = lock_tasks(connection, ids, status_is(*WORKING), condition)
+    held = lock_tasks(connection, ids, status_is(*WORKING), condition, skip_locked=True)
     if crashed:
         return _take_back(connection, held, lambda task: judge_crash(task, "crash", cause), crashed=True)
     moment = database_now(connection)
     return _take_back(connection, held, lambda task: judge(task, Released(cause), moment))
 
 
+def holds_tasks(connection: Connection, process_id: int) -> bool:
+    """Whether the table says that a process holds any task."""
+    return bool(_candidates(connection, tasks.c.process_id == process_id, 1))
+
+
 def release_held(connection: Connection, process_id: int, held: Sequence[Held], cause: str) -> list[Rescued]:
-    """Give back claims that this process has in the table but does not know of: their answer was lost."""
+    """Give back claims that this process has in the table but does not know of: their answer was lost.
+
+    Rows that another session has locked are left out; they are found again.
+    """
     moment = database_now(connection)
     unknown = set(held)
-    own = lock_tasks(connection, [one.id for one in held], status_is(*WORKING), tasks.c.process_id == process_id)
+    mine = (status_is(*WORKING), tasks.c.process_id == process_id)
+    own = lock_tasks(connection, [one.id for one in held], *mine, skip_locked=True)
     strays = [task for task in own if Held(task.id, task.lease) in unknown]
     return _take_back(connection, strays, lambda task: judge(task, Released(cause), moment))
 
@@ -69,6 +80,8 @@ def rescue_frozen(
     """Take back tasks that nobody has touched for ``max_update`` seconds, by the database's clock; a batch of them.
 
     Only a node may call it that has itself beaten without a gap for that long; see `peerd.manager.pulse`.
+    The process that holds the task must be silent for as long, or ended, or unknown: a living one says that it goes on
+    whatever keeps one of its tasks from being touched, such as a transaction that stays open and has locked its row.
     A task whose checked_at is missing (somebody wrote it as working by hand) counts from when its row was written.
 
     Args:
@@ -80,10 +93,18 @@ def rescue_frozen(
     """
     before = seconds_from_now(-max_update) if as_of is None else as_of - timedelta(seconds=max_update)
     silent = sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at) < before
+    silent &= sa.not_(_is_held_by_the_living(before))
     ids = _candidates(connection, silent, limit)
     cause = f"nobody has touched the task for {max_update:g} s"
     frozen = lock_tasks(connection, ids, status_is(*WORKING), silent, skip_locked=True)
     return _take_back(connection, frozen, lambda task: judge_crash(task, "rescued", cause))
+
+
+def _is_held_by_the_living(before: sa.ColumnElement[datetime] | datetime) -> sa.Exists:
+    """That the process which holds a task has not ended, and has beaten since a moment."""
+    return sa.exists().where(
+        processes.c.id == tasks.c.process_id, processes.c.ended_at.is_(None), processes.c.checked_at >= before
+    )
 
 
 def _candidates(connection: Connection, condition: sa.ColumnElement[bool], limit: int) -> Sequence[int]:

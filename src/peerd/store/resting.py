@@ -13,6 +13,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DisconnectionError
 
+from peerd.store.inherited import descriptor_of
+
 TRUSTED_FOR: Final = 0.1
 """Seconds without use for which a connection is thought to be there: those that are used all the time are not asked."""
 HEARD_FOR: Final = 30.0
@@ -65,10 +67,9 @@ def look_after_rested(engine: Engine) -> None:
 
 def _is_silent(connection: Any) -> bool:
     """Whether nothing has arrived that was not asked for: a farewell, or the end of the stream."""
-    file = connection._sock if hasattr(connection, "_sock") else connection  # noqa: SLF001 - PyMySQL has no other way
     waiting = select.poll()
     try:
-        waiting.register(file.fileno(), select.POLLIN)
+        waiting.register(descriptor_of(connection), select.POLLIN)
         return not waiting.poll(0)
     except (OSError, ValueError, AttributeError):  # it is closed at this end
         return False

@@ -36,6 +36,7 @@ HISTORY: Final = (
     Revision("0002", oldest="0001"),  # adds peerd_version.oldest and nodes.revision
     Revision("0003", oldest="0001"),  # adds schedules, schedule_runs
     Revision("0004", oldest="0004"),  # adds limits; the claim's index leaves out what is taken by turns
+    Revision("0005", oldest="0004"),  # adds processes.handlers
 )
 """All revisions that this version of peerd knows, in their order."""
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Connection, RowMapping
 
 from peerd.domain.lifecycle import Status
@@ -111,6 +110,40 @@ def lock_tasks(
     return [to_task(row) for row in connection.execute(select_by_id(statement)).mappings()]
 
 
+def lock_free(connection: Connection, ids: Iterable[int], *conditions: sa.ColumnElement[bool]) -> list[int]:
+    """Lock the rows among these that meet the conditions and that nobody else has locked; their ids, in their order.
+
+    What is written next meets no lock of another session. SQLite has no locks of rows: there nothing is locked.
+
+    Args:
+        connection: in a transaction that will write them.
+        ids: a batch of at most `BATCH`.
+        conditions: see `lock_tasks`.
+    """
+    wanted = sorted(set(ids))
+    if not wanted or connection.dialect.name == "sqlite":
+        return wanted
+    statement = (
+        sa.select(tasks.c.id)
+        .where(*by_id_alone(connection, wanted, conditions))
+        .order_by(tasks.c.id)
+        .with_for_update(skip_locked=True)
+    )
+    return list(connection.execute(select_by_id(statement)).scalars())
+
+
+def update_free(connection: Connection, ids: Sequence[int], *conditions: sa.ColumnElement[bool], **values: Any) -> int:
+    """`update_tasks`, without the rows that somebody else has locked just now.
+
+    Args:
+        connection: in a transaction of its own.
+        ids: a batch of at most `BATCH`.
+        conditions: see `lock_tasks`.
+        values: what is written.
+    """
+    return update_tasks(connection, lock_free(connection, ids, *conditions), *conditions, **values)
+
+
 def lock_task(connection: Connection, task_id: int, *conditions: sa.ColumnElement[bool]) -> Task | None:
     """`lock_tasks` for one."""
     found = lock_tasks(connection, [task_id], *conditions)
@@ -145,11 +178,17 @@ def insert_if_absent(
     unchanged = {key[0]: table.c[key[0]]}
     match connection.dialect.name:
         case name if name in MYSQL:
+            from sqlalchemy.dialects import mysql  # noqa: PLC0415 - of the dialects, each process loads its own
+
             connection.execute(mysql.insert(table).values(values).on_duplicate_key_update(unchanged))
         case "postgresql":
+            from sqlalchemy.dialects import postgresql  # noqa: PLC0415
+
             on_postgresql = postgresql.insert(table).values(values)
             connection.execute(on_postgresql.on_conflict_do_update(index_elements=key, set_=unchanged))
         case _:
+            from sqlalchemy.dialects import sqlite  # noqa: PLC0415
+
             on_sqlite = sqlite.insert(table).values(values)
             connection.execute(on_sqlite.on_conflict_do_update(index_elements=key, set_=unchanged))
 

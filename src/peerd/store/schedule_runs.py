@@ -109,6 +109,18 @@ def get_run(connection: Connection, run_id: int) -> Run:
     return _to_run(row)
 
 
+def runs_beside(connection: Connection, run_id: int) -> list[Run]:
+    """A run, and those of the other processes that one request, or one tick on a node, has begun with it.
+
+    Raises:
+        RunNotFound: there is none of this id.
+    """
+    first = get_run(connection, run_id)
+    fields = ("schedule", "tick_at", "origin", "number", "node_id")
+    same = [schedule_runs.c[field] == getattr(first, field) for field in fields]
+    return to_runs(connection, sa.and_(schedule_runs.c.id >= run_id, *same)) if first.node_id is not None else [first]
+
+
 def list_runs(connection: Connection, schedule: str | None = None, *, limit: int = 100) -> list[Run]:
     """The newest runs of a schedule, or of all, the newest first."""
     statement = sa.select(*RUN_COLUMNS).order_by(schedule_runs.c.id.desc()).limit(limit)
@@ -280,7 +292,8 @@ def purge_runs(connection: Connection, keep: int, age: float, limit: int = BATCH
             too_many = schedule_runs.c.schedule == name, schedule_runs.c.id <= last, ended
             more = sa.select(schedule_runs.c.id).where(*too_many).order_by(schedule_runs.c.id).limit(limit)
             ids |= set(connection.execute(more).scalars())
-    doomed = sorted(ids)[:limit]
+    free = sa.select(schedule_runs.c.id).where(schedule_runs.c.id.in_(sorted(ids)[:limit]), ended)
+    doomed = connection.execute(free.with_for_update(skip_locked=True)).scalars().all() if ids else ()
     if not doomed:
         return 0
     return connection.execute(sa.delete(schedule_runs).where(schedule_runs.c.id.in_(doomed), ended)).rowcount

@@ -18,7 +18,7 @@ from peerd.domain.verdict import Verdict
 from peerd.store.clock import now, seconds_from_now
 from peerd.store.finish import record_attempts
 from peerd.store.intervene import delete_rows
-from peerd.store.rows import BATCH, becomes, lock_tasks, raised, raised_lease, update_tasks
+from peerd.store.rows import BATCH, becomes, lock_tasks, raised, raised_lease, update_free, update_tasks
 from peerd.store.search import WITH_KEY, WITHOUT_KEY, Pending, by_index, closes_as, is_ahead, status_is, waits_as
 from peerd.store.tables import nodes, processes, tasks, unique_keys
 
@@ -30,14 +30,14 @@ def let_arrive(connection: Connection, status: Status, limit: int = BATCH) -> in
     """Make scheduled tasks, or failures, pending whose time has come."""
     due = (status_is(status), tasks.c.due_at <= now())
     ids = _ids(connection, sa.and_(waits_as(status), tasks.c.due_at <= now()), limit, tasks.c.due_at)
-    return update_tasks(connection, ids, *due, status=becomes(target(Event.ARRIVE)))
+    return update_free(connection, ids, *due, status=becomes(target(Event.ARRIVE)))
 
 
 def postpone(connection: Connection, limit: int = BATCH) -> int:
     """Make tasks scheduled that somebody wrote as pending although their start_at is ahead."""
     ahead = (status_is(Status.PENDING), tasks.c.start_at.is_not(None), tasks.c.start_at > now())
     ids = _ids(connection, is_ahead(now()), limit, None)
-    return update_tasks(connection, ids, *ahead, status=becomes(target(Event.POSTPONE)))
+    return update_free(connection, ids, *ahead, status=becomes(target(Event.POSTPONE)))
 
 
 def expire(connection: Connection, limit: int = BATCH) -> int:
@@ -58,6 +58,7 @@ def purge_keys(connection: Connection, limit: int = BATCH) -> int:
         .where(over)
         .order_by(unique_keys.c.expires_at)
         .limit(limit)
+        .with_for_update(skip_locked=True)
     ).all()
     gone = 0
     for queue, key in sorted(found):
@@ -69,7 +70,8 @@ def purge_keys(connection: Connection, limit: int = BATCH) -> int:
 def purge_processes(connection: Connection, age: float, limit: int = BATCH) -> int:
     """Delete the records of processes that ended, or fell silent, more than ``age`` seconds ago."""
     old = sa.func.coalesce(processes.c.ended_at, processes.c.checked_at) <= seconds_from_now(-age)
-    ids = connection.execute(sa.select(processes.c.id).where(old).order_by(processes.c.id).limit(limit)).scalars().all()
+    found = sa.select(processes.c.id).where(old).order_by(processes.c.id).limit(limit)
+    ids = connection.execute(found.with_for_update(skip_locked=True)).scalars().all()
     if not ids:
         return 0
     return connection.execute(sa.delete(processes).where(processes.c.id.in_(sorted(ids)), old)).rowcount
@@ -79,7 +81,7 @@ def free_pinned(connection: Connection, after: float, limit: int = BATCH) -> int
     """Let any node take pending tasks that are pinned to a node which has been silent for ``after`` seconds."""
     stuck = _pinned_to_silent(connection, after)
     ids = _pinned_ids(connection, stuck, limit)
-    return update_tasks(connection, ids, *stuck, node_id=None)
+    return update_free(connection, ids, *stuck, node_id=None)
 
 
 def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int:

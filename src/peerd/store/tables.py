@@ -12,6 +12,7 @@ from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
 from peerd.store.columns import (
     choice,
     filled_time,
+    in_the_words_of,
     index_elsewhere,
     mysql_column,
     one_of,
@@ -94,8 +95,8 @@ tasks = sa.Table(
     sa.CheckConstraint(f"priority >= {PRIORITY_RANGE[0]}", name="priority_range"),
     sa.CheckConstraint(KEY_FORM, name="limit_key_form"),
     *time_forms("start_at", "finish_at", "worker_started_at", "checked_at", "finished_at", "created_at", "updated_at"),
-    sqlite_autoincrement=True,
-    postgresql_with={"fillfactor": "80"},
+    info=in_the_words_of(["sqlite"], autoincrement=True)
+    | in_the_words_of(["postgresql"], **{"with": {"fillfactor": "80"}}),
     **OPTIONS,
 )
 
@@ -134,7 +135,7 @@ attempts = sa.Table(
     sa.Column("cause", short_text(255)),
     sa.UniqueConstraint("task_id", "lease", name="attempts_claim"),
     *time_forms("started_at", "ended_at"),
-    sqlite_autoincrement=True,
+    info=in_the_words_of(["sqlite"], autoincrement=True),
     **OPTIONS,
 )
 
@@ -155,7 +156,7 @@ nodes = sa.Table(
     sa.Column("revision", name_type(32, ascii_only=True)),
     sa.UniqueConstraint("name", name="nodes_name"),
     *time_forms("started_at", "checked_at", "created_at"),
-    sqlite_autoincrement=True,
+    info=in_the_words_of(["sqlite"], autoincrement=True),
     **OPTIONS,
 )
 
@@ -173,9 +174,10 @@ processes = sa.Table(
     filled_time("checked_at"),
     time("ended_at"),
     sa.Column("cause", short_text(255)),
+    sa.Column("handlers", long_text()),
     sa.Index("processes_node", "node_id", "ended_at"),
     *time_forms("started_at", "checked_at", "ended_at"),
-    sqlite_autoincrement=True,
+    info=in_the_words_of(["sqlite"], autoincrement=True),
     **OPTIONS,
 )
 
@@ -294,6 +296,6 @@ schedule_runs = sa.Table(
     sa.Index("schedule_runs_status", "status", "schedule"),
     sa.Index("schedule_runs_finished", "finished_at"),
     *time_forms("tick_at", "created_at", "started_at", "finished_at"),
-    sqlite_autoincrement=True,
+    info=in_the_words_of(["sqlite"], autoincrement=True),
     **OPTIONS,
 )

@@ -9,12 +9,11 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import Event, sources
 from peerd.domain.outcome import cut
 from peerd.store.clock import now
-from peerd.store.finish import Held, by_lease
-from peerd.store.rows import batches, by_id_alone, update_tasks
-from peerd.store.search import by_index, is_working, select_by_id, status_is
+from peerd.store.finish import Held, Written, by_lease, is_held, still_held
+from peerd.store.rows import batches, lock_free, update_tasks
+from peerd.store.search import by_index, is_working
 from peerd.store.tables import tasks
 
 NOTE_LIMIT: Final = 255
@@ -31,27 +30,40 @@ class Progress(msgspec.Struct, frozen=True):
 def touch(connection: Connection, held: set[Held]) -> set[Held]:
     """Renew ``checked_at`` of the tasks that this process holds.
 
+    A row that another session has locked is left out: it must not keep its neighbours from being touched.
+
+    Args:
+        connection: in a transaction of its own.
+        held: the claims.
+
     Returns:
         the claims that it holds no more: canceled, moved, rescued or deleted meanwhile.
     """
     lost: set[Held] = set()
     for batch in batches(sorted(held, key=lambda one: one.id)):
         for lease, ids in by_lease(batch).items():
-            lost |= _touch(connection, lease, ids)
+            lost |= _touch(connection, lease, ids).refused
     return lost
 
 
-def report_progress(connection: Connection, reports: Mapping[Held, Progress]) -> set[Held]:
-    """Write progress, and renew ``checked_at`` with it.
+def report_progress(connection: Connection, reports: Mapping[Held, Progress]) -> Written:
+    """Write progress, and renew ``checked_at`` with it; not of rows that another session has locked.
+
+    Args:
+        connection: in a transaction of its own.
+        reports: the claims, and how far their tasks are.
 
     Returns:
-        the claims that this process holds no more.
+        the claims that this process holds no more, and those whose rows are locked.
     """
-    lost: set[Held] = set()
+    refused: set[Held] = set()
+    locked: set[Held] = set()
     for batch in batches(sorted(reports, key=lambda one: one.id)):
         for lease, ids in by_lease(batch).items():
-            lost |= _report(connection, lease, {task_id: reports[Held(task_id, lease)] for task_id in ids})
-    return lost
+            written = _report(connection, lease, {task_id: reports[Held(task_id, lease)] for task_id in ids})
+            refused |= written.refused
+            locked |= written.locked
+    return Written(refused, locked)
 
 
 def held_by(connection: Connection, process_id: int) -> dict[Held, int | None]:
@@ -62,7 +74,7 @@ def held_by(connection: Connection, process_id: int) -> dict[Held, int | None]:
     return {Held(row.id, row.lease): row.claim_token for row in rows}
 
 
-def _report(connection: Connection, lease: int, reports: Mapping[int, Progress]) -> set[Held]:
+def _report(connection: Connection, lease: int, reports: Mapping[int, Progress]) -> Written:
     fractions = {task_id: within(progress.fraction) for task_id, progress in reports.items()}
     notes = {task_id: None if one.note is None else cut(one.note, NOTE_LIMIT) for task_id, one in reports.items()}
     progress = sa.case(fractions, value=tasks.c.id, else_=tasks.c.progress)
@@ -70,12 +82,13 @@ def _report(connection: Connection, lease: int, reports: Mapping[int, Progress])
     return _touch(connection, lease, list(reports), progress=progress, progress_note=note)
 
 
-def _touch(connection: Connection, lease: int, ids: Sequence[int], **values: Any) -> set[Held]:
-    guard = (tasks.c.lease == lease, status_is(*sources(Event.COMPLETE)))
-    if update_tasks(connection, ids, *guard, checked_at=now(), **values) == len(ids):
-        return set()
-    still = select_by_id(sa.select(tasks.c.id).where(*by_id_alone(connection, ids, guard)))
-    return {Held(task_id, lease) for task_id in set(ids) - set(connection.execute(still).scalars())}
+def _touch(connection: Connection, lease: int, ids: Sequence[int], **values: Any) -> Written:
+    free = lock_free(connection, ids, *is_held(lease))
+    if update_tasks(connection, free, *is_held(lease), checked_at=now(), **values) == len(ids):
+        return Written(set(), set())
+    missing = {Held(task_id, lease) for task_id in set(ids) - set(free) or ids}
+    still = still_held(connection, missing)
+    return Written(missing - still, {held for held in still if held.id not in free})
 
 
 def _typed(notes: Mapping[int, str | None]) -> dict[int, sa.ColumnElement[Any]]:

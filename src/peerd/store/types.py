@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
@@ -48,7 +48,7 @@ class Instant(TypeDecorator[datetime]):
             case "mysql" | "mariadb":
                 return dialect.type_descriptor(PlainTimestamp() if self.generated else mysql.TIMESTAMP(fsp=6))
             case "postgresql":
-                return dialect.type_descriptor(postgresql.TIMESTAMP(timezone=True))
+                return dialect.type_descriptor(sa.TIMESTAMP(timezone=True))
             case _:
                 return dialect.type_descriptor(sa.Text())
 
@@ -104,7 +104,7 @@ def name_type(length: int, *, ascii_only: bool = False) -> sa.types.TypeEngine[s
     """A short text that is compared byte by byte."""
     charset, collation = ("ascii", "ascii_bin") if ascii_only else ("utf8mb4", "utf8mb4_bin")
     on_mysql = mysql.VARCHAR(length, charset=charset, collation=collation)
-    return sa.Text().with_variant(on_mysql, *MYSQL).with_variant(postgresql.TEXT(collation="C"), "postgresql")
+    return sa.Text().with_variant(on_mysql, *MYSQL).with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def long_text() -> sa.types.TypeEngine[str]:

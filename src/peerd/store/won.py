@@ -47,7 +47,14 @@ CLAIMED: Final = target(Event.CLAIM)
 
 def won_by(claimer: Claimer, rows: Sequence[Sequence[Any]]) -> list[Task]:
     """The tasks that a claim has won, in the order of the claim, of rows as `won_task` takes them."""
-    return in_order([won_task(row, claimer.node_id, claimer.process_id) for row in rows])
+    return in_order([as_served(claimer, won_task(row, claimer.node_id, claimer.process_id)) for row in rows])
+
+
+def as_served(claimer: Claimer, task: Task) -> Task:
+    """A task whose queue is called as its claimer calls it: MySQL compares texts without the spaces at their end."""
+    if task.queue in claimer.queues:
+        return task
+    return msgspec.structs.replace(task, queue=task.queue.rstrip(" "))
 
 
 def in_order(claimed: list[Task]) -> list[Task]:

@@ -44,7 +44,7 @@ class Alerts:
     def relay(self, process: Process, message: Mapping[str, Any]) -> None:
         """Pass on the alert of a process."""
         text = str(message.get("text"))
-        self._console.say(f"alert of {process.slot}: {text}")
+        self._console.say(f"alert of {process.slot}: {text}", level="error")
         data = message.get("data")
         self._send({
             "type": "alert",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import tempfile
@@ -13,13 +14,12 @@ from typing import IO, Any, Final
 
 from peerd.runtime import exits
 from peerd.supervision import control
+from peerd.supervision.console import CANNOT_START
 from peerd.supervision.launching import command_of_a_master
 
 LOOK_EVERY: Final = 0.1
 STOP_WITHIN: Final = 20.0
 """Seconds that a node which did not become ready in time has to go, with no grace for anything, before it is killed."""
-CANNOT_START: Final = ": cannot start: "
-"""What stands before the cause in the master's own words."""
 
 
 class DidNotStart(Exception):
@@ -111,7 +111,7 @@ class _Start:
         if status is None:
             return
         said = self._said()
-        causes = [line.partition(CANNOT_START)[2] for line in said if CANNOT_START in line]
+        causes = [cause for line in said if (cause := _cause_in(line))]
         ended = "it was stopped before it was ready" if status == exits.OK else f"its master ended with status {status}"
         raise DidNotStart(causes[0] if causes else ended, status or exits.BOOT_FAILED, said)
 
@@ -123,6 +123,15 @@ class _Start:
         except subprocess.TimeoutExpired:  # its processes notice, and end by themselves
             self._process.kill()
             self._process.wait()
+
+
+def _cause_in(line: str) -> str:
+    """Why a node cannot start, if a line of its master says so, in either form of the log."""
+    with contextlib.suppress(ValueError):
+        entry = json.loads(line)
+        if isinstance(entry, dict) and entry.get("slot") == "master":
+            return str(entry.get("event")).partition(CANNOT_START)[2]
+    return line.partition(f": {CANNOT_START}")[2]
 
 
 def _not_ready(status: Mapping[str, Any] | None) -> str:

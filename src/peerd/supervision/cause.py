@@ -99,6 +99,8 @@ def _kind_and_text_of_a_stop(story: Story, ended: str, number: str | None) -> tu
     if story.out_of_time or story.returncode == exits.OUT_OF_TIME:
         why = f", asked to for {story.because.text}" if story.because else ""
         return KILLED_AFTER_GRACE, f"did not end within its grace{why} ({ended})"
+    if story.retired == "recycle" and story.returncode not in (exits.OK, exits.RECYCLED) and not story.asked_to_stop:
+        return SIGNAL if number else EXIT, f"{ended} while it was recycled"
     if story.retired:
         return RETIRED[story.retired], f"{RETIRED[story.retired]} ({ended})"
     if story.because is not None:

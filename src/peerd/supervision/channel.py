@@ -35,7 +35,7 @@ class Channel:
 
     def send(self, message: Mapping[str, object]) -> bool:
         """Send a frame, as soon as the other end takes it; return whether there was room for it."""
-        return self.send_frame(encode(message))
+        return self.send_frame(encode(message, escape_surrogates=True))
 
     def send_frame(self, frame: bytes, room: int = UNREAD) -> bool:
         """Send what is a frame already, unless `room` bytes wait to be read."""
@@ -44,6 +44,12 @@ class Channel:
         self._outgoing += frame
         self.flush()
         return True
+
+    def end_with(self, message: Mapping[str, object]) -> None:
+        """Send a last frame, as far as there is room for it, to one that has sent what is no frame."""
+        self._outgoing += encode(message, escape_surrogates=True)
+        self.flush()
+        self.is_open = False
 
     def flush(self) -> None:
         """Send what the other end takes now."""

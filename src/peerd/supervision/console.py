@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import traceback
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
+from peerd.runtime.harmless import one_line
 from peerd.runtime.logfile import is_file
+
+CANNOT_START: Final = "cannot start: "
+"""What stands before the cause of a start that failed."""
 
 _STDERR: Final = 2
 _LONGEST: Final = select.PIPE_BUF
@@ -19,18 +24,25 @@ class Console:
     """The master's voice.
 
     A pipe that nobody reads, a terminal that is held, a reader that has gone: the line is dropped, the node goes on.
+
+    Args:
+        node: its name.
+        form: `console` for people, or `json`: an object a line, as the log of the node's processes has it.
     """
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, form: str = "console") -> None:
         self._node = node
+        self._is_json = form == "json"
         self._dated = is_file(_STDERR)  # which may be read much later
 
-    def say(self, text: str) -> None:
-        """Write one line."""
-        time = f"{datetime.now():%Y-%m-%d %H:%M:%S.%f} " if self._dated else ""  # noqa: DTZ005 - as the log's others
-        line = f"{time}peerd {self._node}: {text}\n".encode(errors="replace")
+    def say(self, text: str, *, level: str = "info") -> None:
+        """Write one line. For people all levels look alike."""
+        line = self._line(text, level)
         if len(line) > _LONGEST:  # poll promises room for this many bytes and no more
-            line = line[: _LONGEST - 4] + b"...\n"
+            room = _LONGEST - len(self._line("...", level))
+            most = room // 3 if self._is_json else room  # JSON escapes two bytes by six
+            fitting = one_line(text).encode(errors="replace")[:most]
+            line = self._line(fitting.decode(errors="ignore") + "...", level)
         with contextlib.suppress(OSError):
             poll = select.poll()
             poll.register(_STDERR, select.POLLOUT)
@@ -39,7 +51,15 @@ class Console:
 
     def fault(self, error: BaseException) -> None:
         """Say that the master itself has a fault, and where."""
-        self.say("fault in the master (please report it); the node goes on:")
+        self.say("fault in the master (please report it); the node goes on:", level="error")
         for line in traceback.format_exception(error):
             for part in line.rstrip().splitlines():
-                self.say(part)
+                self.say(part, level="error")
+
+    def _line(self, text: str, level: str) -> bytes:
+        if self._is_json:
+            at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+            entry = {"node": self._node, "slot": "master", "level": level, "timestamp": at, "event": text}
+            return json.dumps(entry).encode() + b"\n"
+        time = f"{datetime.now():%Y-%m-%d %H:%M:%S.%f} " if self._dated else ""  # noqa: DTZ005 - as the log's others
+        return f"{time}peerd {self._node}: {one_line(text)}\n".encode(errors="replace")

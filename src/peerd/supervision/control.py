@@ -1,6 +1,7 @@
 """The node's control socket, seen by its clients: what the CLI asks a master.
 
-The socket lies in the run directory, and only its owner may open it.
+The socket lies in the run directory, and only its owner may open it; and a client believes only a socket that its own
+user, or root, listens on.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +41,16 @@ class NotAnswering(TimeoutError):
         super().__init__(
             f"the master in {run_directory} does not answer: it is stopped (kill -CONT lets it go on), "
             "or its machine has too much to do"
+        )
+
+
+class NotTrusted(PermissionError):
+    """Another user has made the control socket, and what it says is not believed."""
+
+    def __init__(self, run_directory: str | Path, user: int) -> None:
+        super().__init__(
+            f"the control socket in {run_directory} belongs to user {user}, not to you (user {os.geteuid()}): "
+            "ask as that user, or as root, or name the run directory of your own node"
         )
 
 
@@ -164,6 +176,7 @@ def _connect_now(run_directory: str | Path) -> socket.socket:
     try:
         with control_address(run_directory) as address:
             end.connect(address)
+        _require_own_or_roots(end, run_directory)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         end.close()
         raise NotRunning(run_directory) from error
@@ -173,9 +186,16 @@ def _connect_now(run_directory: str | Path) -> socket.socket:
     return end
 
 
+def _require_own_or_roots(end: socket.socket, run_directory: str | Path) -> None:
+    """Refuse a socket that another user listens on. Root, which may ask everybody's nodes, has to know what it asks."""
+    _, user, _ = struct.unpack("iII", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")))
+    if os.geteuid() != 0 and user not in {0, os.geteuid()}:
+        raise NotTrusted(run_directory, user)
+
+
 def _exchange(end: socket.socket, command: Mapping[str, object], run_directory: str | Path) -> dict[str, Any]:
     try:
-        end.sendall(encode(command))
+        end.sendall(encode(command, escape_surrogates=True))
         answer = receive(end)
     except (BrokenPipeError, ConnectionResetError):
         answer = None

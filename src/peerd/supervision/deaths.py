@@ -50,7 +50,9 @@ class Deaths:
 
 
 def _message(number: int, process: Process, cause: Cause) -> dict[str, object]:
+    stuck = {"stuck": process.stuck} if process.stuck else {}
     return {
+        **stuck,
         "type": "death",
         "id": number,
         "slot": process.slot,
@@ -58,6 +60,6 @@ def _message(number: int, process: Process, cause: Cause) -> dict[str, object]:
         "role": process.kind.role,
         "pid": process.pid,
         "identity": process.identity,
-        "expected": process.asked_to_stop,
+        "expected": process.ends_as_it_should(cause),
         "cause": cause.to_json(),
     }

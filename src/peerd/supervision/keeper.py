@@ -69,8 +69,10 @@ class Keeper:
             "still-booting": self._on_still_booting,
             "boot-failed": self._on_error,
             "crashed": self._on_error,
+            "stuck": self._on_stuck,
             "tainted": self._on_retire,
             "hung": self._on_retire,
+            "drain": self._on_retire,
             "recycle": self._on_retire,
             "vitals": self._on_vitals,
             "samples": self._on_samples,
@@ -120,13 +122,14 @@ class Keeper:
                 replacement.end(Outcome.DONE)  # it stops: there is nothing to replace
 
     def stop(self, member: Member, *, fast: bool, because: Cause | None = None) -> None:
-        """Ask a slot's processes to stop; those that leave already, only if it is to be fast."""
+        """Ask a slot's processes to stop; those that leave already, if they have no deadline, or it is to be fast."""
         now = time.monotonic()
         member.slot.apply(Event.STOP, now)
         if member.replacement:
             member.replacement.end(Outcome.ABANDONED, "the slot is stopped")
         filling = [one for one in (member.process, member.successor) if one]
-        for process in member.processes if fast else filling:
+        draining = [one for one in member.leaving if one.drains and because is None]  # else it has a reason to go on
+        for process in member.processes if fast else [*filling, *draining]:
             # What has not booted yet has no work to finish.
             process.ask_to_stop(now, process.kind.grace if process.ready and not fast else 0.0, because)
 
@@ -233,12 +236,15 @@ class Keeper:
     def _on_replace(self, _: Member, __: Process, message: Mapping[str, Any]) -> None:
         """The agent has seen that a process uses too much."""
         member, process = self._roster.find(message.get("pid")) or (None, None)
+        how = message.get("how")
+        because = wish(how if how in {MEMORY_LIMIT, CPU_LIMIT} else MEMORY_LIMIT, str(message.get("reason")))
+        if process is not None and process.drains:  # it has a successor already
+            process.ask_to_stop(time.monotonic(), process.kind.grace, because)
+            self._alerts.say(f"{process} has its grace to end: {because.text}")
         if member is None or member.process is not process:
             return  # it has gone meanwhile, or leaves
         if member.slot.state is not State.RUNNING or member.replacing:
             return
-        how = message.get("how")
-        because = wish(how if how in {MEMORY_LIMIT, CPU_LIMIT} else MEMORY_LIMIT, str(message.get("reason")))
         self._alerts.say(f"{process} is replaced: {because.text}")
         self.replace(member, Replacement(member.slot.kind, because), time.monotonic())
 
@@ -248,17 +254,28 @@ class Keeper:
     def _on_acknowledged(self, _: Member, __: Process, message: Mapping[str, Any]) -> None:
         self._deaths.acknowledge(message.get("id"))
 
+    def _on_stuck(self, _: Member, process: Process, message: Mapping[str, Any]) -> None:
+        """A handler of it does not end; that it is tainted for it comes next."""
+        attempt = message.get("attempt")
+        if isinstance(attempt, dict):
+            process.stuck.append(attempt)
+
     def _on_retire(self, member: Member, process: Process, message: Mapping[str, Any]) -> None:
         """It wants to be replaced at once, and finishes its work meanwhile."""
         now = time.monotonic()
         how = str(message["type"])
         process.error = str(message.get("reason"))
-        process.retire(now, how)
+        if how == "drain":
+            process.drain()
+        else:
+            process.retire(now, how)
         if member.process is not process or member.slot.state is State.DRAINING:
+            if how in {"tainted", "hung"} and process in member.leaving:  # it drains, and has a deadline from now on
+                self._alerts.about(member, process, how, f"{process} is {how}: {process.error}")
             return
         member.process = None
         member.leaving.append(process)
-        if how == "recycle":
+        if how in {"drain", "recycle"}:
             member.slot.apply(Event.RECYCLE, now)
             self._alerts.say(f"{process} is replaced: {process.error}")
         else:

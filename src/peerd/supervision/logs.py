@@ -29,7 +29,7 @@ class Logs:
             logfile.write_to(self._file)
         except OSError as error:
             problem = f"cannot reopen the log, and goes on in the old one: {error}"
-            self._console.say(problem)
+            self._console.say(problem, level="error")
             return problem
         for process in self._roster.processes():
             process.link.send({"type": "reopen-logs", "file": self._file})

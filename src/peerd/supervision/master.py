@@ -30,13 +30,14 @@ from peerd.runtime.parent import adopt_orphans
 from peerd.supervision import orphans
 from peerd.supervision.alerts import Alerts
 from peerd.supervision.cause import SCALED, wish
-from peerd.supervision.console import Console
+from peerd.supervision.console import CANNOT_START, Console
 from peerd.supervision.control_server import ControlServer, Later
 from peerd.supervision.deaths import Deaths
+from peerd.supervision.descriptors import raise_descriptor_limit
 from peerd.supervision.health import in_a_line, is_well
 from peerd.supervision.keeper import Keeper
 from peerd.supervision.launching import STOP_SIGNALS
-from peerd.supervision.lock import AlreadyRunning, NodeLock
+from peerd.supervision.lock import AlreadyRunning, NodeLock, UnsafeRunDirectory
 from peerd.supervision.logs import Logs
 from peerd.supervision.loop import Loop
 from peerd.supervision.mailroom import directory, hears
@@ -77,7 +78,7 @@ class Master:
         self._plan = plan
         self._sockets = sockets
         self._systemd = systemd
-        self._console = Console(plan.node)
+        self._console = Console(plan.node, plan.log_format)
         self._loop = Loop(self._console.fault)
         self._roster = Roster(plan)
         self._deaths = Deaths(self._roster)
@@ -112,11 +113,13 @@ class Master:
         """Keep the node up until it is stopped; return the master's exit status."""
         adopt_orphans()
         self._loop.watch_signals(_SIGNALS, self._on_signals)
-        control = ControlServer(Path(self._plan.run_directory), self._loop, self._answer)
+        folder = Path(self._plan.run_directory)
+        control = ControlServer(folder, self._loop, self._answer, time.monotonic, self._console.say)
         while not self._finished:
             self._loop.guard(self._look)
+            self._loop.guard(lambda: control.look(time.monotonic()))
             self._loop.guard(lambda: self._post.look(time.monotonic()))
-            self._loop.wait(self._until_next_look())
+            self._loop.wait(self._until_next_look(control.due_at))
         orphans.leave_none()
         self._reloading.end()
         control.close()
@@ -169,12 +172,12 @@ class Master:
         text = in_a_line(self._phase, self._roster.members, reloading=reloading)
         return Condition(self._phase, text, reloading, is_well(self._roster.agent, now))
 
-    def _until_next_look(self) -> float:
+    def _until_next_look(self, control_due_at: float) -> float:
         if self._finished:
             return 0.0
         now = time.monotonic()
         others = filter(None, (self._acknowledge_by, self._systemd.due_at))
-        times = [*self._roster.deadlines(), *others, self._post.due_at]
+        times = [*self._roster.deadlines(), *others, self._post.due_at, control_due_at]
         return min([self._plan.shutdown_interval, *(max(0.0, at - now) for at in times)])
 
     def _may_start(self, member: Member) -> bool:
@@ -207,10 +210,10 @@ class Master:
     def _on_failure(self, text: str) -> None:
         """A failure before the node is ready ends it; after that nothing does but its user."""
         if self._phase is not Phase.STARTING:
-            self._console.say(text)
+            self._console.say(text, level="error")
             return
         self._failed = True
-        self._console.say(f"cannot start: {text}")
+        self._console.say(f"{CANNOT_START}{text}", level="error")
         self._stop()
 
     # ---------------------------------------------------------------- stop
@@ -337,21 +340,31 @@ def main(fd: int) -> int:
     """Be the master of the plan on a descriptor; return the exit status."""
     faulthandler.enable()
     systemd = Systemd.from_environment(os.environ, os.getpid())
+    plan = None
     try:
         with os.fdopen(fd, "rb") as file:
             plan = Plan.parse(json.load(file))
         inherited = Inherited(os.environ, os.getpid())
+        raise_descriptor_limit()
         with NodeLock(Path(plan.run_directory)):
             sockets = Sockets(inherited)
             sockets.bind(plan.sockets)
             run = _run if plan.log_file is None else _run_with_a_log
             return run(plan, sockets, systemd)
     except AlreadyRunning as error:
-        sys.stderr.write(f"peerd: {error}\n")
+        _complain(plan, str(error))
         return exits.ALREADY_RUNNING
-    except (PlanError, SocketError, ValueError, OSError) as error:
-        sys.stderr.write(f"peerd: cannot start: {error}\n")
+    except (PlanError, SocketError, UnsafeRunDirectory, ValueError, OSError) as error:
+        _complain(plan, f"{CANNOT_START}{error}")
         return exits.REFUSED
+
+
+def _complain(plan: Plan | None, text: str) -> None:
+    """Say why there will be no node: to the one who starts it, in the form of its log."""
+    if plan is not None and plan.log_format == "json":
+        Console(plan.node, plan.log_format).say(text, level="error")
+    else:
+        sys.stderr.write(f"peerd: {text}\n")
 
 
 def _run(plan: Plan, sockets: Sockets, systemd: Systemd) -> int:

@@ -113,7 +113,8 @@ class Plan:
     `planner` is the command line that prints the plan as JSON once more, from a configuration that may have changed; a
     plan without one can be reloaded only as it is.
 
-    All of its processes write to `log_file`, or, where there is none, to what the master was started with. `background`
+    All of its processes write to `log_file`, or, where there is none, to what the master was started with; in
+    `log_format`, `console` for people or `json`, an object a line. `background`
     says that it was started detached, by `peerd start`.
     """
 
@@ -125,6 +126,7 @@ class Plan:
     grace: float = 30.0
     planner: tuple[str, ...] = ()
     log_file: str | None = None
+    log_format: str = "console"
     background: bool = False
     sockets: Mapping[str, SocketPlan] = field(default_factory=dict)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -38,6 +40,7 @@ class Planner:
         self._loop = loop
         self._planned = planned
         self._deadline = now + WITHIN
+        self._is_late = False
         self._popen = subprocess.Popen(
             plan.planner, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
         )
@@ -57,14 +60,21 @@ class Planner:
         return not self._open
 
     def look(self, now: float) -> None:
-        """Kill it if it takes too long."""
-        if now >= self._deadline:
-            self._popen.kill()
+        """End it if it takes too long."""
+        if now >= self._deadline and not self.is_done:
+            self._is_late = True
+            self._end_it()
 
     def kill(self) -> None:
         """End it; nobody wants its plan any more."""
         self._planned = lambda *_: None
-        self._popen.kill()
+        self._end_it()
+
+    def _end_it(self) -> None:
+        """Kill it with its group, and read no more: what it has started in a session of its own may hold its pipes."""
+        if self._open:  # else it has been reaped, and its number may be another's
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
         for fd in list(self._open):
             self._close(fd)
 
@@ -97,6 +107,8 @@ class Planner:
         self._planned(*self._judged(status))
 
     def _judged(self, status: int) -> tuple[Plan | None, str]:
+        if self._is_late:
+            return None, f"the planner took more than {WITHIN:g} s"
         if status != 0:
             errors = self._errors.decode(errors="replace").strip()[-_LAST_WORDS:]
             return None, errors or f"the planner ended with status {status}, and no word"

@@ -14,7 +14,7 @@ from typing import Final
 
 from peerd.runtime.descendants import is_stopped
 from peerd.runtime.launch import launch_command
-from peerd.supervision.cause import Cause, Story, cause_of
+from peerd.supervision.cause import KILLED_AFTER_GRACE, RECYCLED, TAINTED, Cause, Story, cause_of
 from peerd.supervision.channel import Channel
 from peerd.supervision.memory import OutOfMemory
 from peerd.supervision.orphans import mark
@@ -62,6 +62,8 @@ class Process:
         """Its memory and processor time, as the agent has measured them."""
         self.error = ""
         """Why, in its own words."""
+        self.stuck: list[Mapping[str, object]] = []
+        """What it has said of attempts that only its own end ends; for the agent."""
         self.mark = mark(slot, generation)
         self._because: Cause | None = None
         self._heard_at = now
@@ -119,10 +121,29 @@ class Process:
         else:
             self.link.send({"type": "stop", "grace": grace, "replaced": because is not None})
 
+    def drain(self) -> None:
+        """Note that it is being recycled: it finishes what it has, however long that takes, and then stops."""
+        self.retired = "recycle"
+
+    @property
+    def drains(self) -> bool:
+        """Whether it finishes what it has without a deadline."""
+        return self.retired == "recycle" and self._kill_at is None and not self.asked_to_stop
+
     def retire(self, now: float, how: str) -> None:
         """Note that it is stopping by itself, for it wants to be replaced."""
         self.retired = how
         self._kill_at = now + self.kind.grace + self.kind.give_back + KILL_MARGIN
+
+    def ends_as_it_should(self, cause: Cause) -> bool:
+        """Whether its end was asked for, so that what it held is given back and not counted.
+
+        It may have asked for that itself: to be recycled, or for handlers that do not end, whose attempts are told one
+        by one. Then what kills it before counts all the same.
+        """
+        recycled = self.retired == "recycle" and cause.kind in {RECYCLED, KILLED_AFTER_GRACE}
+        ended_for_stuck = bool(self.stuck) and cause.kind in {TAINTED, KILLED_AFTER_GRACE}
+        return self.asked_to_stop or recycled or ended_for_stuck
 
     def kill_if_out_of_time(self, now: float) -> None:
         """Kill it, with its group, if its time is up."""
@@ -150,6 +171,15 @@ class Process:
                 os.kill(self.pid, signal.SIGABRT)
         elif self._silent_for is not None and silent_for >= self._silent_for + ABORT_WITHIN:
             self.kill()
+
+    def silent_for(self, now: float) -> float | None:
+        """Seconds since it has said anything, which it does every two seconds; None for a command, which cannot."""
+        return None if self.kind.role == "command" else now - self._heard_at
+
+    @property
+    def why_it_leaves(self) -> str:
+        """Why it is to end, in words, as far as somebody has said so."""
+        return self.error or (self._because.text if self._because else "")
 
     @property
     def is_silent(self) -> bool:
@@ -235,6 +265,7 @@ def _first_frame(plan: Plan, kind: Kind, slot: str, generation: int, sockets: Ma
         "node": plan.node,
         "project_directory": plan.project_directory,
         "log_file": plan.log_file,
+        "log_format": plan.log_format,
         "run_directory": plan.run_directory,
         "sockets": dict(sockets),
     }

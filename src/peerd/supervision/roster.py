@@ -79,6 +79,7 @@ class Member:
     def to_json(self, now: float) -> dict[str, object]:
         """Return what `status` shows of it."""
         slot, process = self.slot, self.process
+        silent_for = process.silent_for(now) if process else None
         wait = None if slot.backoff_until is None else timedelta(seconds=slot.backoff_until - now)
         return {
             "name": slot.name,
@@ -94,11 +95,17 @@ class Member:
             "identity": process.identity if process else None,
             "error": self.error or None,
             "vitals": process.vitals if process else None,
+            "silent_for": None if silent_for is None else round(silent_for, 1),
             "sample": process.sample if process else None,
             "replacing": self.replacing,
             "successor": self.successor.pid if self.successor else None,
             "leaving": [
-                {"pid": one.pid, "generation": one.generation, "started_at": one.started_at.isoformat()}
+                {
+                    "pid": one.pid,
+                    "generation": one.generation,
+                    "started_at": one.started_at.isoformat(),
+                    "reason": one.why_it_leaves,
+                }
                 for one in self.leaving
             ],
         }

@@ -7,7 +7,7 @@ import asyncio
 from peerd.domain.outcome import Outcome
 from peerd.runtime.events import Events
 from peerd.work.context import Context
-from peerd.work.execute import Because, Execution, timeout_of
+from peerd.work.execute import Because, Execution, TimeLimits, timeout_of
 from peerd.work.task_worker import TaskWorker
 
 
@@ -15,7 +15,8 @@ def execution_of(worker: TaskWorker, ctx: Context, events: Events, *, until_fini
     """An attempt that is ready to run: the code that serves the task, and its limits of time."""
     code = worker.code_for(ctx.task)
     timeout = timeout_of(ctx.task, code, worker.settings)
-    return Execution(code, ctx, timeout=timeout, until_finish=until_finish, events=events)
+    limits = TimeLimits(timeout, until_finish, hook_timeout=worker.settings.hook_timeout)
+    return Execution(code, ctx, limits, events=events)
 
 
 async def run_apart(execution: Execution) -> Outcome:

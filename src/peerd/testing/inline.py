@@ -10,7 +10,7 @@ import msgspec
 
 from peerd.domain.call import Call
 from peerd.domain.lifecycle import Status, after
-from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.domain.verdict import judge
 from peerd.runtime.events import Events, Fact
@@ -148,5 +148,5 @@ def _told(task: Task, outcome: Outcome) -> Ran:
     match outcome:
         case Failed():
             return Ran(status=status, error=verdict.error, traceback=outcome.traceback, retry_in=retry_in)
-        case Snoozed() | Canceled() | Released():
+        case Snoozed() | Canceled() | Released() | Deferred():
             return Ran(status=status, error=verdict.error, retry_in=retry_in)

@@ -23,7 +23,7 @@ from peerd.store.database import DatabaseThreads
 from peerd.store.finish import Held
 from peerd.store.nodes import Node, beat, find_node, new_incarnation, register
 from peerd.store.outages import Outages
-from peerd.store.processes import end_earlier_processes, end_process, register_process
+from peerd.store.processes import Served, end_earlier_processes, end_process, register_process
 from peerd.store.read import find_task
 from peerd.store.token import new_token
 from peerd.store.touch import Progress, report_progress
@@ -85,6 +85,7 @@ class InlineProcess:
     async def start(self) -> None:
         """Register, and set the user's worker up."""
         incarnation, kind = self._node.incarnation or "", type(self._worker).__name__
+        settings = self._worker.settings
         process_id = await self._threads.run(
             register_process,
             node_id=self._node.id,
@@ -93,8 +94,8 @@ class InlineProcess:
             slot=f"{kind}-1",
             role="worker",
             pid=os.getpid(),
+            served=Served(settings.queues),
         )
-        settings = self._worker.settings
         self._claimer = Claimer(
             node_id=self._node.id,
             incarnation=incarnation,

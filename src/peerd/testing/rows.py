@@ -16,7 +16,7 @@ from peerd.store.finish import database_now
 from peerd.store.nodes import find_node, new_incarnation, register
 from peerd.store.processes import register_process
 from peerd.store.read import get_task
-from peerd.store.tables import attempts, tasks, unique_keys
+from peerd.store.tables import attempts, processes, tasks, unique_keys
 from peerd.store.token import new_token
 
 MOMENT: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,7 +53,8 @@ def make_task(status: Status | str = Status.WORKING, **columns: Any) -> Task:
 def insert_task(where: Database | Connection, status: Status | str = Status.PENDING, **columns: Any) -> Task:
     """Write a task that stands in a status as if it had come there by itself: with its attempts, holder and times.
 
-    A holder of which nothing is said is a process of a node named ``elsewhere``.
+    A holder of which nothing is said is a process of a node named ``elsewhere``. It has beaten when it has touched the
+    task: with a ``checked_at`` of long ago it is silent, and the task will be rescued.
 
     Args:
         where: a `Database`, or a connection in a transaction of yours.
@@ -131,6 +132,8 @@ def _holder(connection: Connection, status: Status, columns: Mapping[str, Any]) 
     process_id = register_process(
         connection, node_id=node.id, incarnation=incarnation, kind="test", slot="test-1", role="worker", pid=1
     )
+    if (touched := columns.get("checked_at")) is not None:
+        connection.execute(sa.update(processes).where(processes.c.id == process_id).values(checked_at=touched))
     return {"worker_node_id": node.id, "process_id": process_id}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from peerd.config.models import read
 from peerd.config.settings import WorkerSettings
 from peerd.work.handlers import Queue
 from peerd.work.settings import Settings
@@ -22,7 +23,7 @@ def workers_of(serves: Sequence[Queue | TaskWorker], settings: Mapping[str, Any]
     """
     if unknown := sorted(set(settings) - set(SETTINGS)):
         raise TypeError(f"InlineNode has no setting {unknown[0]!r}; it has {', '.join(SETTINGS)}")
-    given = WorkerSettings(**settings)
+    given = read(WorkerSettings, settings)
     queues = [one for one in serves if isinstance(one, Queue)]
     workers = [one for one in serves if isinstance(one, TaskWorker)]
     workers = [*([QueueWorker(queues)] if queues else []), *workers]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 import typing
 from collections.abc import Callable
 from pathlib import PurePath
@@ -12,10 +13,14 @@ from typing import Any
 import msgspec
 
 from peerd.domain.errors import InvalidArguments
+from peerd.domain.knowledge import Signature
+from peerd.domain.numbers import NO_NUMBER, holds_no_number
 from peerd.domain.outcome import cut
 
 LONGEST_REASON = 500
 """Characters: an unknown argument's name, which is quoted, may be as long as a body."""
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""Of an object, in its text."""
 REFUSED = {
     inspect.Parameter.VAR_POSITIONAL: "*{0} has no name in the body; name each argument",
     inspect.Parameter.VAR_KEYWORD: "**{0} cannot be checked; name each argument",
@@ -55,6 +60,8 @@ class Arguments:
         self._by_place = tuple(one.name for one in self._parameters if one.kind is not inspect.Parameter.KEYWORD_ONLY)
         self._names = dict.fromkeys(one.name for one in self._parameters).keys()
         self._needed = frozenset(one.name for one in self._parameters if one.default is inspect.Parameter.empty)
+        self.signature: Signature = {one.name: (_type_of(one), one.name in self._needed) for one in self._parameters}
+        """What is told to the other processes of the cluster."""
         try:
             self._struct = self._define(function)
             self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_path)
@@ -73,6 +80,8 @@ class Arguments:
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArguments(self.name, f"an argument cannot be written as JSON: {error}") from error
         self._checked(text)
+        if "null" in text and holds_no_number(msgspec.to_builtins(given, enc_hook=_encode_path)):
+            raise InvalidArguments(self.name, f"an argument {NO_NUMBER}")
         return text
 
     def decode(self, body: str | bytes | None) -> dict[str, Any]:
@@ -86,7 +95,7 @@ class Arguments:
     def _checked(self, body: str | bytes) -> msgspec.Struct:
         try:
             return self._decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidArguments(self.name, cut(str(error), LONGEST_REASON)) from None
 
     @property
@@ -126,6 +135,23 @@ class Arguments:
             else:
                 fields.append((parameter.name, kind, _default(parameter.default)))
         return msgspec.defstruct(self.name.title() or "Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def names_in(body: str) -> frozenset[str] | None:
+    """The names of the arguments that a body gives; None where it is no JSON object."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return frozenset(found) if isinstance(found, dict) else None
+
+
+def _type_of(parameter: inspect.Parameter) -> str:
+    """An annotation's text, without what differs from process to process."""
+    if parameter.annotation is inspect.Parameter.empty:
+        return ""
+    text = parameter.annotation
+    return ADDRESS.sub("", text if isinstance(text, str) else inspect.formatannotation(text))
 
 
 def _default(value: Any) -> Any:

@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from peerd.domain.lifecycle import Event
-from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
+from peerd.domain.stuck import StuckAttempt
 from peerd.domain.task import Task
-from peerd.domain.verdict import judge
+from peerd.domain.verdict import UNKNOWN, judge
 from peerd.runtime.events import AttemptEnded, ClaimLost
 from peerd.store.finish import Held
 from peerd.work.execute import Because, Execution
@@ -40,6 +41,11 @@ class Attempt:
         """When it was claimed, and then when it began, by the event loop's clock."""
         self.seconds = 0.0
         """How long it ran."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether its time is over for good, and its code goes on."""
+        return self.execution is not None and self.execution.is_stuck
 
     @property
     def may_be_lost(self) -> bool:
@@ -75,6 +81,8 @@ def attempt_ended(task: Task, outcome: Outcome, seconds: float) -> AttemptEnded:
             words = _of_a_failure(task, outcome, seconds)
         case Snoozed():
             words = {"outcome": "snoozed", "error": outcome.reason, "retry_in": outcome.after}
+        case Deferred():
+            words = {"outcome": UNKNOWN, "error": outcome.reason, "retry_in": outcome.after}
         case Canceled():
             words = {"outcome": "canceled", "error": outcome.reason}
         case Released():
@@ -88,3 +96,32 @@ def _of_a_failure(task: Task, failed: Failed, seconds: float) -> Mapping[str, An
     verdict = judge(task, failed, began + timedelta(seconds=seconds))
     retry_in = None if verdict.event is Event.DIE else failed.retry_in
     return {"outcome": verdict.label, "error": failed.error, "retry_in": retry_in}
+
+
+def stuck_attempt(attempt: Attempt, seconds: float) -> StuckAttempt | None:
+    """What becomes of the task of an attempt that is stuck; None where its claim is lost, and nothing is written.
+
+    Args:
+        attempt: that does not end.
+        seconds: how long it has run.
+    """
+    execution, task = attempt.execution, attempt.task
+    assert execution is not None
+    if execution.because is Because.LOST:
+        return None
+    label = "canceled" if execution.because is Because.FINISH_AT else "timeout"
+    error = f"it {execution.hard_limit}; its process was ended"
+    retry_in = None if label == "canceled" else execution.delay()
+    failed = Failed(error=error, retry_in=retry_in, label=label)
+    return StuckAttempt(
+        task_id=task.id,
+        lease=task.lease,
+        queue=task.queue,
+        name=task.name,
+        seconds=seconds,
+        label=label,
+        error=error,
+        traceback=execution.where(),
+        retry_in=retry_in,
+        is_last=_of_a_failure(task, failed, seconds)["retry_in"] is None,
+    )

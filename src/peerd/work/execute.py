@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import inspect
 import math
-import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
 from peerd.domain.duration import format_duration
 from peerd.domain.errors import InvalidArguments
+from peerd.domain.knowledge import NotServed
 from peerd.domain.outcome import (
     ERROR_LIMIT,
     RESULT_LIMIT,
@@ -24,6 +25,7 @@ from peerd.domain.outcome import (
     Cancel,
     Canceled,
     Dead,
+    Deferred,
     Done,
     Failed,
     Outcome,
@@ -35,7 +37,8 @@ from peerd.domain.outcome import (
 )
 from peerd.domain.task import Task
 from peerd.runtime.events import AttemptLingers, Events, HookFailed
-from peerd.runtime.faults import words
+from peerd.runtime.faults import ExitRaised, contained, text_of, traceback_of, words
+from peerd.runtime.threads import where_is
 from peerd.work.arguments import encode_result
 from peerd.work.context import Context
 from peerd.work.process_call import ProcessError
@@ -51,11 +54,16 @@ DONE: Final = Done()
 """What most handlers come to: they return nothing."""
 
 
+_LEFT_BEHIND: Final[set[asyncio.Task[None]]] = set()
+"""Hooks after attempts, until they have ended: the event loop keeps no task alive by itself."""
+
+
 class Because(StrEnum):
     """Why a running attempt is told to end."""
 
     TIMEOUT = "timeout"
     FINISH_AT = "finish_at"
+    HOOK = "hook"
     LOST = "lost"
     STOPPING = "stopping"
 
@@ -110,35 +118,75 @@ class Code(Protocol):
         ...
 
 
+AskOthers = Callable[[Task, NotServed], Awaitable[Outcome]]
+
+
+class TimeLimits(NamedTuple):
+    """Seconds that an attempt has. None is no limit."""
+
+    timeout: float | None = None
+    until_finish: float | None = None
+    """Until the row's finish_at."""
+    timeout_grace: float = 0.0
+    """To return, after either of them."""
+    hook_timeout: float | None = None
+    """For the hooks before it together, and for those after it."""
+
+
 class Execution:
     """An attempt that runs. Its task is cancelled by `end`, which says why.
+
+    Its time has two limits. At the first it is told to end. Code that has not ended `timeout_grace` seconds later is
+    stuck: it cannot be ended but with its process, and whoever runs the attempt is told.
 
     Args:
         code: what runs.
         ctx: for whom.
-        timeout: seconds that it may run; None is no limit.
-        until_finish: seconds until the row's finish_at; None where it has none.
+        limits: the time that it has.
         events: for what hooks do wrong.
+        stuck: called when it has not returned in its time; None where nothing can be done about it.
+        ask_others: says what becomes of a task that this process cannot run; without it, there are no others.
     """
 
-    __slots__ = ("_code", "_events", "_lingering", "_task", "_timeout", "_until_finish", "because", "ctx", "ended")
+    __slots__ = (
+        "_ask_others",
+        "_code",
+        "_enough_of_hooks",
+        "_events",
+        "_hard_limit",
+        "_limits",
+        "_lingering",
+        "_stuck",
+        "_task",
+        "because",
+        "ctx",
+        "ended",
+        "is_stuck",
+    )
 
     def __init__(
         self,
         code: Code,
         ctx: Context,
+        limits: TimeLimits,
         *,
-        timeout: float | None,
-        until_finish: float | None,
         events: Events,
+        stuck: Callable[[], object] | None = None,
+        ask_others: AskOthers | None = None,
     ) -> None:
         self.ctx = ctx
+        self._ask_others = ask_others
         self.because: Because | None = None
         self.ended = False
         """Whether the user's code has ended, so that its outcome stands."""
+        self.is_stuck = False
+        """Whether it has reached the hard limit of its time, and goes on."""
+        self._limits = limits
+        self._stuck = stuck
+        self._hard_limit: asyncio.TimerHandle | None = None
+        self._enough_of_hooks: asyncio.Event | None = None
+        """Set when nobody waits any longer for the hooks after the attempt, while they run."""
         self._code = code
-        self._timeout = timeout
-        self._until_finish = until_finish
         self._events = events
         self._task: asyncio.Task[Any] | None = None
         self._lingering: asyncio.TimerHandle | None = None
@@ -158,13 +206,13 @@ class Execution:
             outcome = await self._run()
         finally:
             self.ended = True
-            for timer in timers:
-                timer.cancel()
-            if self._lingering is not None:
-                self._lingering.cancel()
+            self.is_stuck = False
+            for timer in (*timers, self._lingering, self._hard_limit):
+                if timer is not None:
+                    timer.cancel()
         if task.cancelling():
             await _spend_cancellation(task)
-        if self._code.is_hooked:
+        if self._code.is_hooked and not isinstance(outcome, Deferred):  # which is no attempt
             await self._after(outcome)
         return outcome
 
@@ -174,8 +222,8 @@ class Execution:
             delay = float(self._code.delay(self.ctx))
             if math.isnan(delay):
                 raise ValueError("the delay is not a number")
-        except Exception as error:  # noqa: BLE001 - a task must not be lost for it
-            self._events.emit(HookFailed(hook="delay", error=words(error)))
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a task must not be lost for it
+            self._events.emit(HookFailed(hook="delay", error=words(error), traceback=traceback_of(error)))
             return FALLBACK_DELAY
         return delay
 
@@ -184,46 +232,132 @@ class Execution:
         if self.because is None or because is Because.LOST:
             self.because = because
         self.ctx.cancel()
+        if self._enough_of_hooks is not None:
+            self._enough_of_hooks.set()
         if self._task is not None and not self.ended:
             self._task.cancel()
             self._lingering = self._lingering or asyncio.get_running_loop().call_later(LINGERS_AFTER, self._say_lingers)
 
     def _set_timers(self) -> Sequence[asyncio.TimerHandle]:
-        if self._timeout is None and self._until_finish is None:
+        if self._limits.timeout is None and self._limits.until_finish is None:
             return ()
         loop = asyncio.get_running_loop()
-        limits = ((self._timeout, Because.TIMEOUT), (self._until_finish, Because.FINISH_AT))
-        return [loop.call_later(max(seconds, 0.0), self.end, why) for seconds, why in limits if seconds is not None]
+        limits = ((self._limits.timeout, Because.TIMEOUT), (self._limits.until_finish, Because.FINISH_AT))
+        return [
+            loop.call_later(max(seconds, 0.0), self._end_for_time, why)
+            for seconds, why in limits
+            if seconds is not None
+        ]
+
+    def _end_for_time(self, because: Because) -> None:
+        self.end(because)
+        if not self.ended and self._stuck is not None and self._hard_limit is None:
+            loop = asyncio.get_running_loop()
+            self._hard_limit = loop.call_later(self._limits.timeout_grace, self._reach_the_hard_limit)
+
+    def _reach_the_hard_limit(self) -> None:
+        if self.because is not Because.STOPPING and self._stuck is not None:  # a stop has a hard limit of its own
+            self.is_stuck = True
+            self._stuck()
+
+    @property
+    def hard_limit(self) -> str:
+        """The limit that stuck code has not kept, in words."""
+        match self.because:
+            case Because.FINISH_AT:
+                after = "its finish_at"
+            case Because.HOOK:
+                after = self._its_hook_timeout()
+            case _:
+                after = self._its_timeout()
+        return f"did not return within {format_duration(self._limits.timeout_grace)} after {after}"
+
+    def where(self) -> str:
+        """Where its code is now, as a traceback shows it."""
+        return "" if self._task is None else cut(where_is(self._task), TRACEBACK_LIMIT)
+
+    def _its_hook_timeout(self) -> str:
+        return f"its hook_timeout of {format_duration(self._limits.hook_timeout or 0.0)}"
+
+    def _its_timeout(self) -> str:
+        return f"its timeout of {format_duration(self._limits.timeout or 0.0)}"
 
     async def _run(self) -> Outcome:
+        judge = await self._call()
+        try:
+            return judge()
+        except Exception as error:  # noqa: BLE001 - what user code raises and returns is the user's code too
+            return Failed(error=f"what it has come to cannot be told: {words(error)}", retry_in=FALLBACK_DELAY)
+
+    async def _call(self) -> Callable[[], Outcome]:
+        """Call the user's code; how what came of it is judged."""
         if self.because is not None:
-            return self._judge_end(None)  # before it began
+            return lambda: self._judge_end(None)  # before it began
         code, ctx = self._code, self.ctx
         try:
             try:
                 code.prepare(ctx)
                 if code.is_hooked:
-                    await code.before(ctx)
+                    await self._before()
                 value = await code.run(ctx)
             except (SystemExit, KeyboardInterrupt) as error:
                 raise HandlerExited(error) from error
+            except NotServed as error:
+                outcome = await self._not_served(error)
+                return lambda: outcome
         except GeneratorExit:
             raise  # the event loop is gone
         except asyncio.CancelledError:
-            return self._judge_end(None)
+            return lambda: self._judge_end(None)
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is an outcome
-            return self._judge_error(error) if self._stands(error) else self._judge_end(error)
-        return self._judge_value(value) if self._counts(value) else self._judge_end(None)
+            return partial(self._judge_error if self._stands(error) else self._judge_end, error)
+        return lambda: self._judge_value(value) if self._counts(value) else self._judge_end(None)
+
+    async def _before(self) -> None:
+        """Call the hooks before the attempt, in its own asyncio task: what they set, the handler sees."""
+        limit = None
+        if self._limits.hook_timeout is not None:
+            loop = asyncio.get_running_loop()
+            limit = loop.call_later(self._limits.hook_timeout, self._end_for_time, Because.HOOK)
+        try:
+            await self._code.before(self.ctx)
+        finally:
+            if limit is not None:
+                limit.cancel()
+
+    async def _not_served(self, error: NotServed) -> Outcome:
+        if self._ask_others is None:
+            return Failed(error=cut(str(error), ERROR_LIMIT))
+        return await self._ask_others(self.ctx.task, error)
 
     def _say_lingers(self) -> None:
         task = self.ctx.task
         self._events.emit(AttemptLingers(task_id=task.id, queue=task.queue, name=task.name, because=str(self.because)))
 
     async def _after(self, outcome: Outcome) -> None:
-        try:
-            await self._code.after(self.ctx, outcome)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - it does not change what happened
-            self._events.emit(HookFailed(hook="after_attempt", error=words(error)))
+        """Call the hooks after the attempt. However they end, if they do, does not change what happened.
+
+        They are an asyncio task of their own, so that one that does not even let itself be cancelled is left behind.
+        """
+        self._enough_of_hooks = asyncio.Event()
+        enough = asyncio.ensure_future(self._enough_of_hooks.wait())
+        hooks = asyncio.ensure_future(contained(self._code.after(self.ctx, outcome)))
+        hooks.add_done_callback(self._note_failure)
+        _LEFT_BEHIND.add(hooks)
+        hooks.add_done_callback(_LEFT_BEHIND.discard)
+        with contextlib.suppress(asyncio.CancelledError):  # of somebody who has kept the attempt's task
+            await asyncio.wait([hooks, enough], timeout=self._limits.hook_timeout, return_when=asyncio.FIRST_COMPLETED)
+        if not hooks.done():
+            hooks.cancel()
+            late = f"it took longer than {self._its_hook_timeout()}"
+            error = "its process stops" if self._enough_of_hooks.is_set() else late
+            self._events.emit(HookFailed(hook="after_attempt", error=f"{error}, and was cancelled"))
+        enough.cancel()
+
+    def _note_failure(self, hooks: asyncio.Task[None]) -> None:
+        if not hooks.cancelled() and (error := hooks.exception()) is not None:
+            raised = error.__cause__ if isinstance(error, ExitRaised) and error.__cause__ else error
+            self._events.emit(HookFailed(hook="after_attempt", error=words(raised), traceback=traceback_of(raised)))
 
     def _stands(self, error: BaseException) -> bool:
         """Whether what it raised counts, although it may have been told to end.
@@ -246,13 +380,15 @@ class Execution:
         trace = None if error is None else _traceback(error)
         match self.because:
             case Because.TIMEOUT:
-                limit = format_duration(self._timeout or 0.0)
                 return Failed(
-                    error=f"it ran longer than its timeout of {limit}",
+                    error=f"it ran longer than {self._its_timeout()}",
                     traceback=trace,
                     retry_in=self.delay(),
                     label="timeout",
                 )
+            case Because.HOOK:
+                error_ = f"its hooks before the attempt took longer than {self._its_hook_timeout()}"
+                return Failed(error=error_, traceback=trace, retry_in=self.delay())
             case Because.FINISH_AT:
                 return Canceled("its finish_at came while it ran")
             case Because.LOST:
@@ -272,7 +408,7 @@ class Execution:
         try:
             text = value.text if isinstance(value, JsonText) else encode_result(value)
         except Exception as error:  # noqa: BLE001 - the user's own classes are asked what they are
-            return Failed(error=f"its result is not JSON: {error}; return what JSON can say, or None")
+            return Failed(error=f"its result is not JSON: {text_of(error)}; return what JSON can say, or None")
         if text is not None and len(text.encode("utf-8", "replace")) > RESULT_LIMIT:
             size = len(text.encode("utf-8", "replace"))
             advice = "write it to a file or a table, and return where it is"
@@ -280,16 +416,18 @@ class Execution:
         return Done(text)
 
     def _judge_asked(self, asked: Asked) -> Outcome:
+        given: object = asked.reason  # a text, if it was called as it should be
+        reason = cut(words(given) if isinstance(given, BaseException) else text_of(given), ERROR_LIMIT)
         match asked:
             case Retry():
                 after = asked.after if asked.after is not None else self.delay()
-                return Failed(error=cut(asked.reason, ERROR_LIMIT), retry_in=after)
+                return Failed(error=reason, retry_in=after)
             case Snooze():
-                return Snoozed(asked.after, cut(asked.reason, ERROR_LIMIT))
+                return Snoozed(asked.after, reason)
             case Cancel():
-                return Canceled(cut(asked.reason, ERROR_LIMIT) or "the handler canceled it")
+                return Canceled(reason or "the handler canceled it")
             case Dead():
-                return Failed(error=cut(asked.reason, ERROR_LIMIT) or "the handler gave it up")
+                return Failed(error=reason or "the handler gave it up")
             case other:
                 return Failed(error=f"the handler asked for {type(other).__name__}, which is no outcome")
 
@@ -345,4 +483,4 @@ def _failed(error: BaseException, retry_in: float | None) -> Failed:
 
 
 def _traceback(error: BaseException) -> str:
-    return cut("".join(traceback.format_exception(error)), TRACEBACK_LIMIT)
+    return cut(traceback_of(error), TRACEBACK_LIMIT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -28,6 +28,14 @@ Before = TypeVar("Before", bound=BeforeHook)
 After = TypeVar("After", bound=AfterHook)
 Kind = Literal["coroutine", "thread", "process"]
 KINDS: Final[tuple[Kind, ...]] = ("coroutine", "thread", "process")
+_CELERY = "apply apply_async chunks delay delay_on_commit map s si signature starmap"
+_DRAMATIQ = "message message_with_options send send_with_options"
+_OTHERS = "aenqueue configure defer defer_async enqueue enqueue_at enqueue_in kiq perform_async schedule using"
+ENQUEUES_A_HANDLER: Final = frozenset(f"{_CELERY} {_DRAMATIQ} {_OTHERS}".split())
+"""What Celery, Dramatiq and others (RQ, Huey, Procrastinate, Taskiq, Django Tasks) call to enqueue."""
+ENQUEUES_IN_A_QUEUE: Final = frozenset(
+    f"add enqueue_call enqueue_many push put send_task {_DRAMATIQ} {_OTHERS}".split()
+)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +95,7 @@ class Handler(Generic[P, R]):
             return False
         return not policy.retry_on or isinstance(error, policy.retry_on)
 
-    def delay(self, attempts: int) -> float | None:
+    def retry_delay(self, attempts: int) -> float | None:
         """Seconds until the next attempt, where the handler has a backoff of its own.
 
         Args:
@@ -100,6 +108,13 @@ class Handler(Generic[P, R]):
                 return exponential(attempts, random=random.random)
             case function:
                 return float(function(attempts))
+
+    if not TYPE_CHECKING:  # to a type checker, such a name is simply not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                _no_such(self, name, of_others=ENQUEUES_A_HANDLER, handler=self.__dict__.get("__name__"))
+            )
 
 
 class Declare(Protocol):
@@ -135,6 +150,11 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<queue {self.name}: {', '.join(sorted(self.handlers)) or 'no handlers'}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(_no_such(self, name, of_others=ENQUEUES_IN_A_QUEUE, handler="HANDLER"))
 
     @overload
     def task(self, function: Callable[P, R], /) -> Handler[P, R]: ...
@@ -218,6 +238,15 @@ class Queue:
         """Call this with the Context and the outcome after each attempt; an error of it is logged, nothing more."""
         self.after.append(hook)
         return hook
+
+
+def _no_such(one: object, name: str, *, of_others: frozenset[str], handler: str | None) -> str:
+    """What to say of an attribute that is not there: it may be what another library calls to enqueue."""
+    kind = type(one).__name__
+    if name not in of_others:
+        return f"{kind!r} object has no attribute {name!r}"
+    remedy = f"client.enqueue({handler}.with_args(…)), or await ctx.enqueue({handler}.with_args(…)) in a handler"
+    return f"a {kind} of peerd has no {name}(), for it knows no database; to enqueue a task, call {remedy}"
 
 
 def _kind_of(function: Callable[..., Any], *, process: bool, name: str) -> Kind:

@@ -1,8 +1,9 @@
 """Writing outcomes: what has ended is gathered and written together, and kept while the database is away.
 
 Successes are one statement, everything else is one transaction beside it; each has a lane of its own, in which one
-write follows the other. A place of a process is free again when its handler has ended; the task is held, and touched,
-until its outcome is committed.
+write follows the other. What is about a row that another session has locked is written later, in a third lane, so that
+nothing else waits for that lock. A place of a process is free again when its handler has ended; the task is held, and
+touched, until its outcome is committed.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Generic, Protocol, TypeVar
 
+from peerd.domain.errors import RowLocked
 from peerd.domain.outcome import Done, Outcome
-from peerd.store.complete import complete
+from peerd.store.complete import complete, complete_free
 from peerd.store.database import DatabaseThreads
-from peerd.store.finish import Held, conclude_all
+from peerd.store.finish import Held, Written, conclude_all
 from peerd.store.outages import Outages
 
 GATHER: Final = 0.003
 """Seconds that a success waits for others at the most; a commit costs about as much."""
 TOGETHER: Final = 500
 """Outcomes in one write at the most."""
+LOCKED_AGAIN: Final = 1.0
+"""Seconds after which an outcome is tried again whose task's row another session has locked."""
 WORTH_A_COMMIT: Final = 100
 """Successes that wait for no others."""
 
@@ -73,6 +77,7 @@ class OutcomeWriter(Generic[E]):
         self._unwritable = unwritable
         self._successes = _Lane(self._write_successes, lambda waiting: waiting < WORTH_A_COMMIT and running() > 0)
         self._others = _Lane(self._write_others, lambda _: False)
+        self._locked = _Lane(self._write_locked, lambda _: False)
 
     def add(self, ended: E) -> None:
         """Write an outcome soon."""
@@ -85,9 +90,15 @@ class OutcomeWriter(Generic[E]):
     async def _write_others(self, batch: Sequence[E]) -> None:
         await self._write(self._conclude, batch)
 
-    async def _write(self, write: Callable[[Sequence[E]], Awaitable[set[Held]]], batch: Sequence[E]) -> None:
+    async def _write_locked(self, batch: Sequence[E]) -> None:
+        for write, kind in ((self._complete_free, True), (self._conclude, False)):
+            of_kind = [ended for ended in batch if isinstance(ended.outcome, Done) is kind]
+            if of_kind:
+                await self._write(write, of_kind)
+
+    async def _write(self, write: Callable[[Sequence[E]], Awaitable[Written]], batch: Sequence[E]) -> None:
         try:
-            refused = await write(batch)
+            written = await write(batch)
         except Exception as error:  # noqa: BLE001 - one of them cannot be written; the others must not suffer for it
             if len(batch) == 1:
                 self._unwritable(batch[0], error)
@@ -95,19 +106,37 @@ class OutcomeWriter(Generic[E]):
                 for one in batch:
                     await self._write(write, [one])
         else:
-            self._written(batch, refused)
+            self._write_later([ended for ended in batch if ended.held in written.locked])
+            self._written([ended for ended in batch if ended.held not in written.locked], written.refused)
 
-    async def _complete(self, batch: Sequence[E]) -> set[Held]:
-        results = {ended.held: ended.outcome.result for ended in batch if isinstance(ended.outcome, Done)}
-        return await self._outages.outlast(
-            lambda: self._database.run_each(complete, self._process_id, results),
-        )
+    def _write_later(self, locked: Sequence[E]) -> None:
+        for ended in locked:
+            asyncio.get_running_loop().call_later(LOCKED_AGAIN, self._locked.add, ended)
 
-    async def _conclude(self, batch: Sequence[E]) -> set[Held]:
+    async def _complete(self, batch: Sequence[E]) -> Written:
+        results = _results_of(batch)
+
+        async def write() -> Written:
+            try:
+                return Written(await self._database.run_each(complete, self._process_id, results), set())
+            except RowLocked:
+                return await self._database.run(complete_free, self._process_id, results)
+
+        return await self._outages.outlast(write)
+
+    async def _complete_free(self, batch: Sequence[E]) -> Written:
+        results = _results_of(batch)
+        return await self._outages.outlast(lambda: self._database.run(complete_free, self._process_id, results))
+
+    async def _conclude(self, batch: Sequence[E]) -> Written:
         outcomes: Mapping[Held, Outcome] = {ended.held: ended.outcome for ended in batch}
         return await self._outages.outlast(
             lambda: self._database.run(conclude_all, self._process_id, outcomes),
         )
+
+
+def _results_of(batch: Sequence[Ended]) -> dict[Held, str | None]:
+    return {ended.held: ended.outcome.result for ended in batch if isinstance(ended.outcome, Done)}
 
 
 class _Lane(Generic[E]):

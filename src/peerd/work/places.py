@@ -17,7 +17,7 @@ from peerd.store.finish import Held
 from peerd.work.attempt import Attempt, claim_lost, seconds_until_finish
 from peerd.work.context import Context
 from peerd.work.endings import Endings
-from peerd.work.execute import Because, Execution, timeout_of
+from peerd.work.execute import AskOthers, Because, Execution, TimeLimits, timeout_of
 from peerd.work.holdings import Holdings
 from peerd.work.pace import Pace
 from peerd.work.settings import Settings
@@ -39,10 +39,11 @@ class Places:
         node: the node's name.
         enqueue: for ``ctx.enqueue``.
         client: for ``ctx.client``.
+        ask_others: see `Execution`.
         freed: called when a place is free, and there is less in hand than it takes to claim nothing.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a place needs
         self,
         worker: TaskWorker,
         holdings: Holdings,
@@ -52,6 +53,7 @@ class Places:
         node: str,
         enqueue: Callable[..., Awaitable[Any]] | None,
         client: Any,
+        ask_others: AskOthers,
         freed: Callable[[], None],
     ) -> None:
         self._worker = worker
@@ -62,7 +64,10 @@ class Places:
         self._node = node
         self._enqueue = enqueue
         self._client = client
+        self._ask_others = ask_others
         self._freed = freed
+        self.stuck: Callable[[Attempt], object] = lambda _: None
+        """Called with an attempt that has reached the hard limit of its time: only the end of the process ends it."""
         self._loop = asyncio.get_running_loop()
         self._pace = Pace(self._loop.time, self._settings.count)
         self._ahead: deque[Attempt] = deque()
@@ -85,6 +90,11 @@ class Places:
     def free(self) -> int:
         """How many places there are for which nothing waits."""
         return max(self._settings.count - len(self), 0)
+
+    @property
+    def has_stuck(self) -> bool:
+        """Whether something runs that only the end of the process ends."""
+        return any(attempt.is_stuck for attempt in self._running.values())
 
     @property
     def running_count(self) -> int:
@@ -144,12 +154,13 @@ class Places:
             attempt.tell_to_end(Because.STOPPING)
 
     async def wait_until_ended(self, seconds: float | None) -> None:
-        """Wait for what runs.
+        """Wait for what runs. What is stuck is not waited for: it ends with the process.
 
         Args:
             seconds: at the most; None is without end.
         """
-        living = [attempt.living for attempt in self._running.values() if attempt.living is not None]
+        ending = [attempt for attempt in self._running.values() if not attempt.is_stuck]
+        living = [attempt.living for attempt in ending if attempt.living is not None]
         if living:
             await asyncio.wait(living, timeout=seconds)
 
@@ -181,11 +192,12 @@ class Places:
             self._worker.state = State.WORK
         task = attempt.task
         self.is_alone = task.crashes > 0
-        attempt.execution = self._execution_of(task, attempt.held)
+        attempt.execution = self._execution_of(task, attempt)
         self._running[attempt.held] = attempt
         attempt.living = self._loop.create_task(self._live(attempt, attempt.execution), name=f"task-{task.id}")
 
-    def _execution_of(self, task: Task, held: Held) -> Execution:
+    def _execution_of(self, task: Task, attempt: Attempt) -> Execution:
+        held = attempt.held
         ctx = Context(
             task,
             node=self._node,
@@ -196,9 +208,20 @@ class Places:
             process=self._worker.entered,
         )
         code = self._worker.code_for(task)
-        timeout = timeout_of(task, code, self._settings)
-        until_finish = seconds_until_finish(task)
-        return Execution(code, ctx, timeout=timeout, until_finish=until_finish, events=self._events)
+        limits = TimeLimits(
+            timeout_of(task, code, self._settings),
+            seconds_until_finish(task),
+            self._settings.timeout_grace,
+            self._settings.hook_timeout,
+        )
+        return Execution(
+            code,
+            ctx,
+            limits,
+            events=self._events,
+            stuck=lambda: self.stuck(attempt),
+            ask_others=self._ask_others,
+        )
 
     async def _live(self, attempt: Attempt, execution: Execution) -> None:
         """One attempt: run it, have its outcome written, free its place."""

@@ -1,8 +1,8 @@
 """A handler in a process of its own: the worker's side.
 
 Each attempt is a fresh interpreter, which dies with the worker's main thread, and which a cancel or a time-out kills
-with its whole process group. The request goes in over its standard input; answers come back over a pipe of their own,
-so that what the handler prints stays the log.
+with its whole process group. The request is its standard input; answers come back over a pipe of their own, so that
+what the handler prints stays the log.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from peerd.domain.outcome import Asked
 from peerd.domain.task import Task
+from peerd.runtime import descendants
 from peerd.runtime.launch import launch_command
+from peerd.runtime.threads import ended_anyway
 from peerd.store.touch import Progress
 from peerd.work.context import Context
 
-CHUNK = 64 * 1024
+CHUNK: Final = 64 * 1024
+"""Bytes; as many as a pipe of Linux holds."""
 
 
 class Request(msgspec.Struct):
@@ -107,59 +111,119 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> str | No
     request = msgspec.json.encode(Request(module, attribute, ctx.task, ctx.node, dict(ctx.options)))
     readable, writable = os.pipe()
     try:
-        process = await asyncio.create_subprocess_exec(
-            *launch_command([sys.executable, "-m", "peerd.work.process_main", str(writable)], limits=None),
-            stdin=asyncio.subprocess.PIPE,
-            pass_fds=(writable,),
-            process_group=0,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
+        process = HandlerProcess(_start(request, writable), readable)
     except BaseException:
         os.close(readable)
         raise
     finally:
         os.close(writable)
     try:
-        return await _converse(process, request, readable, ctx)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-
-
-async def _converse(process: asyncio.subprocess.Process, request: bytes, readable: int, ctx: Context) -> str | None:
-    reader = asyncio.StreamReader(limit=CHUNK)
-    loop = asyncio.get_running_loop()
-    pipe = os.fdopen(readable, "rb", buffering=0)
-    try:
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        return await _converse(process, ctx)
     except BaseException:
-        pipe.close()
+        process.kill_descendants()
         raise
-    try:
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            process.stdin.write(request)
-            await process.stdin.drain()
-            process.stdin.close()
-        decoder = msgspec.json.Decoder(Answer)
-        while True:
-            try:
-                size = int.from_bytes(await reader.readexactly(4), "big")
-                answer = decoder.decode(await reader.readexactly(size))
-            except (asyncio.IncompleteReadError, msgspec.DecodeError):
-                raise ProcessDied(await process.wait()) from None
-            match answer:
-                case Progressed(fraction, note):
-                    ctx.report(Progress(fraction, note))
-                case Returned(result):
-                    return result
-                case Raised():
-                    raise ProcessError(answer)
-                case Chose():
-                    raise asked(answer)
     finally:
-        transport.close()
+        await process.end()
+
+
+def _start(request: bytes, writable: int) -> subprocess.Popen[bytes]:
+    """Start the interpreter; the request is its standard input as a whole, so nobody has to feed it."""
+    with os.fdopen(os.memfd_create("peerd-request"), "w+b") as standard_input:
+        standard_input.write(request)
+        standard_input.seek(0)
+        return subprocess.Popen(
+            launch_command([sys.executable, "-P", "-m", "peerd.work.process_main", str(writable)], limits=None),
+            stdin=standard_input,
+            pass_fds=(writable,),
+            process_group=0,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+
+
+class HandlerProcess:
+    """A handler's process as its worker sees it: what it says, and when it has ended.
+
+    Its end is told by a pidfd. The end of the pipe does not tell it: children that it has forked hold the pipe open for
+    as long as they live. It is reaped after its group was killed, and not before, so the group's number is its own.
+
+    Args:
+        process: just started.
+        readable: the end of the pipe on which it answers; closed by `end`.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], readable: int) -> None:
+        self.answers = asyncio.StreamReader()
+        """All that it says; its end is the end of the pipe or of the process, whichever comes first."""
+        self._process = process
+        self._readable = readable
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._pidfd = os.pidfd_open(process.pid)
+        os.set_blocking(readable, False)
+        self._loop.add_reader(readable, self._read)
+        self._loop.add_reader(self._pidfd, self._note_its_end)
+
+    async def status(self) -> int:
+        """Wait until it has ended; its exit status, -N for a signal."""
+        await asyncio.wait([self._ended])
+        return self._process.wait()
+
+    def kill_descendants(self) -> None:
+        """Kill what descends from it in groups and sessions of its own too: as long as it lives, they can be found."""
+        if not self._ended.done():
+            descendants.kill(descendants.descendants(self._process.pid))
+
+    async def end(self) -> None:
+        """Kill it with its process group, and wait until it has ended, even if the waiting is cancelled."""
+        if not self._ended.done():
+            self._kill_group()
+        try:
+            await ended_anyway(self._ended)
+        finally:
+            self._process.wait()
+            self._loop.remove_reader(self._readable)
+            os.close(self._readable)
+            os.close(self._pidfd)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if said := os.read(self._readable, CHUNK):
+                self.answers.feed_data(said)
+            else:
+                self._loop.remove_reader(self._readable)
+                self.answers.feed_eof()
+
+    def _note_its_end(self) -> None:
+        """What it has said last is in the pipe still, which holds no more than a chunk."""
+        self._loop.remove_reader(self._pidfd)
+        if self._loop.remove_reader(self._readable):
+            self._read()
+            self.answers.feed_eof()
+        self._kill_group()
+        self._ended.set_result(None)
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+async def _converse(process: HandlerProcess, ctx: Context) -> str | None:
+    decoder = msgspec.json.Decoder(Answer)
+    while True:
+        try:
+            size = int.from_bytes(await process.answers.readexactly(4), "big")
+            answer = decoder.decode(await process.answers.readexactly(size))
+        except (asyncio.IncompleteReadError, msgspec.DecodeError):
+            raise ProcessDied(await process.status()) from None
+        match answer:
+            case Progressed(fraction, note):
+                ctx.report(Progress(fraction, note))
+            case Returned(result):
+                return result
+            case Raised():
+                raise ProcessError(answer)
+            case Chose():
+                raise asked(answer)
 
 
 def asked(answer: Chose) -> Asked:

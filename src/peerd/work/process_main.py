@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import traceback
 from importlib import import_module
 
 import msgspec
 
 from peerd.domain.outcome import Asked
+from peerd.runtime.faults import text_of, traceback_of, words
 from peerd.store.touch import Progress
 from peerd.work.arguments import encode_result
 from peerd.work.context import Context
@@ -25,7 +25,10 @@ def main() -> None:
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    _send(descriptor, _run(request, descriptor))
+    own = os.getpid()
+    answer = _run(request, descriptor)
+    if os.getpid() == own:  # a child that was forked in the handler, and has come back out of it, answers nothing
+        _send(descriptor, answer)
 
 
 def _run(request: Request, descriptor: int) -> Answer:
@@ -48,13 +51,12 @@ def _run(request: Request, descriptor: int) -> Answer:
 
 
 def _chose(outcome: Asked) -> Chose:
-    return Chose(type(outcome).__name__, outcome.reason, getattr(outcome, "after", None))
+    return Chose(type(outcome).__name__, text_of(outcome.reason), getattr(outcome, "after", None))
 
 
 def _raised(error: BaseException) -> Raised:
     kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return Raised(kinds, text, "".join(traceback.format_exception(error)))
+    return Raised(kinds, words(error), traceback_of(error))
 
 
 def _send(descriptor: int, answer: Answer) -> None:

@@ -12,7 +12,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from peerd.domain.errors import DatabaseAway
+from peerd.domain.stuck import StuckAttempt
 from peerd.domain.task import Task
+from peerd.domain.token_bucket import TokenBucket
 from peerd.runtime.events import ComponentFailed, Events, TurnEnded
 from peerd.runtime.faults import words
 from peerd.runtime.ticker import Step, ThreadTicker, Ticker
@@ -21,10 +23,11 @@ from peerd.store.database import Database, DatabaseThreads
 from peerd.store.finish import Held
 from peerd.store.outages import Outages
 from peerd.store.touch import held_by
-from peerd.work.attempt import Attempt
+from peerd.work.attempt import Attempt, stuck_attempt
 from peerd.work.claiming import Claiming
 from peerd.work.endings import Endings
 from peerd.work.holdings import Holdings
+from peerd.work.not_served import NotServedHere
 from peerd.work.places import Places
 from peerd.work.settings import Settings
 from peerd.work.task_worker import TaskWorker
@@ -40,6 +43,9 @@ LONGEST_PAUSE: Final = 10.0
 """Seconds between two claims while claiming fails unexpectedly."""
 MOST_IN_A_CLAIM: Final = 500
 """Tasks."""
+LOOKS_IN_VAIN: Final = (20, 5.0)
+"""Looks because somebody rang, or said that tasks were taken: so many at once, and so many a second, as long as no task
+is found. A ring need not be true, and one claim that finds a task lets as many follow as before."""
 MOST_UNWRITTEN: Final = 2000
 """Outcomes that may wait to be written; then nothing more is claimed until the database has caught up."""
 
@@ -74,11 +80,18 @@ class Runner:
         self._settings: Settings = worker.settings
         self.poll_every: Callable[[], float] = lambda: self._settings.poll_every
         """Asked for the seconds between two looks into empty queues, at the most."""
+        self.stuck: Callable[[StuckAttempt | None, str], object] = lambda _, __: None
+        """Called with an attempt that only the end of this process ends, and with a sentence about it. From then on it
+        is not waited for, and it is touched until `stop_touching`."""
         self._events = events
         self._quiet = asyncio.Event()
         self._claims_no_more = asyncio.Event()
         self._claims_no_more.set()  # until it runs
         self._changed = asyncio.Event()
+        self._rings = TokenBucket(*LOOKS_IN_VAIN)
+        self._ringing: asyncio.TimerHandle | None = None
+        self._thefts = TokenBucket(*LOOKS_IN_VAIN)
+        self._suspected: set[Held] = set()
         self._loop = asyncio.get_running_loop()
         self._holdings = Holdings()
         self._process_id = claimer.process_id
@@ -93,6 +106,7 @@ class Runner:
             running=lambda: self._places.running_count,
             written=self._ended,
         )
+        self._not_served = NotServedHere(threads, outages, self._settings.unknown_after)
         self._places = Places(
             worker,
             self._holdings,
@@ -101,8 +115,10 @@ class Runner:
             node=node,
             enqueue=enqueue,
             client=client,
+            ask_others=self._not_served.ask_others,
             freed=self._look_again,
         )
+        self._places.stuck = self._tell_stuck
         self._claiming = Claiming(
             threads,
             claimer,
@@ -128,12 +144,31 @@ class Runner:
         return len(self._places) + len(self._endings)
 
     @property
+    def has_stuck(self) -> bool:
+        """Whether something runs that only the end of this process ends."""
+        return self._places.has_stuck
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is held, and nothing will be: after `quiet`, when all that ran has ended and is written."""
+        return self._quiet.is_set() and self._claims_no_more.is_set() and not len(self._holdings)
+
+    @property
     def ended_count(self) -> int:
         """Attempts that have ended since the start."""
         return self._places.ended_count
 
     def ring(self) -> None:
-        """Somebody says that there is work: look at once."""
+        """Somebody says that there is work: look at once, or soon if that has been in vain too often."""
+        if self._ringing is not None:
+            return
+        rest = self._rings.take(self._loop.time()) + self._not_served.makes_way_for() if self._wanted() > 0 else 0.0
+        self._ringing = self._loop.call_later(rest, self._look_for_work) if rest else None
+        if not rest:
+            self._look_for_work()
+
+    def _look_for_work(self) -> None:
+        self._ringing = None
         self._claiming.was_rung()
         self._changed.set()
 
@@ -143,11 +178,14 @@ class Runner:
         Args:
             task_ids: of this process or of others.
         """
-        ours = [held for held in self._places.running() if held.id in task_ids]
-        if ours:
+        is_looked_for = bool(self._suspected)
+        self._suspected |= {held for held in self._places.running() if held.id in task_ids}
+        if self._suspected and not is_looked_for:
+            await asyncio.sleep(self._thefts.take(self._loop.time()))
+            suspected, self._suspected = self._suspected, set()
             with suppress(DatabaseAway):  # the next touch, or the outcome, will tell
                 found = await self._threads.read(held_by, self._process_id)
-                for held in ours:
+                for held in suspected:
                     if held not in found:
                         self._places.lose(held, "bell")
 
@@ -184,10 +222,15 @@ class Runner:
         self._places.tell_to_end()
         await self._places.wait_until_ended(None)
         await self._endings.wait_until_written()
-        self._touching.stop()
-        await asyncio.to_thread(self._touching.join, LAST_TOUCH_WITHIN)
+        if not self.has_stuck:
+            await self.stop_touching()
         self._worker.state = State.STOP
         self._worker.stopped.set()
+
+    async def stop_touching(self) -> None:
+        """Say no more of anything that it is held. `stop` does it, unless something is stuck and so held to the end."""
+        self._touching.stop()
+        await asyncio.to_thread(self._touching.join, LAST_TOUCH_WITHIN)
 
     async def _claim_until_quiet(self) -> None:
         failing = FIRST_PAUSE
@@ -202,7 +245,9 @@ class Runner:
                 failing = min(2 * failing, LONGEST_PAUSE)
                 continue
             self._places.take(claimed)
-            if not claimed:
+            if claimed:
+                self._rings.fill()
+            else:
                 await self._wait_for_change(self._claiming.pause() if self._wanted() > 0 else None)
 
     async def _claim(self) -> list[Task]:
@@ -228,6 +273,13 @@ class Runner:
             for queue in freed:
                 self._events.emit(TurnEnded(queue=queue))
         self._look_again()
+
+    def _tell_stuck(self, attempt: Attempt) -> None:
+        task, execution = attempt.task, attempt.execution
+        assert execution is not None
+        what = f"{task.queue}/{task.name}" if task.name else task.queue
+        sentence = f"task {task.id} ({what}) {execution.hard_limit}"
+        self.stuck(stuck_attempt(attempt, self._loop.time() - attempt.since), sentence)
 
     def _longest_pause(self) -> float:
         return self.poll_every()

@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from peerd.domain.stuck import StuckAttempt
 from peerd.runtime.events import Events
 from peerd.runtime.link import Link
 from peerd.runtime.process_context import LIMITS, ProcessContext
 from peerd.runtime.ticker import Step, ThreadTicker, Ticker
 from peerd.store.claimer import Claimer
 from peerd.store.database import Database
+from peerd.store.knowledge import written
 from peerd.store.outages import Outages
 from peerd.store.presence import enter_patiently, keep_fresh
-from peerd.store.processes import end_process
+from peerd.store.processes import Served, end_process
 from peerd.work.hearing import Hearing
 from peerd.work.recycling import Recycling, limits_of
 from peerd.work.running import Runner
@@ -70,13 +72,15 @@ class TaskService:
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process, and set the user's worker up."""
         self._now = asyncio.get_running_loop().time
+        self._link = link
         outages = Outages(self._events, self._now)
         self._process = ProcessContext(link, self._events, options=self._worker.settings.options, client=self._client)
         self._process.find_shared = self._shared() if self._shared else None
         self._process.messenger.on(LIMITS, lambda _: limits_of(self._worker.settings))
         self._worker.enter(self._process)
         self._attach(self._process)
-        node, process_id = await enter_patiently(self._database, link, outages)
+        served = Served(self._worker.settings.queues, written(self._worker.knowledge()))
+        node, process_id = await enter_patiently(self._database, link, outages, served)
         try:
             await self._worker.setup()
         except BaseException:
@@ -102,21 +106,27 @@ class TaskService:
             client=self._client,
             ticker=self._ticker,
         )
+        self._runner.stuck = self._end_with
         self._runner.poll_every = hearing.poll_every
         hearing.wake(self._runner)
         if link.run_directory is not None:
             hearing.listen(link.run_directory)
         link.tell_in_flight(lambda: self._runner.in_flight)
-        self._recycling = Recycling(self._worker.settings, link, lambda: self._runner.ended_count)
+        self._recycling = Recycling(
+            self._worker.settings,
+            link,
+            ended=lambda: self._runner.ended_count,
+            quiet=self._runner.quiet,
+            is_drained=lambda: self._runner.is_drained and not self._process.scheduled_runs,
+        )
         return {"process_id": process_id}
 
     async def run(self) -> None:
         """Run tasks once the node is ready."""
         await self._node_is_ready.wait()
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(self._recycling.watch())
+            group.create_task(self._recycling.watch())
             await self._runner.run()
-            watching.cancel()
         await asyncio.Event().wait()  # quiet: the end comes by `stop`
 
     async def receive(self, message: Mapping[str, object]) -> None:
@@ -139,7 +149,14 @@ class TaskService:
             self._leaving = True
             self._hearing.close()
             await self._worker.teardown()
+            if self._runner.has_stuck:
+                self._link.end_at_once()
+                await self._runner.stop_touching()
             self._database.close()
+
+    def _end_with(self, stuck: StuckAttempt | None, sentence: str) -> None:
+        """A handler does not end: the process is replaced, and ends with it when its neighbours have ended."""
+        self._link.stuck(None if stuck is None else stuck.to_json(), sentence)
 
 
 class PeriodicService:
@@ -187,7 +204,8 @@ class PeriodicService:
     async def run(self) -> None:
         """Run the worker's rounds once the node is ready; return when the worker leaves by itself."""
         await self._node_is_ready.wait()
-        beating = asyncio.create_task(keep_fresh(self._database, self._process_id, self._outages), name="beat")
+        beat = keep_fresh(self._database, self._process_id, self._outages, self._events)
+        beating = asyncio.create_task(beat, name="beat")
         try:
             await self._worker.start()
             await self._worker.ended()

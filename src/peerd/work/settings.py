@@ -13,7 +13,20 @@ from peerd.domain.size import parse_size
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Period = Annotated[float, msgspec.Meta(gt=0)]
-DURATIONS = ("sleep", "update", "delay_ratio", "timeout", "poll_every", "rung_poll_every", "recycle_age")
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+DURATIONS = (
+    "sleep",
+    "update",
+    "delay_ratio",
+    "timeout",
+    "timeout_grace",
+    "hook_timeout",
+    "poll_every",
+    "rung_poll_every",
+    "recycle_age",
+    "drain_timeout",
+    "unknown_after",
+)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +35,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ``count`` tasks at once; a touch every ``update``; ``max_attempts`` where neither row nor handler says;
     ``delay_ratio`` × attempts before the next one; ``sleep`` after each end of a periodic worker's loop; ``poll_every``
     at most between two looks into an empty queue, and ``rung_poll_every`` while the doorbell is known to work;
-    ``timeout`` of an attempt where neither row nor handler says.
+    ``timeout`` of an attempt where neither row nor handler says, and ``timeout_grace`` for returning after it;
+    ``hook_timeout`` of the hooks before an attempt, and of those after it.
+    ``unknown_after`` a task is dead whose handler no process of the cluster has known for so long.
     """
 
     queues: tuple[str, ...] = ()
@@ -34,10 +49,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     poll_every: Period = 1.0
     rung_poll_every: Period = 10.0
     timeout: Period | None = None
+    timeout_grace: NotNegative = 30.0
+    hook_timeout: Period = 30.0
+    unknown_after: NotNegative = 3600.0
     recycle_after: Count | None = None
     recycle_age: Period | None = None
     recycle_memory: Count | None = None
     recycle_cpu: Period | None = None
+    drain_timeout: Period | None = None
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @classmethod
@@ -53,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if value is not None:
                 values[field] = _given(field, value)
         if given is not None:
-            explicit = {key: getattr(given, key) for key in given.model_fields_set & set(cls.__struct_fields__)}
+            explicit = {key: getattr(given, key) for key in given.given if key in cls.__struct_fields__}
             values |= {key: value for key, value in explicit.items() if value is not None}
         try:
             return msgspec.convert(values, cls)

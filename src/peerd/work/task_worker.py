@@ -10,10 +10,12 @@ from typing import Any, cast
 import msgspec
 
 from peerd.domain.errors import InvalidArguments
-from peerd.domain.outcome import Dead, Outcome
+from peerd.domain.knowledge import Knowledge, NotServed
+from peerd.domain.outcome import Outcome
 from peerd.domain.task import Task
 from peerd.runtime.threads import in_thread_to_its_end
 from peerd.store.claimer import HandlerKey
+from peerd.work.arguments import names_in
 from peerd.work.context import Context
 from peerd.work.execute import Code, JsonText, call_hook
 from peerd.work.handlers import Handler, Queue
@@ -81,6 +83,10 @@ class TaskWorker(BaseWorker):
         """max_attempts of handlers that have their own."""
         return {}
 
+    def knowledge(self) -> Knowledge:
+        """What it can run: every task of its queues."""
+        return dict.fromkeys(self.settings.queues)
+
 
 class WholeRow:
     """`TaskWorker.handle_task` as code, of any task."""
@@ -143,6 +149,13 @@ class QueueWorker(TaskWorker):
             if handler.policy.max_attempts is not None
         }
 
+    def knowledge(self) -> Knowledge:
+        """What it can run: its handlers, with their signatures."""
+        return {
+            name: {handler.name: handler.arguments.signature for handler in self._queues[name].handlers.values()}
+            for name in self.settings.queues
+        }
+
 
 class HandlerCode:
     """A declared handler as code, of one task."""
@@ -158,7 +171,14 @@ class HandlerCode:
         self.timeout = handler.policy.timeout
 
     def prepare(self, ctx: Context) -> None:
-        self._values = self._handler.arguments.decode(_body_of(ctx.task))
+        body, arguments = _body_of(ctx.task), self._handler.arguments
+        try:
+            self._values = arguments.decode(body)
+        except InvalidArguments as error:
+            given = names_in(body if body is not None else "{}")
+            if given is None:
+                raise  # no version of a handler takes it
+            raise NotServed(str(error), arguments.signature, given) from None
 
     async def before(self, ctx: Context) -> None:
         for hook in self._queue.before:
@@ -186,7 +206,7 @@ class HandlerCode:
 
     def delay(self, ctx: Context) -> float:
         failed = failed_once_more(ctx.task)
-        own = self._handler.delay(failed.attempts)
+        own = self._handler.retry_delay(failed.attempts)
         return own if own is not None else self._worker.delay(failed)
 
     async def after(self, ctx: Context, outcome: Outcome) -> None:
@@ -204,7 +224,7 @@ class HandlerCode:
 
 
 class NoHandler:
-    """What runs for a task whose handler is not declared: nothing, and the task is dead, saying so."""
+    """What stands for the handler of a task that has none here: it cannot be prepared."""
 
     cancels = True
     is_hooked = False
@@ -216,10 +236,10 @@ class NoHandler:
         self._error = f"queue {queue.name} has {wanted}; its handlers are: {known}"
 
     def prepare(self, ctx: Context) -> None:
-        """Nothing will be called."""
+        raise NotServed(self._error)
 
     async def run(self, ctx: Context) -> object:
-        return Dead(self._error)
+        raise NotServed(self._error)
 
     def retries(self, error: Exception) -> bool:
         return False
@@ -239,7 +259,7 @@ def failed_once_more(task: Task) -> Task:
     return msgspec.structs.replace(task, attempts=task.attempts + 1)
 
 
-def _body_of(task: Task) -> str | bytes | None:
+def _body_of(task: Task) -> str | None:
     if task.body is None and task.body_bytes is not None:
         raise InvalidArguments(task.name, "its body is binary; a handler takes a JSON object. Use a TaskWorker")
     return task.body

@@ -9,14 +9,15 @@ this process holds but that it does not know of: the answer of their claim was l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseAway, RowLocked
 from peerd.runtime.events import ComponentFailed, Events, StrayReleased
 from peerd.runtime.faults import words
 from peerd.store.database import Database
 from peerd.store.finish import Held
-from peerd.store.outages import Outages
+from peerd.store.outages import LONGEST_PAUSE, Backoff, Outages
 from peerd.store.processes import beat_process
 from peerd.store.rescue import release_held
 from peerd.store.touch import held_by, report_progress, touch
@@ -28,8 +29,10 @@ IDLE_UPDATES: Final = 7
 IDLE_EVERY: Final = 20.0
 """While nothing is held, so many updates pass between two beats, and so many seconds at the most."""
 STRAYS_FOR: Final = 30.0
-"""Seconds after a process has held or claimed anything in which it still looks for strays. What a server carries out
-later than that, for a client that it has long lost, is found frozen by the managers."""
+"""Seconds after a process has held or claimed anything in which it looks for strays with each touch."""
+STRAYS_SELDOM: Final = 120.0
+"""Seconds between two looks for strays after that: for what a server carries out late, for a client that it has long
+lost. No manager rescues it, while its process lives."""
 SHORTEST_PAUSE: Final = 0.01
 """Seconds between two rounds at the least."""
 
@@ -65,10 +68,12 @@ class Toucher:
         self._lost = lost
         self._outages = outages
         self._events = events
+        self._pauses = Backoff(first=min(update, PROGRESS_EVERY), longest=min(update, LONGEST_PAUSE))
         self._next_touch: float | None = None
         self._next_idle_look = 0.0
         self._claims = -1
         self._looks_until = 0.0
+        self._next_seldom_look = 0.0
 
     def round(self, now: float) -> float:
         """Write the progress that was reported, and touch what is held when it is time to.
@@ -84,32 +89,49 @@ class Toucher:
         try:
             self._write_progress()
             if now >= self._next_touch:
-                self._next_touch = now + min(self._update, PROGRESS_EVERY)  # sooner again, if it fails
                 self._touch_all(now)
                 self._next_touch = now + self._update
         except DatabaseAway as error:
             self._outages.lost(error)
+            return self._again(now)
         except Exception as error:  # noqa: BLE001 - untouched tasks would be rescued while they run
-            self._events.emit(ComponentFailed(component="touch", error=words(error), again_in=PROGRESS_EVERY))
+            pause = self._again(now)
+            self._events.emit(ComponentFailed(component="touch", error=words(error), again_in=pause))
+            return pause
+        self._pauses.reset()
         return min(PROGRESS_EVERY, max(self._next_touch - now, SHORTEST_PAUSE))
+
+    def _again(self, now: float) -> float:
+        """Touch again after a pause, whichever write has failed; returns its seconds."""
+        pause = self._pauses.next()
+        self._next_touch = now + pause
+        return pause
 
     def _touch_all(self, now: float) -> None:
         if self._holdings.is_idle and now < self._next_idle_look:
             return
         self._next_idle_look = now + max(self._update, min(IDLE_UPDATES * self._update, IDLE_EVERY))
+        self._beat()
         self._touch()
         if self._may_have_strays(now):
             found = self._database.read(held_by, self._process_id)
             self._touch_arriving(found)
             self._release_strays(found)
-        self._database.run_repeatable(beat_process, self._process_id)
         self._outages.found()
+
+    def _beat(self) -> None:
+        """First of all: while its process beats, no task is rescued, whatever keeps its row from being touched."""
+        with suppress(RowLocked):  # by somebody's transaction; what is touched next is not rescued either
+            self._database.run_repeatable(beat_process, self._process_id)
 
     def _may_have_strays(self, now: float) -> bool:
         claims = self._holdings.claims
         if claims != self._claims or not self._holdings.is_idle:
             self._claims, self._looks_until = claims, now + STRAYS_FOR
-        return now < self._looks_until
+        if now >= self._looks_until and now < self._next_seldom_look:
+            return False
+        self._next_seldom_look = now + STRAYS_SELDOM
+        return True
 
     def _touch(self) -> None:
         held = self._holdings.all()
@@ -121,11 +143,12 @@ class Toucher:
         if not reports:
             return
         try:
-            lost = self._database.run(report_progress, reports)
+            written = self._database.run(report_progress, reports)
         except DatabaseAway:
             self._holdings.keep_progress(reports)
             raise
-        for one in lost:
+        self._holdings.keep_progress({held: reports[held] for held in written.locked})
+        for one in written.refused:
             self._lost(one)
 
     def _touch_arriving(self, found: Mapping[Held, int | None]) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from enum import StrEnum
 
 from peerd.runtime.events import Events, LoopEnded
-from peerd.runtime.faults import words
+from peerd.runtime.faults import traceback_of, words
 from peerd.runtime.process_context import NotInThisProcess, ProcessContext
 from peerd.runtime.threads import ExitInThread, in_thread
 from peerd.work.settings import Settings
@@ -154,7 +154,7 @@ class Worker(BaseWorker):
     async def _round(self) -> None:
         self.state = State.WORK
         began = time.monotonic()
-        error = None
+        error = trace = None
         try:
             if inspect.iscoroutinefunction(self.loop):
                 await self.loop()
@@ -163,9 +163,10 @@ class Worker(BaseWorker):
         except (SystemExit, ExitInThread) as leaving:
             self._leave(leaving)
         except Exception as failure:  # noqa: BLE001 - whatever the user's code raises, the next round comes
-            error = words(failure)
+            error, trace = words(failure), traceback_of(failure)
         self.state = State.IDLE
-        self.events.emit(LoopEnded(worker=type(self).__name__, seconds=time.monotonic() - began, error=error))
+        seconds = time.monotonic() - began
+        self.events.emit(LoopEnded(worker=type(self).__name__, seconds=seconds, error=error, traceback=trace))
 
     def _leave(self, leaving: SystemExit | ExitInThread) -> None:
         self._stopping.set()

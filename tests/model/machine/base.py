@@ -105,6 +105,7 @@ class Base(RuleBasedStateMachine):
         )
         process = Process(id=process_id, node=name, node_id=node.id, incarnation=node.incarnation)
         self.state.processes[process_id] = process
+        self.state.beats[process_id] = self.clock.now()
         return process
 
     def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:

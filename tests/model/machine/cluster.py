@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import multiple, rule
 
-from peerd.store import nodes, queues
+from peerd.store import nodes, processes, queues
 from tests.model.clock import AHEAD, SILENCE
 from tests.model.machine.base import QUEUES, Base
 from tests.model.reference import cluster
@@ -20,7 +20,12 @@ class Cluster(Base):
     @rule(
         target=Base.processes,
         process=Base.processes,
-        what=st.sampled_from(["process", "start", "start in vain", "beat", "silence", "leave", "drain", "drain"]),
+        what=st.sampled_from(
+            [
+                *("process", "process beats", "process ends"),
+                *("start", "start in vain", "beat", "silence", "leave", "drain", "drain"),
+            ]
+        ),
         silence=st.sampled_from(SILENCE),
     )
     def node(self, process: Process, what: str, silence: float) -> Any:
@@ -29,6 +34,12 @@ class Cluster(Base):
         match what:
             case "process":
                 return self.begin_process(name) or multiple()
+            case "process beats":
+                goes_on = self.run(processes.beat_process, process.id)
+                self.same(goes_on, cluster.beat_process(self.state, process.id, now))
+            case "process ends":
+                self.run(processes.end_process, process.id, "signal 9")
+                self.state.beats.pop(process.id, None)
             case "start" | "start in vain":  # in vain: another life has begun since it looked
                 self.begin_life(name, replaces=self.state.nodes[name].incarnation if what == "start" else "unseen")
                 return self.begin_process(name) or multiple()

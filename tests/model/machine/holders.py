@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from peerd.domain.lifecycle import Status
-from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store import claim as claiming
 from peerd.store import complete, finish, rescue, touch
@@ -28,6 +28,7 @@ OUTCOMES: Final[list[Outcome]] = [
     Failed(error="slow", traceback="line 1", retry_in=DELAYS[1], label="timeout"),
     Failed(error="bang", traceback="line 2"),
     *(Snoozed(delay, "not now") for delay in DELAYS),
+    Deferred(DELAYS[1], "no such handler"),
     Canceled("unwanted"),
     Released("the process ends"),
 ]
@@ -101,7 +102,7 @@ class Holders(Base):
         claims, now = self._pick_some(places), self.clock.now()
         if tells:
             reports = {claim.held: Progress(place / 2 - 0.5, words) for place, claim in enumerate(claims)}
-            lost = self.run(touch.report_progress, reports)
+            lost = self.run(touch.report_progress, reports).refused
             told = {(held.id, held.lease): (progress.fraction, progress.note) for held, progress in reports.items()}
             self.same(keys(lost), holding.report_progress(self.state, told, now))
         else:

@@ -26,6 +26,13 @@ def register(
     return node.id
 
 
+def beat_process(state: State, process_id: int, now: datetime) -> bool:
+    """A process goes on, if it was not declared dead."""
+    if process_id in state.beats:
+        state.beats[process_id] = now
+    return process_id in state.beats
+
+
 def beat(state: State, name: str, incarnation: str, now: datetime) -> bool:
     """Go on; whether it has been asked to drain.
 

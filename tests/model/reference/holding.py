@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from peerd.domain.lifecycle import Event, Status
-from peerd.domain.outcome import Canceled, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from tests.model.reference.state import State, TaskRow, later
 
 Claim = tuple[int, int]
@@ -60,6 +60,9 @@ def conclude(state: State, process_id: int, claim: Claim, outcome: Outcome, now:
         case Snoozed(after=seconds, reason=reason):
             state.record(task, now, "snoozed", counted=False, error=reason)
             state.follow(task, Event.SNOOZE, now, start_at=later(now, seconds))
+        case Deferred(after=seconds, reason=reason):
+            state.record(task, now, "unknown", counted=False, error=reason)
+            state.follow(task, Event.DEFER, now, start_at=later(now, seconds), error=reason)
         case Released(reason=reason):
             release(state, task, reason, now)
         case Canceled(reason=reason):
@@ -111,6 +114,8 @@ def _labels(outcome: Outcome) -> tuple[str, ...]:
             return (label,)
         case Snoozed():
             return ("snoozed",)
+        case Deferred():
+            return ("unknown",)
         case Canceled():
             return ("canceled",)
         case _:

@@ -139,6 +139,8 @@ class State:
     nodes: dict[str, NodeRow] = field(default_factory=dict)
     queues: dict[str, QueueRow] = field(default_factory=dict)
     processes: dict[int, Process] = field(default_factory=dict)
+    beats: dict[int, datetime] = field(default_factory=dict)
+    """When each process that has not ended has last said that it goes on."""
 
     def working(self) -> Iterator[TaskRow]:
         return (task for task in self.tasks.values() if task.status is Status.WORKING)

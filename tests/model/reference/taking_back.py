@@ -11,9 +11,14 @@ from tests.model.reference.state import State, TaskRow, later
 
 
 def frozen(state: State, max_update: float, now: datetime) -> list[TaskRow]:
-    """Tasks that nobody has touched for so long; a row made working by hand counts from when it was written."""
+    """Tasks that nobody has touched for so long, and whose process is silent for as long, or has ended.
+
+    A row made working by hand counts from when it was written.
+    """
     before = later(now, -max_update)
-    return [task for task in state.working() if (task.checked_at or task.updated_at) < before]
+    living = {process_id for process_id, beat in state.beats.items() if beat >= before}
+    untouched = [task for task in state.working() if (task.checked_at or task.updated_at) < before]
+    return [task for task in untouched if task.process_id not in living]
 
 
 def held_by(state: State, process_id: int) -> list[TaskRow]:

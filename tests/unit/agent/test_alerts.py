@@ -17,6 +17,7 @@ from peerd.agent.alerts.desk import Desk
 from peerd.agent.alerts.hooks import Command, HookFailed, LogHook, Webhook
 from peerd.agent.alerts.making import deliveries, hook_of
 from peerd.agent.components import Components
+from peerd.config.models import read
 from peerd.config.settings import AlertSettings
 from peerd.domain.alert import Alert, AlertKind, Rate, RateLimit
 from peerd.runtime.alerts import AlertReader
@@ -74,7 +75,39 @@ def test_what_is_no_persons_concern_is_no_alert(fact: Fact) -> None:
     assert sent == []
 
 
+def test_the_last_ones_of_a_burst_are_told_when_the_time_is_over() -> None:
+    sent: list[str] = []
+    later: list[tuple[float, Callable[[], object]]] = []
+    now = [0.0]
+    read = AlertReader(lambda alert, text, **data: sent.append(text), lambda: now[0], lambda *call: later.append(call))
+    for number in range(1, 8):
+        now[0] = number - 1.0
+        read(AttemptEnded(task_id=number, queue="video", name="", outcome="dead", seconds=1.0, error="no"))
+    [(delay, tell)] = later
+    assert delay == 9.0
+    now[0] += delay
+    tell()
+    assert sent == ["task 1 (video) is dead: no", "task 7 (video) is dead: no; and 5 more alike"]
+    tell()
+    assert len(sent) == 2
+
+
 # ---------------------------------------------------------------- how many
+
+
+async def test_a_hook_gets_the_latest_of_what_was_held_back_when_its_time_is_over() -> None:
+    hook = Remembering()
+    delivery, cancel = await delivered(hook, [], rate="1 per 1s")
+    for number in range(1, 8):
+        delivery.offer(alert(text=f"task {number} is dead"))
+    await eventually_async(lambda: len(hook.taken) == 2)
+    assert [(one.text, one.suppressed) for one in hook.taken] == [("task 1 is dead", 0), ("task 7 is dead", 5)]
+    delivery.offer(alert(text="task 8 is dead"))
+    delivery.offer(alert(text="task 9 is dead"))
+    delivery.offer_what_is_held()  # as a stop does, which does not wait
+    await eventually_async(lambda: len(hook.taken) == 3)
+    assert (hook.taken[-1].text, hook.taken[-1].suppressed) == ("task 9 is dead", 1)
+    cancel()
 
 
 @pytest.mark.parametrize("text", ["", "1", "0 per 5m", "1 per", "1 per 0s", "often", "-1 per 5m", 5, None])
@@ -182,7 +215,7 @@ async def test_a_mail_goes_to_all_with_the_alert_in_its_subject(tmp_path: Path) 
             "user": "peerd",
             "password_file": str(tmp_path / "password"),
         }
-        hook = hook_of(AlertSettings.model_validate({"mail": mail}), tmp_path, Events())
+        hook = hook_of(read(AlertSettings, {"mail": mail}), tmp_path, Events())
         await hook.send(alert(text="task 17 is dead:\nno such file"))
         assert server.recipients == ["ops@studio.example", "boss@studio.example"]
         assert "Subject: [peerd a] dead-tasks: task 17 is dead: no such file" in server.mails[0]

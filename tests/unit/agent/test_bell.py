@@ -14,11 +14,13 @@ from sqlalchemy.engine import make_url
 from peerd.agent.bell.addressing import advertised_host, bound_host
 from peerd.agent.bell.door import AT_A_TIME, OpenDoor
 from peerd.agent.bell.porter import Porter
-from peerd.bell.datagram import HEAD, Opener, Refused, Sealer
+from peerd.agent.bell.refusals import UNHEARD_FOR, Refusals
+from peerd.bell.datagram import HEAD, WINDOW, Opener, Refused, RingRefused, Sealer
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.ring import Due, Ring, Taken, Told, Trial, Work
 from peerd.runtime.events import Events, Fact, RingsRefused
 from peerd.testing import eventually_async
+from tests.support.clock import Clock
 
 SECRET = "a secret that all nodes share"
 
@@ -26,8 +28,9 @@ SECRET = "a secret that all nodes share"
 class Visitor:
     """Rings at a door that it knows."""
 
-    def __init__(self, door: OpenDoor, heard: list[Ring], facts: list[Fact], port: int) -> None:
-        self.door, self.heard, self.facts = door, heard, facts
+    def __init__(self, refusals: Refusals, heard: list[Ring], facts: list[Fact], port: int) -> None:
+        self.heard, self.facts = heard, facts
+        self.refusals = refusals
         self._address = ("127.0.0.1", port)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
@@ -45,8 +48,9 @@ class Visitor:
 async def visitor() -> AsyncIterator[Visitor]:
     heard: list[Ring] = []
     facts: list[Fact] = []
-    door = OpenDoor(Opener(SECRET, "life", time.time), heard.append, Events(facts.append))
-    visitor = Visitor(door, heard, facts, door.open("127.0.0.1", 0))
+    refusals = Refusals(Events(facts.append))
+    door = OpenDoor(Opener(SECRET, "life", time.time), heard.append, refusals)
+    visitor = Visitor(refusals, heard, facts, door.open("127.0.0.1", 0))
     yield visitor
     visitor.leave()
     door.close()
@@ -57,22 +61,46 @@ async def test_a_door_hears_who_has_the_secret_and_refuses_all_others(visitor: V
     visitor.send(b"hello?")
     visitor.ring(Work(("video",)))
     await eventually_async(lambda: visitor.heard == [Work(("video",))])
-    assert visitor.door.refused == {Refused.SECRET: 1, Refused.STRANGE: 1}
-    assert visitor.door.last_refused == (Refused.STRANGE, "127.0.0.1")
-    assert visitor.door.wrong_secret_at is not None
+    assert visitor.refusals.counts == {Refused.SECRET: 1, Refused.STRANGE: 1}
+    assert visitor.refusals.last == (Refused.STRANGE, "127.0.0.1")
     assert {(fact.reason, fact.count) for fact in visitor.facts if isinstance(fact, RingsRefused)} == {
         (str(Refused.SECRET), 1),
         (str(Refused.STRANGE), 1),
     }
 
 
+@pytest.mark.parametrize(("secret", "late"), [("quite another secret", 0.0), (SECRET, WINDOW + 60.0)])
+def test_two_different_rings_for_this_node_tell_that_somebody_is_not_heard_and_one_does_not(
+    secret: str, late: float
+) -> None:
+    clock = Clock(1_000_000.0)
+    refusals, opener = Refusals(Events(), clock), Opener(SECRET, "life", clock)
+
+    def come(datagram: bytes) -> None:
+        with pytest.raises(RingRefused) as refused:
+            opener.open(datagram)
+        refusals.refuse(refused.value, "10.0.0.9")
+
+    def ring(to: str) -> bytes:
+        return Sealer(secret, lambda: clock.now - late).seal(Work(), to)
+
+    captured = ring("life")
+    for datagram in (captured, captured, ring("another life"), ring("another life"), HEAD + b"forged" * 4):
+        come(datagram)
+        assert refusals.of_somebody_unheard() is None
+    come(ring("life"))
+    assert "10.0.0.9" in str(refusals.of_somebody_unheard())
+    clock.now += UNHEARD_FOR + 1
+    assert refusals.of_somebody_unheard() is None
+
+
 async def test_a_flood_is_told_once_and_leaves_the_event_loop_its_turns(visitor: Visitor) -> None:
     for _ in range(2 * AT_A_TIME):  # the kernel keeps a few hundred such small ones
         visitor.send(HEAD + b"forged" * 4)
     turns = 0
-    before = visitor.door.refused[Refused.SECRET]
-    while visitor.door.refused[Refused.SECRET] < 2 * AT_A_TIME:
-        count = visitor.door.refused[Refused.SECRET]
+    before = visitor.refusals.counts[Refused.SECRET]
+    while visitor.refusals.counts[Refused.SECRET] < 2 * AT_A_TIME:
+        count = visitor.refusals.counts[Refused.SECRET]
         assert count - before <= AT_A_TIME  # never more between two turns of ours
         before = count
         turns += 1

@@ -6,7 +6,21 @@ import json
 
 import pytest
 
-from peerd.bell.datagram import HEAD, LARGEST, MAC_SIZE, MAGIC, REMEMBERED, WINDOW, Opener, Refused, RingRefused, Sealer
+from peerd.bell.datagram import (
+    ALL_BUT,
+    HEAD,
+    LARGEST,
+    MAC_SIZE,
+    MAGIC,
+    REMEMBERED,
+    WINDOW,
+    Opener,
+    Refused,
+    RingRefused,
+    Sealer,
+    as_text,
+    from_text,
+)
 from peerd.domain.ring import MOST_QUEUES, MOST_TASKS, Due, Ring, Taken, Told, Trial, Work
 from tests.support.clock import Clock
 
@@ -97,11 +111,32 @@ def test_one_of_another_time_is_refused(sealer: Sealer, opener: Opener, clock: C
     assert refusal(opener, datagram) is Refused.CLOCK
 
 
-def test_a_replayed_ring_costs_a_look_and_a_replayed_message_is_refused(sealer: Sealer, opener: Opener) -> None:
-    ring, message = sealer.seal(Work(), "life"), sealer.seal(Told("prices"), "life")
-    assert opener.open(ring) == opener.open(ring)
-    assert opener.open(message) == Told("prices")
-    assert refusal(opener, message) is Refused.AGAIN
+@pytest.mark.parametrize("ring", [Work(), Due(within=0.0), Taken((1,)), Told("prices")])
+def test_what_is_replayed_is_refused(sealer: Sealer, opener: Opener, ring: Ring) -> None:
+    captured = sealer.seal(ring, "life")
+    assert opener.open(captured) == ring
+    assert refusal(opener, captured) is Refused.AGAIN
+
+
+def test_of_more_rings_than_are_remembered_the_oldest_is_forgotten_and_none_is_refused(
+    sealer: Sealer, opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerd.bell.datagram.RINGS_REMEMBERED", 5)
+    captured = [sealer.seal(Work(), "life") for _ in range(6)]
+    for datagram in captured:
+        opener.open(datagram)
+    assert refusal(opener, captured[5]) is Refused.AGAIN
+    assert opener.open(captured[0]) == Work()
+
+
+def test_a_notification_is_for_all_nodes_but_the_one_that_sends_it(sealer: Sealer, clock: Clock) -> None:
+    notified, direct = sealer.seal(Told("prices"), ALL_BUT + "life"), sealer.seal(Told("prices"), "life")
+    here, there = (Opener(SECRET, name, clock, opens_those_for_all=True) for name in ("life", "another life"))
+    assert refusal(here, notified) is Refused.OURS
+    assert there.open(from_text(as_text(notified))) == Told("prices")
+    assert refusal(there, notified) is Refused.AGAIN
+    assert refusal(there, direct) is Refused.ELSEWHERE
+    assert refusal(Opener(SECRET, "another life", clock), notified) is Refused.ELSEWHERE
 
 
 def test_a_message_is_never_taken_twice_however_many_come(sealer: Sealer, opener: Opener, clock: Clock) -> None:

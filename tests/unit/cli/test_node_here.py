@@ -23,6 +23,7 @@ def slot(name: str, **more: Any) -> dict[str, Any]:
         "last_cause": None,
         "error": None,
         "vitals": None,
+        "silent_for": None,
         "sample": None,
         "replacing": None,
         "leaving": [],
@@ -92,6 +93,16 @@ def test_a_narrow_terminal_has_fewer_figures_and_the_notes_below_them(width: int
     assert ("gen" in titles) == (width == 80)
 
 
+def test_a_process_that_has_fallen_silent_is_told_from_one_that_speaks() -> None:
+    vitals = {"lag": 0.0, "in_flight": 1}
+    slots = [slot("video-1", vitals=vitals, silent_for=3.9), slot("video-2", vitals=vitals, silent_for=75.0)]
+    speaks, silent = [line for line in drawn(160, {**HERE, "slots": slots}) if "video-" in line]
+    assert "0 ms" in speaks
+    assert "silent 1 min" in silent
+    assert "has told its master nothing for 1 min 15 s" in silent
+    assert "silent" not in speaks
+
+
 def test_a_reload_that_goes_on_or_was_abandoned_is_told() -> None:
     ended = {"number": 1, "progress": "abandoned", "error": "video: no module", "kinds": {}}
     running = {"number": 2, "progress": "running", "error": None, "kinds": {"video": "replacing video-1"}}
@@ -105,3 +116,7 @@ def test_without_a_node_it_says_how_to_start_one() -> None:
     console = Console(width=80, record=True, file=StringIO())
     console.print(node_here(None, NOW))
     assert "peerd start" in console.export_text()
+
+
+def test_how_long_a_node_is_up_is_not_how_long_it_stops() -> None:
+    assert drawn(160, {**HERE, "state": "stopping"})[0].startswith("node here stopping, up for 1 h, master is")

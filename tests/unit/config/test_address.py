@@ -19,6 +19,8 @@ from peerd.config.address import add_password, hosts_of, locate_sqlite_file, mas
         ("mysql+mysqldb://db/peerd?charset=utf8mb4", "mysql+mysqldb://db/peerd?charset=utf8mb4"),
         ("postgres://db:5433/peerd", "postgresql+psycopg://db:5433/peerd"),
         ("postgresql+psycopg://a:b@db/peerd", "postgresql+psycopg://a:b@db/peerd"),
+        ("postgres://db/peerd?user=a@b", "postgresql+psycopg://db/peerd?user=a%40b"),
+        ("postgres://a%40b:c%40d@db/peerd", "postgresql+psycopg://a%40b:c%40d@db/peerd"),
         ("mysql+pymysql://a:b@db1,db2:3307/peerd", "mysql+pymysql://a:b@/peerd?host=db1&host=db2%3A3307"),
         ("mysql+pymysql://db1,db2/peerd?charset=utf8mb4", "mysql+pymysql:///peerd?charset=utf8mb4&host=db1&host=db2"),
         ("mysql+pymysql://a@/peerd?host=db1&host=db2", "mysql+pymysql://a@/peerd?host=db1&host=db2"),
@@ -66,6 +68,8 @@ def test_pymysql_under_the_name_of_the_c_driver_is_still_pymysql(monkeypatch: py
         ("mysql://peerd@db1,,db3/peerd", "'' is not one of several servers"),
         ("mysql://peerd@db1,db2:port/peerd", "'db2:port' is not one of several servers"),
         ("mysql://peerd@db1,db2", "names no database"),
+        ("mysql://peerd:p@ss@db/peerd", "an @ of a password or name is written %40"),
+        ("mysql://peerd:p@s,s/x@db/peerd", "an @ of a password or name is written %40"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_with_the_reason(url: str, words: str) -> None:
@@ -84,14 +88,27 @@ def test_an_address_that_cannot_be_used_is_refused_with_the_reason(url: str, wor
         "mysql://peerd:se/cret?secret@db/peerd",
         "postgresql://db/peerd?user=a&password=secret",
         "redis://:secret@db/0",
+        "mysql://pe@erd:secret@db/peerd",
+        "mysql://pe/erd:secret@db/peerd",
+        "mysql://peerd:s@secret/s@db/peerd",
+        "mysql://peerd:s@secret,secret/s@db/peerd",
+        "mysql://peerd:s?secret@secret/peerd@db",
+        "mysql:/peerd:secret@db/peerd",
+        "mysql//peerd:secret@db/peerd",
+        "peerd:secret@db/peerd",
+        "mysql://peerd:s\nsecret@db/peerd",
+        "mysql://peerd:secret",
+        "sqlite://peerd:secret@/x",
     ],
 )
 def test_no_text_shows_a_password(url: str) -> None:
     assert "secret" not in mask_url(url)
     try:
-        normalise_url(url)
+        found = make_url(normalise_url(url))
     except ValueError as error:
         assert "secret" not in str(error)  # noqa: PT017 - whether it is refused is not the question
+    else:
+        assert "secret" not in f"{found.username} {found.host} {found.port} {found.database} {hosts_of(found)}"
 
 
 def test_any_password_survives_the_address() -> None:

@@ -144,3 +144,76 @@ def test_what_is_probably_not_meant_is_a_warning(text: str, warning: str, write:
     assert found.problems == []
     assert any(warning in str(each) for each in found.warnings)
     assert "s3cr3t" not in str(found.warnings)
+
+
+def test_each_secret_that_everybody_can_read_is_told_with_its_file(write: Write, project: Path) -> None:
+    path = write(
+        """
+        [database]
+        url = "mysql://peerd@db/peerd"
+        password_file = "database.password"
+        [cluster]
+        secret_file = "cluster.secret"
+        [workers.a]
+        tasks = "a:b"
+        [alerts.chat]
+        webhook = "https://chat.example/hooks/9f1c"
+        [alerts.post]
+        mail = { server = "mail", sender = "a@b", to = "c@d", user = "peerd", password_file = "mail.password" }
+        """
+    )
+    for name in ("database.password", "cluster.secret", "mail.password"):
+        (project / name).write_text("a secret of some length")
+    found = checked(path)
+    assert found.problems == []
+    told = {warning.key: warning.remedy for warning in found.warnings}
+    assert told == {
+        "database.password_file": f"chmod o= {project}/database.password",
+        "cluster.secret_file": f"chmod o= {project}/cluster.secret",
+        "alerts.chat.webhook": f"chmod o= {path.absolute()}",
+        "alerts.post.mail.password_file": f"chmod o= {project}/mail.password",
+    }
+    for file in (path, *(project / name for name in ("database.password", "cluster.secret", "mail.password"))):
+        file.chmod(0o640)
+    assert checked(path).warnings == []
+
+
+@pytest.mark.parametrize(
+    "variable, key", [({}, "cluster.secret"), ({"PEERD_CLUSTER_SECRET": "a secret that all nodes share"}, None)]
+)
+def test_a_secret_in_the_file_itself_counts_unless_the_environment_has_another(
+    variable: dict[str, str], key: str | None, write: Write
+) -> None:
+    path = write("[cluster]\nsecret = 'a secret that all nodes share'\n[workers.a]\ntasks = 'a:b'\n")
+    assert [warning.key for warning in checked(path, variable).warnings] == ([key] if key else [])
+
+
+def test_what_contradicts_a_setting_is_told_beside_a_wrong_value_and_not_of_its_default(write: Write) -> None:
+    found = problems(
+        write(
+            """
+            [node]
+            grace = "soon"
+            [workers.a]
+            tasks = "a:b"
+            update = "1m"
+            [workers.b]
+            tasks = "a:b"
+            [manager]
+            inactive_after = "1s"
+            [schedules.late]
+            run = "a:b"
+            interval = "of course"
+            workers = ["b", "c"]
+            """
+        )
+    )
+    assert [problem.partition(": ")[2].partition(": ")[0] for problem in found] == [
+        "node.grace",
+        "workers.a.update",
+        "manager.inactive_after",
+        "schedules.late.interval",
+        "schedules.late.workers",
+    ]
+    [problem] = problems(write("[workers.a]\ntasks = 'a:b'\nupdate = '1m'\n[manager]\nmax_update = 'long'\n"))
+    assert "manager.max_update" in problem

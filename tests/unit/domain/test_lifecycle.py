@@ -58,7 +58,7 @@ def test_only_a_person_leads_out_of_an_end() -> None:
 
 
 def test_only_working_tasks_have_outcomes() -> None:
-    for event in (Event.COMPLETE, Event.FAIL, Event.DIE, Event.SNOOZE, Event.RELEASE, Event.RESCUE):
+    for event in (Event.COMPLETE, Event.FAIL, Event.DIE, Event.SNOOZE, Event.DEFER, Event.RELEASE, Event.RESCUE):
         assert sources(event) == (Status.WORKING,)
 
 

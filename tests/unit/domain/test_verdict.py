@@ -7,7 +7,7 @@ import pytest
 
 from peerd.domain.backoff import exponential
 from peerd.domain.lifecycle import Event, Status
-from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import LATEST, Task
 from peerd.domain.verdict import judge, judge_crash, labels_of
 
@@ -57,6 +57,7 @@ def test_a_delay_ends_at_the_last_moment_that_every_database_holds() -> None:
     "outcome, event, counted",
     [
         (Snoozed(60.0, "later"), Event.SNOOZE, False),
+        (Deferred(60.0, "no such handler"), Event.DEFER, False),
         (Canceled("unwanted"), Event.CANCEL, True),
         (Released("it ends"), Event.RELEASE, False),
     ],
@@ -73,6 +74,7 @@ def test_a_verdicts_label_is_one_that_its_outcome_may_have() -> None:
         Failed(error="boom"),
         Failed(error="slow", label="timeout"),
         Snoozed(1.0, ""),
+        Deferred(1.0, ""),
         Canceled(""),
         Released(""),
     ]

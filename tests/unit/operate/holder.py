@@ -10,7 +10,7 @@ from peerd.store.complete import complete
 from peerd.store.database import Database
 from peerd.store.finish import Held, conclude
 from peerd.store.nodes import find_node, new_incarnation, register
-from peerd.store.processes import register_process
+from peerd.store.processes import Served, register_process
 from peerd.store.token import new_token
 from peerd.store.touch import Progress, report_progress
 
@@ -35,6 +35,7 @@ class Holder:
             slot="video-1",
             role="worker",
             pid=4242,
+            served=Served(("video",)),
         )
 
     def claim(self, queue: str = "video", max_attempts: int = 3) -> Task:
@@ -50,7 +51,7 @@ class Holder:
         return task
 
     def report(self, task: Task, fraction: float, note: str) -> None:
-        assert not self.database.run(report_progress, {Held(task.id, task.lease): Progress(fraction, note)})
+        assert not self.database.run(report_progress, {Held(task.id, task.lease): Progress(fraction, note)}).refused
 
     def end(self, task: Task, outcome: Outcome) -> None:
         """Write the outcome of a task that is held."""

@@ -95,6 +95,15 @@ def test_a_task_commits_with_the_callers_transaction_or_not_at_all(client: Clien
     assert client.tasks.find(lost.id) is None
 
 
+def test_in_the_callers_transaction_tables_that_are_not_there_are_named_with_the_remedy(database: str) -> None:
+    with (
+        Client(database) as client,
+        client.database.engine.connect() as connection,
+        pytest.raises(SchemaMissing, match="run `peerd migrate`"),
+    ):
+        client.enqueue_in(connection, CALL)
+
+
 def test_a_session_of_the_orm_is_a_transaction_too(client: Client) -> None:
     with Session(client.database.engine) as session, session.begin():
         job = client.enqueue_in(session, CALL, priority=7)

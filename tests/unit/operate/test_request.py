@@ -38,6 +38,8 @@ def test_durations_are_read_as_people_write_them() -> None:
     ("options", "field", "words"),
     [
         ({"body": object()}, "body", "JSON"),
+        ({"body": float("nan")}, "body", "holds inf or nan, which JSON does not have"),
+        ({"body": {"none": None, "deep": [{"a": float("-inf")}]}}, "body", "holds inf or nan"),
         ({"body": 1, "text": "1"}, "text", "not both"),
         ({"bytes": "text"}, "bytes", "not bytes"),
         ({"text": b"bytes"}, "text", "not text"),

@@ -47,6 +47,13 @@ def test_what_cannot_be_a_frame_is_refused(message: dict[str, object]) -> None:
         encode(message)
 
 
+def test_halves_of_surrogate_pairs_can_be_escaped() -> None:
+    message = {"\udcff": ["\ud800", "ä"]}
+    frame = encode(message, escape_surrogates=True)
+    assert Decoder().feed(frame) == [message]
+    assert frame[4:].isascii()
+
+
 def test_the_largest_frame_passes() -> None:
     message = {"b": "x" * (MAXIMUM - len('{"b":""}'))}
     assert Decoder().feed(encode(message)) == [message]

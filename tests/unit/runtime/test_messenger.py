@@ -267,6 +267,8 @@ async def test_an_exception_in_a_handler_is_a_fact_and_the_others_hear_the_messa
     bench.come("a", 1)
     await eventually_async(lambda: len(bench.facts) == 2)
     assert heard == [1]
+    told = [worded(fact)[2]["exception"] for fact in bench.facts]
+    assert ("in broken\n" in told[0], "in broken_later\n" in told[1]) == (True, True), "they say where"
     assert [fact.error for fact in bench.facts if isinstance(fact, MessageHandlerFailed)] == [
         "SystemExit: 3",
         "ValueError: no such cache",
@@ -423,6 +425,7 @@ async def test_an_exception_in_the_background_is_a_fact(bench: Bench) -> None:
     await eventually_async(lambda: len(bench.facts) == 1)
     (fact,) = bench.facts
     assert isinstance(fact, BackgroundFailed)
+    assert "in broken" in worded(fact)[2]["exception"], "it says where"
     assert (fact.name.rpartition(".")[2], fact.error) == ("broken", "SystemExit: 1")
 
 

@@ -66,6 +66,34 @@ class App:
         self.after.append(f"disconnected with {message['code']}")
 
 
+class Reading:
+    """Reads the whole body, as soon as `gate` is set, and answers with its size; `/echo` begins its answer before."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.headers: list[tuple[bytes, bytes]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        await self.gate.wait()
+        if scope["path"] == "/echo":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            size += len(message["body"])
+            more = message["more_body"]
+        self.headers = list(scope["headers"])
+        body = str(size).encode()
+        headers = [(b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
 class Client:
     """One connection."""
 
@@ -78,6 +106,11 @@ class Client:
 
     def ask(self, path: str, more: str = "") -> None:
         self.send(f"GET {path} HTTP/1.1\nhost: test\n{more}\n")
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether anything has come that was not read yet, or the end."""
+        return bool(self.reader._buffer) or self.reader.at_eof()  # type: ignore[attr-defined]
 
     async def answer(self) -> tuple[int, dict[str, str], str]:
         """Status, headers and body."""

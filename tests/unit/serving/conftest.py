@@ -24,7 +24,7 @@ class Served:
         self.facts: list[Fact] = []
         self.lost: list[str] = []
         self.server = WebServer(app, options, {"peerd": "the context"}, Events(self.facts.append))
-        self._path = path
+        self.path = path
         self._afterwards = afterwards
         self.listening = socket.socket(socket.AF_UNIX)
         self.listening.bind(str(path))
@@ -35,7 +35,7 @@ class Served:
         return self
 
     async def connect(self) -> Client:
-        reader, writer = await asyncio.open_unix_connection(self._path)
+        reader, writer = await asyncio.open_unix_connection(self.path)
         self._afterwards.callback(writer.close)
         return Client(reader, writer)
 

@@ -56,7 +56,7 @@ async def test_an_idle_connection_is_closed_when_its_time_is_up_and_not_before(s
 async def test_a_connection_that_is_accepted_and_not_attached_yet_is_answered(serve: Serve) -> None:
     served = await serve(App(), PATIENT)
     with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(served._path))
+        client.connect(str(served.path))
         client.sendall(b"GET /a HTTP/1.1\r\nhost: test\r\n\r\n")
         [listener] = served.server._listeners
         listener._accept()
@@ -87,7 +87,7 @@ async def test_who_has_no_siblings_answers_what_waits_and_closes_the_door(serve:
         client.ask("/a")
     draining = served.leave(for_good=True)
     with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
-        late.connect(str(served._path))
+        late.connect(str(served.path))
     for client in waiting:
         assert (await client.answer())[::2] == (200, "/a")
         client.writer.close()
@@ -177,7 +177,7 @@ async def test_what_is_not_answered_within_the_grace_is_cut_off_and_told(serve: 
 
 
 async def websocket(served: Served, path: str = "/") -> ClientConnection:
-    return await unix_connect(str(served._path), f"ws://test{path}")
+    return await unix_connect(str(served.path), f"ws://test{path}")
 
 
 async def closed_with(client: ClientConnection) -> int | None:

@@ -20,7 +20,7 @@ def report(
 
 
 def test_a_test_counts_once_on_each_database_that_it_really_had() -> None:
-    summary = Summary()
+    summary = Summary(budget=60.0)
     both: Properties = [("database", "sqlite"), ("database", "mariadb")]
     for when in ("setup", "call", "teardown"):
         summary.pytest_runtest_logreport(report(when, "passed", both))
@@ -29,11 +29,11 @@ def test_a_test_counts_once_on_each_database_that_it_really_had() -> None:
 
 
 def test_a_test_without_its_server_counts_as_skipped_and_not_as_run() -> None:
-    summary = Summary()
+    summary = Summary(budget=60.0)
     summary.pytest_runtest_logreport(report("setup", "skipped", [("missing_server", "mariadb")]))
     summary.pytest_runtest_logreport(report("teardown", "passed", [("missing_server", "mariadb")]))
     assert (summary.ran["mariadb"], summary.missing["mariadb"]) == (0, 1)
 
 
 def test_a_database_that_was_never_tried_is_shown_as_zero() -> None:
-    assert set(Summary().ran) == {"sqlite", "mariadb", "postgresql"}
+    assert set(Summary(budget=60.0).ran) == {"sqlite", "mariadb", "postgresql"}

@@ -25,6 +25,16 @@ def raises(kind: str) -> None:
     raise {"value": ValueError, "key": KeyError}[kind]("boom")
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@apart.task(process=True)
+def raises_what_cannot_be_worded() -> None:
+    raise Unspeakable
+
+
 @apart.task(process=True)
 def asks(kind: str) -> object:
     if kind == "retry":

@@ -16,9 +16,10 @@ import pytest
 from peerd import Cancel, Context, Dead, Queue, Retry, Snooze, Status, Task, TaskWorker
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
 from peerd.runtime.events import AttemptLingers, Events, Fact, HookFailed
+from peerd.runtime.wording import worded
 from peerd.testing import eventually_async, make_task, run_inline, run_row
 from peerd.work import execute
-from peerd.work.execute import Because, Execution
+from peerd.work.execute import Because, Execution, TimeLimits
 from peerd.work.task_worker import QueueWorker
 from tests.unit.work import declared
 
@@ -26,8 +27,9 @@ from tests.unit.work import declared
 def execution(queue: Queue, name: str, body: str = "{}", **more: Any) -> Execution:
     task = make_task(queue=queue.name, name=name, body=body)
     ctx = Context(task, node="n", report=lambda _: None)
-    options: dict[str, Any] = {"timeout": None, "until_finish": None, "events": Events(), **more}
-    return Execution(QueueWorker([queue]).code_for(task), ctx, **options)
+    options: dict[str, Any] = {"events": Events(), **more}
+    limits = TimeLimits(**{key: options.pop(key) for key in TimeLimits._fields if key in options})
+    return Execution(QueueWorker([queue]).code_for(task), ctx, limits, **options)
 
 
 async def ended_after(running: Execution, because: Because, started: asyncio.Event | threading.Event) -> Outcome:
@@ -362,10 +364,110 @@ async def test_a_hook_before_an_attempt_can_fail_it_and_one_after_it_cannot() ->
     queue.after_attempt(lambda ctx, outcome: sys.exit(3))
     after = await run_inline(it.with_args())
     assert (after.status, after.result) == (Status.DONE, 1)
-    assert after.events == [HookFailed(hook="after_attempt", error="SystemExit: 3")]
+    [failed] = after.events
+    assert isinstance(failed, HookFailed)
+    assert (failed.hook, failed.error) == ("after_attempt", "SystemExit: 3")
+    assert "in <lambda>" in str(worded(failed)[2]["exception"])
     queue.before_attempt(lambda ctx: Path("/nowhere/at/all").touch())
     before = await run_inline(it.with_args())
     assert (before.status, str(before.error)[:17]) == (Status.FAILURE, "FileNotFoundError")
+
+
+async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_it_is() -> None:
+    queue, facts = Queue("q"), list[Fact]()
+
+    @queue.task
+    async def it() -> int:
+        return 1
+
+    @queue.after_attempt
+    async def hangs(ctx: Context, outcome: Outcome) -> None:
+        while True:  # it does not even let itself be cancelled
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(1000 if not facts else 0.3)
+            if facts:
+                return
+
+    running = execution(queue, "it", events=Events(facts.append), hook_timeout=0.05)
+    assert await running.outcome() == Done("1")
+    [failed] = facts
+    assert isinstance(failed, HookFailed)
+    assert failed.error == "it took longer than its hook_timeout of 50ms, and was cancelled"
+
+
+async def test_a_stop_does_not_wait_for_a_hook_after_an_attempt() -> None:
+    queue, begun = Queue("q"), asyncio.Event()
+
+    @queue.task
+    async def it() -> int:
+        return 1
+
+    @queue.after_attempt
+    async def hangs(ctx: Context, outcome: Outcome) -> None:
+        begun.set()
+        await asyncio.sleep(1000)
+
+    assert await ended_after(execution(queue, "it"), Because.STOPPING, begun) == Done("1")
+
+
+async def test_a_hook_before_an_attempt_that_does_not_end_fails_it() -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def it() -> int:
+        return 1
+
+    @queue.before_attempt
+    async def hangs(ctx: Context) -> None:
+        await asyncio.sleep(1000)
+
+    outcome = await execution(queue, "it", hook_timeout=0.05).outcome()
+    error = "its hooks before the attempt took longer than its hook_timeout of 50ms"
+    assert outcome == Failed(error=error, retry_in=300.0)
+
+
+class Unspeakable(Exception):
+    """It cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (Unspeakable(), Status.FAILURE, "Unspeakable: (its __str__ raised ValueError)"),
+        (
+            type("Leaving", (SystemExit,), {"__str__": Unspeakable.__str__})(3),
+            Status.FAILURE,
+            "(its __str__ raised ValueError)",
+        ),
+        (Dead(Unspeakable()), Status.DEAD, "Unspeakable: (its __str__ raised ValueError)"),  # type: ignore[arg-type]
+        (Dead(ValueError("no video")), Status.DEAD, "no video"),  # type: ignore[arg-type]
+    ],
+)
+async def test_an_exception_that_cannot_be_worded_is_an_outcome_as_any_other(
+    error: BaseException,
+    status: Status,
+    says: str,
+    thread: bool,  # noqa: FBT001
+) -> None:
+    queue = Queue("q")
+
+    def plain() -> None:
+        raise error
+
+    async def coroutine() -> None:
+        raise error
+
+    queue.task(name="it")(plain if thread else coroutine)
+    outcome = await execution(queue, "it").outcome()
+    assert isinstance(outcome, Failed)
+    assert (outcome.retry_in is None) is (status is Status.DEAD)
+    assert says in outcome.error
 
 
 async def test_a_whole_row_worker_finds_its_context_and_reports_progress() -> None:
@@ -399,6 +501,11 @@ async def test_exceptions_and_outcomes_come_out_of_a_process() -> None:
     assert (await run_inline(declared.asks.with_args("retry"))).retry_in == 7.0
     assert (await run_inline(declared.asks.with_args("dead"))).status is Status.DEAD
     assert "SystemExit" in str((await run_inline(declared.exits.with_args())).error)
+
+
+async def test_an_exception_that_cannot_be_worded_comes_out_of_a_process_too() -> None:
+    ran = await run_inline(declared.raises_what_cannot_be_worded.with_args())
+    assert (ran.status, ran.error) == (Status.FAILURE, "Unspeakable: (its __str__ raised ValueError)")
 
 
 async def test_a_process_that_ends_without_an_answer_is_a_failure() -> None:

@@ -194,10 +194,42 @@ def test_discarded_exceptions_are_not_retried_and_retry_on_names_the_only_ones_t
 def test_the_backoff_of_a_handler_is_its_own() -> None:
     queue = Queue("q")
     delays = [
-        queue.task(name="a")(nothing).delay(2),
-        queue.task(name="b", backoff=lambda attempts: attempts * 7)(nothing).delay(2),
-        queue.task(name="c", backoff="exponential")(nothing).delay(3),
+        queue.task(name="a")(nothing).retry_delay(2),
+        queue.task(name="b", backoff=lambda attempts: attempts * 7)(nothing).retry_delay(2),
+        queue.task(name="c", backoff="exponential")(nothing).retry_delay(3),
     ]
     assert delays[:2] == [None, 14.0]
     assert delays[2] is not None
     assert 3.2 <= delays[2] <= 4.8
+
+
+@pytest.mark.parametrize(
+    "word", ["delay", "apply_async", "s", "send", "send_with_options", "enqueue", "defer", "schedule"]
+)
+def test_what_other_libraries_call_to_enqueue_says_what_to_call_here(word: str) -> None:
+    mail = Queue("mail")
+
+    @mail.task
+    def greet(name: str) -> str:
+        return f"hello {name}"
+
+    with pytest.raises(AttributeError, match=rf"no {word}\(\).* client\.enqueue\(greet\.with_args\(…\)\)"):
+        getattr(greet, word)("you")
+    assert not hasattr(greet, "unheard_of")
+
+
+@pytest.mark.parametrize("word", ["enqueue", "enqueue_in", "enqueue_many", "put"])
+def test_a_queue_that_is_asked_to_enqueue_says_what_to_call(word: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no {word}\(\).* client\.enqueue\(HANDLER\.with_args\(…\)\)"):
+        getattr(Queue("mail"), word)(print, "you")
+    assert not hasattr(Queue("mail"), "unheard_of")
+
+
+@pytest.mark.parametrize("value", [float("nan"), [1.0, float("inf")], {"deep": (None, float("-inf"))}])
+def test_a_number_that_json_does_not_have_is_refused_and_not_made_null(value: object) -> None:
+    @Queue("q").task
+    def handler(ctx: object, anything: Any, other: Any = None) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="holds inf or nan"):
+        handler.with_args(value)
+    assert handler.with_args(None, other=[None]).body == '{"anything":null,"other":[null]}'

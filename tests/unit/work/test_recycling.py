@@ -34,8 +34,28 @@ async def test_a_limit_that_is_reached_is_said_once_with_its_reason(
 ) -> None:
     monkeypatch.setattr(recycling, "LOOK_EVERY", 0.01)
     master, link = ends
-    await Recycling(settings, link, lambda: 3).watch()
-    message = receive(master)
-    assert message is not None
-    assert message["type"] == "recycle"
-    assert reason in str(message["reason"])
+    looks: list[str] = []
+
+    def is_drained() -> bool:
+        looks.append("drained?")
+        return len(looks) > 3
+
+    recycling_ = Recycling(settings, link, lambda: 3, quiet=lambda: looks.append("quiet"), is_drained=is_drained)
+    await recycling_.watch()
+    for kind in ("drain", "recycle"):
+        message = receive(master)
+        assert message is not None
+        assert message["type"] == kind
+        assert reason in str(message["reason"])
+    assert looks == ["quiet", *["drained?"] * 3], "it claims nothing more before it waits for what runs"
+
+
+async def test_what_does_not_end_within_the_drain_timeout_is_waited_for_no_longer(
+    ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recycling, "LOOK_EVERY", 0.01)
+    master, link = ends
+    settings = Settings(recycle_after=1, drain_timeout=0.05)
+    await Recycling(settings, link, lambda: 1, quiet=lambda: None, is_drained=lambda: False).watch()
+    said = [receive(master), receive(master)]
+    assert [message["type"] for message in said if message] == ["drain", "recycle"]

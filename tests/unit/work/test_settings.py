@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from peerd import TaskWorker, Worker
+from peerd.config.models import read
 from peerd.config.settings import WorkerSettings
 from peerd.work.settings import Settings
 
@@ -30,14 +31,14 @@ def test_attributes_of_the_class_are_read_with_their_units() -> None:
 
 
 def test_the_config_overrides_what_it_gives_and_nothing_else() -> None:
-    given = WorkerSettings.model_validate({"worker": "m:Video", "count": 2, "delay_ratio": "10s", "timeout": None})
+    given = read(WorkerSettings, {"worker": "m:Video", "count": 2, "delay_ratio": "10s", "timeout": None})
     settings = Settings.of(Video(), given)
     assert (settings.count, settings.delay_ratio) == (2, 10.0)
     assert (settings.update, settings.timeout) == (0.5, 7200.0)
 
 
 def test_the_options_of_the_config_reach_the_worker() -> None:
-    given = WorkerSettings.model_validate({"worker": "m:Video", "options": {"folder": "/srv"}})
+    given = read(WorkerSettings, {"worker": "m:Video", "options": {"folder": "/srv"}})
     assert Settings.of(Video(), given).options == {"folder": "/srv"}
 
 

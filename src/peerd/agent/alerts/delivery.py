@@ -51,18 +51,43 @@ class Delivery:
         self._events = events
         self._clock = clock
         self._waiting: deque[Alert] = deque()
+        self._held: dict[str, Alert] = {}
+        """The latest of each kind that was held back and has to be told yet."""
         self._changed = asyncio.Event()
         self.idle = asyncio.Event()
         """Set while nothing waits."""
         self.idle.set()
 
     def offer(self, alert: Alert) -> None:
-        """Take an alert, if the hook wants it and has not had too many of its kind."""
+        """Take an alert, if the hook wants it; what is too much of its kind is told together when its time is over."""
         if alert.alert not in self._kinds and alert.alert != AlertKind.TEST:
             return
-        held = self._limit.admit(alert.alert, self._clock())
+        now = self._clock()
+        held = self._limit.admit(alert.alert, now)
         if held is None:
-            return
+            self._hold(alert, now)
+        else:
+            self._held.pop(alert.alert, None)
+            self._take(alert, held)
+
+    def offer_what_is_held(self) -> None:
+        """Take what was held back now: there will be no later."""
+        for kind in tuple(self._held):
+            self._release(kind)
+
+    def _hold(self, alert: Alert, now: float) -> None:
+        is_waited_for = alert.alert in self._held
+        self._held[alert.alert] = alert
+        if not is_waited_for:
+            asyncio.get_running_loop().call_later(self._limit.wait(alert.alert, now), self._release, alert.alert)
+
+    def _release(self, kind: str) -> None:
+        """The time of a kind is over: take the latest that was held back, with the number of the others."""
+        alert = self._held.pop(kind, None)
+        if alert is not None:
+            self._take(alert, self._limit.release(kind, self._clock()))
+
+    def _take(self, alert: Alert, held: int) -> None:
         if len(self._waiting) >= ROOM:
             self._waiting.popleft()
             self._events.emit(AlertsDropped(hook=self.name, count=1))

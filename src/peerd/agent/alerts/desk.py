@@ -58,6 +58,8 @@ class Desk:
 
     async def stop(self, grace: float) -> None:
         """Let the last ones out."""
+        for delivery in self._deliveries:
+            delivery.offer_what_is_held()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WITHIN):
                 for delivery in self._deliveries:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import smtplib
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
-from email.message import EmailMessage
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
@@ -20,6 +15,11 @@ from peerd.domain.alert import Alert
 from peerd.domain.errors import PeerdError
 from peerd.runtime.events import AlertRaised, Events
 from peerd.runtime.launch import launch_command
+
+if TYPE_CHECKING:
+    from email.message import EmailMessage
+    from smtplib import SMTP
+    from ssl import SSLContext
 
 ANSWER_WITHIN: Final = 10.0
 """Seconds that a web or mail server may take for each of its answers."""
@@ -73,6 +73,9 @@ class Webhook:
         await asyncio.to_thread(self._post, as_json(alert))
 
     def _post(self, body: bytes) -> None:
+        import urllib.error  # noqa: PLC0415 - as below
+        import urllib.request  # noqa: PLC0415
+
         request = urllib.request.Request(  # noqa: S310 - the settings allow http and https only
             self._url, body, {"Content-Type": "application/json", "User-Agent": "peerd"}
         )
@@ -117,6 +120,8 @@ class Mail:
         await asyncio.to_thread(self._send, self._message(alert))
 
     def _message(self, alert: Alert) -> EmailMessage:
+        from email.message import EmailMessage  # noqa: PLC0415 - as below
+
         message = EmailMessage()
         first_line = " ".join(alert.text.split())
         message["Subject"] = f"[peerd {alert.node}] {alert.alert}: {first_line}"[:OUR_LIMIT]
@@ -131,21 +136,29 @@ class Mail:
     def _send(self, message: EmailMessage) -> None:
         with self._connect() as server:
             if self._tls == "starttls":
-                server.starttls(context=ssl.create_default_context())
+                server.starttls(context=_tls())
             if self._user is not None:
                 server.login(self._user, self._password())
             server.send_message(message)
 
-    def _connect(self) -> smtplib.SMTP:
+    def _connect(self) -> SMTP:
+        import smtplib  # noqa: PLC0415 - few agents send mails
+
         host, port = self._server
         if self._tls == "tls":
-            return smtplib.SMTP_SSL(host, port, timeout=ANSWER_WITHIN, context=ssl.create_default_context())
+            return smtplib.SMTP_SSL(host, port, timeout=ANSWER_WITHIN, context=_tls())
         return smtplib.SMTP(host, port, timeout=ANSWER_WITHIN)
 
     def _password(self) -> str:
         if self._password_file is None:
             return ""
         return self._password_file.read_text(encoding="utf-8").rstrip("\r\n")
+
+
+def _tls() -> SSLContext:
+    import ssl  # noqa: PLC0415 - as above
+
+    return ssl.create_default_context()
 
 
 class Command:

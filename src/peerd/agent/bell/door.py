@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from peerd.bell.datagram import LARGEST, Opener, Refused, RingRefused
+from peerd.agent.bell.refusals import Refusals
+from peerd.bell.datagram import LARGEST, Opener, RingRefused
 from peerd.domain.ring import Ring
-from peerd.runtime.events import Events, RingsRefused
 
 AT_A_TIME: Final = 64
 """Datagrams that are read before the event loop has its turn."""
 REST: Final = 0.005
 """Seconds until the next ones are read."""
-SAY_EVERY: Final = 60.0
-"""Seconds between two lines in the log about what is refused."""
 
 
 class OpenDoor:
@@ -31,21 +28,15 @@ class OpenDoor:
     Args:
         opener: knows which are to be listened to.
         hear: gets their rings.
-        events: what is refused.
+        refusals: what is refused.
     """
 
-    def __init__(self, opener: Opener, hear: Callable[[Ring], None], events: Events) -> None:
+    def __init__(self, opener: Opener, hear: Callable[[Ring], None], refusals: Refusals) -> None:
         self._opener = opener
         self._hear = hear
-        self._events = events
+        self._refusals = refusals
         self._socket: socket.socket | None = None
         self._resting: asyncio.TimerHandle | None = None
-        self._said_at: dict[Refused, float] = {}
-        self.refused: Counter[Refused] = Counter()
-        self.last_refused: tuple[Refused, str] | None = None
-        """Why, and who."""
-        self.wrong_secret_at: float | None = None
-        """When, by the event loop's clock, somebody rang with another secret."""
 
     def open(self, host: str, port: int) -> int:
         """Listen; return the port.
@@ -90,16 +81,6 @@ class OpenDoor:
         try:
             ring = self._opener.open(datagram)
         except RingRefused as refused:
-            self._refuse(refused.why, sender)
+            self._refusals.refuse(refused, sender)
         else:
             self._hear(ring)
-
-    def _refuse(self, why: Refused, sender: str) -> None:
-        self.refused[why] += 1
-        self.last_refused = (why, sender)
-        now = self._loop.time()
-        if why is Refused.SECRET:
-            self.wrong_secret_at = now
-        if why is not Refused.AGAIN and now - self._said_at.get(why, -SAY_EVERY) >= SAY_EVERY:
-            self._said_at[why] = now
-            self._events.emit(RingsRefused(sender=sender, reason=str(why), count=self.refused[why]))

@@ -14,10 +14,13 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
+from peerd.bell.cluster_clock import ClusterClock
 from peerd.domain.errors import DatabaseAway
 from peerd.domain.ring import Due, Work, work_in
+from peerd.domain.token_bucket import TokenBucket
 from peerd.store.database import DatabaseThreads
 from peerd.store.due import Ahead, arrive, look_ahead
+from peerd.store.outages import Backoff
 from peerd.store.rows import BATCH
 
 LOOK_EVERY: Final = 10.0
@@ -28,6 +31,8 @@ A_MOMENT: Final = 0.001
 """Seconds after the moment at which it is looked at: SQLite tells milliseconds."""
 REST: Final = 0.01
 """Seconds between two looks at the least: many rings of what falls due soon cost no more."""
+LOOKS_IN_VAIN: Final = (20, 5.0)
+"""Looks after which nothing has arrived: so many at once, and so many a second; a ring need not be true."""
 
 
 class DueTimer:
@@ -37,16 +42,21 @@ class DueTimer:
         threads: of the database.
         node_id: this node's.
         ring: rings at all nodes, this one included.
+        time_of_cluster: it learns at each look what time it is.
     """
 
-    def __init__(self, threads: DatabaseThreads, node_id: int, ring: Callable[[Work], None]) -> None:
+    def __init__(
+        self, threads: DatabaseThreads, node_id: int, ring: Callable[[Work], None], time_of_cluster: ClusterClock
+    ) -> None:
         self._threads = threads
         self._node_id = node_id
         self._ring = ring
+        self._time = time_of_cluster
         self._wake_at = 0.0
         self._clock: tuple[float, datetime] | None = None
         """The event loop's clock, and the database's at the same moment."""
         self._sooner = asyncio.Event()
+        self._looks = TokenBucket(*LOOKS_IN_VAIN)
 
     def hear(self, due: Due) -> None:
         """Hear that a task falls due."""
@@ -61,12 +71,14 @@ class DueTimer:
 
     async def run(self) -> None:
         """Look, sleep and let arrive, until cancelled."""
+        pauses = Backoff(first=1.0)
         while True:
             try:
                 await self._step()
+                pauses.reset()
             except DatabaseAway:  # the heartbeat says so
-                await asyncio.sleep(random.uniform(0.5, 1.5))
-            await asyncio.sleep(REST)
+                await asyncio.sleep(pauses.next())
+            await asyncio.sleep(max(REST, self._looks.take(self._now())))
 
     async def _step(self) -> None:
         self._wake_at = self._now() + LOOK_EVERY  # what is rung from here on may make it sooner
@@ -81,8 +93,9 @@ class DueTimer:
         await self._sleep()
 
     async def _look(self) -> Ahead:
-        began = self._now()
+        began, asked_at = self._now(), self._time.steady()
         ahead = await self._threads.read(look_ahead)
+        self._time.heard(ahead.now, asked_at)
         self._clock = ((began + self._now()) / 2, ahead.now)
         return ahead
 
@@ -92,6 +105,7 @@ class DueTimer:
     async def _let_arrive(self) -> None:
         arrived = await self._threads.run(arrive, BATCH)
         if arrived.count:
+            self._looks.fill()
             self._ring(work_in(arrived.queues))
         else:
             await asyncio.sleep(random.uniform(REST, 2 * REST))  # another node was faster, or holds the rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -15,24 +14,28 @@ from peerd.agent.bell.addressing import advertised_host, bound_host
 from peerd.agent.bell.condition import Condition
 from peerd.agent.bell.door import OpenDoor
 from peerd.agent.bell.due import DueTimer
-from peerd.agent.bell.listening import Listening
+from peerd.agent.bell.listening import HINTS, HINTS_BESIDE_A_SECRET, Listening
 from peerd.agent.bell.porter import Porter
+from peerd.agent.bell.refusals import Refusals
 from peerd.agent.components import Components
+from peerd.bell.cluster_clock import ClusterClock
 from peerd.bell.datagram import Opener
 from peerd.bell.doors import Door, address_of, announce, door_of, nodes_without_door
 from peerd.bell.ear import Ears
 from peerd.bell.ringer import Ringer
 from peerd.bell.secret import secret_of
-from peerd.bell.ways import Datagrams, Notifications, Way
+from peerd.bell.ways import Datagrams, NotificationOpener, Notifications, Way
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.errors import DatabaseAway, MessengerFull
 from peerd.domain.ring import Ring, Told, Trial, Work
+from peerd.domain.token_bucket import TokenBucket
 from peerd.runtime.events import BellChanged, ClusterNotReached, Events
 from peerd.runtime.link import Link
 from peerd.runtime.listeners import Message
 from peerd.runtime.messenger import BROADCAST, RESERVED, Messenger
 from peerd.runtime.process_context import BELL, RING, ProcessContext
 from peerd.store.database import Database, DatabaseThreads
+from peerd.store.finish import database_now
 from peerd.store.nodes import find_node
 
 NAMES: Final = ("bell", "due tasks")
@@ -43,8 +46,6 @@ TRY_AGAIN_AFTER: Final = 5.0
 """The same, of one that does not."""
 HEARD_WITHIN: Final = 1.0
 """Seconds that a trial may take."""
-WRONG_SECRET_FOR: Final = 60.0
-"""Seconds after a ring with another secret during which somebody may be ringing whom nobody hears."""
 NO_SECRET: Final = "there is no secret: give every node the same one in [cluster] secret_file"  # noqa: S105
 
 
@@ -82,6 +83,9 @@ class BellPart:
         self._own_door: Door | None = None
         self._way: Way | None = None
         self._ears = Ears(node.run_directory)
+        self._refusals = Refusals(events)
+        self._time = ClusterClock()
+        self._trying: asyncio.Future[None] | None = None
         self._trial: tuple[str, asyncio.Event] | None = None
         self._reason: str | None = "it has not been tried yet"
         self._works: bool | None = None
@@ -101,9 +105,11 @@ class BellPart:
             self._ears.open()
         node = await self._threads.read(find_node, link.node)
         assert node is not None
+        asked_at = self._time.steady()
+        self._time.heard(await self._threads.read(database_now), asked_at)
         self._earlier = door_of(self._incarnation, node.address)
         self._ringer = Ringer(self._database, open_way=self._open_way)
-        self._due = DueTimer(self._threads, node.id, self.ring)
+        self._due = DueTimer(self._threads, node.id, self.ring, self._time)
         self._porter = Porter(self._wake_workers, self._due.hear, self._tell_all, self._heard_trial)
         self._components = components
         components.start(NAMES[0], self._run_notified if self._is_notified else self._run_door)
@@ -122,24 +128,30 @@ class BellPart:
 
     def condition(self) -> Condition:
         """How the bell is."""
-        door, own = self._door, self._own_door
-        refused = {} if door is None else {str(why): count for why, count in door.refused.items()}
-        last = None if door is None or door.last_refused is None else "{}, from {}".format(*door.last_refused)
+        own, last = self._own_door, self._refusals.last
         return Condition(
             way="notify" if self._is_notified else "datagrams",
             reason=self._reason,
             address=None if own is None else address_of(own.host, own.port),
             heard=self._porter.heard,
-            refused=refused,
-            last_refused=last,
+            refused={str(why): count for why, count in self._refusals.counts.copy().items()},
+            last_refused=None if last is None else "{}, from {}".format(*last),
         )
 
     # ---------------------------------------------------------------- hearing
 
     async def _run_notified(self) -> None:
         """Listen to PostgreSQL, and try from time to time whether one hears."""
-        listening = Listening(self._database, self._porter.hear, self._listening_changed)
-        self._way = Notifications(self._database)
+        self._secret = self._cluster.secret
+        listening = Listening(
+            self._database,
+            NotificationOpener(self._secret, self._time, me=self._incarnation),
+            self._porter.hear,
+            self._listening_changed,
+            self._refusals,
+            TokenBucket(*(HINTS if self._secret is None else HINTS_BESIDE_A_SECRET)),
+        )
+        self._way = Notifications(self._database, self._secret, time_of_cluster=self._time)
         async with asyncio.TaskGroup() as group:
             group.create_task(listening.run())
             group.create_task(self._try_again_and_again())
@@ -151,8 +163,8 @@ class BellPart:
             self._become(NO_SECRET)
             await asyncio.Event().wait()
             return
-        self._door = OpenDoor(Opener(self._secret, self._incarnation, time.time), self._porter.hear, self._events)
-        self._way = Datagrams(self._database, self._secret, but=self._incarnation)
+        self._door = OpenDoor(Opener(self._secret, self._incarnation, self._time), self._porter.hear, self._refusals)
+        self._way = self._open_way()
         try:
             await self._open(self._door)
             await self._try_again_and_again()
@@ -200,26 +212,21 @@ class BellPart:
         """Try it; why it is not known to work, None when it is."""
         if not await self._hears_itself():
             return self._not_heard()
-        if self._is_notified:
-            return None
-        deaf = await self._threads.read(nodes_without_door)
+        deaf = [] if self._is_notified else await self._threads.read(nodes_without_door)
         if deaf:
             return f"{', '.join(deaf)} cannot be rung at: give the same [cluster] secret there"
-        door = self._door
-        if (
-            door is not None
-            and door.wrong_secret_at is not None
-            and self._now() - door.wrong_secret_at < WRONG_SECRET_FOR
-        ):
-            return f"somebody at {door.last_refused[1] if door.last_refused else '?'} rings with another secret"
-        return None
+        return self._refusals.of_somebody_unheard()
 
     async def _hears_itself(self) -> bool:
+        if self._trying is not None and not self._trying.done():
+            return False  # the trial before is not sent yet; each would keep one more thread waiting
         word, heard = secrets.token_hex(8), asyncio.Event()
         self._trial = (word, heard)
         try:
             async with asyncio.timeout(HEARD_WITHIN):
-                await asyncio.to_thread(self._ring_at_own_door, [Trial(word)])
+                self._trying = asyncio.ensure_future(asyncio.to_thread(self._ring_at_own_door, [Trial(word)]))
+                self._trying.add_done_callback(_look_at_its_end)
+                await asyncio.shield(self._trying)
                 await heard.wait()
         except TimeoutError:
             return False
@@ -277,8 +284,10 @@ class BellPart:
     def _open_way(self) -> Way | None:
         """Of the agent's own rings; its node hears them without it."""
         if self._is_notified:
-            return Notifications(self._database)
-        return None if self._secret is None else Datagrams(self._database, self._secret, but=self._incarnation)
+            return Notifications(self._database, self._secret, but=self._incarnation, time_of_cluster=self._time)
+        if self._secret is None:
+            return None
+        return Datagrams(self._database, self._secret, but=self._incarnation, time_of_cluster=self._time)
 
     def ring(self, ring: Ring) -> None:
         """Ring at all nodes, this one included. On the agent's event loop; before the start nobody is there to hear."""
@@ -292,7 +301,7 @@ class BellPart:
         """A process of this node has a message for all: its own hear it at once."""
         told = Told(str(message.data["action"]), message.data["data"])
         self._tell_all(told)
-        if self._is_notified or self._secret is not None:
+        if self._secret is not None:
             self._ringer.ring(told)
         else:
             self._events.emit(ClusterNotReached(action=told.action, reason=NO_SECRET))
@@ -302,6 +311,8 @@ class BellPart:
             with suppress(MessengerFull):
                 self._messenger.broadcast(told.action, told.data)
 
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
+
+def _look_at_its_end(trying: asyncio.Future[None]) -> None:
+    """A trial that ends after it was waited for: how, does not matter any more."""
+    if not trying.cancelled():
+        trying.exception()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from peerd.cli.failures import Failure
 from peerd.workers.video.binaries import find_tools
+from peerd.workers.video.descriptors import HeldFile
 from peerd.workers.video.errors import VideoError
 from peerd.workers.video.probing import probe, require_acceptable
 from peerd.workers.video.sample import SampleUnavailable, fetch_sample, generated_sample
@@ -38,7 +39,8 @@ def _own(own: Path, media: Path, say: Callable[..., None]) -> str:
 async def _require_video(own: Path, media: Path) -> None:
     """Look at the file before two nodes are started for it."""
     settings = VideoSettings(directory=media)
-    require_acceptable(await probe(find_tools(), own, own.name, settings), own.name, settings, audio=False)
+    with HeldFile.at(own) as file:
+        require_acceptable(await probe(find_tools(), file, own.name, settings), own.name, settings, audio=False)
 
 
 def _sample(media: Path, say: Callable[..., None]) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from peerd.cli.demo.scene import Murder, Scene
 from peerd.cli.desk import Desk
+from peerd.cli.resizing import Resizing
 from peerd.cli.words import STYLES, first_line
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
@@ -100,6 +101,7 @@ class Bars:
     def __init__(self, out: Console) -> None:
         self._out = out
         self._live = Live(console=out, refresh_per_second=8, transient=False)
+        self._resizing = Resizing(out)
 
     def say(self, text: str, *, loud: bool = False) -> None:
         """A sentence above the bars."""
@@ -107,6 +109,7 @@ class Bars:
 
     def show(self, scene: Scene, murder: Murder | None) -> None:
         """The bars as they are now."""
+        self._resizing.clear()
         self._live.update(Group(Text(), bars(scene, murder)))
 
     def end(self) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from peerd.cli.desk import Desk
-from peerd.cli.failures import Failure
+from peerd.cli.failures import WRONG_USAGE, Failure
 from peerd.cli.tasks.options import Name, OnNode, Queue, WithStatus
 from peerd.cli.words import many, plain
 from peerd.domain.errors import DatabaseAway, PeerdError, TaskNotFound
+from peerd.operate.tasks import TaskFilter
 
 PAGE = 500
 
@@ -43,6 +45,11 @@ class Selection:
         """Whether it says what tasks to find."""
         return any(one is not None for one in (self.queue, self.name, self.status, self.node, self.limit))
 
+    @property
+    def only(self) -> TaskFilter:
+        """What a task that was found must still be when it is acted upon."""
+        return TaskFilter(self.queue, self.name, self.status, self.node)
+
     def find(self, desk: Desk) -> list[int]:
         """The ids of the tasks.
 
@@ -50,7 +57,8 @@ class Selection:
             Failure: it is neither ids nor a filter, or both.
         """
         if bool(self.ids) == self.is_filter:
-            raise Failure("which tasks?", "name their ids, or find them with --status, --queue, --name or --node")
+            remedy = "name their ids, or find them with --status, --queue, --name or --node"
+            raise Failure("which tasks?", remedy, status=WRONG_USAGE)
         return self.ids or self._found(desk)
 
     def _found(self, desk: Desk) -> list[int]:
@@ -59,7 +67,7 @@ class Selection:
             size = PAGE if self.limit is None else min(PAGE, self.limit - len(found))
             page = desk.client.tasks.list(
                 queue=self.queue, name=self.name, status=self.status, node=self.node, limit=size,
-                before=found[-1] if found else None,
+                before=found[-1] if found else None, bodies=False,
             )  # fmt: skip
             found += [task.id for task in page]
             if len(page) < size:
@@ -74,13 +82,19 @@ class Report:
     verb: str
     done: list[int] = field(default_factory=list)
     refused: list[tuple[int, PeerdError]] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
+    """What a filter had found, and is not so any more, or not there."""
 
     def answer(self, desk: Desk) -> None:
         """Say it; exit status 1 when anything was refused."""
         errors = [{"id": task_id, "error": str(error)} for task_id, error in self.refused]
         lines = [Text(plain(f"task {task_id}: {error}"), "red") for task_id, error in self.refused]
+        has = "has" if len(self.changed) == 1 else "have"
+        left = f"; {len(self.changed)} {has} changed since {'it was' if has == 'has' else 'they were'} found"
         summary = Text(f"{self.verb} {many(len(self.done), 'task')}", "green" if self.done else "")
-        desk.answer({"verb": self.verb, "tasks": self.done, "refused": errors}, *lines, summary)
+        summary.append(left if self.changed else "", "")
+        answer = {"verb": self.verb, "tasks": self.done, "refused": errors, "changed": self.changed}
+        desk.answer(answer, *lines, summary)
         if self.refused:
             raise typer.Exit(1)
 
@@ -116,7 +130,7 @@ def cancel(
 ) -> None:
     """End tasks that have not ended; running ones too."""
     selection = Selection(ids or [], queue, name, status, node, limit)
-    _act(desk, selection, lambda task_id: desk.client.tasks.cancel(task_id, reason), "cancel", "canceled", yes=yes)
+    _act(desk, selection, partial(desk.client.tasks.cancel, reason=reason), "cancel", "canceled", yes=yes)
 
 
 def delete(
@@ -148,23 +162,25 @@ def move(
 ) -> None:
     """Give tasks to a node, or to any. A running one is taken from its holder and becomes pending."""
     if (to is None) != to_any:
-        raise Failure("where to?", "give --to NODE, or --to-any")
+        raise Failure("where to?", "give --to NODE, or --to-any", status=WRONG_USAGE)
     selection = Selection(ids or [], queue, name, status, node, limit)
-    _act(desk, selection, lambda task_id: desk.client.tasks.move(task_id, to), "move", "moved", yes=yes)
+    _act(desk, selection, partial(desk.client.tasks.move, node=to), "move", "moved", yes=yes)
 
 
-def _act(desk: Desk, selection: Selection, action: Callable[[int], None], verb: str, done: str, *, yes: bool) -> None:
+def _act(desk: Desk, selection: Selection, action: Callable[..., None], verb: str, done: str, *, yes: bool) -> None:
     ids = selection.find(desk)
     report = Report(done)
     if ids and selection.is_filter and not yes:
         _confirm(desk, f"{verb} {many(len(ids), 'task')}?")
     for task_id in ids:
         try:
-            action(task_id)
+            action(task_id, only=selection.only)
         except DatabaseAway:
             raise
         except TaskNotFound as error:
-            if not selection.is_filter:  # else it has ended, and been purged, since it was found
+            if selection.is_filter:
+                report.changed.append(task_id)
+            else:
                 report.refused.append((task_id, error))
         except PeerdError as error:
             report.refused.append((task_id, error))

@@ -30,12 +30,16 @@ def list_tasks(
     limit: Annotated[int, typer.Option("--limit", "-l", help="Tasks at the most.")] = 50,
 ) -> None:
     """List tasks, newest first."""
-    found = desk.client.tasks.list(queue=queue, name=name, status=status, node=node, before=before, limit=limit)
-    names = node_names(desk)
+    found = desk.client.tasks.list(
+        queue=queue, name=name, status=status, node=node, before=before, limit=limit, bodies=False
+    )
+    names = node_names(desk.client)
     if not found:
         desk.answer([], Text("no such task" if queue or name or status or node or before else "there are no tasks"))
         return
-    answer = [task_json(task, names) for task in found]
+    answer = [
+        {column: value for column, value in task_json(task, names).items() if column not in LARGE} for task in found
+    ]
     more = Text(f"older ones: --before {found[-1].id}", "bright_black") if len(found) == limit else None
     desk.answer(
         answer,
@@ -43,6 +47,8 @@ def list_tasks(
     )
 
 
+LARGE = ("body", "body_bytes", "result")
+"""Columns that a list leaves out; `peerd tasks show` has them."""
 COLUMNS = (
     Column("id", right=True),
     Column("task", most=32),

@@ -19,6 +19,7 @@ from peerd.cli.words import full, plain, span, status_text
 from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
+from peerd.operate.client import Client
 
 SHOWN = 4_000
 """Characters of a body, a result or a traceback that are shown to people."""
@@ -29,7 +30,7 @@ def show(
     ids: Annotated[list[int], typer.Argument(metavar="ID", help="Tasks.", show_default=False)],
 ) -> None:
     """Show tasks in full, with their attempts."""
-    names = node_names(desk)
+    names = node_names(desk.client)
     found = [(desk.client.tasks.get(task_id), desk.client.tasks.attempts(task_id)) for task_id in ids]
     answer = [task_json(task, names) | {"failed_attempts": attempts} for task, attempts in found]
     desk.answer(
@@ -38,9 +39,9 @@ def show(
     )
 
 
-def node_names(desk: Desk) -> dict[int, str]:
+def node_names(client: Client) -> dict[int, str]:
     """The nodes' names by their ids."""
-    return {node.id: node.name for node in desk.client.nodes.list()}
+    return {node.id: node.name for node in client.nodes.list()}
 
 
 def tries(task: Task) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -15,18 +16,23 @@ from rich.live import Live
 from rich.text import Text
 
 from peerd.cli.desk import Desk
-from peerd.cli.failures import seconds_of
+from peerd.cli.failures import Failure, seconds_of
+from peerd.cli.resizing import Resizing
 from peerd.cli.tables import Column, table
 from peerd.cli.tasks.listing import since, title_of, where
 from peerd.cli.tasks.options import Name, Queue
 from peerd.cli.tasks.show import node_names, task_json
 from peerd.cli.tasks.watch_state import Change, WatchState, What, look
 from peerd.cli.words import STYLES, ago, first_line, plain, span
+from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
+from peerd.operate.client import Client
 
 NEWEST = 100
 """The newest tasks, which are read at each look; by primary key, so that it costs the same in a large table."""
+TOLD_AGAIN = 10
+"""Lines of what has ended that are written again when the terminal was cleared."""
 UNFINISHED = (Status.PENDING, Status.WORKING, Status.FAILURE, Status.SCHEDULED, Status.WAITING)
 
 
@@ -48,7 +54,12 @@ def watch(
     Where stdout is no terminal, a line for each change. With --json, an object for each change. Ctrl-C ends it.
     """
     pause = max(seconds_of("--every", every), 0.05)
-    watched = Watched(desk, ids or [], queue, name)
+    watched = Watched(desk.client, ids or [], queue, name)
+    missing = watched.forget_missing()
+    for error in missing:
+        desk.fail(Failure(str(error), kind=type(error).__name__))
+    if missing and not watched.ids:
+        raise typer.Exit(1)
     try:
         with screen_for(desk) as screen:
             for changes in watched.looks():
@@ -58,21 +69,28 @@ def watch(
                 time.sleep(pause)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    if until_done and watched.state.dead:
+    if until_done and (missing or watched.state.dead):
         raise typer.Exit(1)
 
 
 class Watched:
     """The tasks that are watched, look by look."""
 
-    def __init__(self, desk: Desk, ids: list[int], queue: str | None, name: str | None) -> None:
-        self.client = desk.client
+    def __init__(self, client: Client, ids: list[int], queue: str | None, name: str | None) -> None:
+        self.client = client
         self.ids = set(ids)
         self.queue = queue
         self.name = name
         self.state = WatchState(ids)
-        self.names = node_names(desk)
-        self.begun = self.now = desk.client.now()
+        self.names = node_names(client)
+        self.begun = self.now = client.now()
+
+    def forget_missing(self) -> list[TaskNotFound]:
+        """Watch those tasks no more that are not there."""
+        missing = [task_id for task_id in sorted(self.ids) if self.client.tasks.find(task_id) is None]
+        self.ids -= set(missing)
+        self.state.unfinished -= set(missing)
+        return [TaskNotFound(task_id) for task_id in missing]
 
     def looks(self) -> Iterator[list[Change]]:
         """What has changed, at each look."""
@@ -83,7 +101,7 @@ class Watched:
             others = {task_id: self.client.tasks.find(task_id) for task_id in self.state.followed - seen}
             changes = look(self.state, working, others, self._ended())
             if any(change.task.worker_node_id not in self.names for change in changes):
-                self.names = {node.id: node.name for node in self.client.nodes.list()}
+                self.names = node_names(self.client)
             yield changes
 
     def nothing_is_left(self) -> bool:
@@ -91,7 +109,8 @@ class Watched:
         if self.ids:
             return not self.state.unfinished
         return not any(
-            self.client.tasks.list(queue=self.queue, name=self.name, status=status, limit=1) for status in UNFINISHED
+            self.client.tasks.list(queue=self.queue, name=self.name, status=status, limit=1, bodies=False)
+            for status in UNFINISHED
         )
 
     def _ended(self) -> list[Task]:
@@ -100,7 +119,7 @@ class Watched:
             return []
         return [
             task
-            for task in self.client.tasks.list(limit=NEWEST)
+            for task in self.client.tasks.list(limit=NEWEST, bodies=False)
             if task.finished_at is not None
             and task.finished
             and task.finished_at >= self.begun
@@ -111,7 +130,7 @@ class Watched:
     def _working(self) -> list[Task]:
         if self.ids:
             return []
-        return self.client.tasks.list(queue=self.queue, name=self.name, status=Status.WORKING, limit=200)
+        return self.client.tasks.list(queue=self.queue, name=self.name, status=Status.WORKING, limit=200, bodies=False)
 
 
 class Screen(Protocol):
@@ -173,6 +192,8 @@ class Bars:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._resizing = Resizing(console)
+        self._told: deque[Text] = deque(maxlen=TOLD_AGAIN)
 
     def __enter__(self) -> Self:
         """Take the terminal."""
@@ -185,9 +206,15 @@ class Bars:
 
     def show(self, changes: list[Change], watched: Watched) -> None:
         """Draw."""
-        for change in changes:
-            if change.what not in (What.STARTED, What.PROGRESSED):
-                self._console.print(line_of(change, watched.names, watched.now), no_wrap=True, overflow="ellipsis")
+        lines = [
+            line_of(change, watched.names, watched.now)
+            for change in changes
+            if change.what not in (What.STARTED, What.PROGRESSED)
+        ]
+        again = list(self._told) if self._resizing.clear() else []
+        for line in [*again, *lines]:
+            self._console.print(line, no_wrap=True, overflow="ellipsis")
+        self._told += lines
         running = sorted(watched.state.running.values(), key=lambda task: task.id)
         self._live.update(bars(running, watched, self._console), refresh=True)
 

@@ -114,7 +114,7 @@ def _audio(raw: _Stream) -> AudioStream:
     )
 
 
-def number(text: str) -> float | None:
+def number(text: str | bytes) -> float | None:
     """Read a number of ffprobe's; N/A, and what is absurd, is None."""
     try:
         value = float(text)

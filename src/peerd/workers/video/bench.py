@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Protocol, Self, TypeVar
 
 from peerd.workers.video.binaries import Tools, find_tools
+from peerd.workers.video.descriptors import HeldFile, identity_of
 from peerd.workers.video.errors import MediaDamaged, PathRefused, SourceChanged, ToolLacks
 from peerd.workers.video.ffmpeg import Finished, Job, OnReport, run_ffmpeg
-from peerd.workers.video.media import Media, Survey
-from peerd.workers.video.paths import MediaDirectory
+from peerd.workers.video.media import Media, Survey, VideoStream
+from peerd.workers.video.paths import MediaDirectory, NamedEntry, SourceFile
 from peerd.workers.video.plan import TranscodePlan, transcode_arguments
 from peerd.workers.video.poster_plan import PosterPlan, poster_arguments
 from peerd.workers.video.probing import probe as probe_file
 from peerd.workers.video.probing import require_acceptable
 from peerd.workers.video.progress import Report
-from peerd.workers.video.publish import PrivateFolder, digest, publish
+from peerd.workers.video.publish import MadeFile, PrivateFolder, digest, publish
 from peerd.workers.video.settings import VideoSettings, read_settings
 from peerd.workers.video.surveying import survey
-from peerd.workers.video.verify import (
-    require_frames,
-    require_short_enough,
-)
+from peerd.workers.video.verify import require_frames, require_short_enough
 
 Result = TypeVar("Result")
 
@@ -59,83 +56,83 @@ class Bench:
         settings = read_settings(ctx.options)
         return cls(settings, await asyncio.to_thread(find_tools), ctx.task.id)
 
-    @contextlib.asynccontextmanager
-    async def reading(self, source: str, place: Path | None = None) -> AsyncIterator[tuple[Path, PrivateFolder]]:
-        """Lend a source under a name of our own, and a private folder from which ``place`` can be reached."""
-        real = self.files.find_source(source)
-        if place is not None:
-            _require_another_file(place, real, source)
-        with PrivateFolder(self.settings.private, self._task) as folder, _unchanged(real, source):
-            if place is not None:
-                folder.require_same_file_system(place.parent)
-            yield folder.link(real), folder
+    @contextlib.contextmanager
+    def reading(self, source: str) -> Iterator[SourceFile]:
+        """Lend the open source. Raises SourceChanged at the end when it is not what it was."""
+        with self.files.open_source(source) as file, _unchanged(file, source):
+            yield file
 
-    async def examine(self, link: Path, source: str, *, audio: bool) -> tuple[Media, Survey]:
-        """Probe a source, hold it against lists and limits, and read it to its end."""
-        media = await probe_file(self.tools, link, source, self.settings)
-        require_acceptable(media, source, self.settings, audio=audio)
-        seen = await survey(self.tools, link, source, media, self.settings)
+    @contextlib.contextmanager
+    def working(self, source: str, output: str, suffix: str) -> Iterator[tuple[SourceFile, MadeFile, NamedEntry]]:
+        """Lend the open source, an empty file in a private folder, and the place where that is to be published."""
+        with self.files.place_output(output, suffix) as place, self.reading(source) as file:
+            _require_another_file(place, file, source)
+            with PrivateFolder(self.settings.private, self._task) as folder:
+                folder.require_same_file_system(place.folder, place.relative)
+                with folder.create(f"output{suffix}") as made:
+                    yield file, made, place
+
+    async def look_at(self, file: HeldFile, source: str, *, audio: bool = False) -> tuple[Media, VideoStream]:
+        """Probe a source, and hold it against lists and limits; ``audio``: its sound is wanted too."""
+        media = await probe_file(self.tools, file, source, self.settings)
+        return media, require_acceptable(media, source, self.settings, audio=audio)
+
+    async def examine(self, file: HeldFile, source: str, *, audio: bool) -> tuple[Media, Survey]:
+        """Look at a source, and read it to its end."""
+        media, video = await self.look_at(file, source, audio=audio)
+        self.require_tone_map_for(video, source)
+        seen = await survey(self.tools, file, source, media, self.settings)
         require_frames(seen, source)
         require_short_enough(seen, source, self.settings)
         return media, seen
 
-    async def encode(self, link: Path, made: Path, plan: TranscodePlan, source: str, on_report: OnReport) -> Finished:
+    async def encode(
+        self, file: HeldFile, made: HeldFile, plan: TranscodePlan, source: str, on_report: OnReport
+    ) -> Finished:
         """Run the encoder as the plan says."""
-        self._require_tone_map_for(plan, source)
         arguments = transcode_arguments(plan, self.settings.threads)
-        job = Job(source, "encoding", link, arguments, made, plan.expected.duration)
+        job = Job(source, "encoding", file, arguments, made, plan.expected.duration)
         return await run_ffmpeg(self.tools, job, self.settings, on_report)
 
-    async def take_picture(self, link: Path, made: Path, plan: PosterPlan, source: str) -> None:
+    async def take_picture(self, file: HeldFile, made: HeldFile, plan: PosterPlan, source: str) -> None:
         """Take one picture as the plan says."""
-        self._require_tone_map_for(plan, source)
         seek = ("-ss", f"{plan.at:.3f}")
-        job = Job(source, "taking a picture of", link, poster_arguments(plan), made, 0.0, seek)
+        job = Job(source, "taking a picture of", file, poster_arguments(plan), made, 0.0, seek)
         await run_ffmpeg(self.tools, job, self.settings, _ignore)
-        if not _size(made):
+        if not made.status.st_size:
             raise MediaDamaged(source=source, reason=f"it has no picture at {plan.at:.2f} s")
 
-    async def publish(self, made: Path, place: Path) -> tuple[int, str]:
+    async def publish(self, made: MadeFile, place: NamedEntry) -> tuple[int, str]:
         """Move a verified file to its place; return its size and SHA-256."""
-        size, sha256 = _size(made), await asyncio.to_thread(digest, made)
-        await _to_its_end(lambda: publish(made, place, self.files.relative(place)))
+        size, sha256 = made.status.st_size, await asyncio.to_thread(digest, made.reader())
+        await _to_its_end(lambda: publish(made, place))
         return size, sha256
 
-    def _require_tone_map_for(self, plan: TranscodePlan | PosterPlan, source: str) -> None:
-        if plan.tone_map and not {"zscale", "tonemap"} <= self.tools.filters:
+    def require_tone_map_for(self, video: VideoStream, source: str) -> None:
+        """Refuse a high dynamic range that this build cannot map. Raises ToolLacks."""
+        if video.is_hdr and not {"zscale", "tonemap"} <= self.tools.filters:
             what = "the filters zscale and tonemap for its high dynamic range"
             raise ToolLacks(source=source, what=what, version=self.tools.version, path=self.tools.ffmpeg)
 
 
-def _require_another_file(place: Path, real: Path, source: str) -> None:
-    if place.exists() and place.samefile(real):
+def _require_another_file(place: NamedEntry, file: HeldFile, source: str) -> None:
+    there = place.folder.look_up(place.name)
+    if there is not None and identity_of(there) == file.identity:
         raise PathRefused(name=source, role="output", reason="it is the source itself")
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
 @contextlib.contextmanager
-def _unchanged(real: Path, source: str) -> Iterator[None]:
+def _unchanged(file: SourceFile, source: str) -> Iterator[None]:
     """A file that somebody still writes looks damaged; say so, and let the task be retried."""
-    before = _stamp(real)
+    before = file.stamp
     try:
         yield
     except MediaDamaged as error:
-        if _stamp(real) != before:
+        if file.stamp != before:
             raise SourceChanged(source=source) from error
         raise
-    if _stamp(real) != before:
+    if file.stamp != before:
         raise SourceChanged(source=source)
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 async def _to_its_end(function: Callable[[], Result]) -> Result:

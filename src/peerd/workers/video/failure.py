@@ -11,7 +11,6 @@ from peerd.workers.video.errors import (
     EncoderFailed,
     FormatRefused,
     MediaDamaged,
-    MediaRefused,
     MediaTooLarge,
     MediaUnreadable,
     VideoError,
@@ -23,6 +22,7 @@ _NO_ROOM = ("No space left on device", "Disk quota exceeded")
 _NO_MEMORY = ("Cannot allocate memory", "std::bad_alloc", "malloc of size")
 _TOO_BIG = ("File too large",)
 _PIXELS = re.compile(r"Picture size (\d+x\d+) exceeds specified max pixel count (\d+)")
+_UNLISTED_CODEC = re.compile(r"Codec \((\w+)\) not on whitelist")
 _TOO_MANY_ERRORS = 69  # ffmpeg's own status when most of what it decodes is broken (-max_error_rate)
 _NOT_MEDIA = (
     "Invalid data found when processing input",
@@ -30,18 +30,36 @@ _NOT_MEDIA = (
     "End of file",
     "Error while decoding",
     "Error submitting packet",
+    "after EOF",  # no picture, or no sound, came of all packets
+    "received no packets",
 )
 
 
-def explain_unreadable(source: str, lines: Sequence[str]) -> MediaRefused:
-    """Why ffprobe could not open a file."""
+def explain_unreadable(source: str, doing: str, status: int, lines: Sequence[str], *, memory: int) -> VideoError:
+    """Why ffprobe could not read a file. ``memory`` is its limit in bytes.
+
+    >>> type(explain_unreadable("a", "probing", 1, ["x: moov atom not found"], memory=1))
+    <class 'peerd.workers.video.errors.MediaUnreadable'>
+    """
     too_many = _too_many_pixels(source, lines)
     if too_many is not None:
         return too_many
+    if status == -signal.SIGKILL:  # nothing of ours does it, and a file cannot
+        return EncoderFailed(source=source, doing=doing, ending=_ending(status), reason=_words(lines))
+    if _says(lines, _NO_MEMORY):
+        return MediaTooLarge(source=source, need="more memory", limit=f"{memory} bytes", option="max_probe_memory")
+    return _refuse_unlisted(source, lines) or MediaUnreadable(source=source, reason=_words(lines))
+
+
+def _refuse_unlisted(source: str, lines: Sequence[str]) -> FormatRefused | None:
+    codec = next((match[1] for line in lines if (match := _UNLISTED_CODEC.search(line))), None)
+    if codec is not None:
+        reason = f"the codec {codec} of one of its streams is not accepted"
+        return FormatRefused(source=source, reason=reason, expected="H.264, HEVC, VP9 or AV1 with AAC, MP3 or Opus")
     if _says(lines, _NOT_LISTED):
         reason = "its content is a playlist, a script or a format that is not accepted"
         return FormatRefused(source=source, reason=reason, expected=FORMATS_IN_WORDS)
-    return MediaUnreadable(source=source, reason=_words(lines))
+    return None
 
 
 def explain_failure(
@@ -61,10 +79,12 @@ def explain_failure(
     if limit is not None:
         need, most, option = limit
         return MediaTooLarge(source=source, need=need, limit=most, option=option)
-    if _says(lines, _NOT_LISTED):
-        return explain_unreadable(source, lines)
-    if status == _TOO_MANY_ERRORS or _says(lines, _NOT_MEDIA):
-        return MediaDamaged(source=source, reason=_words(lines))
+    if status > 0:  # a signal is no fault of the file's
+        unlisted = _refuse_unlisted(source, lines)
+        if unlisted is not None:
+            return unlisted
+        if status == _TOO_MANY_ERRORS or _says(lines, _NOT_MEDIA):
+            return MediaDamaged(source=source, reason=_words(lines))
     return EncoderFailed(source=source, doing=doing, ending=_ending(status), reason=_words(lines))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 
 import msgspec
 
 from peerd.workers.video.binaries import Tools
+from peerd.workers.video.descriptors import HeldFile
 from peerd.workers.video.errors import EncoderStalled
 from peerd.workers.video.failure import explain_failure
 from peerd.workers.video.media import FORMATS
@@ -27,9 +27,9 @@ class Job(msgspec.Struct, frozen=True):
 
     source: str
     doing: str
-    input: Path
+    input: HeldFile
     arguments: Sequence[str]
-    output: Path | None
+    output: HeldFile | None
     total: float
     before_input: Sequence[str] = ()
     formats: Sequence[str] = FORMATS
@@ -51,8 +51,8 @@ async def run_ffmpeg(tools: Tools, job: Job, settings: VideoSettings, on_report:
     """
     reader = ProgressReader(job.total)
     command = _command(tools, job, settings)
-    hide = f"file:{job.input.parent}/"
-    async with Program(command, limits_of(settings), doing=job.doing, source=job.source, hide=hide) as program:
+    files = [job.input, *([job.output] if job.output is not None else [])]
+    async with Program(command, limits_of(settings), doing=job.doing, source=job.source, files=files) as program:
         lines = program.lines(silence=settings.stall, within=settings.max_wall, sign_of_life=lambda: _touched(job))
         async for line in lines:
             report = reader.feed(line)
@@ -65,7 +65,7 @@ async def run_ffmpeg(tools: Tools, job: Job, settings: VideoSettings, on_report:
                 job.source,
                 job.doing,
                 status,
-                program.errors.first,
+                program.errors.kept,
                 directory=str(settings.directory),
                 memory=settings.max_memory,
                 output=settings.max_output,
@@ -79,19 +79,18 @@ def _command(tools: Tools, job: Job, settings: VideoSettings) -> list[str]:
         *PROGRESS_OPTIONS,
         *("-threads", str(settings.threads)),
         *job.before_input,
-        *guarded_input(job.input, settings, job.formats),
+        *guarded_input(tools, job.input, settings, job.formats),
         *job.arguments,
-        *([f"file:{job.output}"] if job.output is not None else ["-f", "null", "-"]),
+        *([f"file:{job.output.address}"] if job.output is not None else ["-f", "null", "-"]),
     ]
 
 
 def _touched(job: Job) -> tuple[int, int] | None:
     """Moving the index to the front of a large file takes long and reports nothing, but it writes."""
-    try:
-        status = job.output.stat() if job.output is not None else None
-    except OSError:
+    if job.output is None:
         return None
-    return (status.st_size, status.st_mtime_ns) if status is not None else None
+    status = job.output.status
+    return status.st_size, status.st_mtime_ns
 
 
 def _require_growth(reader: ProgressReader, job: Job, settings: VideoSettings) -> None:

@@ -6,18 +6,18 @@ import time
 from typing import Any
 
 from peerd.workers.video.bench import Bench, Context
-from peerd.workers.video.errors import MediaDamaged
+from peerd.workers.video.errors import PartlyReadable
 from peerd.workers.video.ffmpeg import OnReport
 from peerd.workers.video.media import Media, VideoStream
 from peerd.workers.video.paths import default_output
-from peerd.workers.video.plan import TranscodePlan, TranscodeRequest, plan_transcode
-from peerd.workers.video.poster_plan import plan_poster
-from peerd.workers.video.probing import probe as probe_file
-from peerd.workers.video.probing import require_acceptable
+from peerd.workers.video.plan import TranscodePlan, TranscodeRequest, check_request, plan_transcode
+from peerd.workers.video.poster_plan import check_poster, plan_poster
 from peerd.workers.video.progress import Report
 from peerd.workers.video.verify import (
+    blaming_the_source,
     find_damage,
     judge,
+    missing,
     verify_poster,
     verify_transcode,
 )
@@ -32,9 +32,8 @@ async def probe(ctx: Context, source: str) -> dict[str, Any]:
     ``source``: a name below the media directory.
     """
     bench = await Bench.open(ctx)
-    async with bench.reading(source) as (link, _):
-        media = await probe_file(bench.tools, link, source, bench.settings)
-        video = require_acceptable(media, source, bench.settings, audio=False)
+    with bench.reading(source) as file:
+        media, video = await bench.look_at(file, source)
     return {"source": source, **_describe(media, video)}
 
 
@@ -57,33 +56,35 @@ async def transcode(
     keeps what is readable of a damaged source instead of refusing it.
 
     Returns the output's name, size in bytes, width, height, duration in seconds, frames, codecs, SHA-256, the
-    seconds it took, ffmpeg's version, and ``damage`` (None unless salvaged).
+    seconds it took, ffmpeg's version, ``missing`` (the seconds by which the source falls short of its own claim) and
+    ``damage`` (None unless salvaged).
     """
     started = time.monotonic()
-    bench = await Bench.open(ctx)
     request = TranscodeRequest(height=height, max_fps=max_fps, quality=quality, audio=audio)
-    place = bench.files.place_output(output or default_output(source, f"-{height}p.mp4"), ".mp4")
-    async with bench.reading(source, place) as (link, folder):
+    check_request(request)
+    bench = await Bench.open(ctx)
+    wanted = output or default_output(source, f"-{height}p.mp4")
+    with bench.working(source, wanted, ".mp4") as (file, made, place):
         await ctx.progress(0.0, "reading the source")
-        media, seen = await bench.examine(link, source, audio=audio)
+        media, seen = await bench.examine(file, source, audio=audio)
         damage = find_damage(media, seen)
         if damage and not salvage:
-            raise MediaDamaged(source=source, reason=damage)
+            raise PartlyReadable(source=source, reason=damage)
         plan = plan_transcode(media, seen, request)
-        made = folder.path / "output.mp4"
-        encoded = await bench.encode(link, made, plan, source, _reporter(ctx, 0.0, _ENCODED, plan))
+        encoded = await bench.encode(file, made, plan, source, _reporter(ctx, 0.0, _ENCODED, plan))
         checked = _reporter(ctx, _ENCODED, _CHECKED, None)
-        proof, found = await verify_transcode(bench.tools, made, plan, source, bench.settings, checked)
+        with blaming_the_source(source, encoded, seen):
+            proof, found = await verify_transcode(bench.tools, made, plan, source, bench.settings, checked)
         if salvage:
             damage = "; ".join([*([damage] if damage else []), *found, *encoded.errors[:3]]) or None
         else:
-            judge(source, encoded, found, bench.settings)
+            judge(source, encoded, found, seen, bench.settings)
         await ctx.progress(_CHECKED, "publishing")
         size, sha256 = await bench.publish(made, place)
     await ctx.progress(1.0, f"{proof.width}x{proof.height}, {proof.duration:.1f} s, {size / 1e6:.1f} MB")
     return {
         "source": source,
-        "output": bench.files.relative(place),
+        "output": place.relative,
         "size": size,
         "width": proof.width,
         "height": proof.height,
@@ -95,6 +96,7 @@ async def transcode(
         "seconds": round(time.monotonic() - started, 3),
         "ffmpeg": bench.tools.version,
         "decode_errors": encoded.error_count,
+        "missing": None if (short := missing(media, seen)) is None else round(short, 3),
         "damage": damage,
     }
 
@@ -108,20 +110,19 @@ async def poster(
     name that ends in .jpg, by default ``clip-poster.jpg`` beside the source. ``height`` bounds its height.
     """
     started = time.monotonic()
+    check_poster(height, at)
     bench = await Bench.open(ctx)
-    place = bench.files.place_output(output or default_output(source, "-poster.jpg"), ".jpg")
-    async with bench.reading(source, place) as (link, folder):
-        media = await probe_file(bench.tools, link, source, bench.settings)
-        require_acceptable(media, source, bench.settings, audio=False)
+    with bench.working(source, output or default_output(source, "-poster.jpg"), ".jpg") as (file, made, place):
+        media, video = await bench.look_at(file, source)
+        bench.require_tone_map_for(video, source)
         plan = plan_poster(media, height, at)
-        made = folder.path / "output.jpg"
-        await bench.take_picture(link, made, plan, source)
+        await bench.take_picture(file, made, plan, source)
         await verify_poster(bench.tools, made, plan, source, bench.settings)
         size, sha256 = await bench.publish(made, place)
     await ctx.progress(1.0, f"{plan.width}x{plan.height}")
     return {
         "source": source,
-        "output": bench.files.relative(place),
+        "output": place.relative,
         "size": size,
         "width": plan.width,
         "height": plan.height,

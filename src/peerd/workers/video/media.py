@@ -75,6 +75,25 @@ AUDIO_CODECS = frozenset(
         "adpcm_ima_qt",
     }
 )
+LEFT_OUT_CODECS = frozenset(  # of streams that films come with and that are left out: subtitles, cover pictures
+    {
+        "mov_text",
+        "subrip",
+        "text",
+        "ass",
+        "webvtt",
+        "dvd_subtitle",
+        "dvb_subtitle",
+        "dvb_teletext",
+        "hdmv_pgs_subtitle",
+        "eia_608",
+        "png",
+        "bmp",
+        "gif",
+    }
+)
+CODECS = VIDEO_CODECS | AUDIO_CODECS | LEFT_OUT_CODECS
+"""Whose decoders may be opened at all; ffprobe opens one for each stream, wanted or not."""
 HDR_TRANSFERS = frozenset({"smpte2084", "arib-std-b67"})
 
 
@@ -132,7 +151,8 @@ class Survey(msgspec.Struct, frozen=True):
     """What can really be read, packet by packet, without decoding.
 
     Ends are seconds from the file's start; ``readable`` is the last of any stream, ``video_length`` the span of the
-    picture, which may begin late; ``audio_end`` is None without sound.
+    picture, which may begin late; ``audio_end`` is None without sound. ``jumps``: how often the times of picture or
+    sound run backwards, or leap ahead.
     """
 
     readable: float
@@ -140,3 +160,4 @@ class Survey(msgspec.Struct, frozen=True):
     video_length: float
     audio_end: float | None
     frames: int
+    jumps: int = 0

@@ -24,7 +24,7 @@ _QUALITIES: dict[str, tuple[str, int]] = {
 _PEAKS = ((240, 500), (360, 800), (480, 2000), (720, 6000), (1080, 10000), (2160, 34000))
 _KEY_FRAME_SECONDS = 2  # Apple's authoring rules; also how finely players seek
 _AUDIO_RATE = 48000
-_TIME_BASE = "1/90000"
+TIME_BASE = "1/90000"
 TONE_MAP = (
     "zscale=transfer=linear:npl=100,format=gbrpf32le,zscale=primaries=bt709,tonemap=hable:desat=0,"
     "zscale=transfer=bt709:matrix=bt709:range=limited"
@@ -169,7 +169,7 @@ def transcode_arguments(plan: TranscodePlan, threads: int) -> list[str]:
         *("-vf", ",".join(_picture_filters(plan))),
         # Frames keep their own times (a phone's rate varies); without the fine time base they would be
         # rounded to the guessed rate, and those that fall together dropped.
-        *("-fps_mode", "vfr", "-enc_time_base:v", _TIME_BASE),
+        *("-fps_mode", "vfr", "-enc_time_base:v", TIME_BASE),
         *("-c:v", "libx264", "-preset", plan.preset, "-crf", str(plan.crf)),
         *("-maxrate", f"{plan.peak}k", "-bufsize", f"{plan.peak * 2}k"),
         *("-force_key_frames", f"expr:gte(t,n_forced*{_KEY_FRAME_SECONDS})"),

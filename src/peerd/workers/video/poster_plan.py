@@ -10,6 +10,9 @@ from peerd.workers.video.errors import RequestRefused
 from peerd.workers.video.media import Media, VideoStream
 from peerd.workers.video.plan import TONE_MAP, TranscodeRequest, check_request, fit
 
+_MOST_CANDIDATES = 50
+_CANDIDATES_BYTES = 192 * 2**20  # ffmpeg holds each candidate, with three bytes per pixel
+
 
 class PosterPlan(msgspec.Struct, frozen=True):
     """One picture of a video: its size, and the second it is taken from."""
@@ -22,28 +25,36 @@ class PosterPlan(msgspec.Struct, frozen=True):
     tone_map: bool
 
 
+def check_poster(height: int, at: float | None) -> None:
+    """Refuse what no video can satisfy. Raises RequestRefused."""
+    check_request(TranscodeRequest(height=height))
+    if at is not None and not (math.isfinite(at) and at >= 0):
+        raise RequestRefused(argument="at", value=at, reason="it is out of range", expected="seconds from 0 up")
+
+
 def plan_poster(media: Media, height: int, at: float | None) -> PosterPlan:
     """Decide on the picture: ``at`` seconds, or else the most typical one from a tenth of the way in.
 
     Raises RequestRefused.
     """
-    check_request(TranscodeRequest(height=height))
+    check_poster(height, at)
     assert media.video is not None
     length = media.duration
-    if at is not None and (not math.isfinite(at) or at < 0 or (length is not None and at >= length)):
-        end = "seconds from 0 up" if length is None else f"a time from 0 to below {length:.2f} s"
+    if at is not None and length is not None and at >= length:
+        end = f"a time from 0 to below {length:.2f} s"
         raise RequestRefused(argument="at", value=at, reason="the video is not that long", expected=end)
     width, fitted = fit(media.video.displayed, height)
-    start = at if at is not None else (length or 0.0) / 10
+    # In what is very short the only picture may be the first.
+    start = at if at is not None else (length or 0.0) / 10 if (length or 0.0) > 1 else 0.0
     return PosterPlan(width, fitted, media.video, start, at is None, media.video.is_hdr)
 
 
 def poster_arguments(plan: PosterPlan) -> list[str]:
     """Say the plan in ffmpeg's words: what stands between the input and the output."""
     filters = [
-        # Looks at 50 frames at most: each is held in memory.
-        *(["thumbnail=n=50"] if plan.choose else []),
+        # Scaled before one is chosen: the candidates are held in memory.
         f"scale={plan.width}:{plan.height}",
+        *([f"thumbnail=n={_candidates(plan)}"] if plan.choose else []),
         *([TONE_MAP] if plan.tone_map else []),
         *("setsar=1", "format=yuvj420p"),
     ]
@@ -52,3 +63,8 @@ def poster_arguments(plan: PosterPlan) -> list[str]:
         *("-vf", ",".join(filters), "-frames:v", "1"),
         *("-c:v", "mjpeg", "-q:v", "3", "-threads", "1", "-f", "mjpeg"),
     ]
+
+
+def _candidates(plan: PosterPlan) -> int:
+    """Among how many pictures to choose; ffmpeg's filter wants two at least."""
+    return max(2, min(_MOST_CANDIDATES, _CANDIDATES_BYTES // (plan.width * plan.height * 3)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from peerd.workers.video.answers import ENTRIES, read_answer
 from peerd.workers.video.binaries import Tools
+from peerd.workers.video.descriptors import HeldFile
 from peerd.workers.video.errors import FormatRefused, MediaTooLarge, MediaUnreadable
 from peerd.workers.video.failure import explain_unreadable
 from peerd.workers.video.media import AUDIO_CODECS, FORMATS, FORMATS_IN_WORDS, VIDEO_CODECS, Media, VideoStream
@@ -17,38 +17,55 @@ _MOST_STREAMS = 64
 _LARGEST_ANSWER = 4 * 2**20  # bytes
 
 
-def guarded_input(path: Path, settings: VideoSettings, formats: Sequence[str] = FORMATS) -> list[str]:
+def guarded_input(tools: Tools, file: HeldFile, settings: VideoSettings, formats: Sequence[str] = FORMATS) -> list[str]:
     """Return the options that must stand before every input, for ffmpeg and ffprobe alike, and the input itself.
 
-    Files only, known containers only, bounded pictures and streams; ``file:`` so that a name is never a protocol.
+    Files only, known containers and codecs only, bounded pictures and streams. The program must inherit the file.
     """
     return [
         *("-protocol_whitelist", "file"),
         *("-format_whitelist", ",".join(formats)),
+        *("-codec_whitelist", ",".join(tools.decoders)),
         *("-max_streams", str(_MOST_STREAMS)),
         *("-max_pixels", str(settings.max_pixels)),
-        *("-i", f"file:{path}"),
+        *("-i", f"file:{file.address}"),
     ]
+
+
+def ffprobe(
+    tools: Tools,
+    show: Sequence[str],
+    file: HeldFile,
+    settings: VideoSettings,
+    *,
+    doing: str,
+    source: str,
+    formats: Sequence[str] = FORMATS,
+) -> Program:
+    """Return a run of ffprobe over a file; ``show`` says what of it and how. ``doing`` and ``source`` as in Program."""
+    command = [tools.ffprobe, "-v", "error", "-hide_banner", "-threads", "1", *show]
+    return Program(
+        [*command, *guarded_input(tools, file, settings, formats)],
+        limits_of(settings, memory=settings.max_probe_memory),
+        doing=doing,
+        source=source,
+        files=[file],
+    )
 
 
 async def probe(
-    tools: Tools, path: Path, source: str, settings: VideoSettings, formats: Sequence[str] = FORMATS
+    tools: Tools, file: HeldFile, source: str, settings: VideoSettings, formats: Sequence[str] = FORMATS
 ) -> Media:
     """Ask ffprobe about a file. ``source`` is the name that errors use.
 
-    Raises FormatRefused, MediaUnreadable, MediaTooLarge.
+    Raises FormatRefused, MediaUnreadable, MediaTooLarge, EncoderFailed.
     """
-    command = [
-        *(tools.ffprobe, "-v", "error", "-hide_banner"),
-        *("-show_entries", ENTRIES, "-of", "json"),
-        *guarded_input(path, settings, formats),
-    ]
-    async with Program(
-        command, limits_of(settings), doing="probing", source=source, hide=f"file:{path.parent}/"
-    ) as program:
+    show = ("-show_entries", ENTRIES, "-of", "json")
+    async with ffprobe(tools, show, file, settings, doing="probing", source=source, formats=formats) as program:
         answer = await program.read_all(_LARGEST_ANSWER, within=settings.probe_timeout)
-        if await program.ended() != 0:
-            raise explain_unreadable(source, program.errors.first)
+        status = await program.ended()
+        if status != 0:
+            raise explain_unreadable(source, "probing", status, program.errors.kept, memory=settings.max_probe_memory)
     return read_answer(answer, source)
 
 

@@ -8,27 +8,34 @@ import os
 import re
 import signal
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
 from peerd import Limits, launch_command
+from peerd.workers.video.descriptors import HeldFile
 from peerd.workers.video.errors import EncoderStalled, MediaTooLarge, MediaUnreadable
 from peerd.workers.video.settings import VideoSettings
 
 _LONGEST_LINE = 400
 _CHUNK = 2**16
 _ADDRESS = re.compile(r"\[(\w[^@\]]*) @ 0x[0-9a-f]+\]")  # which object of its own ffmpeg speaks of
-
-
+_DESCRIPTOR = re.compile(r"(file:)?/proc/self/fd/\d+")  # what HeldFile.address is
 _OPEN_FILES = 64
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH")  # what it takes to find a program that a wrapper starts, and its libraries
 
 
-def limits_of(settings: VideoSettings) -> Limits:
-    """What the kernel enforces on each program, as the worker's options say."""
+def environment() -> dict[str, str]:
+    """Return all that a program is told of this process's environment, in which the secrets of the cluster lie."""
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+
+
+def limits_of(settings: VideoSettings, memory: int | None = None) -> Limits:
+    """What the kernel enforces on each program, as the worker's options say; ``memory`` if it is to be less."""
     return Limits(
         cpu_seconds=settings.max_cpu,
-        memory_bytes=settings.max_memory,
+        memory_bytes=min(memory or settings.max_memory, settings.max_memory),
         file_bytes=settings.max_output,
         open_files=_OPEN_FILES,
         nice=settings.nice,
@@ -36,15 +43,15 @@ def limits_of(settings: VideoSettings) -> Limits:
 
 
 class ErrorLines:
-    """What a program wrote to stderr: all lines counted, the first ones kept, each cut to a sane length.
+    """What a program wrote to stderr: all lines counted, the first and the last ones kept, each cut to a sane length.
 
-    ``hide`` is taken out of the lines: the private folder's path means nothing to the reader.
+    The first say what was wrong with the file, the last why the program gave up.
     """
 
-    def __init__(self, hide: str = "", keep: int = 20) -> None:
+    def __init__(self, keep: int = 20) -> None:
         self.count = 0
         self.first: list[str] = []
-        self._hide = hide
+        self._last: deque[bytes] = deque(maxlen=keep)
         self._keep = keep
         self._rest = b""
 
@@ -56,25 +63,39 @@ class ErrorLines:
         if len(self._rest) > _LONGEST_LINE * 4:
             self._rest = self._rest[: _LONGEST_LINE * 4]
 
+    @property
+    def kept(self) -> list[str]:
+        """The first lines and the last ones."""
+        return [*self.first, *map(_sane, self._last)]
+
     def _add(self, line: bytes) -> None:
-        text = line.decode(errors="replace").strip()
-        if not text:
+        if not line.strip():
             return
         self.count += 1
         if len(self.first) < self._keep:
-            text = text.replace(self._hide, "") if self._hide else text
-            text = _ADDRESS.sub(r"[\1]", text)[:_LONGEST_LINE]
-            self.first.append("".join(character if character.isprintable() else "?" for character in text))
+            self.first.append(_sane(line))
+        else:
+            self._last.append(line)
+
+
+def _sane(line: bytes) -> str:
+    """Return a line for people: printable, without addresses and descriptors, and not too long."""
+    text = _DESCRIPTOR.sub("the file", line[: _LONGEST_LINE * 4].decode(errors="replace").strip())
+    text = _ADDRESS.sub(r"[\1]", text)[:_LONGEST_LINE]
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 class Program:
     """Runs a program for the length of an ``async with``; leaving it, however, leaves no process of it.
 
-    ``doing`` and ``source`` are for the words of errors; ``hide`` as in ErrorLines.
+    It inherits ``files`` and nothing else. ``doing`` and ``source`` are for the words of errors.
     """
 
-    def __init__(self, command: Sequence[str], limits: Limits, *, doing: str, source: str, hide: str = "") -> None:
-        self.errors = ErrorLines(hide)
+    def __init__(
+        self, command: Sequence[str], limits: Limits, *, doing: str, source: str, files: Sequence[HeldFile] = ()
+    ) -> None:
+        self.errors = ErrorLines()
+        self._files = files
         self._command = command
         self._limits = limits
         self._doing = doing
@@ -89,6 +110,8 @@ class Program:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
+            env=environment(),
+            pass_fds=[file.fd for file in self._files],
         )
         self._draining = asyncio.create_task(self._drain_errors())
         return self
@@ -125,18 +148,20 @@ class Program:
     async def lines(
         self, *, silence: float, within: float, sign_of_life: Callable[[], object] = lambda: None
     ) -> AsyncIterator[bytes]:
-        """Yield the output line by line until it ends.
+        """Yield the output line by line until it ends; a line of absurd length is left out.
 
         ``silence``: seconds without a line, and without a new value of ``sign_of_life``, that count as a stall.
         ``within``: seconds for all of it. Raises EncoderStalled, MediaTooLarge.
         """
         deadline = time.monotonic() + within
         last_sign = sign_of_life()
+        rest = b""
         reading: asyncio.Task[bytes] | None = None
         try:
             while True:
                 left = deadline - time.monotonic()
-                reading = reading or asyncio.create_task(self._stdout.readline())
+                # Chunks: a file of very many packets has a line for each, and a task for each is slow.
+                reading = reading or asyncio.create_task(self._stdout.read(_CHUNK))
                 done, _ = await asyncio.wait({reading}, timeout=max(0.0, min(silence, left)))
                 if not done:
                     sign = sign_of_life()
@@ -146,12 +171,17 @@ class Program:
                         raise EncoderStalled(seconds=silence, doing=self._doing, source=self._source)
                     last_sign = sign
                     continue
-                line, reading = reading.result(), None
-                if not line:
-                    return
-                if time.monotonic() >= deadline:
+                chunk, reading = reading.result(), None
+                if time.monotonic() >= deadline and chunk:
                     raise self._too_slow(within)
-                yield line
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line
+                if not chunk:
+                    if rest:
+                        yield rest
+                    return
+                rest = rest[-_CHUNK:]
         finally:
             if reading is not None:
                 reading.cancel()

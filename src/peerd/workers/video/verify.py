@@ -5,15 +5,24 @@ Before the work, the source's claim is held against what can be read; after it, 
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
+from collections.abc import Iterator
 
 import msgspec
 
 from peerd.workers.video.binaries import Tools
-from peerd.workers.video.errors import EncoderFailed, MediaDamaged, MediaTooLarge, MediaUnreadable, OutputWrong
+from peerd.workers.video.descriptors import HeldFile
+from peerd.workers.video.errors import (
+    EncoderFailed,
+    MediaDamaged,
+    MediaTooLarge,
+    MediaUnreadable,
+    OutputWrong,
+    PartlyReadable,
+)
 from peerd.workers.video.ffmpeg import Finished, Job, OnReport, run_ffmpeg
 from peerd.workers.video.media import Media, Survey
-from peerd.workers.video.plan import TranscodePlan
+from peerd.workers.video.plan import TIME_BASE, TranscodePlan
 from peerd.workers.video.poster_plan import PosterPlan
 from peerd.workers.video.probing import probe
 from peerd.workers.video.settings import VideoSettings
@@ -24,6 +33,8 @@ _SECONDS_OFF = 0.5
 _SHARE_OFF = 0.002
 # A container's own duration is often an estimate; what we counted is not.
 _CLAIM_SHARE_OFF = 0.01
+# A share of a long film is minutes; no estimate is that bad.
+_MOST_SECONDS_OFF = 5.0
 _FRAMES_OFF = 3
 
 
@@ -42,11 +53,19 @@ def find_damage(media: Media, seen: Survey) -> str | None:
     """Say how the source falls short of its own claim, or None when it does not."""
     if media.duration is None:
         return None
-    missing = media.duration - seen.readable
-    if missing <= _SECONDS_OFF + media.duration * _CLAIM_SHARE_OFF:
+    if (missing(media, seen) or 0.0) <= _tolerated(media.duration, _CLAIM_SHARE_OFF):
         return None
-    share = 100 * seen.readable / media.duration
-    return f"it claims {media.duration:.2f} s, but only {seen.readable:.2f} s ({share:.0f} %) can be read"
+    share = min(round(100 * seen.readable / media.duration), 99)
+    return f"it claims {media.duration:.2f} s, but only {seen.readable:.2f} s ({share} %) can be read"
+
+
+def missing(media: Media, seen: Survey) -> float | None:
+    """Return the seconds by which the source falls short of its own claim, at least 0; None when it claims nothing."""
+    return None if media.duration is None else max(0.0, media.duration - seen.readable)
+
+
+def _tolerated(duration: float, share: float) -> float:
+    return min(_SECONDS_OFF + duration * share, _MOST_SECONDS_OFF)
 
 
 def require_frames(seen: Survey, source: str) -> None:
@@ -63,14 +82,14 @@ def require_short_enough(seen: Survey, source: str, settings: VideoSettings) -> 
 
 
 async def verify_transcode(
-    tools: Tools, path: Path, plan: TranscodePlan, source: str, settings: VideoSettings, on_report: OnReport
+    tools: Tools, file: HeldFile, plan: TranscodePlan, source: str, settings: VideoSettings, on_report: OnReport
 ) -> tuple[Proof, list[str]]:
     """Probe the output and decode all of it; return what it is, and where it differs from the plan.
 
     Raises OutputWrong when it cannot be decoded from end to end.
     """
-    media = await _probe_output(tools, path, source, settings)
-    decoded = await _decode(tools, path, source, settings, media.duration or 0.0, on_report)
+    media = await _probe_output(tools, file, source, settings)
+    decoded = await _decode(tools, file, source, settings, media.duration or 0.0, on_report)
     if media.video is None or media.video.frames is None:
         raise OutputWrong(source=source, reason="it has no picture")
     if decoded.report.frames != media.video.frames:
@@ -90,8 +109,8 @@ async def verify_transcode(
 def differences(plan: TranscodePlan, output: Media) -> list[str]:
     """Say where the output is not what the plan expects; an empty list is the proof.
 
-    The tolerances: half a second and 0.2 % of the time (edges, and the encoder's padding of sound), 3 frames and
-    the share that the source's codec makes uncertain.
+    The tolerances: half a second and 0.2 % of the time, 5 s at most (edges, and the encoder's padding of sound), 3
+    frames and the share that the source's codec makes uncertain.
     """
     video, expected = output.video, plan.expected
     if video is None:
@@ -117,43 +136,65 @@ def differences(plan: TranscodePlan, output: Media) -> list[str]:
 def _differs(what: str, found: float | None, wanted: float) -> list[str]:
     if found is None:
         return [f"it has no {what}"]
-    if abs(found - wanted) <= _SECONDS_OFF + wanted * _SHARE_OFF:
+    if abs(found - wanted) <= _tolerated(wanted, _SHARE_OFF):
         return []
     return [f"its {what} lasts {found:.2f} s, the source's {wanted:.2f} s"]
 
 
-def judge(source: str, encoded: Finished, found: list[str], settings: VideoSettings) -> None:
-    """Pass, or raise: MediaDamaged when the source's errors explain it, OutputWrong when nothing does."""
-    first = encoded.errors[0] if encoded.errors else ""
+def judge(source: str, encoded: Finished, found: list[str], seen: Survey, settings: VideoSettings) -> None:
+    """Pass, or raise: PartlyReadable when something that is wrong with the source explains it, else OutputWrong."""
+    faults = faults_of(encoded, seen)
     if encoded.error_count > settings.max_errors:
-        found = [f"{encoded.error_count} errors while it was decoded ({first})", *found]
-        raise MediaDamaged(source=source, reason="; ".join(found))
-    if found and encoded.error_count:
-        raise MediaDamaged(source=source, reason=f"{'; '.join(found)} ({first})")
+        raise PartlyReadable(source=source, reason="; ".join([*faults, *found]))
+    if found and faults:
+        raise PartlyReadable(source=source, reason="; ".join([*found, *faults]))
     if found:
         raise OutputWrong(source=source, reason="; ".join(found))
 
 
-async def verify_poster(tools: Tools, path: Path, plan: PosterPlan, source: str, settings: VideoSettings) -> None:
+@contextlib.contextmanager
+def blaming_the_source(source: str, encoded: Finished, seen: Survey) -> Iterator[None]:
+    """Turn OutputWrong into MediaDamaged when something that is wrong with the source explains it."""
+    try:
+        yield
+    except OutputWrong as error:
+        faults = faults_of(encoded, seen)
+        if faults:
+            reason = "; ".join([*faults, f"of its output, {error.data['reason']}"])
+            raise MediaDamaged(source=source, reason=reason) from error
+        raise
+
+
+def faults_of(encoded: Finished, seen: Survey) -> list[str]:
+    """Say what is wrong with a source that was encoded, and may explain an output that is not as it should be."""
+    faults = []
+    if encoded.error_count:
+        faults.append(f"{encoded.error_count} errors while it was decoded ({encoded.errors[0]})")
+    if seen.jumps:
+        faults.append(f"its times run backwards or leap ahead, {seen.jumps} times")
+    return faults
+
+
+async def verify_poster(tools: Tools, file: HeldFile, plan: PosterPlan, source: str, settings: VideoSettings) -> None:
     """Decode the picture and hold its size against the plan. Raises OutputWrong."""
-    media = await _probe_output(tools, path, source, settings, formats=_PICTURE_FORMATS)
+    media = await _probe_output(tools, file, source, settings, formats=_PICTURE_FORMATS)
     if media.video is None or (media.video.width, media.video.height) != (plan.width, plan.height):
         raise OutputWrong(source=source, reason=f"the picture is not {plan.width}x{plan.height}")
-    await _decode(tools, path, source, settings, 0.0, _ignore, formats=_PICTURE_FORMATS)
+    await _decode(tools, file, source, settings, 0.0, _ignore, formats=_PICTURE_FORMATS)
 
 
 async def _probe_output(
-    tools: Tools, path: Path, source: str, settings: VideoSettings, formats: tuple[str, ...] = _OUR_FORMATS
+    tools: Tools, file: HeldFile, source: str, settings: VideoSettings, formats: tuple[str, ...] = _OUR_FORMATS
 ) -> Media:
     try:
-        return await probe(tools, path, source, settings, formats)
+        return await probe(tools, file, source, settings, formats)
     except MediaUnreadable as error:
         raise OutputWrong(source=source, reason=f"it cannot be opened ({error.data['reason']})") from error
 
 
 async def _decode(
     tools: Tools,
-    path: Path,
+    file: HeldFile,
     source: str,
     settings: VideoSettings,
     total: float,
@@ -163,9 +204,10 @@ async def _decode(
     job = Job(
         source=source,
         doing="checking the output of",
-        input=path,
+        input=file,
         before_input=("-xerror",),
-        arguments=("-map", "0", "-fps_mode", "passthrough"),
+        # With the time base of an average rate, frames that are close to each other would collide.
+        arguments=("-map", "0", "-fps_mode", "passthrough", "-enc_time_base:v", TIME_BASE),
         output=None,
         total=total,
         formats=formats,

@@ -1,0 +1,47 @@
+r"""Text that can neither steer a terminal nor look like another line of the log.
+
+What users of a site send ends up in error texts and tracebacks, and from there in the log. Control characters, also
+those of 8 bits (C1), and those that change the direction of writing are escaped; what follows a line end is indented.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+UNSAFE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Everything but tabulators and line ends. Line ends other than \\n would be more than one way to end a line."""
+
+
+def harmless(text: str) -> str:
+    r"""The text with unsafe characters as escapes; tabulators and line ends stay.
+
+    >>> print(harmless("red \x1b[31m, \x9b, \u202e"))
+    red \x1b[31m, \x9b, \u202e
+    """
+    return UNSAFE.sub(_escaped, text)
+
+
+def one_line(text: str) -> str:
+    r"""The same, with line ends as escapes too.
+
+    >>> print(one_line("it failed\n12:00:00.1 [info] all is well"))
+    it failed\n12:00:00.1 [info] all is well
+    """
+    return harmless(text).replace("\n", "\\n")
+
+
+def indented(text: str) -> str:
+    r"""The same as `harmless`, with each line indented, as what belongs to the line above it.
+
+    >>> indented("Traceback\n  File …\n")
+    '    Traceback\n      File …'
+    """
+    return "\n".join(f"    {line}" for line in harmless(text).rstrip("\n").split("\n"))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"

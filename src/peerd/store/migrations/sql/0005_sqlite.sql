@@ -1,0 +1,3 @@
+-- What each process can run.
+
+ALTER TABLE processes ADD COLUMN handlers TEXT;

@@ -1,0 +1,93 @@
+"""A project's files may have any names: those of the standard library too."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from peerd.supervision import control
+from peerd.testing import eventually
+from tests.cluster.cluster import WITHIN, WORKER, Cluster
+
+SHADOWED = ("queue", "logging", "types", "json", "socket", "select", "enum", "signal", "random", "uuid", "asyncio")
+"""All of them are used by every process, and one is a package."""
+BROKEN = "raise RuntimeError(f'{__name__} of the project was imported in place of the standard library')\n"
+OWN = """
+from peerd import Context, Queue
+
+from helpers.words import greeting
+
+own = Queue("own")
+
+
+@own.task
+async def greet(ctx: Context) -> str:
+    import queue, logging, types, json
+
+    return f"{greeting} {queue.Queue.__module__} {logging.Logger.__module__} {types.FunctionType.__name__}"
+
+
+@own.task(process=True)
+def greet_apart(ctx: Context) -> str:
+    import queue
+
+    return f"{greeting} {queue.Queue.__module__}"
+"""
+
+
+@pytest.fixture
+def shadowing(cluster: Cluster) -> Cluster:
+    """A cluster whose project has files with the standard library's names, a module and a package of its own."""
+    for name in SHADOWED:
+        (cluster.folder / f"{name}.py").write_text(BROKEN)
+    (cluster.folder / "helpers").mkdir()
+    (cluster.folder / "helpers/__init__.py").touch()
+    (cluster.folder / "helpers/words.py").write_text("greeting = 'hello'\n")
+    (cluster.folder / "own.py").write_text(OWN)
+    cluster.command = [str(Path(sys.executable).parent / "peerd")]
+    return cluster
+
+
+def run(cluster: Cluster, name: str) -> str:
+    """The result of a task."""
+    return str(json.loads(cluster.done(cluster.client.enqueue("own", name=name)).result or ""))
+
+
+def test_a_project_may_have_files_named_like_the_standard_library(shadowing: Cluster) -> None:
+    cluster = shadowing
+    node = cluster.node("one", workers={"own": {**WORKER, "tasks": "own:own"}}).up()
+    said = "hello queue logging"
+    assert run(cluster, "greet") == f"{said} function"
+    assert run(cluster, "greet_apart") == "hello queue"
+    (cluster.folder / "helpers/words.py").write_text("greeting = 'good bye'\n")
+    before = node.pid("own-1")
+    control.ask(node.run_directory, {"command": "reload", "kinds": ["own"]})
+    eventually(node.replaced("own-1", before), timeout=WITHIN, message=cluster.story)
+    assert run(cluster, "greet").startswith("good bye queue")
+
+
+@pytest.mark.parametrize("command", [[str(Path(sys.executable).parent / "peerd")], [sys.executable, "-m", "peerd"]])
+def test_the_command_line_works_beside_files_named_like_the_standard_library(
+    shadowing: Cluster, command: list[str]
+) -> None:
+    for name in ("types", "enum"):  # `python -m` itself, of any module, imports these
+        (shadowing.folder / f"{name}.py").unlink()
+    (shadowing.folder / "peerd.toml").write_text(
+        f"[database]\nurl = '{shadowing.url}'\n[workers.own]\ntasks = 'own:own'\n"
+    )
+    answer = subprocess.run([*command, "check"], cwd=shadowing.folder, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "handles greet, greet_apart" in answer.stdout
+
+
+def test_a_queue_in_a_file_named_like_the_standard_library_is_told_of_by_its_cause(shadowing: Cluster) -> None:
+    (shadowing.folder / "peerd.toml").write_text("[workers.own]\ntasks = 'queue:own'\n")
+    answer = subprocess.run(
+        [*shadowing.command, "check"], cwd=shadowing.folder, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 1
+    assert "queue is a module of the standard library" in " ".join(answer.stdout.split())

@@ -1,0 +1,114 @@
+"""Two versions of the users' code in one cluster, as while it is deployed on one node after another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from peerd import Job, Status
+from peerd.testing import eventually
+from tests.cluster import versions_new, versions_old
+from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
+
+
+@pytest.fixture
+def deployed(cluster: Cluster) -> Cluster:
+    return _with_code(cluster)
+
+
+@pytest.fixture
+def each_deployed(each_cluster: Cluster) -> Cluster:
+    return _with_code(each_cluster)
+
+
+def _with_code(cluster: Cluster) -> Cluster:
+    for module in (versions_old, versions_new):
+        assert module.__file__ is not None
+        shutil.copy(module.__file__, cluster.folder / Path(module.__file__).name)
+    return cluster
+
+
+def node(cluster: Cluster, name: str, version: str, **settings: object) -> ClusterNode:
+    """A node with code of one version."""
+    worker = {**WORKER, "tasks": f"versions_{version}:mixed", **settings}
+    return cluster.node(name, workers={"mixed": worker})
+
+
+def enqueue(cluster: Cluster, name: str, **body: object) -> Job:
+    return cluster.client.enqueue("mixed", name=name, body=body)
+
+
+def result(cluster: Cluster, job: Job) -> str:
+    return str(json.loads(cluster.done(job).result or ""))
+
+
+def given_back(cluster: Cluster, job: Job) -> str:
+    """Wait until a task was given back; why."""
+
+    def why() -> str | None:
+        task = cluster.client.tasks.get(job.id)
+        return task.error if task.status is Status.SCHEDULED else None
+
+    return str(eventually(why, timeout=WITHIN, message=cluster.story))
+
+
+def test_what_only_new_code_knows_waits_for_it_and_is_not_counted(each_deployed: Cluster) -> None:
+    cluster = each_deployed
+    old = node(cluster, "old", "old").up()
+    tasks = [enqueue(cluster, "comes", n=n) for n in range(3)]
+    apart = enqueue(cluster, "comes_apart")
+    for job in (*tasks, apart):
+        why = given_back(cluster, job)
+        assert "no handler named 'comes" in why
+        assert "its handlers are: goes, grows, steady" in why
+        assert "no process of the cluster knows it: dead at" in why
+    [finding] = [one for one in cluster.client.examine() if one.subject == "unknown tasks" and "'comes'" in one.message]
+    assert finding.message.startswith("3 tasks are waiting for code that knows handler 'comes' of queue mixed")
+    assert "task given back for other code" in old.said()
+    node(cluster, "new", "new").up()
+    grown = [enqueue(cluster, "grows", n=n, by=5) for n in range(20)]
+    plain = [enqueue(cluster, "grows", n=n) for n in range(20)]
+    assert [result(cluster, job) for job in tasks] == ["new 0", "new 1", "new 2"]
+    assert result(cluster, apart) == "new"
+    assert [result(cluster, job) for job in grown] == [f"new {n + 5}" for n in range(20)]
+    assert {result(cluster, job).split()[0] for job in plain} <= {"old", "new"}
+    for job in (*tasks, *grown):
+        assert cluster.client.tasks.get(job.id).attempts == 0
+        assert {outcome for outcome, _ in cluster.outcomes(job)} <= {"unknown", "released"}
+
+
+def test_what_only_old_code_knew_is_finished_by_it_while_it_is_there(deployed: Cluster) -> None:
+    cluster = deployed
+    node(cluster, "new", "new").up()
+    job = enqueue(cluster, "goes")
+    given_back(cluster, job)
+    node(cluster, "old", "old").up()
+    assert result(cluster, job) == "old"
+
+
+def test_a_handler_that_no_process_knows_for_long_enough_makes_its_task_dead(deployed: Cluster) -> None:
+    cluster = deployed
+    node(cluster, "one", "old", unknown_after="2s").up()
+    job = enqueue(cluster, "stedy", n=1)
+    assert "no handler named 'stedy'" in given_back(cluster, job)
+    dead = cluster.wait_until(job, Status.DEAD)
+    assert "none that does was there for 2s (unknown_after)" in str(dead.error)
+    outcomes = [outcome for outcome, _ in cluster.outcomes(job)]
+    assert (set(outcomes[:-1]), outcomes[-1]) == ({"unknown"}, "dead")
+
+
+def test_a_body_that_is_wrong_is_dead_at_once_and_one_for_other_code_only_after_a_while(deployed: Cluster) -> None:
+    cluster = deployed
+    node(cluster, "one", "new", unknown_after="4s").up()
+    wrong = [enqueue(cluster, "steady", n="seven"), cluster.client.enqueue("mixed", name="grows", text="[7]")]
+    others = [enqueue(cluster, "grows", m=7), enqueue(cluster, "grows"), enqueue(cluster, "grows", n=7, of="x")]
+    for job in others:
+        assert "no process of the cluster takes these arguments: dead at" in given_back(cluster, job)
+    for job in wrong:
+        assert "unknown_after" not in str(cluster.wait_until(job, Status.DEAD, within=5.0).error)
+    for job in others:
+        assert "(unknown_after)" in str(cluster.wait_until(job, Status.DEAD).error)
+    assert {cluster.client.tasks.get(job.id).attempts for job in (*wrong, *others)} == {1}

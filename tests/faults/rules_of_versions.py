@@ -1,0 +1,47 @@
+"""Rules about two versions of the users' code: what one does not know is given back, and run by the other alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from peerd.domain.verdict import RELEASED, UNKNOWN
+from tests.faults import versions
+from tests.faults.case import BY_SQL, DELETED, HAND_LABELS, HELD, Case, Problem
+
+WITHOUT_A_RUN: Final = (UNKNOWN, RELEASED, "crash", "rescued", *HAND_LABELS, BY_SQL, DELETED, HELD)
+"""How a claim may end of a process that does not know the task."""
+
+
+def nothing_is_run_by_code_that_does_not_know_it(case: Case) -> Iterator[Problem]:
+    """A handler that is of one version of the code alone runs tasks whose handler and arguments it knows."""
+    for run in case.runs:
+        task, lease = run.key
+        if run.began.code and run.began.code not in _known_to(case, task):
+            text = f"its handler at lease {lease} was of the {run.began.code} code, which does not know the task"
+            yield case.problem("versions", task, text)
+
+
+def what_other_code_knows_is_given_back(case: Case) -> Iterator[Problem]:
+    """A claim of a process that does not know the task is given back; one of a process that knows it is not."""
+    codes = {row.id: versions.code_of(case.tables.nodes.get(row.node_id, "")) for row in case.tables.processes}
+    for (task, lease), claim in case.claims.items():
+        code = codes.get(claim.process_id or 0)
+        if code is None:
+            continue
+        is_known = code in _known_to(case, task)
+        if is_known and claim.label == UNKNOWN:
+            text = f"its claim {lease} was given back for other code, although the {code} code knows it"
+            yield case.problem("versions", task, text)
+        if not is_known and claim.label not in WITHOUT_A_RUN:
+            text = f"its claim {lease} ended as {claim.label} in a process with the {code} code, which does not know it"
+            yield case.problem("versions", task, text)
+
+
+def _known_to(case: Case, task: int) -> frozenset[str]:
+    changes = case.changes.get(task)
+    return versions.known_to(case.name(task), json.loads(changes[0].details or "{}")) if changes else versions.BOTH
+
+
+RULES: Final = (nothing_is_run_by_code_that_does_not_know_it, what_other_code_knows_is_given_back)

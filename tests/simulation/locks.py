@@ -1,0 +1,66 @@
+"""Rows of running tasks that the open transaction of another session has locked.
+
+SQLite has no locks of rows. What a server makes of them is put in their place: what skips locked rows does not see
+these, and a statement that would wait for one is told that it has waited in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from peerd.domain.errors import RowLocked
+from peerd.domain.task import Task
+from peerd.store import complete, finish, rescue, rows, sweeps, touch
+from peerd.store.rows import lock_free, lock_tasks
+
+WAITED: Final = 1.0
+"""Seconds that a statement which commits by itself waits for a lock."""
+
+
+class RowLocks:
+    """Which rows are locked, and until when, in virtual time."""
+
+    def __init__(self) -> None:
+        self._until: dict[int, float] = {}
+
+    def lock(self, task_id: int, until: float) -> None:
+        """Let another session lock a task's row."""
+        self._until[task_id] = until
+
+    def locked(self, now: float) -> set[int]:
+        """The ids of the tasks whose rows are locked."""
+        return {task_id for task_id, until in self._until.items() if now < until}
+
+
+@contextmanager
+def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
+    """Let the operations of the store meet these locks.
+
+    Args:
+        locked: asked for the ids of the tasks whose rows are locked.
+    """
+
+    def free(connection: Any, ids: Iterable[int], *conditions: Any) -> list[int]:
+        return [task_id for task_id in lock_free(connection, ids, *conditions) if task_id not in locked()]
+
+    def tasks(connection: Any, ids: Iterable[int], *conditions: Any, skip_locked: bool = False) -> list[Task]:
+        wanted = set(ids)
+        if wanted & locked() and not skip_locked:
+            raise RowLocked("lock wait timeout exceeded", WAITED)
+        return lock_tasks(connection, wanted - locked(), *conditions)
+
+    with ExitStack() as stack:
+        for where in (rows, touch, complete):
+            stack.enter_context(patch.object(where, "lock_free", free))
+        for where in (finish, rescue, sweeps):
+            stack.enter_context(patch.object(where, "lock_tasks", tasks))
+        yield
+
+
+def meets_a_lock(args: tuple[Any, ...], locked: set[int]) -> bool:
+    """Whether a `complete` that is called with these would wait for a row."""
+    _, results = args
+    return any(held.id in locked for held in results)

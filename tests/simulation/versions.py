@@ -1,0 +1,109 @@
+"""Two versions of the users' code in one cluster: some nodes have the old one, as while it is deployed node by node.
+
+The first node has the new code. A handler of it, and an argument of another, are known there alone. What must hold: no
+process runs a task that its code does not know, and none makes it dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
+
+import msgspec
+
+from peerd import Context, Queue
+from peerd.domain.knowledge import NotServed
+from peerd.domain.outcome import Failed
+from tests.simulation.load import SERVED, running
+from tests.simulation.plan import NODES, ONLY_NEW, QUEUES
+from tests.simulation.proof import Broken
+
+if TYPE_CHECKING:
+    from tests.simulation.observer import Row
+    from tests.simulation.process import Process
+
+
+def is_old(process: Process) -> bool:
+    """Whether a process has the old code: its node is one of the last."""
+    plan = process.world.plan
+    return process.node.name in NODES[max(1, plan.nodes - plan.old_nodes) : plan.nodes]
+
+
+def served_by(process: Process) -> tuple[Queue, ...]:
+    """The queues with the handlers that a process knows."""
+    if not process.world.plan.old_nodes:
+        return SERVED
+    return SERVED_OLD if is_old(process) else SERVED_NEW
+
+
+def judge_beginning(process: Process, row: Row | None) -> None:
+    """A handler begins: its process has the code for it."""
+    if row is not None and row.name in ONLY_NEW and is_old(process):
+        raise Broken("no process runs what its code does not know", f"{row} in {process}")
+
+
+def judge_dead(after: Row, *, has_begun: bool) -> None:
+    """A holder made a task dead: it has run it."""
+    if after.status == "dead" and after.name in ONLY_NEW and not has_begun:
+        raise Broken("what other code knows is not dead for that", str(after))
+
+
+def _declare(name: str, *, new: bool) -> Queue:
+    queue = Queue(name)
+    queue.handlers |= next(one for one in SERVED if one.name == name).handlers
+
+    async def work(ctx: Context, seconds: float) -> int:
+        async with running(ctx) as how:
+            await asyncio.sleep(seconds / 20)
+            how["end"] = "done"
+            return ctx.task.lease
+
+    if new:
+
+        @queue.task
+        async def comes(ctx: Context, seconds: float) -> int:
+            return await work(ctx, seconds)
+
+        @queue.task(name="grows")
+        async def grows_by(ctx: Context, seconds: float, by: float = 0.0) -> int:
+            return await work(ctx, seconds + by)
+
+    else:
+
+        @queue.task
+        async def grows(ctx: Context, seconds: float) -> int:
+            return await work(ctx, seconds)
+
+    return queue
+
+
+SERVED_OLD: Final = tuple(_declare(name, new=False) for name in QUEUES)
+SERVED_NEW: Final = tuple(_declare(name, new=True) for name in QUEUES)
+
+
+def body_of(handler: str, seconds: float) -> str:
+    """A body of the new code, which says the argument that the old code does not know."""
+    more = ', "by": 0.5' if handler == "grows" else ""
+    return f'{{"seconds": {seconds:.3f}{more}}}'
+
+
+# ---------------------------------------------------------------- what must be noticed
+
+
+def dead_at_once(task: Any, error: NotServed, sight: Any, unknown_after: float) -> Failed:
+    """In the place of `judge_not_served`: what a process does not know is dead."""
+    return Failed(error=str(error))
+
+
+def prepare_leniently(prepare: Any) -> Any:
+    """In the place of `HandlerCode.prepare`: an argument that is not known is left out."""
+
+    def lenient(self: Any, ctx: Context) -> None:
+        known = self._handler.arguments.signature
+        given = msgspec.json.decode(ctx.task.body or "{}")
+        body = msgspec.json.encode({name: value for name, value in given.items() if name in known}).decode()
+        with patch.object(ctx, "task", msgspec.structs.replace(ctx.task, body=body)):
+            prepare(self, ctx)
+
+    return lenient

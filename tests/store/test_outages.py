@@ -1,0 +1,125 @@
+"""A database that is away: asking for it again and again leaves nothing in memory, and is done ever less often."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import DatabaseAway
+from peerd.runtime.events import Events
+from peerd.store.database import Database, DatabaseThreads
+from peerd.store.finish import Held
+from peerd.store.outages import Outages
+from peerd.store.touch import Progress
+from peerd.work.holdings import Holdings
+from peerd.work.touching import Toucher
+
+NOBODY_THERE = ["mysql://peerd@127.0.0.1:9/peerd", "postgresql://peerd@127.0.0.1:9/peerd"]
+WAYS = ["run", "run_each", "run_repeatable", "run_alone", "read"]
+KILL_ITSELF = {"mysql": "KILL CONNECTION_ID()", "postgresql": "SELECT pg_terminate_backend(pg_backend_pid())"}
+HELD = Held(1, 1)
+
+
+def garbage_of(fail: Callable[[], None]) -> int:
+    """Objects that only the collector frees, left by something that is done twice; the first time brings imports."""
+    fail()
+    gc.collect()
+    gc.disable()
+    try:
+        fail()
+        return gc.collect()
+    finally:
+        gc.enable()
+
+
+def anything(connection: Connection) -> None:
+    """An operation that is never reached."""
+
+
+def break_off(connection: Connection) -> None:
+    connection.exec_driver_sql(KILL_ITSELF[connection.dialect.name])
+    connection.exec_driver_sql("SELECT 1")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("url", NOBODY_THERE)
+def test_a_failed_connect_leaves_nothing_to_the_garbage_collector(url: str, way: str) -> None:
+    database = Database(url)
+
+    def fail() -> None:
+        with pytest.raises(DatabaseAway):
+            getattr(database, way)(anything)
+
+    assert garbage_of(fail) == 0
+
+
+@pytest.mark.parametrize("url", NOBODY_THERE)
+def test_neither_does_one_that_an_event_loop_waits_for(url: str) -> None:
+    threads = DatabaseThreads(Database(url))
+
+    async def attempt() -> None:
+        await threads.run(anything)
+
+    async def fail() -> None:
+        try:
+            await attempt()
+        except DatabaseAway as error:
+            assert error.reason  # noqa: PT017 - what pytest.raises keeps of it would be counted
+
+    with asyncio.Runner() as runner:
+        assert garbage_of(lambda: runner.run(fail())) == 0
+    threads.close()
+
+
+def test_neither_does_a_connection_that_is_lost_in_the_middle(server_database: str) -> None:
+    database = Database(server_database)
+
+    def fail() -> None:
+        with pytest.raises(DatabaseAway):
+            database.run(break_off)
+
+    assert garbage_of(fail) == 0
+    database.close()
+
+
+def test_connections_share_what_they_encrypt_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+    make = ssl.create_default_context
+
+    def note(**options: Any) -> ssl.SSLContext:
+        made.append(options)
+        return make(**options)
+
+    monkeypatch.setattr(ssl, "create_default_context", note)
+    database = Database(NOBODY_THERE[0])
+    for _ in range(5):
+        with pytest.raises(DatabaseAway):
+            database.run(anything)
+    assert len(made) <= 1, "each reads all certificates of the system: 17 ms, and 850 KB"
+
+
+def test_touching_pauses_longer_and_longer_while_the_database_is_away() -> None:
+    holdings = Holdings()
+    holdings.begin_claim(token=1)
+    holdings.end_claim(1, [HELD])
+    toucher = Toucher(
+        Database(NOBODY_THERE[1]),
+        process_id=1,
+        holdings=holdings,
+        update=3.0,
+        lost=lambda _: None,
+        outages=Outages(Events(), clock=lambda: 0.0),
+        events=Events(),
+    )
+    now, rounds = 0.0, 0
+    while now < 60.0 and rounds < 1000:  # a minute, in which the handler reports its progress all the time
+        holdings.report(HELD, Progress(min(now / 60.0, 1.0)))
+        now += toucher.round(now)
+        rounds += 1
+    assert rounds <= 40

@@ -1,0 +1,206 @@
+"""The control socket of a real master, and whoever can reach it or its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerd.runtime import exits
+from peerd.runtime.frames import receive
+from peerd.supervision import control
+from tests.supervision.conftest import Nodes
+from tests.supervision.nodes import ToyNode, eventually
+
+AGENT = {"name": "agent", "role": "agent"}
+WORKER = {"name": "video-1"}
+STRANGER = 12_345
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+
+
+def connected(toys: ToyNode) -> socket.socket:
+    end = socket.socket(socket.AF_UNIX)
+    with control.control_address(toys.run_directory) as address:
+        end.connect(address)
+    end.settimeout(10)
+    return end
+
+
+def answered(toys: ToyNode, body: bytes) -> Mapping[str, Any] | None:
+    """What a frame of any bytes is answered with, and that the stream ends if nothing can follow it."""
+    with connected(toys) as end:
+        end.sendall(struct.pack(">I", len(body)) + body)
+        return receive(end)
+
+
+def processor_seconds(pid: int) -> float:
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def test_what_is_no_command_is_answered_with_what_is_wrong_and_harms_nothing(node: Nodes) -> None:
+    toys = node(AGENT, WORKER).up()
+    for body in (b"", b"{", b"\xff\xfe", b"[]", b"[" * 100_000):
+        answer = answered(toys, body)
+        assert answer is not None, body[:10]
+        assert "a frame holds" in str(answer["error"])
+    with connected(toys) as end:
+        end.sendall(b"\xff" * 4)
+        answer = receive(end)
+        assert answer is not None
+        assert "this is no frame" in str(answer["error"])
+        assert end.recv(1) == b"", "nothing can follow it"
+    half = "\\ud800"
+    for command in (
+        f'{{"command": "{half}"}}',
+        f'{{"command": "reload", "kinds": ["{half}"]}}',
+        f'{{"command": "scale", "kind": "{half}", "processes": 1}}',
+        f'{{"command": "call-agent", "action": "{half}"}}',
+        '{"command": "call-agent", "action": [], "timeout": "x"}',
+        '{"command": "scale", "kind": {}, "processes": true}',
+        "{}",
+    ):
+        assert answered(toys, command.encode()) is not None, command
+    eventually(lambda: toys.status()["reloads"] and toys.status()["reloads"][-1]["progress"] != "running")
+    assert "\ud800" in json.dumps(toys.status()["reloads"], ensure_ascii=False), "and it can still be told"
+    assert toys.state() == "running"
+
+
+def test_connections_that_say_nothing_cost_the_master_no_time_and_do_not_last(node: Nodes) -> None:
+    toys = node(AGENT, WORKER)
+    toys.before = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))"
+    toys.up()
+    with ExitStack() as ends:
+        idle = [ends.enter_context(connected(toys)) for _ in range(60)]
+        spent = processor_seconds(toys.pid)
+        time.sleep(1.0)
+        assert processor_seconds(toys.pid) - spent < 0.3
+        assert toys.state() == "running", "who asks something is answered"
+        assert idle[0].recv(1) == b"", "it is closed"
+
+
+@pytest.mark.slow
+def test_a_connection_that_asks_nothing_is_closed_and_one_that_waits_for_the_end_is_not(node: Nodes) -> None:
+    toys = node(AGENT, {**WORKER, "run": ["block"], "grace": 12.0, "give_back": 0.5}).up()
+    eventually(lambda: toys.facts("blocks"))
+    with connected(toys) as idle:
+        control.stop(toys.run_directory)
+        assert toys.wait(2) == exits.OK, "it was waited for longer than the idle one was kept"
+        assert idle.recv(1) == b""
+
+
+def test_the_soft_limit_of_descriptors_is_raised_for_the_node(node: Nodes) -> None:
+    toys = node(AGENT, {"name": "any-1", "role": "command", "command": ["sleep", "600"]})
+    toys.before = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))"
+    toys.up()
+    for pid in (toys.pid, toys.slot("agent")["pid"], toys.slot("any-1")["pid"]):
+        [limits] = [line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if "open files" in line]
+        assert limits.split()[3:5] == ["4096", "4096"]
+
+
+# ---------------------------------------------------------------- the run directory
+
+
+def test_why_there_is_no_node_is_told_in_the_form_of_its_log(node: Nodes) -> None:
+    toys = node(AGENT)
+    toys.plan["log_format"] = "json"
+    toys.run_directory.mkdir()
+    toys.run_directory.chmod(0o777)
+    entry = json.loads(refused(toys))
+    assert entry["level"] == "error"
+    assert entry["event"].startswith("cannot start: others may write to the run directory")
+
+
+def refused(toys: ToyNode) -> str:
+    assert toys.start().wait() == exits.REFUSED
+    return toys.said()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777, 0o702])
+def test_a_run_directory_that_others_may_write_to_is_refused(node: Nodes, mode: int) -> None:
+    toys = node(AGENT)
+    toys.run_directory.mkdir()
+    toys.run_directory.chmod(mode)
+    assert f"others may write to the run directory {toys.run_directory}" in refused(toys)
+    assert not list(toys.run_directory.iterdir()), "nothing was written there"
+
+
+@only_root
+def test_a_run_directory_of_somebody_else_is_refused(node: Nodes) -> None:
+    toys = node(AGENT)
+    toys.run_directory.mkdir(mode=0o700)
+    os.chown(toys.run_directory, STRANGER, STRANGER)
+    assert f"the run directory {toys.run_directory} belongs to user {STRANGER}" in refused(toys)
+    assert not list(toys.run_directory.iterdir())
+
+
+@pytest.mark.parametrize("name", ["master.pid", "lock", "peerd.log"])
+def test_nothing_is_written_through_a_link(node: Nodes, name: str) -> None:
+    toys = node(AGENT)
+    toys.plan["log_file"] = str(toys.run_directory / "peerd.log")
+    toys.run_directory.mkdir()
+    precious = toys.folder / "precious"
+    precious.write_text("precious")
+    (toys.run_directory / name).symlink_to(precious)
+    assert f"{toys.run_directory / name} is a symbolic link" in refused(toys)
+    assert precious.read_text() == "precious"
+
+
+FAKE = """
+import os, socket, struct, sys
+end = socket.socket(socket.AF_UNIX)
+end.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o666)
+os.setuid(int(sys.argv[2]))
+end.listen()
+print("listening", flush=True)
+body = b'{"node": "forged", "state": "running"}'
+while True:
+    client, _ = end.accept()
+    try:
+        client.recv(4096)
+        client.sendall(struct.pack(">I", len(body)) + body)
+    except OSError:
+        pass
+"""
+
+ASK = """
+import os, sys
+from peerd.supervision import control
+os.setuid(int(sys.argv[2]))
+try:
+    print(control.status(sys.argv[1])["node"])
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@only_root
+def test_a_control_socket_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(0o755)
+    path = tmp_path / "control.sock"
+    with subprocess.Popen([sys.executable, "-c", FAKE, str(path), "54321"], stdout=subprocess.PIPE) as fake:
+        assert fake.stdout is not None
+        fake.stdout.readline()
+        try:
+            said = {user: asked(tmp_path, user) for user in (str(STRANGER), "54321")}
+        finally:
+            fake.kill()
+    assert "belongs to user 54321" in said[str(STRANGER)], said
+    assert said["54321"] == "forged\n", "it is its own"
+
+
+def asked(run_directory: Path, user: str) -> str:
+    command = [sys.executable, "-c", ASK, str(run_directory), user]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout

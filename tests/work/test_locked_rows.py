@@ -1,0 +1,190 @@
+"""Rows that somebody else's open transaction has locked: whatever stands beside them goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from peerd import Context, Queue, Status
+from peerd.agent.deaths import Deaths
+from peerd.runtime.events import DatabaseLost, Events, TasksTakenBack
+from peerd.store.clock import seconds_from_now
+from peerd.store.database import DatabaseThreads
+from peerd.store.outages import Outages
+from peerd.store.tables import nodes, processes, tasks
+from peerd.testing import eventually_async
+from tests.support.servers import DatabaseFactory
+from tests.work.bench import Bench, Gates
+from tests.work.conftest import bench_of
+from tests.work.test_manager import managing, settings
+
+MAX_UPDATE = 1.0
+
+
+@pytest.fixture(params=["mariadb", "postgresql"])
+async def server_bench(request: pytest.FixtureRequest, database_factory: DatabaseFactory) -> AsyncIterator[Bench]:
+    async for made in bench_of(database_factory(request.param)):
+        yield made
+
+
+@contextmanager
+def locking(bench: Bench, table: sa.Table, *row_ids: int) -> Iterator[None]:
+    """A transaction of somebody else, which has locked rows and does not end."""
+    how: dict[str, Any] = {"poolclass": sa.NullPool, "isolation_level": "READ COMMITTED"}  # these rows, and no gaps
+    engine = sa.create_engine(bench.database.url, **how)
+    with engine.connect() as connection:
+        for row_id in row_ids:  # one by one: of several, MariaDB reads and locks the whole of a small table
+            connection.execute(sa.select(table.c.id).where(table.c.id == row_id).with_for_update()).all()
+        yield
+        connection.rollback()
+    engine.dispose()
+
+
+@asynccontextmanager
+async def held_tasks(bench: Bench, gates: Gates, count: int = 3) -> AsyncIterator[list[int]]:
+    ids = [bench.world.add(name="gated", body=f'{{"key": "{number}"}}') for number in range(count)]
+    bench.run(gates.queue, count=count, update=0.2)
+    await eventually_async(lambda: len(gates.began) == count)
+    yield ids
+
+
+async def touched_again(bench: Bench, task_id: int) -> None:
+    before = bench.world.column(task_id, "checked_at")
+    await eventually_async(lambda: bench.world.column(task_id, "checked_at") > before, timeout=5)
+
+
+async def silent_for(bench: Bench, task_id: int, seconds: float) -> None:
+    """Wait until nobody has touched a task for so long."""
+    age = sa.select(tasks.c.checked_at).where(tasks.c.id == task_id)
+    before = bench.database.read(lambda connection: connection.execute(age).scalar_one())
+    await asyncio.sleep(seconds)
+    assert bench.world.column(task_id, "checked_at") == before
+
+
+async def test_a_locked_row_gets_neither_its_task_nor_its_neighbours_rescued(server_bench: Bench, gates: Gates) -> None:
+    given = settings(max_update=MAX_UPDATE)
+    async with held_tasks(server_bench, gates) as ids, managing(server_bench, given):
+        with locking(server_bench, tasks, ids[1]):
+            await silent_for(server_bench, ids[1], 3 * MAX_UPDATE)
+        await touched_again(server_bench, ids[1])
+        gates.open("0", "1", "2")
+        for task_id in ids:
+            assert (await server_bench.until(task_id, Status.DONE)).lease == 1
+    assert not server_bench.of(TasksTakenBack)
+    assert server_bench.world.attempt_rows() == 0
+
+
+async def test_outcomes_do_not_wait_for_a_neighbour_whose_row_is_locked(server_bench: Bench, gates: Gates) -> None:
+    async with held_tasks(server_bench, gates, 4) as ids:
+        with locking(server_bench, tasks, ids[0], ids[1]):
+            gates.open("0", "2")
+            gates.fail("1", "3")
+            for neighbour, status in ((ids[2], Status.DONE), (ids[3], Status.FAILURE)):
+                await server_bench.until(neighbour, status, within=5.0)
+            later = server_bench.world.add(name="gated", body='{"key": "2"}')
+            await server_bench.until(later, Status.DONE, within=5.0)
+            assert [server_bench.world.status(task_id) for task_id in ids[:2]] == [Status.WORKING] * 2
+        await server_bench.until(ids[0], Status.DONE, within=5.0)
+        await server_bench.until(ids[1], Status.FAILURE, within=5.0)
+        assert [server_bench.world.outcomes(task_id) for task_id in ids] == [[], ["failure"], [], ["failure"]]
+
+
+async def test_progress_does_not_wait_for_a_neighbour_whose_row_is_locked(server_bench: Bench) -> None:
+    queue, go_on, ends = Queue("q"), asyncio.Event(), asyncio.Event()
+
+    @queue.task
+    async def it(ctx: Context) -> None:
+        await go_on.wait()
+        await ctx.progress(0.5)
+        await ends.wait()
+
+    ids = [server_bench.world.add(name="it") for _ in range(2)]
+
+    def progress_of(task_id: int) -> object:
+        return server_bench.world.get(task_id).progress
+
+    server_bench.run(queue, count=2)
+    for task_id in ids:
+        await server_bench.until(task_id, Status.WORKING)
+    with locking(server_bench, tasks, ids[0]):
+        go_on.set()
+        await eventually_async(lambda: progress_of(ids[1]) == 0.5, timeout=5)
+        assert progress_of(ids[0]) is None
+    await eventually_async(lambda: progress_of(ids[0]) == 0.5, timeout=5)
+    ends.set()
+
+
+async def test_tasks_are_touched_while_the_row_of_their_process_is_locked(server_bench: Bench, gates: Gates) -> None:
+    async with held_tasks(server_bench, gates, 1) as ids:
+        process = server_bench.world.get(ids[0]).process_id
+        assert process is not None
+        with locking(server_bench, processes, process):
+            for _ in range(3):
+                await touched_again(server_bench, ids[0])
+        gates.open("0")
+        await server_bench.until(ids[0], Status.DONE)
+
+
+async def test_claims_get_past_rows_that_are_locked(server_bench: Bench, gates: Gates) -> None:
+    gates.open("")
+    urgent = [server_bench.world.add(name="gated", priority=99) for _ in range(3)]
+    with locking(server_bench, tasks, *urgent):
+        others = [server_bench.world.add(name="gated") for _ in range(3)]
+        server_bench.run(gates.queue)
+        for task_id in others:
+            await server_bench.until(task_id, Status.DONE, within=5.0)
+        assert not server_bench.of(DatabaseLost)
+    for task_id in urgent:
+        await server_bench.until(task_id, Status.DONE, within=5.0)
+
+
+async def test_a_manager_does_its_round_although_rows_that_it_would_write_are_locked(server_bench: Bench) -> None:
+    world = server_bench.world
+    due = [world.insert(status="failure", start_at=seconds_from_now(-5.0)) for _ in range(2)]
+    ahead = [world.insert(start_at=seconds_from_now(3600.0)) for _ in range(2)]
+    ended = [world.insert(status="done", finished_at=seconds_from_now(-7200.0)) for _ in range(2)]
+    silent = world.node("silent")
+    long_ago = nodes.update().where(nodes.c.id == silent).values(checked_at=seconds_from_now(-60.0))
+    world.store.run(lambda connection: connection.execute(long_ago).rowcount)
+    with locking(server_bench, tasks, due[0], ahead[0], ended[0]), locking(server_bench, nodes, silent):
+        async with managing(server_bench, settings(max_update=60.0, max_completed=3600.0)):
+            await server_bench.until(due[1], Status.PENDING, within=5.0)
+            await server_bench.until(ahead[1], Status.SCHEDULED, within=5.0)
+            await eventually_async(lambda: world.find(ended[1]) is None, timeout=5)
+            rounds = server_bench.database.calls["_beat_and_read_agenda"]
+            await eventually_async(lambda: server_bench.database.calls["_beat_and_read_agenda"] > rounds + 3, timeout=5)
+    assert [world.status(task_id) for task_id in (due[0], ahead[0])] == [Status.FAILURE, Status.PENDING]
+
+
+async def test_a_dead_processs_tasks_are_released_although_one_of_them_is_locked(server_bench: Bench) -> None:
+    world, told = server_bench.world, list[str]()
+    claimers = [world.claimer(), world.claimer()]
+    held = [(world.add(), world.add()) for _ in claimers]
+    for claimer in claimers:
+        world.take(claimer, 2)
+    threads = DatabaseThreads(server_bench.database)
+    events = Events(server_bench.facts)
+    outages = Outages(events, asyncio.get_running_loop().time)
+    deaths = Deaths(threads, world.incarnation(), lambda sent: told.append(str(sent["id"])), outages, events)
+    running = asyncio.create_task(deaths.run())
+    with locking(server_bench, tasks, held[0][0]):
+        for number, claimer in enumerate(claimers):
+            deaths.hear(death_of(claimer.process_id, number))
+        for task_id in (held[0][1], *held[1]):
+            await server_bench.until(task_id, Status.FAILURE, within=5.0)
+        await eventually_async(lambda: told == ["1"])
+    await server_bench.until(held[0][0], Status.FAILURE, within=5.0)
+    await eventually_async(lambda: told == ["1", "0"])
+    running.cancel()
+    assert all(world.outcomes(task_id) == ["crash"] for pair in held for task_id in pair)
+
+
+def death_of(process_id: int, number: int) -> dict[str, Any]:
+    cause = {"kind": "signal", "status": 9, "text": "was killed by signal 9"}
+    about = {"slot": "w-1", "pid": 1, "cause": cause, "expected": False, "id": str(number)}
+    return {**about, "identity": {"process_id": process_id}}
