@@ -43,10 +43,11 @@ from peerd.store.tables import tasks
 from peerd.store.turns import Turn
 from peerd.work import not_served
 from peerd.work.claiming import Claiming
-from peerd.work.execute import Because, Execution
+from peerd.work.execute import Execution
 from peerd.work.holdings import Holdings
 from peerd.work.outcomes import OutcomeWriter
 from peerd.work.task_worker import HandlerCode
+from peerd.work.time_limits import Because
 from peerd.work.touching import Toucher
 from peerd.work.turn_taking import TurnTaking
 from tests.simulation.plan import KEYS, VERSIONS

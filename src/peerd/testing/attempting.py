@@ -6,9 +6,11 @@ import asyncio
 
 from peerd.domain.outcome import Outcome
 from peerd.runtime.events import Events
+from peerd.work.code import timeout_of
 from peerd.work.context import Context
-from peerd.work.execute import Because, Execution, TimeLimits, timeout_of
+from peerd.work.execute import Execution
 from peerd.work.task_worker import TaskWorker
+from peerd.work.time_limits import Because, TimeLimits
 
 
 def execution_of(worker: TaskWorker, ctx: Context, events: Events, *, until_finish: float | None = None) -> Execution:

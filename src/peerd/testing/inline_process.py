@@ -33,8 +33,9 @@ from peerd.testing.inline_outcomes import InlineOutcomes
 from peerd.testing.inline_post import InlinePost
 from peerd.work.attempt import attempt_ended, seconds_until_finish
 from peerd.work.context import Context
-from peerd.work.execute import Because, Execution
+from peerd.work.execute import Execution
 from peerd.work.task_worker import TaskWorker
+from peerd.work.time_limits import Because
 
 BACKGROUND_WITHIN: Final = 1.0
 """Seconds that work in the background has to end when the node is left."""

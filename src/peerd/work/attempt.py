@@ -14,7 +14,8 @@ from peerd.domain.task import Task
 from peerd.domain.verdict import UNKNOWN, judge
 from peerd.runtime.events import AttemptEnded, ClaimLost
 from peerd.store.finish import Held
-from peerd.work.execute import Because, Execution
+from peerd.work.execute import Execution
+from peerd.work.time_limits import Because
 
 NOT_BEGUN: Final = Released("it has not begun")
 

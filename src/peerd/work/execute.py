@@ -1,4 +1,4 @@
-"""One attempt, from the claimed row to its outcome: check, hooks, run within the time it has, judge what came.
+"""One attempt, from the claimed row to its outcome: check, hooks, run within the time it has.
 
 It writes nothing. Whatever user code raises ends here as an outcome.
 """
@@ -7,42 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from enum import StrEnum
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
-from peerd.domain.duration import format_duration
-from peerd.domain.errors import InvalidArguments
 from peerd.domain.knowledge import NotServed
-from peerd.domain.outcome import (
-    ERROR_LIMIT,
-    RESULT_LIMIT,
-    TRACEBACK_LIMIT,
-    Asked,
-    Cancel,
-    Canceled,
-    Dead,
-    Deferred,
-    Done,
-    Failed,
-    Outcome,
-    Released,
-    Retry,
-    Snooze,
-    Snoozed,
-    cut,
-)
+from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Asked, Deferred, Failed, Outcome, cut
 from peerd.domain.task import Task
 from peerd.runtime.events import AttemptLingers, Events, HookFailed
-from peerd.runtime.faults import ExitRaised, contained, text_of, traceback_of, words
+from peerd.runtime.faults import ExitRaised, contained, traceback_of, words
 from peerd.runtime.threads import where_is
-from peerd.work.arguments import encode_result
+from peerd.work.code import Code
 from peerd.work.context import Context
-from peerd.work.process_call import ProcessError
-from peerd.work.settings import Settings
+from peerd.work.judge import judge_end, judge_error, judge_value
+from peerd.work.time_limits import Because, TimeLimits
 
 LINGERS_AFTER: Final = 10.0
 """Seconds after which a handler that was told to end, and goes on, is reported."""
@@ -50,22 +29,8 @@ FALLBACK_DELAY: Final = 60.0
 """Seconds until the next attempt where the user's own function for it failed."""
 
 
-DONE: Final = Done()
-"""What most handlers come to: they return nothing."""
-
-
 _LEFT_BEHIND: Final[set[asyncio.Task[None]]] = set()
 """Hooks after attempts, until they have ended: the event loop keeps no task alive by itself."""
-
-
-class Because(StrEnum):
-    """Why a running attempt is told to end."""
-
-    TIMEOUT = "timeout"
-    FINISH_AT = "finish_at"
-    HOOK = "hook"
-    LOST = "lost"
-    STOPPING = "stopping"
 
 
 class HandlerExited(Exception):
@@ -75,62 +40,7 @@ class HandlerExited(Exception):
         super().__init__(f"it raised {words(error)}, which ends the attempt and not the worker")
 
 
-class Code(Protocol):
-    """User code for one task, whatever it was declared as."""
-
-    @property
-    def timeout(self) -> float | None:
-        """Seconds that it may run, where it has a limit of its own."""
-        ...
-
-    @property
-    def cancels(self) -> bool:
-        """Whether it ends when it is cancelled; a thread does not."""
-        ...
-
-    @property
-    def is_hooked(self) -> bool:
-        """Whether there is anything in `before` or `after`."""
-        ...
-
-    def prepare(self, ctx: Context) -> None:
-        """Check the task before anything else is called. Raises what makes it unfit."""
-        ...
-
-    def run(self, ctx: Context) -> Awaitable[object]:
-        """Run it; the value it returns. Raises whatever it raises."""
-        ...
-
-    def retries(self, error: Exception) -> bool:
-        """Whether this exception is worth another attempt."""
-        ...
-
-    def delay(self, ctx: Context) -> float:
-        """Seconds until the next attempt, this one having failed."""
-        ...
-
-    async def before(self, ctx: Context) -> None:
-        """The hooks before an attempt."""
-        ...
-
-    async def after(self, ctx: Context, outcome: Outcome) -> None:
-        """The hooks after an attempt."""
-        ...
-
-
 AskOthers = Callable[[Task, NotServed], Awaitable[Outcome]]
-
-
-class TimeLimits(NamedTuple):
-    """Seconds that an attempt has. None is no limit."""
-
-    timeout: float | None = None
-    until_finish: float | None = None
-    """Until the row's finish_at."""
-    timeout_grace: float = 0.0
-    """To return, after either of them."""
-    hook_timeout: float | None = None
-    """For the hooks before it together, and for those after it."""
 
 
 class Execution:
@@ -263,24 +173,11 @@ class Execution:
     @property
     def hard_limit(self) -> str:
         """The limit that stuck code has not kept, in words."""
-        match self.because:
-            case Because.FINISH_AT:
-                after = "its finish_at"
-            case Because.HOOK:
-                after = self._its_hook_timeout()
-            case _:
-                after = self._its_timeout()
-        return f"did not return within {format_duration(self._limits.timeout_grace)} after {after}"
+        return self._limits.hard_limit(self.because)
 
     def where(self) -> str:
         """Where its code is now, as a traceback shows it."""
         return "" if self._task is None else cut(where_is(self._task), TRACEBACK_LIMIT)
-
-    def _its_hook_timeout(self) -> str:
-        return f"its hook_timeout of {format_duration(self._limits.hook_timeout or 0.0)}"
-
-    def _its_timeout(self) -> str:
-        return f"its timeout of {format_duration(self._limits.timeout or 0.0)}"
 
     async def _run(self) -> Outcome:
         judge = await self._call()
@@ -292,7 +189,7 @@ class Execution:
     async def _call(self) -> Callable[[], Outcome]:
         """Call the user's code; how what came of it is judged."""
         if self.because is not None:
-            return lambda: self._judge_end(None)  # before it began
+            return self._judge_end  # before it began
         code, ctx = self._code, self.ctx
         try:
             try:
@@ -308,10 +205,15 @@ class Execution:
         except GeneratorExit:
             raise  # the event loop is gone
         except asyncio.CancelledError:
-            return lambda: self._judge_end(None)
+            return self._judge_end
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is an outcome
-            return partial(self._judge_error if self._stands(error) else self._judge_end, error)
-        return lambda: self._judge_value(value) if self._counts(value) else self._judge_end(None)
+            if self._stands(error):
+                return partial(judge_error, error, code, self.delay)
+            return partial(self._judge_end, error)
+        return partial(judge_value, value, self.delay) if self._counts(value) else self._judge_end
+
+    def _judge_end(self, error: BaseException | None = None) -> Outcome:
+        return judge_end(self.because, self._limits, error, self.delay)
 
     async def _before(self) -> None:
         """Call the hooks before the attempt, in its own asyncio task: what they set, the handler sees."""
@@ -349,7 +251,7 @@ class Execution:
             await asyncio.wait([hooks, enough], timeout=self._limits.hook_timeout, return_when=asyncio.FIRST_COMPLETED)
         if not hooks.done():
             hooks.cancel()
-            late = f"it took longer than {self._its_hook_timeout()}"
+            late = f"it took longer than {self._limits.its_hook_timeout}"
             error = "its process stops" if self._enough_of_hooks.is_set() else late
             self._events.emit(HookFailed(hook="after_attempt", error=f"{error}, and was cancelled"))
         enough.cancel()
@@ -376,74 +278,6 @@ class Execution:
             return True
         return self.because is Because.STOPPING and not self.ctx.saw_cancelled
 
-    def _judge_end(self, error: BaseException | None) -> Outcome:
-        trace = None if error is None else _traceback(error)
-        match self.because:
-            case Because.TIMEOUT:
-                return Failed(
-                    error=f"it ran longer than {self._its_timeout()}",
-                    traceback=trace,
-                    retry_in=self.delay(),
-                    label="timeout",
-                )
-            case Because.HOOK:
-                error_ = f"its hooks before the attempt took longer than {self._its_hook_timeout()}"
-                return Failed(error=error_, traceback=trace, retry_in=self.delay())
-            case Because.FINISH_AT:
-                return Canceled("its finish_at came while it ran")
-            case Because.LOST:
-                return Released("it was taken from this process")
-            case Because.STOPPING:
-                return Released("its process was stopped")
-            case None:
-                return Failed(error="the handler cancelled itself", retry_in=self.delay())
-
-    def _judge_value(self, value: object) -> Outcome:
-        if value is None:
-            return DONE
-        if isinstance(value, Asked):
-            return self._judge_asked(value)
-        if isinstance(value, type) and issubclass(value, Asked):
-            return Failed(error=f"the handler returned the class {value.__name__}; return an object of it")
-        try:
-            text = value.text if isinstance(value, JsonText) else encode_result(value)
-        except Exception as error:  # noqa: BLE001 - the user's own classes are asked what they are
-            return Failed(error=f"its result is not JSON: {text_of(error)}; return what JSON can say, or None")
-        if text is not None and len(text.encode("utf-8", "replace")) > RESULT_LIMIT:
-            size = len(text.encode("utf-8", "replace"))
-            advice = "write it to a file or a table, and return where it is"
-            return Failed(error=f"its result has {size} bytes, more than {RESULT_LIMIT}: {advice}")
-        return Done(text)
-
-    def _judge_asked(self, asked: Asked) -> Outcome:
-        given: object = asked.reason  # a text, if it was called as it should be
-        reason = cut(words(given) if isinstance(given, BaseException) else text_of(given), ERROR_LIMIT)
-        match asked:
-            case Retry():
-                after = asked.after if asked.after is not None else self.delay()
-                return Failed(error=reason, retry_in=after)
-            case Snooze():
-                return Snoozed(asked.after, reason)
-            case Cancel():
-                return Canceled(reason or "the handler canceled it")
-            case Dead():
-                return Failed(error=reason or "the handler gave it up")
-            case other:
-                return Failed(error=f"the handler asked for {type(other).__name__}, which is no outcome")
-
-    def _judge_error(self, error: BaseException) -> Outcome:
-        match error:
-            case Asked():
-                return self._judge_asked(error)
-            case InvalidArguments():
-                return Failed(error=cut(str(error), ERROR_LIMIT))
-            case Exception() if self._code.retries(error):
-                return _failed(error, self.delay())
-            case Exception():
-                return _failed(error, None)
-            case _:
-                return _failed(error, self.delay())
-
 
 async def _spend_cancellation(task: asyncio.Task[Any]) -> None:
     """Let a cancellation come to nothing that its code has caught, or has not lived to see."""
@@ -451,36 +285,3 @@ async def _spend_cancellation(task: asyncio.Task[Any]) -> None:
         pass
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(0)
-
-
-class JsonText:
-    """A result that is JSON text already, because it came from another process."""
-
-    def __init__(self, text: str | None) -> None:
-        self.text = text
-
-
-async def call_hook(hook: Callable[..., Awaitable[None] | None], *args: Any) -> None:
-    """Call a hook, coroutine function or plain."""
-    result = hook(*args)
-    if inspect.isawaitable(result):
-        await result
-
-
-def timeout_of(task: Task, code: Code, settings: Settings) -> float | None:
-    """Seconds that an attempt may run: the row's own limit, the handler's, or the worker's."""
-    if task.timeout is not None:
-        return task.timeout
-    return code.timeout if code.timeout is not None else settings.timeout
-
-
-def _failed(error: BaseException, retry_in: float | None) -> Failed:
-    if isinstance(error, ProcessError):
-        text, trace = error.raised.text, error.raised.traceback
-    else:
-        text, trace = words(error), _traceback(error)
-    return Failed(error=cut(text, ERROR_LIMIT), traceback=cut(trace, TRACEBACK_LIMIT), retry_in=retry_in)
-
-
-def _traceback(error: BaseException) -> str:
-    return cut(traceback_of(error), TRACEBACK_LIMIT)

@@ -15,13 +15,15 @@ from peerd.domain.task import Task
 from peerd.runtime.events import AttemptStarted, Events
 from peerd.store.finish import Held
 from peerd.work.attempt import Attempt, claim_lost, seconds_until_finish
+from peerd.work.code import timeout_of
 from peerd.work.context import Context
 from peerd.work.endings import Endings
-from peerd.work.execute import AskOthers, Because, Execution, TimeLimits, timeout_of
+from peerd.work.execute import AskOthers, Execution
 from peerd.work.holdings import Holdings
 from peerd.work.pace import Pace
 from peerd.work.settings import Settings
 from peerd.work.task_worker import TaskWorker
+from peerd.work.time_limits import Because, TimeLimits
 from peerd.work.worker import State
 
 PATIENCE: Final = 0.03

@@ -16,8 +16,8 @@ from peerd.domain.task import Task
 from peerd.runtime.threads import in_thread_to_its_end
 from peerd.store.claimer import HandlerKey
 from peerd.work.arguments import names_in
+from peerd.work.code import Code, JsonText, call_hook
 from peerd.work.context import Context
-from peerd.work.execute import Code, JsonText, call_hook
 from peerd.work.handlers import Handler, Queue
 from peerd.work.process_call import ProcessError, call_in_process
 from peerd.work.worker import BaseWorker

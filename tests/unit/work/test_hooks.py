@@ -1,0 +1,108 @@
+"""Hooks around attempts: what they hear, what they can change, and what they cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from peerd import Context, Queue, Status
+from peerd.domain.outcome import Done, Failed, Outcome
+from peerd.runtime.events import Events, Fact, HookFailed
+from peerd.runtime.wording import worded
+from peerd.testing import run_inline
+from peerd.work.time_limits import Because
+from tests.unit.work.executing import ended_after, execution
+
+
+async def test_hooks_stand_around_an_attempt_and_hear_its_outcome() -> None:
+    queue, seen = Queue("q"), list[object]()
+
+    @queue.task
+    async def it(n: int) -> int:
+        seen.append("run")
+        return n
+
+    @queue.before_attempt
+    async def first(ctx: Context) -> None:
+        seen.append(("before", ctx.task.name))
+
+    @queue.after_attempt
+    def last(ctx: Context, outcome: Outcome) -> None:
+        seen.append(("after", outcome))
+
+    await run_inline(it.with_args(4))
+    assert seen == [("before", "it"), "run", ("after", Done("4"))]
+
+
+async def test_a_hook_before_an_attempt_can_fail_it_and_one_after_it_cannot() -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def it() -> int:
+        return 1
+
+    queue.after_attempt(lambda ctx, outcome: sys.exit(3))
+    after = await run_inline(it.with_args())
+    assert (after.status, after.result) == (Status.DONE, 1)
+    [failed] = after.events
+    assert isinstance(failed, HookFailed)
+    assert (failed.hook, failed.error) == ("after_attempt", "SystemExit: 3")
+    assert "in <lambda>" in str(worded(failed)[2]["exception"])
+    queue.before_attempt(lambda ctx: Path("/nowhere/at/all").touch())
+    before = await run_inline(it.with_args())
+    assert (before.status, str(before.error)[:17]) == (Status.FAILURE, "FileNotFoundError")
+
+
+async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_it_is() -> None:
+    queue, facts = Queue("q"), list[Fact]()
+
+    @queue.task
+    async def it() -> int:
+        return 1
+
+    @queue.after_attempt
+    async def hangs(ctx: Context, outcome: Outcome) -> None:
+        while True:  # it does not even let itself be cancelled
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(1000 if not facts else 0.3)
+            if facts:
+                return
+
+    running = execution(queue, "it", events=Events(facts.append), hook_timeout=0.05)
+    assert await running.outcome() == Done("1")
+    [failed] = facts
+    assert isinstance(failed, HookFailed)
+    assert failed.error == "it took longer than its hook_timeout of 50ms, and was cancelled"
+
+
+async def test_a_stop_does_not_wait_for_a_hook_after_an_attempt() -> None:
+    queue, begun = Queue("q"), asyncio.Event()
+
+    @queue.task
+    async def it() -> int:
+        return 1
+
+    @queue.after_attempt
+    async def hangs(ctx: Context, outcome: Outcome) -> None:
+        begun.set()
+        await asyncio.sleep(1000)
+
+    assert await ended_after(execution(queue, "it"), Because.STOPPING, begun) == Done("1")
+
+
+async def test_a_hook_before_an_attempt_that_does_not_end_fails_it() -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def it() -> int:
+        return 1
+
+    @queue.before_attempt
+    async def hangs(ctx: Context) -> None:
+        await asyncio.sleep(1000)
+
+    outcome = await execution(queue, "it", hook_timeout=0.05).outcome()
+    error = "its hooks before the attempt took longer than its hook_timeout of 50ms"
+    assert outcome == Failed(error=error, retry_in=300.0)

@@ -1,0 +1,66 @@
+"""Handlers in processes of their own: what comes out of them, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from peerd import Status
+from peerd.domain.outcome import Failed
+from peerd.testing import eventually_async, run_inline
+from peerd.work.time_limits import Because
+from tests.unit.work import declared
+from tests.unit.work.executing import execution
+
+
+async def test_a_handler_in_a_process_returns_and_reports() -> None:
+    ran = await run_inline(declared.double.with_args(21), node="here")
+    assert (ran.result, ran.progress) == (42, [(0.5, "on here")])
+
+
+async def test_exceptions_and_outcomes_come_out_of_a_process() -> None:
+    retried = await run_inline(declared.raises.with_args("value"))
+    assert (retried.status, retried.error) == (Status.FAILURE, "ValueError: boom")
+    assert "in raises" in str(retried.traceback)
+    assert (await run_inline(declared.raises.with_args("key"))).status is Status.DEAD
+    assert (await run_inline(declared.asks.with_args("retry"))).retry_in == 7.0
+    assert (await run_inline(declared.asks.with_args("dead"))).status is Status.DEAD
+    assert "SystemExit" in str((await run_inline(declared.exits.with_args())).error)
+
+
+async def test_an_exception_that_cannot_be_worded_comes_out_of_a_process_too() -> None:
+    ran = await run_inline(declared.raises_what_cannot_be_worded.with_args())
+    assert (ran.status, ran.error) == (Status.FAILURE, "Unspeakable: (its __str__ raised ValueError)")
+
+
+async def test_a_process_that_ends_without_an_answer_is_a_failure() -> None:
+    ran = await run_inline(declared.leaves.with_args(5))
+    assert (ran.status, ran.error) == (
+        Status.FAILURE, "ProcessDied: the handler's process ended with status 5 before it answered",
+    )  # fmt: skip
+
+
+async def test_a_large_result_comes_out_of_a_process_and_a_larger_one_is_refused() -> None:
+    assert len((await run_inline(declared.large.with_args(900_000))).result) == 900_000
+    assert "more than 1048576" in str((await run_inline(declared.large.with_args(2_000_000))).error)
+
+
+async def test_a_timeout_kills_the_process_and_what_it_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    running = execution(declared.apart, "starts_a_child", f'{{"pids": "{pids}"}}')
+    ending = asyncio.ensure_future(running.outcome())
+    await eventually_async(pids.exists, timeout=30)
+    running.end(Because.TIMEOUT)
+    outcome = await ending
+    assert isinstance(outcome, Failed)
+    assert outcome.label == "timeout"
+    for pid in map(int, pids.read_text().split()):
+        await eventually_async(partial(_is_dead, pid))
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True
