@@ -103,6 +103,10 @@ def figures(run: Run) -> Figures:
             sys.exit(f"not measured: {sample.what} on {sample.database}: {sample.reason}")
     found = {f"{key[1]}, batch {key[2]}, {key[0]}": key for key in run.timings if key[3] == "peerd"}
     rates = {name: median(one.rate for one in run.timings.of(key)) for name, key in found.items()}
+    for name, key in found.items():
+        used = run.timings.cpu(*key)
+        if used:
+            rates[f"{name}, by processor time"] = 1 / used
     waits: dict[str, list[float]] = {}
     for sample in run.samples:
         if isinstance(sample, PickUp) and sample.by.startswith("peerd"):

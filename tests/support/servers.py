@@ -24,6 +24,7 @@ import psycopg
 import pymysql
 import pytest
 
+from peerd.store.galera import CATCH_UP
 from tests.support import run
 from tests.support.galera import Galera
 from tests.support.server import Server, ServerUnavailableError
@@ -141,6 +142,9 @@ def _execute(server: Server | Galera, statement: str) -> None:
     if server.kind in ("mariadb", "galera"):
         with closing(pymysql.connect(host="127.0.0.1", port=server.ports[0], user="root")) as connection:
             connection.cursor().execute(statement)
+        for port in server.ports[1:]:  # which apply it later, each in its own time
+            with closing(pymysql.connect(host="127.0.0.1", port=port, user="root")) as connection:
+                connection.cursor().execute(CATCH_UP)
     else:
         address = f"postgresql://peerd@127.0.0.1:{server.ports[0]}/postgres"
         with closing(psycopg.connect(address, autocommit=True)) as connection:

@@ -54,7 +54,7 @@ class Execution:
         ctx: for whom.
         limits: the time that it has.
         events: for what hooks do wrong.
-        stuck: called when it has not returned in its time; None where nothing can be done about it.
+        stuck: called with this when it has not returned in its time; None where nothing can be done about it.
         ask_others: says what becomes of a task that this process cannot run; without it, there are no others.
     """
 
@@ -81,7 +81,7 @@ class Execution:
         limits: TimeLimits,
         *,
         events: Events,
-        stuck: Callable[[], object] | None = None,
+        stuck: Callable[[Execution], object] | None = None,
         ask_others: AskOthers | None = None,
     ) -> None:
         self.ctx = ctx
@@ -168,7 +168,7 @@ class Execution:
     def _reach_the_hard_limit(self) -> None:
         if self.because is not Because.STOPPING and self._stuck is not None:  # a stop has a hard limit of its own
             self.is_stuck = True
-            self._stuck()
+            self._stuck(self)
 
     @property
     def hard_limit(self) -> str:
@@ -200,8 +200,7 @@ class Execution:
             except (SystemExit, KeyboardInterrupt) as error:
                 raise HandlerExited(error) from error
             except NotServed as error:
-                outcome = await self._not_served(error)
-                return lambda: outcome
+                return partial(_as_it_is, await self._not_served(error))
         except GeneratorExit:
             raise  # the event loop is gone
         except asyncio.CancelledError:
@@ -277,6 +276,10 @@ class Execution:
         if self.because is None or isinstance(value, Asked) or self._code.cancels:
             return True
         return self.because is Because.STOPPING and not self.ctx.saw_cancelled
+
+
+def _as_it_is(outcome: Outcome) -> Outcome:
+    return outcome
 
 
 async def _spend_cancellation(task: asyncio.Task[Any]) -> None:
