@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from peerd.cli.nodes import state_of
 from peerd.domain.lifecycle import Status
 from peerd.testing import eventually
@@ -38,6 +40,7 @@ def test_the_record_of_a_killed_process_tells_how_it_died(cluster: Cluster) -> N
     assert records[before["jobs-1"]].cause == "killed by SIGKILL"
 
 
+@pytest.mark.each_database_in_ci
 def test_a_killed_master_leaves_no_process_behind_and_loses_no_task(each_cluster: Cluster) -> None:
     one, _ = each_cluster.up("one", "two", node={"grace": "1s"})
     jobs = [each_cluster.enqueue("first_hangs", node="one") for _ in range(3)]
@@ -75,6 +78,7 @@ def test_a_node_whose_master_was_killed_is_silent_at_once_and_a_person_hears_of_
     assert state_of(cluster.client.nodes.list()[0]) == "stopped"
 
 
+@pytest.mark.each_database_in_ci
 def test_a_nodes_tasks_are_finished_by_the_others_when_it_has_been_silent_for_max_update(each_cluster: Cluster) -> None:
     cluster = each_cluster
     one, two = cluster.up("one", "two", count=6)
@@ -98,7 +102,7 @@ def test_a_nodes_tasks_are_finished_by_the_others_when_it_has_been_silent_for_ma
 def test_a_node_started_again_after_a_power_cut_waits_out_the_silence_and_rescues_its_own_tasks(
     cluster: Cluster,
 ) -> None:
-    [node] = cluster.up("one", manager={"inactive_after": "6s"})
+    [node] = cluster.up("one", manager={"inactive_after": "12s"})  # longer than a start
     job = cluster.enqueue("first_hangs")
     cluster.wait_for(job, "began")
     node.kill_all()
@@ -109,10 +113,11 @@ def test_a_node_started_again_after_a_power_cut_waits_out_the_silence_and_rescue
     assert [outcome for outcome, _ in cluster.outcomes(job)] == ["rescued"]
 
 
+@pytest.mark.each_database_in_ci
 def test_a_master_started_again_takes_nothing_from_workers_that_finish_for_the_killed_one(
     each_cluster: Cluster,
 ) -> None:
-    [node] = each_cluster.up("one")
+    [node] = each_cluster.up("one", node={"grace": "60s"})
     job = each_cluster.enqueue("gated")
     each_cluster.wait_for(job, "began")
     node.kill_master()

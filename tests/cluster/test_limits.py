@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from peerd import Job
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster
@@ -29,6 +31,7 @@ def most_at_once(cluster: Cluster, keys: dict[int, str]) -> Counter[str]:
     return most
 
 
+@pytest.mark.each_database_in_ci
 def test_of_each_key_no_more_run_at_once_than_its_limit_allows(each_cluster: Cluster) -> None:
     cluster = each_cluster
     cluster.client.limits.set("jobs", each_key=True, running=1)
@@ -50,6 +53,7 @@ def test_of_each_key_no_more_run_at_once_than_its_limit_allows(each_cluster: Clu
     assert most_at_once(cluster, keys) == {"a": 1, "b": 2}
 
 
+@pytest.mark.each_database_in_ci
 def test_the_place_of_a_holder_that_was_killed_is_taken_by_the_next(each_cluster: Cluster) -> None:
     cluster = each_cluster
     cluster.client.limits.set("jobs", each_key=True, running=1)

@@ -55,6 +55,7 @@ def given_back(cluster: Cluster, job: Job) -> str:
     return str(eventually(why, timeout=WITHIN, message=cluster.story))
 
 
+@pytest.mark.each_database_in_ci
 def test_what_only_new_code_knows_waits_for_it_and_is_not_counted(each_deployed: Cluster) -> None:
     cluster = each_deployed
     old = node(cluster, "old", "old").up()

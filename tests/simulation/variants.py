@@ -45,6 +45,7 @@ from peerd.work import not_served
 from peerd.work.claiming import Claiming
 from peerd.work.execute import Execution
 from peerd.work.holdings import Holdings
+from peerd.work.judge import judge_error, judge_value
 from peerd.work.outcomes import OutcomeWriter
 from peerd.work.task_worker import HandlerCode
 from peerd.work.time_limits import Because
@@ -101,9 +102,11 @@ async def _end_without_waiting(self: Any) -> Any:
     if not running.done():
         return Released("its process was stopped")
     error = running.exception() if not running.cancelled() else asyncio.CancelledError()
+    if isinstance(error, asyncio.CancelledError):
+        return self._judge_end()
     if error is not None:
-        return self._judge_end(None) if isinstance(error, asyncio.CancelledError) else self._judge_error(error)
-    return self._judge_value(running.result())
+        return judge_error(error, self._code, self.delay)
+    return judge_value(running.result(), self.delay)
 
 
 async def _claim_in_two_steps(self: Any, limit: int, *, alone: bool) -> Claimed:

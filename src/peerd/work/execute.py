@@ -180,36 +180,39 @@ class Execution:
         return "" if self._task is None else cut(where_is(self._task), TRACEBACK_LIMIT)
 
     async def _run(self) -> Outcome:
-        judge = await self._call()
+        """Call the user's code, unless it is to end before it began; judge what came of it."""
+        judge: Callable[[], Outcome] = self._judge_end
+        if self.because is None:
+            code, ctx = self._code, self.ctx
+            try:
+                try:
+                    code.prepare(ctx)
+                    if code.is_hooked:
+                        await self._before()
+                    value = await code.run(ctx)
+                    if self._counts(value):
+                        judge = partial(judge_value, value, self.delay)
+                except (SystemExit, KeyboardInterrupt) as error:
+                    raise HandlerExited(error) from error
+                except NotServed as error:
+                    judge = partial(_as_it_is, await self._not_served(error))
+            except GeneratorExit:
+                raise  # the event loop is gone
+            except asyncio.CancelledError:
+                pass
+            except BaseException as error:  # noqa: BLE001 - whatever user code raises is an outcome
+                if self._stands(error):
+                    judge = partial(judge_error, error, code, self.delay)
+                else:
+                    judge = partial(self._judge_end, error)
+        return self._judged(judge)
+
+    @staticmethod
+    def _judged(judge: Callable[[], Outcome]) -> Outcome:
         try:
             return judge()
         except Exception as error:  # noqa: BLE001 - what user code raises and returns is the user's code too
             return Failed(error=f"what it has come to cannot be told: {words(error)}", retry_in=FALLBACK_DELAY)
-
-    async def _call(self) -> Callable[[], Outcome]:
-        """Call the user's code; how what came of it is judged."""
-        if self.because is not None:
-            return self._judge_end  # before it began
-        code, ctx = self._code, self.ctx
-        try:
-            try:
-                code.prepare(ctx)
-                if code.is_hooked:
-                    await self._before()
-                value = await code.run(ctx)
-            except (SystemExit, KeyboardInterrupt) as error:
-                raise HandlerExited(error) from error
-            except NotServed as error:
-                return partial(_as_it_is, await self._not_served(error))
-        except GeneratorExit:
-            raise  # the event loop is gone
-        except asyncio.CancelledError:
-            return self._judge_end
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises is an outcome
-            if self._stands(error):
-                return partial(judge_error, error, code, self.delay)
-            return partial(self._judge_end, error)
-        return partial(judge_value, value, self.delay) if self._counts(value) else self._judge_end
 
     def _judge_end(self, error: BaseException | None = None) -> Outcome:
         return judge_end(self.because, self._limits, error, self.delay)

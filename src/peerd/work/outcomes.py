@@ -106,8 +106,10 @@ class OutcomeWriter(Generic[E]):
                 for one in batch:
                     await self._write(write, [one])
         else:
-            self._write_later([ended for ended in batch if ended.held in written.locked])
-            self._written([ended for ended in batch if ended.held not in written.locked], written.refused)
+            if written.locked:
+                self._write_later([ended for ended in batch if ended.held in written.locked])
+                batch = [ended for ended in batch if ended.held not in written.locked]
+            self._written(batch, written.refused)
 
     def _write_later(self, locked: Sequence[E]) -> None:
         for ended in locked:

@@ -23,7 +23,7 @@ from peerd.work.holdings import Holdings
 from peerd.work.pace import Pace
 from peerd.work.settings import Settings
 from peerd.work.task_worker import TaskWorker
-from peerd.work.time_limits import Because, TimeLimits
+from peerd.work.time_limits import Because, time_limits
 from peerd.work.worker import State
 
 PATIENCE: Final = 0.03
@@ -209,7 +209,7 @@ class Places:
             process=self._worker.entered,
         )
         code = self._worker.code_for(task)
-        limits = TimeLimits(
+        limits = time_limits(
             timeout_of(task, code, self._settings),
             seconds_until_finish(task),
             self._settings.timeout_grace,
