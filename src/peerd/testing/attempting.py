@@ -8,7 +8,7 @@ from peerd.domain.outcome import Outcome
 from peerd.runtime.events import Events
 from peerd.work.code import timeout_of
 from peerd.work.context import Context
-from peerd.work.execute import Execution
+from peerd.work.execute import Callbacks, Execution
 from peerd.work.task_worker import TaskWorker
 from peerd.work.time_limits import Because, TimeLimits
 
@@ -18,7 +18,7 @@ def execution_of(worker: TaskWorker, ctx: Context, events: Events, *, until_fini
     code = worker.code_for(ctx.task)
     timeout = timeout_of(ctx.task, code, worker.settings)
     limits = TimeLimits(timeout, until_finish, hook_timeout=worker.settings.hook_timeout)
-    return Execution(code, ctx, limits, events=events)
+    return Execution(code, ctx, limits, Callbacks(events))
 
 
 async def run_apart(execution: Execution) -> Outcome:

@@ -10,7 +10,7 @@ import contextlib
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from peerd.domain.knowledge import NotServed
 from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Asked, Deferred, Failed, Outcome, cut
@@ -43,6 +43,17 @@ class HandlerExited(Exception):
 AskOthers = Callable[[Task, NotServed], Awaitable[Outcome]]
 
 
+class Callbacks(NamedTuple):
+    """Whom an attempt tells and asks, the same for all attempts of a process."""
+
+    events: Events
+    """For what hooks do wrong."""
+    stuck: Callable[[Execution], object] | None = None
+    """Called when an attempt has not returned in its time; None where nothing can be done about it."""
+    ask_others: AskOthers | None = None
+    """Says what becomes of a task that this process cannot run; without it, there are no others."""
+
+
 class Execution:
     """An attempt that runs. Its task is cancelled by `end`, which says why.
 
@@ -53,20 +64,16 @@ class Execution:
         code: what runs.
         ctx: for whom.
         limits: the time that it has.
-        events: for what hooks do wrong.
-        stuck: called with this when it has not returned in its time; None where nothing can be done about it.
-        ask_others: says what becomes of a task that this process cannot run; without it, there are no others.
+        callbacks: whom it tells and asks.
     """
 
     __slots__ = (
-        "_ask_others",
+        "_callbacks",
         "_code",
         "_enough_of_hooks",
-        "_events",
         "_hard_limit",
         "_limits",
         "_lingering",
-        "_stuck",
         "_task",
         "because",
         "ctx",
@@ -74,30 +81,19 @@ class Execution:
         "is_stuck",
     )
 
-    def __init__(
-        self,
-        code: Code,
-        ctx: Context,
-        limits: TimeLimits,
-        *,
-        events: Events,
-        stuck: Callable[[Execution], object] | None = None,
-        ask_others: AskOthers | None = None,
-    ) -> None:
+    def __init__(self, code: Code, ctx: Context, limits: TimeLimits, callbacks: Callbacks) -> None:
         self.ctx = ctx
-        self._ask_others = ask_others
         self.because: Because | None = None
         self.ended = False
         """Whether the user's code has ended, so that its outcome stands."""
         self.is_stuck = False
         """Whether it has reached the hard limit of its time, and goes on."""
         self._limits = limits
-        self._stuck = stuck
+        self._callbacks = callbacks
         self._hard_limit: asyncio.TimerHandle | None = None
         self._enough_of_hooks: asyncio.Event | None = None
         """Set when nobody waits any longer for the hooks after the attempt, while they run."""
         self._code = code
-        self._events = events
         self._task: asyncio.Task[Any] | None = None
         self._lingering: asyncio.TimerHandle | None = None
 
@@ -133,7 +129,7 @@ class Execution:
             if math.isnan(delay):
                 raise ValueError("the delay is not a number")
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a task must not be lost for it
-            self._events.emit(HookFailed(hook="delay", error=words(error), traceback=traceback_of(error)))
+            self._callbacks.events.emit(HookFailed(hook="delay", error=words(error), traceback=traceback_of(error)))
             return FALLBACK_DELAY
         return delay
 
@@ -161,14 +157,16 @@ class Execution:
 
     def _end_for_time(self, because: Because) -> None:
         self.end(because)
-        if not self.ended and self._stuck is not None and self._hard_limit is None:
+        if not self.ended and self._callbacks.stuck is not None and self._hard_limit is None:
             loop = asyncio.get_running_loop()
             self._hard_limit = loop.call_later(self._limits.timeout_grace, self._reach_the_hard_limit)
 
     def _reach_the_hard_limit(self) -> None:
-        if self.because is not Because.STOPPING and self._stuck is not None:  # a stop has a hard limit of its own
+        if (
+            self.because is not Because.STOPPING and self._callbacks.stuck is not None
+        ):  # a stop has a hard limit of its own
             self.is_stuck = True
-            self._stuck(self)
+            self._callbacks.stuck(self)
 
     @property
     def hard_limit(self) -> str:
@@ -230,13 +228,15 @@ class Execution:
                 limit.cancel()
 
     async def _not_served(self, error: NotServed) -> Outcome:
-        if self._ask_others is None:
+        if self._callbacks.ask_others is None:
             return Failed(error=cut(str(error), ERROR_LIMIT))
-        return await self._ask_others(self.ctx.task, error)
+        return await self._callbacks.ask_others(self.ctx.task, error)
 
     def _say_lingers(self) -> None:
         task = self.ctx.task
-        self._events.emit(AttemptLingers(task_id=task.id, queue=task.queue, name=task.name, because=str(self.because)))
+        self._callbacks.events.emit(
+            AttemptLingers(task_id=task.id, queue=task.queue, name=task.name, because=str(self.because))
+        )
 
     async def _after(self, outcome: Outcome) -> None:
         """Call the hooks after the attempt. However they end, if they do, does not change what happened.
@@ -255,13 +255,15 @@ class Execution:
             hooks.cancel()
             late = f"it took longer than {self._limits.its_hook_timeout}"
             error = "its process stops" if self._enough_of_hooks.is_set() else late
-            self._events.emit(HookFailed(hook="after_attempt", error=f"{error}, and was cancelled"))
+            self._callbacks.events.emit(HookFailed(hook="after_attempt", error=f"{error}, and was cancelled"))
         enough.cancel()
 
     def _note_failure(self, hooks: asyncio.Task[None]) -> None:
         if not hooks.cancelled() and (error := hooks.exception()) is not None:
             raised = error.__cause__ if isinstance(error, ExitRaised) and error.__cause__ else error
-            self._events.emit(HookFailed(hook="after_attempt", error=words(raised), traceback=traceback_of(raised)))
+            self._callbacks.events.emit(
+                HookFailed(hook="after_attempt", error=words(raised), traceback=traceback_of(raised))
+            )
 
     def _stands(self, error: BaseException) -> bool:
         """Whether what it raised counts, although it may have been told to end.

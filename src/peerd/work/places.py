@@ -18,7 +18,7 @@ from peerd.work.attempt import Attempt, claim_lost, seconds_until_finish
 from peerd.work.code import timeout_of
 from peerd.work.context import Context
 from peerd.work.endings import Endings
-from peerd.work.execute import AskOthers, Execution
+from peerd.work.execute import AskOthers, Callbacks, Execution
 from peerd.work.holdings import Holdings
 from peerd.work.pace import Pace
 from peerd.work.settings import Settings
@@ -41,7 +41,7 @@ class Places:
         node: the node's name.
         enqueue: for ``ctx.enqueue``.
         client: for ``ctx.client``.
-        ask_others: see `Execution`.
+        ask_others: see `Callbacks`.
         freed: called when a place is free, and there is less in hand than it takes to claim nothing.
     """
 
@@ -66,7 +66,7 @@ class Places:
         self._node = node
         self._enqueue = enqueue
         self._client = client
-        self._ask_others = ask_others
+        self._callbacks = Callbacks(events, self._tell_stuck, ask_others)
         self._freed = freed
         self.stuck: Callable[[Attempt], object] = lambda _: None
         """Called with an attempt that has reached the hard limit of its time: only the end of the process ends it."""
@@ -209,20 +209,14 @@ class Places:
             process=self._worker.entered,
         )
         code = self._worker.code_for(task)
+        settings = self._settings
         limits = time_limits(
-            timeout_of(task, code, self._settings),
+            timeout_of(task, code, settings),
             seconds_until_finish(task),
-            self._settings.timeout_grace,
-            self._settings.hook_timeout,
+            settings.timeout_grace,
+            settings.hook_timeout,
         )
-        return Execution(
-            code,
-            ctx,
-            limits,
-            events=self._events,
-            stuck=self._tell_stuck,
-            ask_others=self._ask_others,
-        )
+        return Execution(code, ctx, limits, self._callbacks)
 
     def _tell_stuck(self, execution: Execution) -> None:
         """Find its attempt and tell. An execution that knew its attempt would be a circle, which only the collector of

@@ -10,7 +10,7 @@ from peerd import Context, Queue
 from peerd.domain.outcome import Outcome
 from peerd.runtime.events import Events
 from peerd.testing import eventually_async, make_task
-from peerd.work.execute import Execution
+from peerd.work.execute import Callbacks, Execution
 from peerd.work.task_worker import QueueWorker
 from peerd.work.time_limits import Because, TimeLimits
 
@@ -20,7 +20,7 @@ def execution(queue: Queue, name: str, body: str = "{}", **more: Any) -> Executi
     ctx = Context(task, node="n", report=lambda _: None)
     options: dict[str, Any] = {"events": Events(), **more}
     limits = TimeLimits(**{key: options.pop(key) for key in TimeLimits._fields if key in options})
-    return Execution(QueueWorker([queue]).code_for(task), ctx, limits, **options)
+    return Execution(QueueWorker([queue]).code_for(task), ctx, limits, Callbacks(**options))
 
 
 async def ended_after(running: Execution, because: Because, started: asyncio.Event | threading.Event) -> Outcome:
