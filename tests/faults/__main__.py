@@ -83,7 +83,7 @@ def plan_of(given: argparse.Namespace, kind: str) -> Plan:
         tasks=given.tasks or round(36 * seconds),
         seed=given.seed,
         tempo=Tempo(the_minute=A_MINUTE if seconds >= LONG else None),
-        ends_within=max(300.0, seconds),
+        ends_within=max(300.0, 2 * seconds),
     )
 
 
