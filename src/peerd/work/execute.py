@@ -20,7 +20,7 @@ from peerd.runtime.faults import ExitRaised, contained, traceback_of, words
 from peerd.runtime.threads import where_is
 from peerd.work.code import Code
 from peerd.work.context import Context
-from peerd.work.judge import judge_end, judge_error, judge_value
+from peerd.work.judge import DONE, judge_end, judge_error, judge_value
 from peerd.work.time_limits import Because, TimeLimits
 
 LINGERS_AFTER: Final = 10.0
@@ -113,9 +113,10 @@ class Execution:
         finally:
             self.ended = True
             self.is_stuck = False
-            for timer in (*timers, self._lingering, self._hard_limit):
-                if timer is not None:
-                    timer.cancel()
+            for timer in timers:
+                timer.cancel()
+            if self.because is not None:
+                self._cancel_late_timers()
         if task.cancelling():
             await _spend_cancellation(task)
         if self._code.is_hooked and not isinstance(outcome, Deferred):  # which is no attempt
@@ -155,6 +156,11 @@ class Execution:
             if seconds is not None
         ]
 
+    def _cancel_late_timers(self) -> None:
+        for timer in (self._lingering, self._hard_limit):
+            if timer is not None:
+                timer.cancel()
+
     def _end_for_time(self, because: Because) -> None:
         self.end(because)
         if not self.ended and self._callbacks.stuck is not None and self._hard_limit is None:
@@ -188,6 +194,8 @@ class Execution:
                     if code.is_hooked:
                         await self._before()
                     value = await code.run(ctx)
+                    if value is None and self.because is None:
+                        return DONE
                     if self._counts(value):
                         judge = partial(judge_value, value, self.delay)
                 except (SystemExit, KeyboardInterrupt) as error:
@@ -199,10 +207,8 @@ class Execution:
             except asyncio.CancelledError:
                 pass
             except BaseException as error:  # noqa: BLE001 - whatever user code raises is an outcome
-                if self._stands(error):
-                    judge = partial(judge_error, error, code, self.delay)
-                else:
-                    judge = partial(self._judge_end, error)
+                stands = partial(judge_error, error, code, self.delay)
+                judge = stands if self._stands(error) else partial(self._judge_end, error)
         return self._judged(judge)
 
     @staticmethod

@@ -23,7 +23,7 @@ from peerd.work.holdings import Holdings
 from peerd.work.pace import Pace
 from peerd.work.settings import Settings
 from peerd.work.task_worker import TaskWorker
-from peerd.work.time_limits import Because, time_limits
+from peerd.work.time_limits import Because, TimeLimits
 from peerd.work.worker import State
 
 PATIENCE: Final = 0.03
@@ -66,6 +66,9 @@ class Places:
         self._node = node
         self._enqueue = enqueue
         self._client = client
+        self._usual_limits = TimeLimits(
+            self._settings.timeout, None, self._settings.timeout_grace, self._settings.hook_timeout
+        )
         self._callbacks = Callbacks(events, self._tell_stuck, ask_others)
         self._freed = freed
         self.stuck: Callable[[Attempt], object] = lambda _: None
@@ -209,13 +212,10 @@ class Places:
             process=self._worker.entered,
         )
         code = self._worker.code_for(task)
-        settings = self._settings
-        limits = time_limits(
-            timeout_of(task, code, settings),
-            seconds_until_finish(task),
-            settings.timeout_grace,
-            settings.hook_timeout,
-        )
+        limits = self._usual_limits
+        timeout, until_finish = timeout_of(task, code, self._settings), seconds_until_finish(task)
+        if timeout != limits.timeout or until_finish is not None:
+            limits = limits._replace(timeout=timeout, until_finish=until_finish)
         return Execution(code, ctx, limits, self._callbacks)
 
     def _tell_stuck(self, execution: Execution) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from peerd.domain.duration import format_duration
 
@@ -50,7 +49,3 @@ class TimeLimits(NamedTuple):
             case _:
                 after = self.its_timeout
         return f"did not return within {format_duration(self.timeout_grace)} after {after}"
-
-
-time_limits: Final = lru_cache(maxsize=256)(TimeLimits)
-"""`TimeLimits`, made once for all attempts that have the same, as most have: a worker begins 20,000 in a second."""
