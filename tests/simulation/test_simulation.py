@@ -34,6 +34,7 @@ def test_nothing_is_lost_and_each_claim_has_one_holder_whatever_dies(part: int, 
     assert outcome is None, report(outcome, place)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name.replace(" ", "-"))
 def test_a_precaution_that_is_taken_away_is_missed(
     variant: Variant, place: Arena, record_line: Callable[[str, str], None]
