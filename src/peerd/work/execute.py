@@ -44,7 +44,7 @@ AskOthers = Callable[[Task, NotServed], Awaitable[Outcome]]
 
 
 class Callbacks(NamedTuple):
-    """Whom an attempt tells and asks, the same for all attempts of a process."""
+    """What an attempt calls outside of itself, the same for all attempts of a process."""
 
     events: Events
     """For what hooks do wrong."""
@@ -64,7 +64,7 @@ class Execution:
         code: what runs.
         ctx: for whom.
         limits: the time that it has.
-        callbacks: whom it tells and asks.
+        callbacks: what it calls outside of itself.
     """
 
     __slots__ = (

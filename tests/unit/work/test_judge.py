@@ -142,12 +142,8 @@ async def test_a_backoff_that_raises_does_not_lose_the_task() -> None:
     assert (await run_inline(queue.handlers["it"].with_args())).status is Status.FAILURE
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
-async def test_leaving_the_interpreter_ends_the_attempt_and_not_the_process(
-    error: BaseException,
-    thread: bool,  # noqa: FBT001
-) -> None:
+def raising(error: BaseException, *, thread: bool) -> Queue:
+    """A queue whose handler raises this, in a thread or as a coroutine."""
     queue = Queue("q")
 
     def plain() -> None:
@@ -157,6 +153,16 @@ async def test_leaving_the_interpreter_ends_the_attempt_and_not_the_process(
         raise error
 
     queue.task(name="it")(plain if thread else coroutine)
+    return queue
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
+async def test_leaving_the_interpreter_ends_the_attempt_and_not_the_process(
+    error: BaseException,
+    thread: bool,  # noqa: FBT001
+) -> None:
+    queue = raising(error, thread=thread)
     ran = await run_inline(queue.handlers["it"].with_args())
     assert ran.status is Status.FAILURE
     assert type(error).__name__ in str(ran.error)
@@ -208,15 +214,7 @@ async def test_an_exception_that_cannot_be_worded_is_an_outcome_as_any_other(
     says: str,
     thread: bool,  # noqa: FBT001
 ) -> None:
-    queue = Queue("q")
-
-    def plain() -> None:
-        raise error
-
-    async def coroutine() -> None:
-        raise error
-
-    queue.task(name="it")(plain if thread else coroutine)
+    queue = raising(error, thread=thread)
     outcome = await execution(queue, "it").outcome()
     assert isinstance(outcome, Failed)
     assert (outcome.retry_in is None) is (status is Status.DEAD)
