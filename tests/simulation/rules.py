@@ -280,7 +280,9 @@ class Rules:
 
 def _is_due(row: Row, now: str) -> bool:
     """Whether any node may claim it."""
-    return row.status == "pending" and row.node_id is None and (row.start_at or row.created_at) <= now
+    if row.status != "pending" or row.node_id is not None:
+        return False
+    return (row.start_at or row.created_at) <= now and (row.finish_at is None or now < row.finish_at)
 
 
 def _told(row: Row | None) -> str:
