@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,14 @@ async def gated(ctx: ScheduleContext) -> None:
     note(ctx, "scheduled")
     while not (Path(ctx.process.options["gates"]) / ctx.schedule).exists():  # noqa: ASYNC110 - it is a file
         await asyncio.sleep(0.02)
+
+
+def deaf(ctx: ScheduleContext) -> None:
+    """Does not return, whatever it is told, until the gate of its schedule is opened."""
+    gate = Path(ctx.process.options["gates"]) / ctx.schedule
+    note(ctx, "scheduled")
+    while not gate.exists():
+        time.sleep(0.02)
 
 
 class Tide:

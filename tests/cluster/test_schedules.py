@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+import psutil
 import pytest
 
 from peerd.domain.schedule import RunStatus
@@ -199,6 +200,27 @@ def test_runs_that_overlap_are_skipped_queued_or_allowed(cluster: Cluster) -> No
     eventually(lambda: len(ran(cluster, "queue")) >= 2, timeout=WITHIN, message=cluster.story)
     for name in ("skip", "allow"):
         (cluster.folder / "gates" / name).touch()
+    assert node.stop() == 0
+
+
+def test_a_function_that_does_not_return_after_its_timeout_ends_with_its_process(cluster: Cluster) -> None:
+    [node] = cluster.up(
+        "one",
+        grace="500ms",
+        timeout_grace="300ms",
+        schedules={"report": {**GATED, "run": "scheduled:deaf", "type": "worker", "timeout": "200ms"}},
+    )
+    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.story)
+    [fact] = ran(cluster)
+    [run] = until_runs(cluster, "report", "died")
+    reason = f"schedule report (run {run.id}) did not return within 300ms after its timeout of 200ms"
+    assert run.error == f"its process died: tainted (exit status 70): {reason}"
+    assert not psutil.pid_exists(fact["pid"])
+    eventually(lambda: f"is tainted: {reason}" in node.said(), timeout=WITHIN, message=node.said)
+    assert " in deaf" in node.said(), "it shows where it was"
+    cluster.done(cluster.enqueue("quick"))
+    (cluster.folder / "gates" / "report").touch()
+    assert peerd(node, "schedules", "run", "report").returncode == 0, "it runs again in the process that took its place"
     assert node.stop() == 0
 
 

@@ -48,7 +48,7 @@ def worker(payload: Mapping[str, Any]) -> Service:
     shared = shared_of(settings)
 
     def run_schedules(process: ProcessContext) -> None:
-        ScheduleRunner(process, find, events)
+        ScheduleRunner(process, find, events, timeout_grace=user.settings.timeout_grace)
 
     match user:
         case TaskWorker():

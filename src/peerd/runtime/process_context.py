@@ -41,6 +41,10 @@ class Place(Protocol):
         """Send a frame to the master; never waits."""
         ...
 
+    def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
+        """Say that code does not end although its time is over, so that the process must end with it."""
+        ...
+
 
 class NotInThisProcess(PeerdError, RuntimeError):
     """Something was asked for that this process does not have.
@@ -78,6 +82,7 @@ class ProcessContext:
         """What is behind `shared`; given by whoever puts the process together."""
         self.scheduled_runs = 0
         """Scheduled functions that run; a process that is recycled lets them end."""
+        self._place = place
         self._background = Background(events)
         self.messenger = Messenger(place, self._background, events)
         self._client = client
@@ -118,6 +123,16 @@ class ProcessContext:
             TypeError: it is not a coroutine.
         """
         self._background.run(work)
+
+    def end_with_stuck_code(self, reason: str) -> None:
+        """Have the process replaced, because code in it does not end although its time is over.
+
+        It takes no new work, finishes what it has within its grace, and ends.
+
+        Args:
+            reason: for people.
+        """
+        self._place.stuck(None, reason)
 
     async def finish(self, grace: float) -> None:
         """Let what runs in the background end within `grace` seconds, and begin nothing more."""

@@ -2,6 +2,10 @@
 
 Nothing that such a function does harms the process: not an exception, not a module that cannot be imported, not an
 attempt to leave the interpreter. A report is repeated until the agent, or the one after it, has written it.
+
+The time of a function has two limits, as that of a handler. At its time-out a coroutine is cancelled, and a plain
+function is told by ``ctx.cancelled``. A function that has not returned some seconds later can only be ended with its
+process: the process is replaced, and the agent writes the run's end when it is dead. Until then it counts as running.
 """
 
 from __future__ import annotations
@@ -10,10 +14,11 @@ import asyncio
 import inspect
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final, cast
 
+from peerd.domain.duration import format_duration
 from peerd.domain.errors import NoReply, PeerdError, ProcessStopping, RequestFailed, Undeliverable
 from peerd.domain.outcome import cut
 from peerd.domain.schedule import RunStatus
@@ -27,6 +32,8 @@ from peerd.schedules.orders import ENDED, RUN, Order, Report, order_of, to_json
 
 REMEMBERED: Final = 10_000
 """Runs that a process knows to have been ordered already: an agent that was replaced may order one again."""
+TIMEOUT_GRACE: Final = 30.0
+"""Seconds, as the default of [workers.NAME] timeout_grace; a web process has no such setting."""
 LONGEST_WORDS: Final = 8192
 """Characters of an error, and of a traceback."""
 REPORT_AGAIN: Final = (0.1, 5.0)
@@ -40,12 +47,21 @@ class ScheduleRunner:
         process: the process; runs go on in its background, so they have their grace when it stops.
         find: gives what an entry ``module:name`` names; called in a thread, for it imports.
         events: what happens.
+        timeout_grace: seconds in which a function returns after its time-out; else its process ends with it.
     """
 
-    def __init__(self, process: ProcessContext, find: Callable[[str], object], events: Events) -> None:
+    def __init__(
+        self,
+        process: ProcessContext,
+        find: Callable[[str], object],
+        events: Events,
+        *,
+        timeout_grace: float = TIMEOUT_GRACE,
+    ) -> None:
         self._process = process
         self._find = find
         self._events = events
+        self._timeout_grace = timeout_grace
         self._ordered: OrderedDict[int, None] = OrderedDict()
         process.messenger.on(RUN, self._take)
 
@@ -83,7 +99,8 @@ class ScheduleRunner:
         try:
             function = await in_thread(self._find, order.function, name=f"import-{order.run_id}")
             async with time:
-                await self._call(function, order)
+                with self._hard_limit(order):
+                    await self._call(function, order)
         except BaseException as error:
             if _is_the_end_of_the_process(error):
                 raise
@@ -92,6 +109,23 @@ class ScheduleRunner:
                 return Report(run_id=order.run_id, status=RunStatus.TIMEOUT, error=words_)
             return _failed(order, error)
         return Report(run_id=order.run_id, status=RunStatus.DONE)
+
+    @contextmanager
+    def _hard_limit(self, order: Order) -> Iterator[None]:
+        """Have the process ended if what is inside has not returned some time after the order's time-out."""
+        if order.timeout is None:
+            yield
+            return
+        reason = (
+            f"schedule {order.schedule} (run {order.run_id}) did not return within "
+            f"{format_duration(self._timeout_grace)} after its timeout of {format_duration(order.timeout)}"
+        )
+        ends_at = order.timeout + self._timeout_grace
+        timer = asyncio.get_running_loop().call_later(ends_at, self._process.end_with_stuck_code, reason)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def _call(self, function: object, order: Order) -> None:
         if not callable(function):

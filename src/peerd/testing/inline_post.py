@@ -111,6 +111,9 @@ class _WorkersEnd:
     def send(self, message: Mapping[str, object]) -> None:
         self._under_way.send(encode(message), self._take)
 
+    def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
+        """Nobody runs schedules here, and inline attempts have no hard limit."""
+
 
 class _PostsEnd:
     """The post's way to a worker."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 from peerd.schedules.context import ScheduleContext
@@ -40,6 +41,16 @@ def waits_until_told(ctx: ScheduleContext) -> None:
     while not ctx.cancelled:
         THREADS_MAY_END.wait(0.01)
     CALLS.append(("told",))
+
+
+def deaf() -> None:
+    THREADS_MAY_END.wait(30)
+
+
+async def swallows(ctx: ScheduleContext) -> None:
+    while not THREADS_MAY_END.is_set():
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.01)
 
 
 async def fails(ctx: ScheduleContext) -> None:

@@ -22,7 +22,7 @@ from peerd.store.schedule_runs import take
 from peerd.store.schedules import list_clocks
 from peerd.testing import eventually_async
 from tests.unit.schedules import functions
-from tests.unit.schedules.functions import CALLS, GATES
+from tests.unit.schedules.functions import CALLS, GATES, THREADS_MAY_END
 from tests.unit.schedules.wire import Wire
 
 
@@ -203,6 +203,23 @@ async def test_what_takes_too_long_is_ended_or_told(node: Any, function: str) ->
     assert run.error == "it took longer than 0.05 s"
     if function == "waits_until_told":
         assert CALLS == [("told",)]
+
+
+@pytest.mark.parametrize(("function", "in_the_end"), [("swallows", "done"), ("deaf", "timeout")])
+async def test_what_does_not_return_after_its_timeout_is_to_end_with_its_process(
+    node: Any, function: str, in_the_end: str
+) -> None:
+    THREADS_MAY_END.clear()
+    wire = node(schedule(function, timeout=0.05))
+    wire.add_worker(timeout_grace=0.02)
+    await wire.clock.step()
+    wire.request()
+    [run] = await wire.until("running")
+    reason = await eventually_async(lambda: wire.stuck)
+    assert reason == [f"schedule s (run {run.id}) did not return within 20ms after its timeout of 50ms"]
+    assert [one.status for one in wire.runs()] == ["running"], "it counts as running while it runs"
+    THREADS_MAY_END.set()
+    await wire.until(in_the_end)
 
 
 async def test_a_process_that_stops_has_its_runs_canceled_and_takes_no_others(node: Any) -> None:

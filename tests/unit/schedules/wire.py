@@ -43,6 +43,9 @@ class End:
     def send(self, message: Mapping[str, object]) -> None:
         self._wire.carry(self, json.loads(json.dumps(message)))
 
+    def stuck(self, attempt: object, reason: str) -> None:
+        self._wire.stuck.append(reason)
+
 
 class Wire:
     """A node: what the master does for messages, an agent, and workers that a test adds and takes away."""
@@ -51,6 +54,8 @@ class Wire:
         self.name = name
         self.database = database
         self.facts: list[Fact] = []
+        self.stuck: list[str] = []
+        """Why processes were to be ended."""
         self.events = Events(self.facts.append)
         incarnation = nodes.new_incarnation()
         seen = database.read(nodes.find_node, name)
@@ -78,12 +83,12 @@ class Wire:
             self.book, dispatch, self.custom, self.threads, self.here, silence=SILENCE, events=self.events
         )
 
-    def add_worker(self, kind: str = "w", *, runs: bool = True) -> ProcessContext:
+    def add_worker(self, kind: str = "w", *, runs: bool = True, timeout_grace: float = 30.0) -> ProcessContext:
         self._next_pid += 1
         pid = self._next_pid
         context = self._join(End(self, pid, f"{kind}-{pid}", kind, "worker"))
         if runs:
-            ScheduleRunner(context, functions.find, self.events)
+            ScheduleRunner(context, functions.find, self.events, timeout_grace=timeout_grace)
         return context
 
     def kill_worker(self, process: ProcessContext) -> int:

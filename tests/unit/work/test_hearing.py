@@ -30,6 +30,9 @@ class Place:
     def send(self, message: Mapping[str, object]) -> None:
         """Nobody asks."""
 
+    def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
+        raise AssertionError(reason)
+
 
 class Runner:
     def __init__(self) -> None:
