@@ -243,6 +243,26 @@ def test_options_with_units_are_read() -> None:
     assert (settings.stall, settings.max_memory, settings.max_wall) == (90.0, 4 * 2**30, 30.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("thread", 1, "there is no such option, only directory, scratch, threads"),
+        ("threads", 65, "<= 64"),
+        ("nice", True, "got `bool`"),
+        ("stall", "soon", "'soon' is not a duration"),
+        ("stall", 0, "> 0"),
+        ("max_wall", float("inf"), "a finite number"),
+        ("max_source", "1 elephant", "'1 elephant' is not a size"),
+        ("scratch", 3, "not int"),
+    ],
+)
+def test_a_wrong_option_is_named_with_all_others(name: str, value: object, reason: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        read_settings({name: value, "max_errors": -1})
+    for expected in (f"{name}: ", reason, "directory: it is missing", "max_errors: "):
+        assert expected in str(caught.value)
+
+
 def test_a_source_shorter_than_its_claim_is_damaged() -> None:
     claim = Media(format="matroska", size=1, duration=55.15)
     half = Survey(readable=24.75, video_end=24.75, video_length=24.75, audio_end=None, frames=594)

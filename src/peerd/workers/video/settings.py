@@ -2,55 +2,46 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+import msgspec
+from msgspec import Meta
 
 from peerd import parse_duration, parse_size
 from peerd.workers.video.errors import Misconfigured
 
-
-def seconds(value: object) -> object:
-    """Read '90s', '2h' or a number of seconds; what is neither, the validator refuses with the words of the error."""
-    return parse_duration(value) if isinstance(value, str) else value
-
-
-def size(value: object) -> object:
-    """Read '4GiB', '500MB' or a number of bytes; what is neither, the validator refuses with the words of the error."""
-    return parse_size(value) if isinstance(value, str) else value
+Seconds = Annotated[float, Meta(gt=0, extra={"from text": parse_duration})]
+"""'90s', '2h', or a number."""
+Bytes = Annotated[int, Meta(gt=0, extra={"from text": parse_size})]
+"""'4GiB', '500MB', or a number."""
 
 
-Seconds = Annotated[float, BeforeValidator(seconds), Field(gt=0)]
-Bytes = Annotated[int, BeforeValidator(size), Field(gt=0)]
-
-
-class VideoSettings(BaseModel):
+class VideoSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator allows.
 
     ``directory`` is the media root: sources and outputs lie below it. ``scratch`` holds the private folder of each
     running task; it must be on the file system of the outputs, and is ``.peerd-video`` in ``directory`` by default.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     directory: Path
     scratch: Path | None = None
-    threads: int = Field(default=0, ge=0, le=64)
-    nice: int = Field(default=10, ge=0, le=19)
+    threads: Annotated[int, Meta(ge=0, le=64)] = 0
+    nice: Annotated[int, Meta(ge=0, le=19)] = 10
     max_source: Bytes = 256 * 2**30
     max_output: Bytes = 64 * 2**30
     max_memory: Bytes = 8 * 2**30
     max_probe_memory: Bytes = 2**30
-    max_packets: int = Field(default=20_000_000, gt=0)
-    max_pixels: int = Field(default=8192 * 4320, gt=0)
+    max_packets: Annotated[int, Meta(gt=0)] = 20_000_000
+    max_pixels: Annotated[int, Meta(gt=0)] = 8192 * 4320
     max_duration: Seconds = 12 * 3600.0
     max_wall: Seconds = 24 * 3600.0
     stall: Seconds = 120.0
     probe_timeout: Seconds = 60.0
-    max_errors: int = Field(default=10, ge=0)
+    max_errors: Annotated[int, Meta(ge=0)] = 10
 
     @property
     def private(self) -> Path:
@@ -71,17 +62,35 @@ def read_settings(options: Mapping[str, object]) -> VideoSettings:
 
     Raises Misconfigured, which names every wrong option.
     """
-    try:
-        settings = VideoSettings.model_validate(dict(options))
-    except ValidationError as error:
-        reasons = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise Misconfigured(reason=reasons) from error
+    kinds = get_type_hints(VideoSettings, include_extras=True)
+    read: dict[str, Any] = {}
+    reasons = [] if "directory" in options else ["directory: it is missing"]
+    for name, value in options.items():
+        if name not in kinds:
+            reasons.append(f"{name}: there is no such option, only {', '.join(kinds)}")
+            continue
+        try:
+            read[name] = _read(kinds[name], value)
+        except ValueError as error:  # msgspec's own among them
+            reasons.append(f"{name}: {error}")
+    if reasons:
+        raise Misconfigured(reason="; ".join(reasons))
+    settings = VideoSettings(**read)
     if not settings.directory.is_dir():
         raise Misconfigured(reason=f"directory {settings.directory} is not a directory on this node")
-    return settings.model_copy(
-        update={
-            "directory": settings.directory.resolve(),
-            # Not resolved: a link in its place could be somebody else's, and is refused.
-            "scratch": settings.scratch.absolute() if settings.scratch else None,
-        }
+    return msgspec.structs.replace(
+        settings,
+        directory=settings.directory.resolve(),
+        # Not resolved: a link in its place could be somebody else's, and is refused.
+        scratch=settings.scratch.absolute() if settings.scratch else None,
     )
+
+
+def _read(kind: Any, value: object) -> object:
+    """A value as an option of this type."""
+    for hint in getattr(kind, "__metadata__", ()):
+        if isinstance(value, str) and hint.extra is not None:
+            value = hint.extra["from text"](value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"Expected a finite number, got {value}")
+    return msgspec.convert(value, kind, strict=False, dec_hook=lambda as_what, given: as_what(given))
