@@ -283,6 +283,29 @@ def test_a_machine_that_is_lost_in_the_middle_of_its_turn_keeps_nobody_waiting(
         lost.close()
 
 
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_a_turn_gets_past_rows_that_are_locked(world: World, claimer: Claimer) -> None:
+    limit(world, "*", running=2)
+    first, second, third = add(world, "a", 3)
+    [other] = add(world, "b", 1)
+    with world.locking(tasks, first):
+        taken = take(world, claimer, 1)
+        assert [task.id for task in taken] == [second], "the next one of the same key"
+        taken += take(world, claimer)
+        assert {task.id for task in taken} == {second, third, other}, "as many as the limit of the key allows"
+    done(world, claimer, taken)
+    assert [task.id for task in take(world, claimer)] == [first]
+
+
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_a_limited_queue_gets_past_rows_that_are_locked(world: World, claimer: Claimer) -> None:
+    limit(world, "", running=2)
+    *urgent, last = add(world, None, 60)
+    with world.locking(tasks, *urgent):
+        assert [task.id for task in take(world, claimer)] == [last], "more than a page of them"
+    assert [task.id for task in take(world, claimer)] == urgent[:1]
+
+
 def test_a_look_tells_what_waits_beside_the_plain_tasks(world: World) -> None:
     claimer = world.claimer("q", "other", "limited")
     assert world.store.read(turns.look, claimer) == turns.Waits()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -86,6 +87,18 @@ class World:
                 connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(**values)).rowcount
             )
         )
+
+    @contextmanager
+    def locking(self, table: sa.Table, *row_ids: int) -> Iterator[None]:
+        """A transaction of somebody else, which has locked rows and does not end."""
+        how: dict[str, Any] = {"poolclass": sa.NullPool, "isolation_level": "READ COMMITTED"}  # these rows, and no gaps
+        engine = sa.create_engine(self.store.url, **how)
+        with engine.connect() as connection:
+            for row_id in row_ids:  # one by one: of several, MariaDB reads and locks the whole of a small table
+                connection.execute(sa.select(table.c.id).where(table.c.id == row_id).with_for_update()).all()
+            yield
+            connection.rollback()
+        engine.dispose()
 
     def take(self, claimer: Claimer, limit: int = 10, *, alone: bool = False, line: Line | None = None) -> list[Task]:
         how: dict[str, Any] = {"token": new_token(), "limit": limit, "alone": alone, "line": line}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -32,19 +32,6 @@ async def server_bench(request: pytest.FixtureRequest, database_factory: Databas
         yield made
 
 
-@contextmanager
-def locking(bench: Bench, table: sa.Table, *row_ids: int) -> Iterator[None]:
-    """A transaction of somebody else, which has locked rows and does not end."""
-    how: dict[str, Any] = {"poolclass": sa.NullPool, "isolation_level": "READ COMMITTED"}  # these rows, and no gaps
-    engine = sa.create_engine(bench.database.url, **how)
-    with engine.connect() as connection:
-        for row_id in row_ids:  # one by one: of several, MariaDB reads and locks the whole of a small table
-            connection.execute(sa.select(table.c.id).where(table.c.id == row_id).with_for_update()).all()
-        yield
-        connection.rollback()
-    engine.dispose()
-
-
 @asynccontextmanager
 async def held_tasks(bench: Bench, gates: Gates, count: int = 3) -> AsyncIterator[list[int]]:
     ids = [bench.world.add(name="gated", body=f'{{"key": "{number}"}}') for number in range(count)]
@@ -69,7 +56,7 @@ async def silent_for(bench: Bench, task_id: int, seconds: float) -> None:
 async def test_a_locked_row_gets_neither_its_task_nor_its_neighbours_rescued(server_bench: Bench, gates: Gates) -> None:
     given = settings(max_update=MAX_UPDATE)
     async with held_tasks(server_bench, gates) as ids, managing(server_bench, given):
-        with locking(server_bench, tasks, ids[1]):
+        with server_bench.world.locking(tasks, ids[1]):
             await silent_for(server_bench, ids[1], 3 * MAX_UPDATE)
         await touched_again(server_bench, ids[1])
         gates.open("0", "1", "2")
@@ -81,7 +68,7 @@ async def test_a_locked_row_gets_neither_its_task_nor_its_neighbours_rescued(ser
 
 async def test_outcomes_do_not_wait_for_a_neighbour_whose_row_is_locked(server_bench: Bench, gates: Gates) -> None:
     async with held_tasks(server_bench, gates, 4) as ids:
-        with locking(server_bench, tasks, ids[0], ids[1]):
+        with server_bench.world.locking(tasks, ids[0], ids[1]):
             gates.open("0", "2")
             gates.fail("1", "3")
             for neighbour, status in ((ids[2], Status.DONE), (ids[3], Status.FAILURE)):
@@ -111,7 +98,7 @@ async def test_progress_does_not_wait_for_a_neighbour_whose_row_is_locked(server
     server_bench.run(queue, count=2)
     for task_id in ids:
         await server_bench.until(task_id, Status.WORKING)
-    with locking(server_bench, tasks, ids[0]):
+    with server_bench.world.locking(tasks, ids[0]):
         go_on.set()
         await eventually_async(lambda: progress_of(ids[1]) == 0.5, timeout=5)
         assert progress_of(ids[0]) is None
@@ -123,7 +110,7 @@ async def test_tasks_are_touched_while_the_row_of_their_process_is_locked(server
     async with held_tasks(server_bench, gates, 1) as ids:
         process = server_bench.world.get(ids[0]).process_id
         assert process is not None
-        with locking(server_bench, processes, process):
+        with server_bench.world.locking(processes, process):
             for _ in range(3):
                 await touched_again(server_bench, ids[0])
         gates.open("0")
@@ -133,7 +120,7 @@ async def test_tasks_are_touched_while_the_row_of_their_process_is_locked(server
 async def test_claims_get_past_rows_that_are_locked(server_bench: Bench, gates: Gates) -> None:
     gates.open("")
     urgent = [server_bench.world.add(name="gated", priority=99) for _ in range(3)]
-    with locking(server_bench, tasks, *urgent):
+    with server_bench.world.locking(tasks, *urgent):
         others = [server_bench.world.add(name="gated") for _ in range(3)]
         server_bench.run(gates.queue)
         for task_id in others:
@@ -151,7 +138,7 @@ async def test_a_manager_does_its_round_although_rows_that_it_would_write_are_lo
     silent = world.node("silent")
     long_ago = nodes.update().where(nodes.c.id == silent).values(checked_at=seconds_from_now(-60.0))
     world.store.run(lambda connection: connection.execute(long_ago).rowcount)
-    with locking(server_bench, tasks, due[0], ahead[0], ended[0]), locking(server_bench, nodes, silent):
+    with server_bench.world.locking(tasks, due[0], ahead[0], ended[0]), server_bench.world.locking(nodes, silent):
         async with managing(server_bench, settings(max_update=60.0, max_completed=3600.0)):
             await server_bench.until(due[1], Status.PENDING, within=5.0)
             await server_bench.until(ahead[1], Status.SCHEDULED, within=5.0)
@@ -172,7 +159,7 @@ async def test_a_dead_processs_tasks_are_released_although_one_of_them_is_locked
     outages = Outages(events, asyncio.get_running_loop().time)
     deaths = Deaths(threads, world.incarnation(), lambda sent: told.append(str(sent["id"])), outages, events)
     running = asyncio.create_task(deaths.run())
-    with locking(server_bench, tasks, held[0][0]):
+    with server_bench.world.locking(tasks, held[0][0]):
         for number, claimer in enumerate(claimers):
             deaths.hear(death_of(claimer.process_id, number))
         for task_id in (held[0][1], *held[1]):

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.store.compare_and_set import lock_unlocked
 from peerd.store.heads import may_start
 from peerd.store.prepared import Prepared
 from peerd.store.search import WITH_KEY, WITHOUT_KEY, Pending, by_index
@@ -57,6 +58,7 @@ class Turns:
         after: the key that was served last.
         page: tasks that are read at a time.
         without_key: go through the tasks that have none as well; together they are as one key, an empty one.
+        past_locks: leave out the tasks that somebody else has locked, and lock the others.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Turns:
         after: str,
         page: int,
         without_key: bool,
+        past_locks: bool = False,
     ) -> None:
         self._connection = connection
         self._queue = queue
@@ -75,6 +78,7 @@ class Turns:
         self.after = after
         self._page = page
         self._without_key = without_key
+        self._past_locks = past_locks
         self.blocked: set[str] = set()
         """Keys of which nothing may start now; whoever reads says so."""
         self.left: int | None = None
@@ -111,7 +115,7 @@ class Turns:
             values["most"] = PASSING if judged and judged <= self.blocked else self._page
             rows = _page(was_served).run(self._connection, **values, after=position).all()
             judged, keys = keys, {str(row[0]) for row in rows}
-            for key, mine in groupby(rows, key=lambda row: str(row[0])):
+            for key, mine in groupby(self._free(rows), key=lambda row: str(row[0])):
                 yield _Place(rank, was_served, key, [tuple(row[1:]) for row in mine])
                 if self.left == rank:
                     return
@@ -125,14 +129,21 @@ class Turns:
         while seen != len(self.blocked):
             seen = len(self.blocked)
             values = {"queue": self._queue, "lane": lane, "rank": rank, "blocked": sorted(self.blocked)}
-            for lower, key, *order in self._connection.execute(_lower_ranks(), values):
+            for lower, key, *order in self._free(self._connection.execute(_lower_ranks(), values).all()):
                 yield _Place(int(lower), False, str(key), [tuple(order)])
 
     def _without_keys_of(self, lane: int) -> Iterator[_Place]:
         values = {"queue": self._queue, "lane": lane, "most": self._page}
         rows = _without_keys().run(self._connection, **values).all()
-        for rank, mine in groupby(rows, key=lambda row: int(row[0])):
+        for rank, mine in groupby(self._free(rows), key=lambda row: int(row[0])):
             yield _Place(rank, True, "", [tuple(row[1:]) for row in mine])
+
+    def _free(self, rows: Sequence[Any]) -> Sequence[Any]:
+        """The rows of a page, whose last columns are the ids, that may be written without waiting for anybody."""
+        if not self._past_locks:
+            return rows
+        free = set(lock_unlocked(self._connection, [row[-1] for row in rows]))
+        return [row for row in rows if row[-1] in free]
 
 
 QUEUE: Final = sa.bindparam("queue", type_=sa.String())

@@ -84,9 +84,11 @@ def _report(connection: Connection, lease: int, reports: Mapping[int, Progress])
 
 def _touch(connection: Connection, lease: int, ids: Sequence[int], **values: Any) -> Written:
     free = lock_free(connection, ids, *is_held(lease))
-    if update_tasks(connection, free, *is_held(lease), checked_at=now(), **values) == len(ids):
+    written = update_tasks(connection, free, *is_held(lease), checked_at=now(), **values)
+    if written == len(ids):
         return Written(set(), set())
-    missing = {Held(task_id, lease) for task_id in set(ids) - set(free) or ids}
+    not_written = set(ids) - set(free) if written == len(free) else ids
+    missing = {Held(task_id, lease) for task_id in not_written}
     still = still_held(connection, missing)
     return Written(missing - still, {held for held in still if held.id not in free})
 

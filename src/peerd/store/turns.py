@@ -18,13 +18,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import Task
-from peerd.store.claimer import NODE, Claimer, lanes_of, who
-from peerd.store.compare_and_set import win
+from peerd.store.claimer import NODE, Claimer, Lanes, lanes_of, who
+from peerd.store.compare_and_set import lock_unlocked, win
 from peerd.store.heads import candidates, has_limit, may_claim
 from peerd.store.keys import Turns, Waiting
 from peerd.store.prepared import Prepared
 from peerd.store.rooms import Rooms
-from peerd.store.rows import insert_if_absent
+from peerd.store.rows import BATCH, insert_if_absent
 from peerd.store.search import WITH_KEY, WITHOUT_KEY, Pending, by_index
 from peerd.store.tables import tasks, turns
 
@@ -102,9 +102,7 @@ def claim_by_turns(
     if wanted <= 0:
         return Turn([], rooms.again_in)
     lanes = lanes_of(claimer, alone=alone)
-    page = wanted + PAGE
-    keys = Turns(connection, queue, lanes, after=last_key, page=page, without_key=rooms.has_limit)
-    chosen, served = _choose(keys, rooms, wanted)
+    chosen, served = _choose_free(connection, queue, lanes, last_key, rooms, wanted)
     of_this_queue = msgspec.structs.replace(claimer, queues=(queue,))
     won = win(connection, of_this_queue, lanes, token, chosen, by_turns=True) if chosen else []
     if won:
@@ -123,6 +121,22 @@ def _lock(connection: Connection, queue: str) -> tuple[int, str]:
         connection.execute(begin)
     row = connection.execute(sa.select(turns.c.turn, turns.c.last_key).where(mine)).one()
     return row.turn, row.last_key
+
+
+def _choose_free(
+    connection: Connection, queue: str, lanes: Lanes, after: str, rooms: Rooms, wanted: int
+) -> tuple[list[int], str]:
+    """The ids to claim, locked, and the key after which the next turn begins.
+
+    A row that the transaction of another session has locked would be waited for, and the queue with it. Where one was
+    chosen, they are chosen again, among the rows that nobody has locked.
+    """
+    keys = Turns(connection, queue, lanes, after=after, page=wanted + PAGE, without_key=rooms.has_limit)
+    chosen, served = _choose(keys, rooms, wanted)
+    if len(lock_unlocked(connection, chosen)) < len(chosen):
+        keys = Turns(connection, queue, lanes, after=after, page=BATCH, without_key=rooms.has_limit, past_locks=True)
+        chosen, served = _choose(keys, rooms, wanted)
+    return chosen, served
 
 
 def _choose(keys: Turns, rooms: Rooms, wanted: int) -> tuple[list[int], str]:
