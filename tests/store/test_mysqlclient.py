@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from peerd.config.address import normalise_url
 from peerd.domain.errors import DatabaseAway
+from peerd.operate.client import Client
 from peerd.store import claim
 from peerd.store.complete import complete
 from peerd.store.database import Database
@@ -16,6 +17,7 @@ from peerd.store.migrate import migrate
 from peerd.store.token import new_token
 from tests.store.world import World, held
 from tests.support.servers import DatabaseFactory
+from tests.unit.operate.test_fork import in_fork, session_of, use
 
 if normalise_url("mysql://localhost/peerd").startswith("mysql+pymysql"):
     pytest.skip("mysqlclient is not installed", allow_module_level=True)
@@ -48,3 +50,13 @@ def test_a_connection_that_was_cut_is_an_outage_to_the_c_driver_too(store: Datab
     with pytest.raises(DatabaseAway):
         store.run(cut_off)
     assert store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()) == 1
+
+
+def test_a_forked_process_has_connections_of_its_own_and_leaves_its_parents_alone(store: Database) -> None:
+    client = Client(store)
+    assert use(client) == 2
+    sessions = {store.read(session_of), store.run(session_of)}
+    its_sessions = in_fork(lambda: (use(client), {store.read(session_of), store.run(session_of)})[1])
+    assert not its_sessions & sessions
+    assert {store.read(session_of), store.run(session_of)} == sessions, "they were ended by its child"
+    assert use(client) == 6
