@@ -92,8 +92,10 @@ def test_a_request_is_answered_or_says_why_not(node: Nodes) -> None:
 
 def test_a_message_for_an_agent_that_has_died_waits_for_the_next_one(node: Nodes) -> None:
     toys = node({**AGENT, "entry": "toys:waits_when_it_replaces", "peers": True}, {**VIDEO, "peers": True}).up()
+    agent = toys.slot("agent")["pid"]
     with contextlib.suppress(control.Refused):  # the agent may have died before it could answer
         toys.ask("agent", "send_to", toys.slot("video-1")["pid"], "bereave")
+    eventually(lambda: toys.slot("agent")["pid"] != agent)
     assert control.call_agent(toys.run_directory, "note", "asked over the control socket", timeout=20.0) is None
     (bereaved,) = eventually(lambda: toys.facts("bereaved"))
     assert bereaved["delivered"] == 1
