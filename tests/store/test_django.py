@@ -8,33 +8,37 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import django  # type: ignore[import-untyped]
 import pymysql
 import pytest
+from django.conf import settings  # type: ignore[import-untyped]
+from django.db import DatabaseError, connections, transaction  # type: ignore[import-untyped]
 
-pymysql.install_as_MySQLdb()  # Django's own driver for MySQL needs a compiler; this one answers to its name
-for _name in [name for name in sys.modules if name.startswith("pymysql.")]:
-    # Under the other name its modules would be loaded anew, and pymysql.err be replaced for all other tests.
-    sys.modules[_name.replace("pymysql", "MySQLdb", 1)] = sys.modules[_name]
-sys.modules["MySQLdb"].version_info = (2, 2, 7, "final", 0)  # type: ignore[attr-defined]
-
-import django  # type: ignore[import-untyped]  # noqa: E402
-from django.conf import settings  # type: ignore[import-untyped]  # noqa: E402
-from django.db import DatabaseError, connections, transaction  # type: ignore[import-untyped]  # noqa: E402
+from peerd.contrib.django import enqueue, enqueue_many
+from peerd.domain.call import Call
+from peerd.domain.errors import InvalidTask, NodeNotFound
+from peerd.domain.lifecycle import Status
+from peerd.domain.ring import Work
+from peerd.domain.task import NewTask
+from tests.store.world import World
 
 if not settings.configured:
     settings.configure(USE_TZ=True, TIME_ZONE="Asia/Kolkata", DATABASES={})
     django.setup()
 
-from peerd.contrib.django import enqueue, enqueue_many  # noqa: E402
-from peerd.domain.call import Call  # noqa: E402
-from peerd.domain.errors import InvalidTask, NodeNotFound  # noqa: E402
-from peerd.domain.lifecycle import Status  # noqa: E402
-from peerd.domain.ring import Work  # noqa: E402
-from peerd.domain.task import NewTask  # noqa: E402
-from tests.store.world import World  # noqa: E402
-
 ENGINES = {"mysql": "mysql", "postgresql": "postgresql", "sqlite": "sqlite3"}
 CALL = Call("q", "transcode", '{"percent":"100 %s"}')
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _mysql() -> Iterator[None]:
+    """Django's own driver for MySQL needs a compiler; PyMySQL answers to its name meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pymysql, "version_info", (2, 2, 7, "final", 0))
+        for name in [name for name in sys.modules if name.partition(".")[0] == "pymysql"]:
+            # All of its modules: one that is loaded anew would put other errors in the place of PyMySQL's.
+            patch.setitem(sys.modules, name.replace("pymysql", "MySQLdb", 1), sys.modules[name])
+        yield
 
 
 @pytest.fixture
