@@ -16,8 +16,8 @@ from peerd.store.database import Database
 from peerd.store.migrate import migrate
 from peerd.store.token import new_token
 from tests.store.world import World, held
+from tests.support.forks import in_fork, session_of, use
 from tests.support.servers import DatabaseFactory
-from tests.unit.operate.test_fork import in_fork, session_of, use
 
 if normalise_url("mysql://localhost/peerd").startswith("mysql+pymysql"):
     pytest.skip("mysqlclient is not installed", allow_module_level=True)
