@@ -194,3 +194,10 @@ class Wire:
 def _let_be_due(connection: Any, name: str, seconds: float) -> None:
     ticking = sa.and_(table.c.name == name, table.c.next_at.is_not(None))
     connection.execute(sa.update(table).where(ticking).values(next_at=seconds_from_now(-seconds)))
+
+
+def schedule(function: str = "works", **given: Any) -> Schedule:
+    """One that runs a function of `functions`, each hour unless it is given when."""
+    when = {} if {"interval", "cron", "immediate"} & set(given) else {"interval": 3600.0}
+    what = {} if "queue" in given else {"run": f"m:{function}"}
+    return Schedule(**{"name": "s", **what, **when, **given})

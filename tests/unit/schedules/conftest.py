@@ -1,0 +1,63 @@
+"""A node with schedules, on a database of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerd.domain.schedule import Schedule
+from peerd.store.database import Database
+from peerd.store.migrate import migrate
+from tests.unit.schedules import functions
+from tests.unit.schedules.functions import CALLS, GATES
+from tests.unit.schedules.wire import Wire
+
+
+@pytest.fixture(scope="module")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with tables: making them takes longer than most of these tests."""
+    file = tmp_path_factory.mktemp("schedules") / "empty.sqlite"
+    database = Database(f"sqlite:///{file}")
+    migrate(database)
+    database.close()
+    return file
+
+
+@pytest.fixture
+def database(tmp_path: Path, empty_file: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{shutil.copy(empty_file, tmp_path)}")
+    yield database
+    database.close()
+
+
+@pytest.fixture(autouse=True)
+async def gate() -> AsyncIterator[asyncio.Event]:
+    CALLS.clear()
+    functions.Falters.times = 0
+    GATES["gate"] = asyncio.Event()
+    yield GATES["gate"]
+    GATES["gate"].set()
+
+
+@pytest.fixture
+async def wires() -> AsyncIterator[list[Wire]]:
+    made: list[Wire] = []
+    yield made
+    for wire in made:
+        await wire.stop()
+
+
+@pytest.fixture
+def node(database: Database, wires: list[Wire]) -> Any:
+    """Make a node that has schedules."""
+
+    def make(*given: Schedule, name: str = "a") -> Wire:
+        wires.append(Wire(database, *given, name=name))
+        return wires[-1]
+
+    return make
