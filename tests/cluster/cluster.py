@@ -23,6 +23,7 @@ from peerd.domain.task import Task
 from peerd.store.migrate import migrate
 from peerd.supervision import control
 from peerd.testing import eventually
+from tests.support.stopped import stop_processes
 
 JOBS = Path(__file__).parent / "jobs.py"
 SCHEDULED = Path(__file__).parent / "scheduled.py"
@@ -95,9 +96,7 @@ class ClusterNode:
         """What a power cut does: the whole node is gone at once."""
         assert self.master is not None
         family = self.family()
-        for pid in family:  # stopped first, so that none of them can still do anything about the others' end
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
+        stop_processes(family)  # first, so that none of them can still do anything about the others' end
         for pid in family:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -209,8 +208,7 @@ class Cluster:
         """Stop processes with SIGSTOP while none of them writes: on SQLite it would lock out everybody."""
 
         def frozen() -> bool:
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
+            stop_processes(pids)
             if self._is_writable():
                 return True
             self.thaw(pids)

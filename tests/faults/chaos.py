@@ -15,6 +15,7 @@ from typing import Final
 from tests.faults import history
 from tests.faults.lane import Lane, Tempo, sqlite_file, told
 from tests.faults.nodes import Fleet, Node, Victim
+from tests.support.stopped import wait_until_stopped
 
 FREEZE_TRIES: Final = 200
 
@@ -101,6 +102,7 @@ class Freezes(Lane):
         """While none of them writes, where they write to a file: SQLite's lock would stop all others too."""
         for _ in range(FREEZE_TRIES):
             signal_all(victims, signal.SIGSTOP)
+            wait_until_stopped(victim.pid for victim in victims)
             if self._sqlite is None or is_writable(self._sqlite):
                 return
             signal_all(victims, signal.SIGCONT)

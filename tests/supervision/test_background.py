@@ -121,7 +121,8 @@ def test_what_the_log_said_before_is_not_the_cause(background: Make) -> None:
 def test_a_node_that_is_not_ready_in_time_is_stopped_again_and_names_what_it_waited_for(background: Make) -> None:
     toys = background(AGENT, {**WORKER, "start": ["sleep 60"]}, {"name": "video-2"})
     answer = toys.begin(timeout=2.0)
-    assert answer["why"] == "it was not ready in time, and was stopped; it had waited for video-1 STARTING"
+    waited_for = answer["why"].removeprefix("it was not ready in time, and was stopped; it had waited for ").split(", ")
+    assert set(waited_for) - {"video-2 STARTING"} == {"video-1 STARTING"}, "on a slow machine video-2 is as late"
     assert not toys.processes()
 
 
