@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 from peerd.operate.client import Client
 
 NUMBER = {"mysql": "SELECT connection_id()", "postgresql": "SELECT pg_backend_pid()"}
+OPEN = {"mysql": "SELECT id FROM information_schema.processlist", "postgresql": "SELECT pid FROM pg_stat_activity"}
 WITHIN = 30.0
 FORK = multiprocessing.get_context("fork")
 
@@ -22,6 +23,12 @@ def session_of(connection: Connection) -> int | None:
     """The server's number of a connection; None on SQLite."""
     statement = NUMBER.get(connection.dialect.name)
     return None if statement is None else int(connection.exec_driver_sql(statement).scalar_one())
+
+
+def open_sessions(connection: Connection) -> set[int | None]:
+    """The numbers of the connections that the server has open; of SQLite None alone."""
+    statement = OPEN.get(connection.dialect.name)
+    return {None} if statement is None else {int(number) for number in connection.exec_driver_sql(statement).scalars()}
 
 
 def in_fork(function: Callable[[], Any]) -> Any:
