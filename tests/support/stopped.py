@@ -26,10 +26,10 @@ def stop_processes(pids: Iterable[int]) -> None:
 def wait_until_stopped(pids: Iterable[int]) -> None:
     """After SIGSTOP: until then a thread on another processor goes on, and may take a lock."""
     pids = list(pids)
-    eventually(lambda: all(map(is_stopped, pids)), every=0.001, message=f"the threads of {pids} are stopped")
+    eventually(lambda: all(map(runs_nothing, pids)), every=0.001, message=f"the threads of {pids} are stopped")
 
 
-def is_stopped(pid: int) -> bool:
+def runs_nothing(pid: int) -> bool:
     """Whether every thread of a process is stopped, or has ended."""
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
