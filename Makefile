@@ -62,7 +62,7 @@ check: $(VENV)/.dev ## Check style, types, layers and the examples in the docume
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict src tests bench
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q -p tests.support.documents src docs README.md
+	$(BIN)/python -m pytest -q -p tests.support.markdown_examples src docs README.md
 
 format: $(VENV)/.dev ## Format the code, and mend what can be mended without thinking
 	$(BIN)/ruff format

@@ -14,22 +14,22 @@ from typing import Final
 
 import msgspec
 
-from bench import (
-    beside,
+from bench import (  # fmt: skip
+    claim_and_complete,
     draining,
+    during_chore,
     enqueuing,
     fairness,
-    fleet,
-    holding,
     idling,
-    picking_up,
+    pick_up_latency,
     plots,
     report,
+    scaling,
     shapes,
-)  # fmt: skip
+)
 from bench.databases import VARIANTS, ServerUnavailableError, Stage, stage
 from bench.machine import this_machine
-from bench.peering import REDIS, WAYS, Peers, peers_of
+from bench.peer_measurements import REDIS, WAYS, Peers, peers_of
 from bench.redis_server import Redis
 from bench.report import Run, joined, save
 from bench.samples import Failure, Sample, Timing
@@ -39,18 +39,18 @@ Measure = Callable[[Stage, Sizes], Iterable[Sample]]
 Step = tuple[str, Callable[[], Iterable[Sample]]]
 IN_ROUNDS: Final[dict[str, Measure]] = {
     "enqueue": enqueuing.measure,
-    "hold": holding.measure,
+    "hold": claim_and_complete.measure,
     "drain": draining.measure,
-    "cores": fleet.measure_cores,
+    "cores": scaling.measure_cores,
 }
 """What is measured several times; all that is compared has its turn in each round."""
 ONCE: Final[dict[str, Measure]] = {
-    "processes": fleet.measure_processes,
-    "nodes": fleet.measure_nodes,
+    "processes": scaling.measure_processes,
+    "nodes": scaling.measure_nodes,
     "fairness": fairness.measure,
     "idle": idling.measure,
     "shapes": shapes.measure,
-    "beside": beside.measure,
+    "beside": during_chore.measure,
 }
 NOT_TWICE: Final = ("processes", "nodes", "fairness", "idle", "shapes", "beside", "cores")
 """Of two variants of the same database, only the faster one is measured in these."""
@@ -170,7 +170,7 @@ def _once(stages: Sequence[Stage], only: Sequence[str], sizes: Sizes) -> Iterato
 
 def _pick_ups(stages: Sequence[Stage], peers: Sequence[Peers], sizes: Sizes) -> list[Sample]:
     """All at once: a worker that waits takes no time from the others."""
-    steps: list[Step] = [(f"pick-up on {one.name}", partial(picking_up.measure, one, sizes)) for one in stages]
+    steps: list[Step] = [(f"pick-up on {one.name}", partial(pick_up_latency.measure, one, sizes)) for one in stages]
     steps += [(f"peers' pick-up on {one.database}", partial(one.pick_up, sizes)) for one in peers]
     with ThreadPoolExecutor(max(len(steps), 1)) as threads:
         return [sample for found in threads.map(lambda step: list(_patiently(*step)), steps) for sample in found]

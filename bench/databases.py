@@ -16,13 +16,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from bench.floor import Floor, connect
-from bench.tables import BARE, same_table
+from bench.floor_tables import BARE, same_table
 from peerd.config.address import has_mysqlclient
 from peerd.operate.client import Client
-from peerd.store import nodes, processes
-from peerd.store.claimer import Claimer
-from peerd.store.database import Database
-from peerd.store.migrate import migrate
+from peerd.store.claim.claimer import Claimer
+from peerd.store.connection.database import Database
+from peerd.store.nodes import nodes, processes
+from peerd.store.schema.migrate import migrate
 from tests.support.server import Server, ServerUnavailableError
 from tests.support.server_kinds import SERVERS
 from tests.support.servers import create_database

@@ -10,7 +10,7 @@ from typing import Final
 from bench.databases import Stage
 from bench.jobs import NAP, nap, notes_in
 from bench.node import running_node
-from bench.picking_up import PATIENCE
+from bench.pick_up_latency import PATIENCE
 from bench.samples import Wait
 from bench.sizes import Sizes
 from peerd.testing import eventually

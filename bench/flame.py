@@ -105,14 +105,15 @@ def without_the_beginning(stack: Sequence[str]) -> Sequence[str]:
 def names(path: str) -> Iterator[str]:
     """The functions of a stack, without lines, and with the module instead of the file.
 
-    >>> list(names("run (/usr/lib/python3.11/asyncio/runners.py:5);f (x/peerd/work/pace.py:1)"))
-    ['asyncio.runners.run', 'peerd.work.pace.f']
+    >>> list(names("run (/usr/lib/python3.11/asyncio/runners.py:5);f (x/peerd/work/claims/prefetch.py:1)"))
+    ['asyncio.runners.run', 'peerd.work.claims.prefetch.f']
     """
     for frame in path.split(";"):
         function, _, place = frame.partition(" (")
         file = place.rpartition(":")[0].removesuffix(".py")
         parts = [part for part in file.split("/") if part not in ("site-packages", "lib", "src")]
-        module = ".".join(parts[-3:] if "peerd" in parts[-3:-2] else parts[-2:])
+        start = parts.index("peerd") if "peerd" in parts else -2
+        module = ".".join(parts[start:])
         yield f"{module}.{function}" if module else function
 
 

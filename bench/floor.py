@@ -15,7 +15,7 @@ import psycopg
 import pymysql
 from sqlalchemy.engine import URL
 
-from bench.tables import FloorTable
+from bench.floor_tables import FloorTable
 
 BODY: Final = '{"number":1}'
 

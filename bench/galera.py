@@ -24,15 +24,15 @@ import msgspec
 from bench.draining import ROOT
 from bench.galera_worker import Counted
 from bench.machine import Machine, this_machine
+from bench.markdown_table import aligned
 from bench.report import RESULTS
-from bench.tabling import aligned
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.store.database import Database
-from peerd.store.enqueue import enqueue_many
-from peerd.store.galera import catch_up
-from peerd.store.migrate import migrate
-from peerd.store.read import count_tasks
+from peerd.store.connection.database import Database
+from peerd.store.connection.galera import catch_up
+from peerd.store.enqueue.enqueue import enqueue_many
+from peerd.store.schema.migrate import migrate
+from peerd.store.tasks.read import count_tasks
 from tests.support.galera import Galera
 from tests.support.mariadb import MariaDB
 from tests.support.servers import create_database

@@ -17,12 +17,12 @@ from sqlalchemy.exc import DBAPIError
 
 from bench.databases import enter
 from bench.jobs import bench
-from peerd.runtime.events import AttemptEnded, Events, Fact, TasksClaimed
-from peerd.runtime.wording import LogReader, start_logging
-from peerd.store.database import Database
-from peerd.store.faults import was_rolled_back
-from peerd.work.running import Runner
+from peerd.runtime.observability.events import AttemptEnded, Events, Fact, TasksClaimed
+from peerd.runtime.observability.log_messages import LogReader, start_logging
+from peerd.store.connection.database import Database
+from peerd.store.connection.database_errors import was_rolled_back
 from peerd.work.settings import Settings
+from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 
 POOL_SIZE = 4

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from bench.picking_up import FROM_A_NODE
+from bench.pick_up_latency import FROM_A_NODE
 from bench.samples import Idle, Key, PickUp, Read, Sample, Shape, Timing, Timings, Wait, percentile, short
 
 NOT_YET: Final = "not measured"

@@ -1,6 +1,7 @@
 """Idling: what a whole node that has nothing to do asks its database. On SQLite there is no server that counts.
 
-All is counted that a server gets, as in tests/cluster/test_quiet.py: commits, and looks whether a connection is there.
+All is counted that a server gets, as in tests/cluster/test_idle_statements.py: commits, and looks whether a connection
+is there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 from bench.databases import Stage
 from bench.jobs import note, notes_in
 from bench.node import running_node
-from bench.picking_up import PATIENCE, WORKER
+from bench.pick_up_latency import PATIENCE, WORKER
 from bench.samples import Idle
 from bench.sizes import Sizes
 from peerd.testing import eventually

@@ -14,7 +14,8 @@ import msgspec
 from bench.databases import VARIANTS
 from bench.goals import GOALS
 from bench.machine import Machine
-from bench.peering import REDIS
+from bench.markdown_table import aligned
+from bench.peer_measurements import REDIS
 from bench.samples import (
     Beside,
     Failure,
@@ -29,7 +30,6 @@ from bench.samples import (
     short,
 )  # fmt: skip
 from bench.sizes import Sizes
-from bench.tabling import aligned
 
 RESULTS: Final = Path(__file__).parent / "results"
 MEASUREMENTS: Final = {

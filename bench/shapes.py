@@ -15,16 +15,16 @@ from sqlalchemy.engine import Connection
 from bench.databases import Stage, enter, open_database
 from bench.filling import Rows, hurrying, insert_rows
 from bench.floor import connect
-from bench.reading import read_by
+from bench.read_counts import read_by
 from bench.samples import Shape
 from bench.sizes import Sizes
-from peerd.store.claim import claim
-from peerd.store.claimer import Claimer
-from peerd.store.complete import complete
-from peerd.store.database import Database
-from peerd.store.finish import Held
-from peerd.store.migrate import migrate
-from peerd.store.token import new_token
+from peerd.store.claim.claim import claim
+from peerd.store.claim.claimer import Claimer
+from peerd.store.connection.database import Database
+from peerd.store.outcomes.complete import complete
+from peerd.store.outcomes.recording import Held
+from peerd.store.schema.migrate import migrate
+from peerd.store.statements.token import new_token
 
 BATCH: Final = 10
 WARM: Final = 10

@@ -17,7 +17,7 @@ from typing import Final
 
 import psutil
 
-from peerd.supervision import control
+from peerd.supervision.control import control_client
 
 WORKERS: Final = 2
 WITHIN: Final = 60.0
@@ -61,11 +61,11 @@ def peerd(folder: Path) -> Iterator[Server]:
     run_directory = folder / ".peerd" / "bench"
 
     def workers() -> set[int]:
-        slots = control.status(run_directory)["slots"]
+        slots = control_client.status(run_directory)["slots"]
         return {slot["pid"] for slot in slots if slot["kind"] == "web" and slot["state"] == "RUNNING"}
 
     def replace() -> None:
-        control.ask(run_directory, {"command": "reload", "kinds": ["web"]})
+        control_client.ask(run_directory, {"command": "reload", "kinds": ["web"]})
 
     command = [sys.executable, "-m", "peerd", "up", "--migrate", "--config", str(folder / "peerd.toml")]
     with _running(command, folder) as master:

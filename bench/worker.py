@@ -17,12 +17,13 @@ import msgspec
 
 from bench.databases import Node, enter, open_database
 from bench.jobs import bench
-from peerd.runtime import garbage, threads
-from peerd.runtime.condensing import Condensed
-from peerd.runtime.events import AttemptEnded, Events, Fact
-from peerd.runtime.wording import LogReader, start_logging
-from peerd.work.running import Runner
+from peerd.runtime.concurrency import threads
+from peerd.runtime.observability.events import AttemptEnded, Events, Fact
+from peerd.runtime.observability.log_aggregation import Condensed
+from peerd.runtime.observability.log_messages import LogReader, start_logging
+from peerd.runtime.process import gc_tuning
 from peerd.work.settings import Settings
+from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 
 POOL_SIZE = 4
@@ -149,7 +150,7 @@ class _Running:
         )
 
     async def __aenter__(self) -> None:
-        garbage.settle()
+        gc_tuning.settle()
         if self._database.has_one_writer:
             threads.take_turns_sooner()
         self._task = asyncio.create_task(self._runner.run())

@@ -5,8 +5,8 @@ import hypothesis
 pytest_plugins = [
     "tests.support.summary",
     "tests.support.servers",
-    "tests.support.documents",
-    "tests.support.scheduling",
+    "tests.support.markdown_examples",
+    "tests.support.xdist_groups",
 ]
 
 # How long an example takes says something about the machine, not about the code.

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from peerd.operate.client import Client
     from peerd.operate.job import Job, JobCanceled, JobExpired, JobFailed
     from peerd.operate.tasks import TaskFilter
-    from peerd.runtime.addressing import Peer, Target
-    from peerd.runtime.delivery import Delivery
     from peerd.runtime.launch import Limits, launch_command
-    from peerd.runtime.listeners import Message
-    from peerd.runtime.messenger import Messenger
-    from peerd.runtime.process_context import ProcessContext
+    from peerd.runtime.messages.addressing import Peer, Target
+    from peerd.runtime.messages.delivery import Delivery
+    from peerd.runtime.messages.message_handlers import Message
+    from peerd.runtime.messages.messenger import Messenger
+    from peerd.runtime.process.process_context import ProcessContext
     from peerd.schedules.context import ScheduleContext
     from peerd.shared.client import SharedClient
     from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
@@ -57,7 +57,7 @@ _HOMES = {
     "Client": "peerd.operate.client",
     "Context": "peerd.work.context",
     "Dead": "peerd.domain.outcome",
-    "Delivery": "peerd.runtime.delivery",
+    "Delivery": "peerd.runtime.messages.delivery",
     "IllegalTransition": "peerd.domain.lifecycle",
     "InvalidArguments": "peerd.domain.errors",
     "InvalidMessage": "peerd.domain.errors",
@@ -67,15 +67,15 @@ _HOMES = {
     "JobExpired": "peerd.operate.job",
     "JobFailed": "peerd.operate.job",
     "Limits": "peerd.runtime.launch",
-    "Message": "peerd.runtime.listeners",
+    "Message": "peerd.runtime.messages.message_handlers",
     "MessageTooLarge": "peerd.domain.errors",
-    "Messenger": "peerd.runtime.messenger",
+    "Messenger": "peerd.runtime.messages.messenger",
     "MessengerFull": "peerd.domain.errors",
     "NoReply": "peerd.domain.errors",
     "NotShared": "peerd.shared.errors",
-    "Peer": "peerd.runtime.addressing",
+    "Peer": "peerd.runtime.messages.addressing",
     "PeerdError": "peerd.domain.errors",
-    "ProcessContext": "peerd.runtime.process_context",
+    "ProcessContext": "peerd.runtime.process.process_context",
     "ProcessStopping": "peerd.domain.errors",
     "Queue": "peerd.work.handlers",
     "RequestFailed": "peerd.domain.errors",
@@ -88,7 +88,7 @@ _HOMES = {
     "Snooze": "peerd.domain.outcome",
     "Status": "peerd.domain.lifecycle",
     "Subscription": "peerd.shared.subscription",
-    "Target": "peerd.runtime.addressing",
+    "Target": "peerd.runtime.messages.addressing",
     "Task": "peerd.domain.task",
     "TaskFilter": "peerd.operate.tasks",
     "TaskNotFound": "peerd.domain.errors",

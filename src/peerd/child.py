@@ -17,15 +17,15 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
 
-from peerd.runtime import exits, garbage
-from peerd.runtime.faults import show, show_failed_boot, words
-from peerd.runtime.frames import receive
-from peerd.runtime.hidden import hidden
-from peerd.runtime.import_path import add_project
-from peerd.runtime.life import live
-from peerd.runtime.link import Link, Place
-from peerd.runtime.parent import die_with_parent
-from peerd.runtime.service import Service
+from peerd.runtime.messages.frames import receive
+from peerd.runtime.process import exit_codes, gc_tuning
+from peerd.runtime.process.import_blocker import hidden
+from peerd.runtime.process.import_path import add_project
+from peerd.runtime.process.link import Link, Place
+from peerd.runtime.process.pdeathsig import die_with_parent
+from peerd.runtime.process.service import Service
+from peerd.runtime.process.service_runner import live
+from peerd.runtime.process.uncaught_exceptions import show, show_failed_boot, words
 
 
 def main(fd: int, master: int) -> int:
@@ -33,12 +33,12 @@ def main(fd: int, master: int) -> int:
     end = socket.socket(fileno=fd)
     end.set_inheritable(False)
     if not die_with_parent(signal.SIGTERM, master):
-        return exits.MASTER_LOST
+        return exit_codes.MASTER_LOST
     faulthandler.enable()
-    garbage.wait()
+    gc_tuning.wait()
     plan: Mapping[str, Any] | None = receive(end)
     if plan is None:
-        return exits.MASTER_LOST
+        return exit_codes.MASTER_LOST
     _start_logging(plan)
     link = Link(end, _place(plan), _sockets(plan))
     link.listen()
@@ -51,7 +51,7 @@ def main(fd: int, master: int) -> int:
 
 def _start_logging(plan: Mapping[str, Any]) -> None:
     with hidden("rich"):  # with which structlog paints tracebacks; in our log they are text
-        from peerd.runtime.wording import start_logging  # noqa: PLC0415 - the first that loads structlog
+        from peerd.runtime.observability.log_messages import start_logging  # noqa: PLC0415 - the first that loads structlog
     start_logging("info", plan["log_format"], node=plan["node"], slot=plan["slot"])
 
 
@@ -101,15 +101,15 @@ def _run(plan: Mapping[str, Any], link: Link) -> int:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: whatever it raises, the boot has failed
         show_failed_boot(error)
         link.send({"type": "boot-failed", "error": f"cannot load {plan['entry']}: {words(error)}"})
-        return exits.BOOT_FAILED
-    garbage.settle()
+        return exit_codes.BOOT_FAILED
+    gc_tuning.settle()
     try:
         return asyncio.run(live(service, link))
     except (SystemExit, KeyboardInterrupt) as error:
         # Raised in any task these end the whole loop; nobody has asked for that, so it is no way to leave for good.
         show(error)
         link.send({"type": "crashed", "error": f"{words(error)} was raised inside the event loop"})
-        return exits.CRASHED
+        return exit_codes.CRASHED
 
 
 def _load(plan: Mapping[str, Any]) -> Service:

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench import peering, plots
+from bench import peer_measurements, plots
 from bench.__main__ import measure
 from bench.databases import VARIANTS
 from bench.fairness import waits
 from bench.goals import GOALS
 from bench.machine import this_machine
-from bench.peering import WAYS, Peers
-from bench.picking_up import FROM_A_NODE
+from bench.peer_measurements import WAYS, Peers
+from bench.pick_up_latency import FROM_A_NODE
 from bench.report import Run, joined, report, save
 from bench.samples import (
     Beside,
@@ -216,7 +216,7 @@ def test_what_was_measured_is_drawn_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_peer_that_cannot_be_measured_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this environment there are no peers: each of them fails to be imported, and says so."""
-    monkeypatch.setattr(peering, "PYTHON", Path(sys.executable))
+    monkeypatch.setattr(peer_measurements, "PYTHON", Path(sys.executable))
     sizes = msgspec.structs.replace(TINY, peers=("rq",))
     failures = list(Peers("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",)).measure(sizes))
     assert all(isinstance(one, Failure) for one in failures)
@@ -224,7 +224,7 @@ def test_a_peer_that_cannot_be_measured_is_in_the_report(monkeypatch: pytest.Mon
 
 
 def test_peers_without_an_environment_say_how_to_make_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(peering, "PYTHON", tmp_path / "python")
+    monkeypatch.setattr(peer_measurements, "PYTHON", tmp_path / "python")
     peers = Peers("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",))
     [failure] = peers.pick_up(TINY)
     assert isinstance(failure, Failure)
@@ -232,7 +232,7 @@ def test_peers_without_an_environment_say_how_to_make_it(monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not peering.PYTHON.exists(), reason="the peers are not installed (make bench-peers)")
+@pytest.mark.skipif(not peer_measurements.PYTHON.exists(), reason="the peers are not installed (make bench-peers)")
 def test_a_peer_enqueues_drains_and_picks_up(tmp_path: Path) -> None:
     peers = Peers("sqlite", "sqlite", {"huey_sqlite": f"sqlite:///{tmp_path}/huey.sqlite"})
     taken = [*peers.measure(TINY), *peers.pick_up(TINY)]
@@ -241,7 +241,7 @@ def test_a_peer_enqueues_drains_and_picks_up(tmp_path: Path) -> None:
 
 
 def test_every_peer_is_pinned() -> None:
-    folder = Path(peering.__file__).parent / "peers"
+    folder = Path(peer_measurements.__file__).parent / "peers"
     pinned = {line.partition("==")[0].lower() for line in (folder / "constraints.txt").read_text().splitlines()}
     lines = [line for line in (folder / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
     wanted = {word.partition("[")[0].lower() for line in lines for word in line.split()}

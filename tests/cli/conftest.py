@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from peerd.cli.app import app
-from peerd.config.environment import CONFIG_VARIABLE, variables
+from peerd.config.reading.environment import CONFIG_VARIABLE, variables
 from peerd.operate.client import Client
-from peerd.store.migrate import migrate
+from peerd.store.schema.migrate import migrate
 from tests.support.summary import note_database
-from tests.unit.operate.holder import Holder
+from tests.unit.operate.claiming_process import Holder
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.outcome import Failed
-from peerd.operate.checkup import Finding, Level, cluster, mysql, postgresql
 from peerd.operate.client import Client
-from peerd.store.clock import seconds_from_now
-from peerd.store.migrate import migrate
-from peerd.store.nodes import leave
-from peerd.store.tables import tasks
+from peerd.operate.diagnostics import Finding, Level, cluster, mysql, postgresql
+from peerd.store.nodes.nodes import leave
+from peerd.store.schema.migrate import migrate
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import tasks
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
-from tests.unit.operate.holder import Holder
+from tests.unit.operate.claiming_process import Holder
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
-from tests.unit.operate.holder import Holder
+from tests.unit.operate.claiming_process import Holder
 
 
 def test_a_task_is_enqueued_with_all_its_options(peerd: Peerd, client: Client, holder: Holder) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from peerd.operate.client import Client
-from peerd.store.migrate import migrate
+from peerd.store.schema.migrate import migrate
 from tests.cli.conftest import Peerd
 from tests.support.servers import ServerFactory
 

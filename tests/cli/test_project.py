@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from peerd.cli.init import EXAMPLE
+from peerd.cli.project.init import EXAMPLE
 from peerd.operate.client import Client
 from tests.cli.conftest import Peerd
 

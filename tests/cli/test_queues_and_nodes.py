@@ -5,10 +5,10 @@ import re
 import sqlalchemy as sa
 
 from peerd.operate.client import Client
-from peerd.store.clock import seconds_from_now
-from peerd.store.tables import nodes
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import nodes
 from tests.cli.conftest import Peerd
-from tests.unit.operate.holder import Holder
+from tests.unit.operate.claiming_process import Holder
 
 
 def test_queues_are_listed_paused_and_resumed(peerd: Peerd, client: Client) -> None:

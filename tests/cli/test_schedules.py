@@ -7,10 +7,11 @@ import pytest
 
 from peerd.domain.schedule import RunStatus, Schedule
 from peerd.operate.client import Client
-from peerd.store import nodes, schedule_runs, schedules
+from peerd.store import schedule_runs, schedules
+from peerd.store.nodes import nodes
 from peerd.store.schedule_runs import Here, Run
 from tests.cli.conftest import Peerd
-from tests.unit.operate.holder import Holder
+from tests.unit.operate.claiming_process import Holder
 
 REFRESH = Schedule(name="refresh", run="studio:refresh", interval=60.0, args=["a"], jitter=5.0)
 NIGHTLY = Schedule(name="nightly", queue="video", task="clean", cron="0 3 * * *", timezone="Europe/Berlin")

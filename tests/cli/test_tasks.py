@@ -8,7 +8,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
 from tests.cli.conftest import Peerd
-from tests.unit.operate.holder import Holder
+from tests.unit.operate.claiming_process import Holder
 
 
 @pytest.fixture

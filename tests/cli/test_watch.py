@@ -15,7 +15,7 @@ from peerd.domain.outcome import Done, Failed, Released
 from peerd.domain.task import Task
 from peerd.operate.client import Client
 from tests.cli.conftest import Peerd
-from tests.unit.operate.holder import Holder
+from tests.unit.operate.claiming_process import Holder
 
 
 def seen(state: WatchState, client: Client) -> list[tuple[What, int]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from peerd.supervision import control
+from peerd.supervision.control import control_client
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
 
@@ -19,7 +19,7 @@ WITHIN = 60.0
 
 
 def slots_of(run_directory: Path) -> dict[str, Any]:
-    return {slot["name"]: slot for slot in control.status(run_directory)["slots"]}
+    return {slot["name"]: slot for slot in control_client.status(run_directory)["slots"]}
 
 
 @pytest.mark.slow

@@ -20,10 +20,10 @@ import psutil
 from peerd import Client, Job
 from peerd.domain.lifecycle import Event, IllegalTransition, Status, sources
 from peerd.domain.task import Task
-from peerd.store.migrate import migrate
-from peerd.supervision import control
+from peerd.store.schema.migrate import migrate
+from peerd.supervision.control import control_client
 from peerd.testing import eventually
-from tests.support.stopped import stop_processes
+from tests.support.sigstop import stop_processes
 
 JOBS = Path(__file__).parent / "jobs.py"
 SCHEDULED = Path(__file__).parent / "scheduled.py"
@@ -127,12 +127,12 @@ class ClusterNode:
     def state(self) -> str | None:
         assert self.master is not None
         assert self.master.poll() is None, f"the master has ended: {self.said()}"
-        with contextlib.suppress(control.NotRunning):
-            return str(control.status(self.run_directory)["state"])
+        with contextlib.suppress(control_client.NotRunning):
+            return str(control_client.status(self.run_directory)["state"])
         return None
 
     def slot(self, name: str) -> dict[str, Any]:
-        slots = control.status(self.run_directory)["slots"]
+        slots = control_client.status(self.run_directory)["slots"]
         return next(slot for slot in slots if slot["name"] == name)
 
     def pid(self, slot: str) -> int:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from peerd import Context, Message, Queue, Worker, launch_command
-from peerd.work import claiming
+from peerd.work.claims import task_fetcher
 
 jobs = Queue("jobs")
 if "FIRST_PAUSE" in os.environ:  # so that a worker looks once, and then only when it is rung at
-    assert claiming.FIRST_PAUSE
-    vars(claiming).update(FIRST_PAUSE=float(os.environ["FIRST_PAUSE"]))
+    assert task_fetcher.FIRST_PAUSE
+    vars(task_fetcher).update(FIRST_PAUSE=float(os.environ["FIRST_PAUSE"]))
 ENDLESS_ENCODING = ["ffmpeg", "-v", "error", "-re", "-f", "lavfi", "-i", "testsrc=size=64x64:rate=5", "-f", "null", "-"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from peerd.schedules.context import ScheduleContext
-from peerd.schedules.custom import Ticker
+from peerd.schedules.custom_triggers import Ticker
 
 
 def note(ctx: ScheduleContext, fact: str, **more: Any) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from peerd.supervision import control
+from peerd.supervision.control import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster
-from tests.cluster.matrix import SIGNALS, SITUATIONS, Field, hit, until_gone
+from tests.cluster.kill_matrix import SIGNALS, SITUATIONS, Field, hit, until_gone
 
 RecordLine = Callable[[str, str], None]
 KINDS = {"jobs": 2}
@@ -101,8 +101,8 @@ def hit_the_master(field: Field, situation: str, number: signal.Signals) -> str:
     family = field.node.family()
     hit(master.pid, number)
     if number is signal.SIGSTOP:
-        with pytest.raises(control.NotAnswering, match="kill -CONT"):
-            control.ask(field.node.run_directory, {"command": "status"}, timeout=1.0)
+        with pytest.raises(control_client.NotAnswering, match="kill -CONT"):
+            control_client.ask(field.node.run_directory, {"command": "status"}, timeout=1.0)
         assert set(family) <= set(field.cluster.processes()) or situation == "draining"
         hit(master.pid, signal.SIGCONT)
         if situation == "draining":

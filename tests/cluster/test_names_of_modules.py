@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from peerd.supervision import control
+from peerd.supervision.control import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, WORKER, Cluster
 
@@ -65,7 +65,7 @@ def test_a_project_may_have_files_named_like_the_standard_library(shadowing: Clu
     assert run(cluster, "greet_apart") == "hello queue"
     (cluster.folder / "helpers/words.py").write_text("greeting = 'good bye'\n")
     before = node.pid("own-1")
-    control.ask(node.run_directory, {"command": "reload", "kinds": ["own"]})
+    control_client.ask(node.run_directory, {"command": "reload", "kinds": ["own"]})
     eventually(node.replaced("own-1", before), timeout=WITHIN, message=cluster.story)
     assert run(cluster, "greet").startswith("good bye queue")
 

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
-from peerd.store.clock import seconds_from_now
-from peerd.store.tables import tasks
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import tasks
 from peerd.testing import eventually
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster

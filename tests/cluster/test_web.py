@@ -14,11 +14,11 @@ from websockets.exceptions import ConnectionClosed
 
 from bench.reload import measure
 from bench.web_load import KINDS, Client
-from peerd.runtime import exits
-from peerd.supervision import control
+from peerd.runtime.process import exit_codes
+from peerd.supervision.control import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
-from tests.unit.serving.apps import Client as Connection
+from tests.unit.web_server.apps import Client as Connection
 
 SITE = Path(__file__).parent / "site_app.py"
 
@@ -32,15 +32,15 @@ def site(cluster: Cluster, **settings: Any) -> ClusterNode:
 
 
 def port_of(node: ClusterNode) -> int:
-    [socket] = control.status(node.run_directory)["sockets"]
+    [socket] = control_client.status(node.run_directory)["sockets"]
     return int(socket["addresses"][0].rpartition(":")[2])
 
 
 def reload(node: ClusterNode) -> None:
-    number = control.ask(node.run_directory, {"command": "reload", "kinds": ["site"]})["number"]
+    number = control_client.ask(node.run_directory, {"command": "reload", "kinds": ["site"]})["number"]
 
     def over() -> bool:
-        [found] = [one for one in control.status(node.run_directory)["reloads"] if one["number"] == number]
+        [found] = [one for one in control_client.status(node.run_directory)["reloads"] if one["number"] == number]
         assert found["progress"] != "abandoned", found["error"]
         return bool(found["progress"] == "done")
 
@@ -138,7 +138,7 @@ async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answ
     await asyncio.to_thread(eventually, lambda: "stopping" in node.said())
     (cluster.folder / "gate").touch()
     assert (await last.answer())[0] == 200
-    assert await stopping == exits.OK
+    assert await stopping == exit_codes.OK
     assert (cluster.folder / "later").exists()
     assert (cluster.folder / "ended").read_text() == "ended\n" * 2
     for connection in (busy, idle, last):
@@ -172,7 +172,7 @@ def test_a_lifespan_that_fails_is_a_boot_that_fails_in_its_own_words(cluster: Cl
     (cluster.folder / "broken").touch()
     node.start()
     assert node.master is not None
-    assert node.master.wait(WITHIN) == exits.BOOT_FAILED
+    assert node.master.wait(WITHIN) == exit_codes.BOOT_FAILED
     assert "StartupFailed: the app's startup failed: LookupError: there is no cache" in node.said()
 
 

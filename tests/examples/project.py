@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from peerd.supervision.control import NotRunning, status
+from peerd.supervision.control.control_client import NotRunning, status
 from peerd.testing import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

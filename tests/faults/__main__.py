@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tests.faults import campaign, history, plot, report, watched_outage
+from tests.faults import campaign, history, outage_usage, plot, report
 from tests.faults.campaign import Plan
-from tests.faults.lane import Tempo
+from tests.faults.fault_injector import Tempo
 from tests.support.server_kinds import SERVERS
 
 KINDS = ("sqlite", "mariadb", "postgresql")
@@ -52,7 +52,7 @@ def main() -> int:
 def watch_outage(kind: str, minutes: float) -> bool:
     """Take a server away for a good while, and watch what the processes of a node use; whether that was well."""
     seconds = min(max(minutes * OUTAGE_FOR_A_MINUTE, SHORTEST_OUTAGE), LONGEST_OUTAGE)
-    outage = watched_outage.run(kind, seconds)
+    outage = outage_usage.run(kind, seconds)
     print(outage, flush=True)
     return not outage.problems
 

@@ -12,7 +12,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from peerd.store.types import MYSQL
+from peerd.store.schema.types import MYSQL
 from tests.faults.jobs import LEDGER
 
 metadata = sa.MetaData()

@@ -18,14 +18,14 @@ import msgspec
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import FINISHED
-from peerd.store.database import Database
-from peerd.store.tables import tasks
+from peerd.store.connection.database import Database
+from peerd.store.schema.tables import tasks
 from tests.faults import audit, checker, history
 from tests.faults.case import Settings
-from tests.faults.chaos import Freezes, Kills
-from tests.faults.lane import Lane, Tempo
+from tests.faults.fault_injector import Lane, Tempo
 from tests.faults.nodes import NAMES, ROOT, Fleet, Timing
-from tests.faults.stage import Stage, stage
+from tests.faults.process_faults import Freezes, Kills
+from tests.faults.target_database import Stage, stage
 
 SAMPLE_EVERY: Final = 1.0
 LOAD_ENDS_WITHIN: Final = 120.0

@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from tests.faults import jobs
+from tests.faults.disruptions import Troubles, find_troubles
+from tests.faults.final_tables import AttemptRow, Change, Row, Tables
 from tests.faults.history import Event
-from tests.faults.tables import AttemptRow, Change, Row, Tables
-from tests.faults.troubles import Troubles, find_troubles
 
 Key = tuple[int, int]
 """What names a claim: task and lease."""

@@ -14,17 +14,17 @@ from typing import Final
 import msgspec
 
 from tests.faults import (
+    final_tables,
     history,
     rules_of_claims,
     rules_of_handlers,
     rules_of_processes,
     rules_of_tasks,
     rules_of_versions,
-    tables,
 )
 from tests.faults.case import Case, Problem, Settings
+from tests.faults.final_tables import Tables
 from tests.faults.history import Event
-from tests.faults.tables import Tables
 
 RULES: Final = (
     *rules_of_tasks.RULES,
@@ -80,7 +80,7 @@ def check(history_folder: Path, url: str, settings: Settings) -> Report:
         url: of the database, in which `audit.install` was called before the first task.
         settings: what the nodes were told.
     """
-    return judge(history.read(history_folder), tables.read(url), settings)
+    return judge(history.read(history_folder), final_tables.read(url), settings)
 
 
 def judge(events: Sequence[Event], found: Tables, settings: Settings) -> Report:

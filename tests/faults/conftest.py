@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.script import Script
+from tests.faults.history_builder import Script
 
 
 @pytest.fixture

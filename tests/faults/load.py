@@ -27,7 +27,7 @@ from peerd.domain.errors import DatabaseAway, KeyTaken, TaskNotFound
 from peerd.domain.lifecycle import IllegalTransition
 from peerd.operate.request import json_text
 from tests.faults import history, jobs, versions
-from tests.faults.mix import Planned, plan
+from tests.faults.task_mix import Planned, plan
 
 TOGETHER: Final = 50
 """Tasks in one transaction at the most."""

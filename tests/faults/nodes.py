@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import psutil
 
-from peerd.supervision import control
+from peerd.supervision.control import control_client
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.faults import history, jobs, versions
 from tests.faults.proxy import Proxy
@@ -157,8 +157,8 @@ class Node:
     def _look(self) -> None:
         """Ask its master how it is; one that stands still is waited for."""
         try:
-            status = control.status(self.node.run_directory)
-        except (control.NotRunning, OSError):
+            status = control_client.status(self.node.run_directory)
+        except (control_client.NotRunning, OSError):
             self.is_ready, self._running, self.states = False, {}, []
             return
         self.is_ready = status["state"] == "running"
@@ -247,7 +247,7 @@ def workers(timing: Timing, code: str, *, with_rows: bool) -> dict[str, dict[str
     tasks = {"tasks": f"tests.faults.versions:{code}", "processes": 2, "count": 8, **recycled, **shared}
     if with_rows:
         return {jobs.work.name: tasks, jobs.ROWS: {"worker": "tests.faults.jobs:Rows", "count": 4, **shared}}
-    return {jobs.work.name: tasks, "rounds": {"worker": "tests.faults.rounds:Rounds", "update": timing.update}}
+    return {jobs.work.name: tasks, "rounds": {"worker": "tests.faults.periodic_worker:Rounds", "update": timing.update}}
 
 
 def slot_of(process: psutil.Process, master: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.faults.case import BY_SQL, DELETED, HAND_LABELS, HELD, Case, Claim, Problem, Run
-from tests.faults.troubles import FROZEN
+from tests.faults.disruptions import FROZEN
 
 AT_LEASE: Final = re.compile(r"at lease (\d+)")
 """What every planned error and reason of the handlers says."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.faults.case import Case, Problem
-from tests.faults.tables import ProcessRow
+from tests.faults.final_tables import ProcessRow
 
 RECYCLED: Final = "recycled (exit status 75): it has run "
 """How the cause begins of a process that has left by itself, when all that it had was finished."""

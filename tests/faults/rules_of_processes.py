@@ -8,7 +8,7 @@ from math import inf
 from typing import Final
 
 from tests.faults.case import Case, Problem, Run
-from tests.faults.troubles import ENDED, FROZEN
+from tests.faults.disruptions import ENDED, FROZEN
 
 
 def nobody_who_lives_is_rescued_from(case: Case) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from peerd.domain.lifecycle import FINISHED, TRANSITIONS, Status
 from tests.faults.case import Case, Problem
-from tests.faults.tables import Change, key_of
+from tests.faults.final_tables import Change, key_of
 
 ENDED: Final = {str(status) for status in FINISHED}
 LEGAL: Final = {(str(source), str(target)) for (source, _), target in TRANSITIONS.items() if isinstance(target, Status)}

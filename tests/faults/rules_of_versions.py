@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from peerd.domain.verdict import RELEASED, UNKNOWN
+from peerd.domain.task_transition import RELEASED, UNKNOWN
 from tests.faults import versions
 from tests.faults.case import BY_SQL, DELETED, HAND_LABELS, HELD, Case, Problem
 

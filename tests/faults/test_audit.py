@@ -10,12 +10,16 @@ import sqlalchemy as sa
 from peerd import Client
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
-from peerd.store import claim, complete, finish, intervene, nodes, sweeps, touch
-from peerd.store.claimer import Claimer
-from peerd.store.finish import Held
-from peerd.store.migrate import migrate
-from peerd.store.token import new_token
-from tests.faults import audit, history, load, tables
+from peerd.store.claim import claim
+from peerd.store.claim.claimer import Claimer
+from peerd.store.maintenance import chore_batches
+from peerd.store.nodes import nodes
+from peerd.store.outcomes import complete, recording, touch
+from peerd.store.outcomes.recording import Held
+from peerd.store.schema.migrate import migrate
+from peerd.store.statements.token import new_token
+from peerd.store.tasks import actions
+from tests.faults import audit, final_tables, history, load
 
 LIFE = "a" * 32
 CLAIMER = Claimer(node_id=1, incarnation=LIFE, process_id=7, queues=("work", "rows"))
@@ -36,7 +40,7 @@ def take(client: Client) -> Held:
 
 
 def story(client: Client) -> list[tuple[str, str | None, str | None, int | None, int | None]]:
-    changes = tables.read(str(client.database.url.render_as_string(hide_password=False))).changes
+    changes = final_tables.read(str(client.database.url.render_as_string(hide_password=False))).changes
     return [(one.what, one.old_status, one.new_status, one.old_lease, one.new_lease) for one in changes]
 
 
@@ -46,12 +50,12 @@ def test_each_change_of_a_task_is_written_down_in_its_order(client: Client) -> N
         held = take(client)
         assert not client.database.run(touch.touch, {held})
         failed = Failed(error="no", retry_in=0.0)
-        assert client.database.run(finish.conclude, 7, held, failed)
-        assert client.database.run(sweeps.let_arrive, Status.FAILURE) == 1
+        assert client.database.run(recording.conclude, 7, held, failed)
+        assert client.database.run(chore_batches.let_arrive, Status.FAILURE) == 1
         held = take(client)
         assert client.database.run(complete.complete, 7, {held: '{"lease": 2}'}) == set()
         client.tasks.retry(held.id)
-        client.database.run(intervene.delete, held.id)
+        client.database.run(actions.delete, held.id)
         assert story(client) == [
             ("insert", None, "pending", None, 0),
             ("update", "pending", "working", 0, 1),
@@ -70,9 +74,9 @@ def test_a_change_tells_who_when_and_what(client: Client) -> None:
         held = take(client)
         client.database.run(complete.complete, 7, {held: '{"lease":1}'})
         now = client.now().timestamp()
-        inserted, claimed, done = tables.read(client.database.url.render_as_string(hide_password=False)).changes
+        inserted, claimed, done = final_tables.read(client.database.url.render_as_string(hide_password=False)).changes
         assert {one.task_id for one in (inserted, claimed, done)} == {job.id}
-        assert tables.key_of(inserted.details) == "k"
+        assert final_tables.key_of(inserted.details) == "k"
         assert (claimed.process_id, claimed.worker_node_id, claimed.crashes) == (7, 1, 0)
         assert done.details is not None
         assert done.details.replace(" ", "") == '{"lease":1}'
@@ -88,9 +92,9 @@ def test_attempts_outlive_their_task(client: Client) -> None:
     with client:
         job = client.enqueue("work", name="x", body={"key": "1"})
         held = take(client)
-        client.database.run(finish.conclude, 7, held, Failed(error="no", retry_in=0.0))
-        client.database.run(intervene.delete, job.id)
-        [kept] = tables.read(client.database.url.render_as_string(hide_password=False)).attempts
+        client.database.run(recording.conclude, 7, held, Failed(error="no", retry_in=0.0))
+        client.database.run(actions.delete, job.id)
+        [kept] = final_tables.read(client.database.url.render_as_string(hide_password=False)).attempts
         assert (kept.task_id, kept.lease, kept.outcome, kept.number, kept.error) == (job.id, 1, "failure", 1, "no")
 
 
@@ -111,13 +115,13 @@ def test_a_load_is_enqueued_once_and_all_of_it_is_in_the_history(
         loaded = load.run(url, tasks=400, rate=5000, seed=5, max_update=6.0)
         assert (loaded.accepted, loaded.unsure) == (400, 0)
         told = [event for event in history.read(tmp_path) if event.event == "enqueued"]
-        found = tables.read(url)
+        found = final_tables.read(url)
         assert sorted(event.task for event in told) == sorted(row.id for row in found.rows)
-        keys = {row.id: tables.key_of(row.body) for row in found.rows}
+        keys = {row.id: final_tables.key_of(row.body) for row in found.rows}
         assert {event.task: event.key for event in told} == keys
         assert len(set(keys.values())) == 400
         inserted = [change for change in found.changes if change.what == "insert"]
-        assert {change.task_id: tables.key_of(change.details) for change in inserted} == keys
+        assert {change.task_id: final_tables.key_of(change.details) for change in inserted} == keys
         with client.database.engine.connect() as connection:
             count = sa.select(sa.func.count()).select_from(audit.audit)
             assert connection.execute(count).scalar_one() == len(found.changes)

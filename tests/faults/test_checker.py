@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.script import Script, rescued_while_frozen
+from tests.faults.history_builder import Script, rescued_while_frozen
 
 # -------------------------------------------------------------------- what may happen
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults import campaign, history, report
 from tests.faults.campaign import Plan
-from tests.faults.lane import Tempo
+from tests.faults.fault_injector import Tempo
 from tests.faults.nodes import Timing
 from tests.support.server import ServerUnavailableError
 from tests.support.servers import DATABASES

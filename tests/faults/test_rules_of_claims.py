@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.faults.script import Script, caught, rescued_while_frozen
-from tests.faults.tables import AttemptRow
+from tests.faults.final_tables import AttemptRow
+from tests.faults.history_builder import Script, caught, rescued_while_frozen
 
 # -------------------------------------------------------------------- stale writes
 

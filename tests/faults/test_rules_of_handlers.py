@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.script import Script, caught
+from tests.faults.history_builder import Script, caught
 
 KILLED = "ProcessDied: the handler's process was killed by SIGKILL before it answered"
 RECYCLED = "recycled (exit status 75): it has run 5 tasks (recycle_after = 5)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.script import Script, caught
+from tests.faults.history_builder import Script, caught
 
 
 def test_a_rescue_from_a_living_process_is_caught(script: Script) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.script import Script, caught
+from tests.faults.history_builder import Script, caught
 
 # -------------------------------------------------------------------- lost
 

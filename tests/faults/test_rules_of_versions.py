@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.faults import versions
-from tests.faults.script import Script, caught
+from tests.faults.history_builder import Script, caught
 
 OF_OLD, OF_NEW = 1, 2
 """Processes of the script."""

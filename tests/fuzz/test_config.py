@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from peerd.config import Settings, check
-from peerd.config.environment import variables
+from peerd.config.reading.environment import variables
 from peerd.config.settings import (
     DatabaseSettings,
     LoggingSettings,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from peerd import Context, Queue, Status
 from peerd.domain.errors import InvalidArguments
 from peerd.domain.outcome import RESULT_LIMIT
-from peerd.runtime.frames import MAXIMUM, Decoder, FrameError
+from peerd.runtime.messages.frames import MAXIMUM, Decoder, FrameError
 from peerd.testing import run_inline
 from peerd.work.arguments import Arguments
 from tests.fuzz import values

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from peerd.workers.video.answers import read_answer
 from peerd.workers.video.errors import MediaRefused, MediaUnreadable, PathRefused, VideoError
 from peerd.workers.video.jobs import probe
 from peerd.workers.video.media import Media
+from peerd.workers.video.programs.ffprobe_output import read_answer
 from tests.fuzz import values
 from tests.fuzz.conftest import searched
-from tests.video.bench import RecordingContext, make_clip, programs_of_this_process, remuxed, run_ffmpeg
+from tests.video.media_helpers import RecordingContext, make_clip, programs_of_this_process, remuxed, run_ffmpeg
 
 WITHIN = 20.0
 """Seconds for a probe on a busy machine; it is given ten of its own."""

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from peerd import Client
 from peerd.domain.errors import InvalidTask, PeerdError
 from peerd.operate.request import new_task
-from peerd.store.database import Database
-from peerd.store.enqueue import enqueue
-from peerd.store.read import get_task
+from peerd.store.connection.database import Database
+from peerd.store.enqueue.enqueue import enqueue
+from peerd.store.tasks.read import get_task
 from tests.fuzz import values
 from tests.fuzz.conftest import searched
 from tests.store.conftest import kept_stores as kept_stores  # noqa: PLC0414 - pytest finds fixtures by their names here

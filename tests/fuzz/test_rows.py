@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Context, Queue, Status
-from peerd.store.read import list_tasks
+from peerd.store.tasks.read import list_tasks
 from peerd.testing import eventually_async
-from tests.work.bench import Bench
+from tests.work.harness import Bench
 
 EVERYWHERE: dict[str, str] = {
     "a body that is not JSON": "body = '{'",

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status
-from peerd.store.database import Database
-from peerd.store.tables import attempts, nodes, queues, tasks, unique_keys
+from peerd.store.connection.database import Database
+from peerd.store.schema.tables import attempts, nodes, queues, tasks, unique_keys
 from tests.model.reference.state import AttemptRow, KeyRow, NodeRow, QueueRow, State, TaskRow
 
 NEAR: Final = 60.0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from peerd.store.database import Database
-from peerd.store.migrate import migrate
+from peerd.store.connection.database import Database
+from peerd.store.schema.migrate import migrate
 from tests.support.servers import DatabaseFactory
 
 

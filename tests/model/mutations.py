@@ -14,28 +14,17 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
 
-from peerd.domain import verdict
+from peerd.domain import task_transition
 from peerd.domain.lifecycle import Event, sources
-from peerd.store import (
-    claim,
-    compare_and_set,
-    complete,
-    enqueue,
-    finish,
-    heads,
-    holder,
-    insert,
-    insert_statements,
-    intervene,
-    rescue,
-    sweeps,
-    touch,
-    unique,
-)
-from peerd.store.clock import now, seconds_from_now
-from peerd.store.rows import update_tasks
-from peerd.store.search import status_is
-from peerd.store.tables import ORDER, tasks
+from peerd.store.claim import candidates, claim, claim_values, compare_and_set
+from peerd.store.enqueue import enqueue, insert, insert_statements, unique_keys
+from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.outcomes import complete, recording, touch
+from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.tables import ORDER, tasks
+from peerd.store.tasks import actions
+from peerd.store.tasks.conditions import status_is
+from peerd.store.tasks.rows import update_tasks
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -58,11 +47,11 @@ def without_columns(
 
 
 def holder_is_known_by_status_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(finish, "is_held", lambda lease: (status_is(*sources(Event.COMPLETE)),))
+    patch.setattr(recording, "is_held", lambda lease: (status_is(*sources(Event.COMPLETE)),))
 
 
 def holder_is_known_by_lease_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(finish, "is_held", lambda lease: (tasks.c.lease == lease,))
+    patch.setattr(recording, "is_held", lambda lease: (tasks.c.lease == lease,))
 
 
 def touch_goes_by_id_alone(patch: pytest.MonkeyPatch) -> None:
@@ -79,21 +68,21 @@ def claim_leaves_checked_at(patch: pytest.MonkeyPatch) -> None:
 
 
 def _claim_writes(patch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    original = holder.holder
+    original = claim_values.holder
     for module in (claim, compare_and_set):
         patch.setattr(module, "holder", lambda *about: change(original(*about)))
 
 
 def claim_puts_attempts_before_priority(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(heads, "ORDER", (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id))
+    patch.setattr(candidates, "ORDER", (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id))
 
 
 def claim_takes_the_least_urgent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(heads, "ORDER", (tasks.c.priority, tasks.c.attempts, tasks.c.due_at, tasks.c.id))
+    patch.setattr(candidates, "ORDER", (tasks.c.priority, tasks.c.attempts, tasks.c.due_at, tasks.c.id))
 
 
 def claim_does_not_look_at_the_time(patch: pytest.MonkeyPatch) -> None:
-    for module in (heads, compare_and_set):
+    for module in (candidates, compare_and_set):
         patch.setattr(module, "may_start", lambda: tasks.c.id > 0)
 
 
@@ -107,7 +96,7 @@ def claim_serves_paused_queues(patch: pytest.MonkeyPatch) -> None:
 
 
 def _claim_does_not_ask(patch: pytest.MonkeyPatch, table: str) -> None:
-    original = heads._head
+    original = candidates._head
 
     def head(queue: str, lane: int, limit: Any) -> sa.Select[Any]:
         select = original(queue, lane, limit)
@@ -118,7 +107,7 @@ def _claim_does_not_ask(patch: pytest.MonkeyPatch, table: str) -> None:
         kept = [sa.or_(clause, tasks.c.id > 0) if asks else clause for clause, asks in zip(clauses, asked, strict=True)]
         return sa.select(*ORDER).where(*kept).order_by(*ORDER).limit(limit)
 
-    patch.setattr(heads, "_head", head)
+    patch.setattr(candidates, "_head", head)
 
 
 def poison_is_taken_beside_others(patch: pytest.MonkeyPatch) -> None:
@@ -133,15 +122,15 @@ def lost_reply_is_not_found_by_its_token(patch: pytest.MonkeyPatch) -> None:
 
 
 def retry_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
-    without_columns(patch, intervene, "lease", where=lambda values: "crashes" in values)
+    without_columns(patch, actions, "lease", where=lambda values: "crashes" in values)
 
 
 def move_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
-    without_columns(patch, intervene, "lease", where=lambda values: "node_id" in values)
+    without_columns(patch, actions, "lease", where=lambda values: "node_id" in values)
 
 
 def rescue_does_not_count(patch: pytest.MonkeyPatch) -> None:
-    original = verdict.judge_crash
+    original = task_transition.judge_crash
     patch.setattr(rescue, "judge_crash", lambda *about: msgspec.structs.replace(original(*about), counted=False))
 
 
@@ -152,22 +141,22 @@ def rescue_looks_at_the_start_of_the_attempt(patch: pytest.MonkeyPatch) -> None:
 
 
 def crash_is_not_counted_as_a_crash(patch: pytest.MonkeyPatch) -> None:
-    original = finish.apply_verdicts
+    original = recording.apply_verdicts
     patch.setattr(rescue, "apply_verdicts", lambda connection, judged, **_: original(connection, judged))
 
 
 def attempts_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(finish, "record_attempts", nothing)
+    patch.setattr(recording, "record_attempts", nothing)
 
 
 def last_attempt_is_tried_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(verdict, "exhausted", lambda task: False)
+    patch.setattr(task_transition, "exhausted", lambda task: False)
 
 
 def retry_has_no_delay(patch: pytest.MonkeyPatch) -> None:
     """The original's fault, at its first retry."""
-    original = verdict.judge
-    patch.setattr(finish, "judge", lambda *about: msgspec.structs.replace(original(*about), start_at=None))
+    original = task_transition.judge
+    patch.setattr(recording, "judge", lambda *about: msgspec.structs.replace(original(*about), start_at=None))
 
 
 def repeated_completion_is_refused(patch: pytest.MonkeyPatch) -> None:
@@ -175,23 +164,23 @@ def repeated_completion_is_refused(patch: pytest.MonkeyPatch) -> None:
 
 
 def repeated_outcome_of_anyone_is_accepted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(finish, "_was_recorded", lambda *_: True)
+    patch.setattr(recording, "_was_recorded", lambda *_: True)
 
 
 def unique_key_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unique, "_holds", lambda *_, **__: False)
+    patch.setattr(unique_keys, "_holds", lambda *_, **__: False)
 
 
 def unique_key_outlives_its_task(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unique, "forget", nothing)
+    patch.setattr(unique_keys, "forget", nothing)
 
 
 def purge_does_not_wait(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sweeps, "seconds_from_now", lambda seconds: now())
+    patch.setattr(chore_batches, "seconds_from_now", lambda seconds: now())
 
 
 def arrival_is_not_awaited(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sweeps, "now", lambda: sa.literal_column("'9999-01-01 00:00:00.000'"))
+    patch.setattr(chore_batches, "now", lambda: sa.literal_column("'9999-01-01 00:00:00.000'"))
 
 
 def bulk_answers_stand_in_another_order(patch: pytest.MonkeyPatch) -> None:

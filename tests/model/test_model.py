@@ -6,8 +6,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from peerd.store.database import Database
-from tests.model.machine.whole import machine_on
+from peerd.store.connection.database import Database
+from tests.model.machine.store_machine import machine_on
 
 EXAMPLES = {"sqlite": 150, "mysql": 60, "postgresql": 60}
 

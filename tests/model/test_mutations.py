@@ -8,9 +8,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from peerd.store import claim, compare_and_set, complete, heads, insert_statements, turns
-from peerd.store.database import Database
-from tests.model.machine.whole import machine_on
+from peerd.store.claim import candidates, claim, compare_and_set
+from peerd.store.connection.database import Database
+from peerd.store.enqueue import insert_statements
+from peerd.store.limits import limited_claim
+from peerd.store.outcomes import complete
+from tests.model.machine.store_machine import machine_on
 from tests.model.mutations import MUTATIONS, SHY, Mutation
 
 EXAMPLES = 800
@@ -26,7 +29,7 @@ def statements_afresh() -> Iterator[None]:
 
 
 def forget_statements() -> None:
-    for module in (claim, compare_and_set, complete, heads, insert_statements, turns):
+    for module in (claim, compare_and_set, complete, candidates, insert_statements, limited_claim):
         for made in vars(module).values():
             if hasattr(made, "cache_clear"):
                 made.cache_clear()

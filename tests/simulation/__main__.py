@@ -15,10 +15,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
-from tests.simulation.arena import arena
+from tests.simulation.backing_database import arena
+from tests.simulation.mutations import VARIANTS, Variant, broken
 from tests.simulation.plan import draw_plan
-from tests.simulation.simulate import Totals, first_broken, report, run
-from tests.simulation.variants import VARIANTS, Variant, broken
+from tests.simulation.runner import Totals, first_broken, report, run
 
 AT_ONCE: Final = 100
 """Seeds that one process runs in an arena."""

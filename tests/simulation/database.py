@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from peerd.domain.errors import RowLocked
-from peerd.store.complete import complete
-from peerd.store.database import Database
+from peerd.store.connection.database import Database
+from peerd.store.outcomes.complete import complete
 from tests.simulation.locks import WAITED, meets_a_lock
 from tests.simulation.threads import Call, Thread
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.observer import Row
 from tests.simulation.plan import Limit
-from tests.simulation.proof import Broken
+from tests.simulation.violation import Broken
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from peerd.runtime import exits
-from peerd.runtime.link import Link, Place
-from peerd.runtime.vitals import Vitals
-from peerd.runtime.watch import Listener, StopAsked
+from peerd.runtime.process import exit_codes
+from peerd.runtime.process.control_thread import Listener, StopAsked
+from peerd.runtime.process.link import Link, Place
+from peerd.runtime.process.loop_monitor import Vitals
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -75,7 +75,7 @@ class SimulatedLink(Link):
     def __init__(self, process: Process, place: Place) -> None:
         self._place = place
         self._lock = threading.Lock()
-        self._status = exits.OK
+        self._status = exit_codes.OK
         self._ready = False
         self._vitals = Vitals(None, self._hung)
         self.watch = SimulatedWatch(process, place.give_back)

@@ -13,8 +13,10 @@ from unittest.mock import patch
 
 from peerd.domain.errors import RowLocked
 from peerd.domain.task import Task
-from peerd.store import complete, finish, rescue, rows, sweeps, touch
-from peerd.store.rows import lock_free, lock_tasks
+from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.outcomes import complete, recording, touch
+from peerd.store.tasks import rows
+from peerd.store.tasks.rows import lock_free, lock_tasks
 
 WAITED: Final = 1.0
 """Seconds that a statement which commits by itself waits for a lock."""
@@ -55,7 +57,7 @@ def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
     with ExitStack() as stack:
         for where in (rows, touch, complete):
             stack.enter_context(patch.object(where, "lock_free", free))
-        for where in (finish, rescue, sweeps):
+        for where in (recording, rescue, chore_batches):
             stack.enter_context(patch.object(where, "lock_tasks", tasks))
         yield
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from peerd.runtime import exits
-from peerd.runtime.link import Place
-from peerd.runtime.service import Service
+from peerd.runtime.process import exit_codes
+from peerd.runtime.process.link import Place
+from peerd.runtime.process.service import Service
 from tests.simulation.process import Process
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Node:
         self._tell_death(process, cause)
         if self.stopping:
             self._stop_agent_at_last()
-        elif not self.is_ready and cause == f"status {exits.BOOT_FAILED}":
+        elif not self.is_ready and cause == f"status {exit_codes.BOOT_FAILED}":
             self._go_down(self.world.draw(1.0, 20.0))  # its user, or systemd, starts it again
             for other in list(self.processes.values()):
                 other.kill("its node could not start")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from peerd import Context
-from peerd.runtime.life import live
-from peerd.runtime.link import Place
-from peerd.runtime.service import Service
-from peerd.runtime.ticker import Step
+from peerd.runtime.concurrency.periodic_thread import Step
+from peerd.runtime.process.link import Place
+from peerd.runtime.process.service import Service
+from peerd.runtime.process.service_runner import live
 from tests.simulation.link import SimulatedLink
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.threads import Thread
@@ -168,7 +168,7 @@ class Process:
 
 
 class SimulatedTicker:
-    """A ticker (`peerd.runtime.ticker`) in a thread of a simulated process."""
+    """A ticker (`peerd.runtime.concurrency.periodic_thread`) in a thread of a simulated process."""
 
     def __init__(self, process: Process, step: Step) -> None:
         self._process = process

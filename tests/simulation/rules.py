@@ -8,9 +8,9 @@ from peerd.domain.lifecycle import FINISHED, TRANSITIONS, Status
 from tests.simulation.history import Claim
 from tests.simulation.limit_rules import LimitRules
 from tests.simulation.observer import Change, Observer, Row
-from tests.simulation.proof import Broken
 from tests.simulation.services import MAX_COMPLETED, MAX_UPDATE, POLL_EVERY, UPDATE
 from tests.simulation.versions import judge_beginning, judge_dead
+from tests.simulation.violation import Broken
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

@@ -10,12 +10,12 @@ from unittest.mock import patch
 from peerd.agent.service import AgentService
 from peerd.config.settings import LoggingSettings, ManagerSettings, NodeSettings
 from peerd.manager.service import ManagerService
-from peerd.operate import asking
+from peerd.operate import operations
 from peerd.operate.client import Client
-from peerd.runtime import life
-from peerd.runtime.events import Events
-from peerd.runtime.service import Service
-from peerd.work import touching
+from peerd.runtime.observability.events import Events
+from peerd.runtime.process import service_runner
+from peerd.runtime.process.service import Service
+from peerd.work.claims import toucher
 from peerd.work.services import TaskService
 from peerd.work.settings import Settings
 from peerd.work.task_worker import QueueWorker
@@ -41,9 +41,9 @@ NEVER: Final = 1e6
 def fitted_to_the_simulation() -> Iterator[None]:
     """Fewer idle rounds of the touch threads; boots that fail are noted in the history, not on stderr; green locks."""
     with (
-        patch.object(touching, "PROGRESS_EVERY", PROGRESS_EVERY),
-        patch.object(life, "show", lambda error: None),
-        patch.object(asking, "Lock", SimulatedLock),
+        patch.object(toucher, "PROGRESS_EVERY", PROGRESS_EVERY),
+        patch.object(service_runner, "show", lambda error: None),
+        patch.object(operations, "Lock", SimulatedLock),
     ):
         yield
 

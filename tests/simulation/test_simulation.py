@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.arena import Arena, arena
+from tests.simulation.backing_database import Arena, arena
+from tests.simulation.mutations import VARIANTS, Variant, broken
 from tests.simulation.plan import draw_plan
-from tests.simulation.simulate import first_broken, report, run
-from tests.simulation.variants import VARIANTS, Variant, broken
+from tests.simulation.runner import first_broken, report, run
 
 SEEDS = 2000
 PARTS = 40

@@ -13,11 +13,11 @@ from unittest.mock import patch
 import msgspec
 
 from peerd import Context, Queue
-from peerd.domain.knowledge import NotServed
+from peerd.domain.known_handlers import NotServed
 from peerd.domain.outcome import Failed
-from tests.simulation.load import SERVED, running
+from tests.simulation.handlers import SERVED, running
 from tests.simulation.plan import NODES, ONLY_NEW, QUEUES
-from tests.simulation.proof import Broken
+from tests.simulation.violation import Broken
 
 if TYPE_CHECKING:
     from tests.simulation.observer import Row

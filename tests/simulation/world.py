@@ -19,17 +19,17 @@ from peerd import Context
 from peerd.domain.errors import DatabaseAway
 from peerd.domain.lifecycle import FINISHED
 from peerd.testing.clock import START
-from tests.simulation import acts, faults, services
-from tests.simulation.arena import Arena
+from tests.simulation import faults, services, user_actions
+from tests.simulation.backing_database import Arena
 from tests.simulation.history import Claim, Ended, History
 from tests.simulation.locks import RowLocks, rows_may_be_locked
 from tests.simulation.node import Node
 from tests.simulation.observer import Observer
 from tests.simulation.plan import ACTS, NODES, Happening, Plan
 from tests.simulation.process import Process
-from tests.simulation.proof import Broken
 from tests.simulation.rules import Rules
 from tests.simulation.threads import Call, Thread
+from tests.simulation.violation import Broken
 
 CALL_TAKES: Final = (0.0005, 0.05)
 """Seconds that a call takes, drawn between these."""
@@ -125,7 +125,7 @@ class World:
     def _let_happen(self) -> None:
         while self._happenings and self._happenings[0].at <= self.now:
             one = self._happenings.pop(0)
-            (acts if one.what in ACTS else faults).happen(self, one)
+            (user_actions if one.what in ACTS else faults).happen(self, one)
 
     def _step(self) -> None:
         self.step_number += 1
@@ -203,7 +203,7 @@ class World:
         self._happenings.clear()
         self.next_call_fault = None
         self.database_away_until = self.now
-        acts.undo_all(self)
+        user_actions.undo_all(self)
 
     def _forget_all(self) -> None:
         sys.unraisablehook = lambda unraisable: None  # coroutines and threads are cut off where they stand

@@ -12,10 +12,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from peerd.store.database import Database
-from peerd.store.migrate import migrate
+from peerd.store.connection.database import Database
+from peerd.store.schema.migrate import migrate
 from tests.store.world import World, empty
-from tests.support import run
+from tests.support import server_session
 from tests.support.server import ServerUnavailableError
 from tests.support.servers import DATABASES, create_database
 from tests.support.summary import note_database, note_missing_server
@@ -34,7 +34,7 @@ def kept_stores(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Ite
                 url = (
                     f"sqlite:///{tmp_path_factory.mktemp('store') / 'kept.sqlite'}"
                     if kind == "sqlite"
-                    else create_database(run.server(kind), name)
+                    else create_database(server_session.server(kind), name)
                 )
                 kept[kind] = Database(url, pool_size=10)
                 afterwards.callback(kept[kind].close)

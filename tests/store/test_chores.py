@@ -10,11 +10,13 @@ import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.store import enqueue, nodes, processes, sweeps
-from peerd.store.clock import seconds_from_now
-from peerd.store.tables import attempts, tasks
-from peerd.store.tables import nodes as node_table
-from peerd.store.tables import processes as process_table
+from peerd.store.enqueue import enqueue
+from peerd.store.maintenance import chore_batches
+from peerd.store.nodes import nodes, processes
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import attempts, tasks
+from peerd.store.schema.tables import nodes as node_table
+from peerd.store.schema.tables import processes as process_table
 from tests.store.world import World, at_once
 
 
@@ -28,8 +30,8 @@ def test_what_is_due_arrives_and_what_is_ahead_stays(world: World, status: Statu
     ahead = world.insert(status=str(status), start_at=seconds_from_now(60))
     startless = world.insert(status=str(status))
     other = Status.FAILURE if status is Status.SCHEDULED else Status.SCHEDULED
-    assert world.store.run(sweeps.let_arrive, other) == 0
-    assert world.store.run(sweeps.let_arrive, status) == 2
+    assert world.store.run(chore_batches.let_arrive, other) == 0
+    assert world.store.run(chore_batches.let_arrive, status) == 2
     assert [world.status(task_id) for task_id in (due, ahead, startless)] == [
         Status.PENDING,
         status,
@@ -43,7 +45,7 @@ def test_pending_rows_with_a_start_ahead_are_postponed(world: World) -> None:
         world.insert(),
         world.insert(start_at=seconds_from_now(-60)),
     )
-    assert world.store.run(sweeps.postpone) == 1
+    assert world.store.run(chore_batches.postpone) == 1
     assert [world.status(one) for one in (ahead, plain, started)] == [
         Status.SCHEDULED,
         Status.PENDING,
@@ -59,7 +61,7 @@ def test_pending_tasks_past_their_end_are_deleted_with_their_keys_and_attempts(w
     kept = [world.add(finish_in=60.0), world.add()]
     working = world.task_in(Status.WORKING)
     world.set(working, finish_at=seconds_from_now(-1))
-    assert world.store.run(sweeps.expire) == 1
+    assert world.store.run(chore_batches.expire) == 1
     assert world.find(late) is None
     assert all(world.find(task_id) for task_id in [*kept, working])
     assert world.count(attempts) == 0
@@ -69,17 +71,17 @@ def test_pending_tasks_past_their_end_are_deleted_with_their_keys_and_attempts(w
 @pytest.mark.parametrize("status", [Status.DONE, Status.DEAD, Status.CANCELED])
 def test_what_ended_long_ago_is_purged(world: World, status: Status) -> None:
     ids = {one: world.task_in(one) for one in Status}
-    assert world.store.run(sweeps.purge, status, 3600.0) == 0
+    assert world.store.run(chore_batches.purge, status, 3600.0) == 0
     world.set(ids[status], finished_at=seconds_from_now(-3601))
-    assert world.store.run(sweeps.purge, status, 3600.0) == 1
+    assert world.store.run(chore_batches.purge, status, 3600.0) == 1
     assert {one for one, task_id in ids.items() if world.find(task_id) is None} == {status}
 
 
 def test_a_batch_is_bounded(world: World) -> None:
     fill(world, 12, status="scheduled", start_at=seconds_from_now(-1))
-    assert [world.store.run(sweeps.let_arrive, Status.SCHEDULED, 5) for _ in range(4)] == [5, 5, 2, 0]
+    assert [world.store.run(chore_batches.let_arrive, Status.SCHEDULED, 5) for _ in range(4)] == [5, 5, 2, 0]
     world.store.run(lambda c: c.execute(sa.update(tasks).values(finish_at=seconds_from_now(-1))))
-    assert [world.store.run(sweeps.expire, 5) for _ in range(4)] == [5, 5, 2, 0]
+    assert [world.store.run(chore_batches.expire, 5) for _ in range(4)] == [5, 5, 2, 0]
 
 
 def test_chores_everywhere_at_once_lose_and_double_nothing(world: World) -> None:
@@ -89,11 +91,11 @@ def test_chores_everywhere_at_once_lose_and_double_nothing(world: World) -> None
     fill(world, 60, finish_at=seconds_from_now(-1))
     fill(world, 60, status="done", finished_at=seconds_from_now(-7200))
     chores: list[Callable[[], int]] = [
-        partial(world.store.run, sweeps.let_arrive, Status.SCHEDULED, 25),
-        partial(world.store.run, sweeps.let_arrive, Status.FAILURE, 25),
-        partial(world.store.run, sweeps.postpone, 25),
-        partial(world.store.run, sweeps.expire, 25),
-        partial(world.store.run, sweeps.purge, Status.DONE, 3600.0, 25),
+        partial(world.store.run, chore_batches.let_arrive, Status.SCHEDULED, 25),
+        partial(world.store.run, chore_batches.let_arrive, Status.FAILURE, 25),
+        partial(world.store.run, chore_batches.postpone, 25),
+        partial(world.store.run, chore_batches.expire, 25),
+        partial(world.store.run, chore_batches.purge, Status.DONE, 3600.0, 25),
     ]
 
     def manage() -> list[int]:
@@ -128,12 +130,12 @@ def test_tasks_of_a_silent_node_are_counted_freed_or_failed_by_policy(world: Wor
     silence_node(world, "gone")
     pinned = [world.add(node="gone") for _ in range(3)]
     others = [world.add(node="alive"), world.add(), world.add(node="gone", start_in=60.0)]
-    assert world.store.read(sweeps.count_pinned, 60.0) == 3
-    assert world.store.read(sweeps.count_pinned, 1000.0) == 0
-    assert world.store.run(sweeps.free_pinned, 1000.0) == world.store.run(sweeps.fail_pinned, 1000.0) == 0
-    assert world.store.run(sweeps.free_pinned, 60.0, 2) == 2
+    assert world.store.read(chore_batches.count_pinned, 60.0) == 3
+    assert world.store.read(chore_batches.count_pinned, 1000.0) == 0
+    assert world.store.run(chore_batches.free_pinned, 1000.0) == world.store.run(chore_batches.fail_pinned, 1000.0) == 0
+    assert world.store.run(chore_batches.free_pinned, 60.0, 2) == 2
     assert [world.get(task_id).node_id for task_id in pinned[:2]] == [None, None]
-    assert world.store.run(sweeps.fail_pinned, 60.0) == 1
+    assert world.store.run(chore_batches.fail_pinned, 60.0) == 1
     dead = world.get(pinned[2])
     assert dead.status is Status.DEAD
     assert "silent for more than 60 s" in (dead.error or "")
@@ -148,7 +150,7 @@ def test_a_pinned_task_that_has_failed_before_can_be_abandoned_too(world: World)
     world.fail(world.take_one())
     world.arrive()
     silence_node(world, "a")
-    assert world.store.run(sweeps.fail_pinned, 60.0) == 1
+    assert world.store.run(chore_batches.fail_pinned, 60.0) == 1
     assert world.status(task_id) is Status.DEAD
     assert [(one.outcome, one.number) for one in world.attempts(task_id)] == [("failure", 1), ("dead", 0)]
 
@@ -162,7 +164,7 @@ def test_records_of_ended_processes_are_purged(world: World) -> None:
             sa.update(process_table).where(process_table.c.id == old).values(ended_at=seconds_from_now(-100))
         )
     )
-    assert world.store.run(sweeps.purge_processes, 50.0) == 1
+    assert world.store.run(chore_batches.purge_processes, 50.0) == 1
     left = world.store.read(partial(processes.list_processes, ended=True))
     assert {process.id for process in left} == {fresh, living}
 

@@ -9,12 +9,16 @@ import pytest
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
-from peerd.store import claim, enqueue, nodes, queues, rescue, sweeps
-from peerd.store.claimer import Claimer
-from peerd.store.clock import seconds_from_now
-from peerd.store.line import Line
-from peerd.store.token import new_token
-from peerd.store.won import TOLD, WRITTEN
+from peerd.store import queues
+from peerd.store.claim import claim
+from peerd.store.claim.claim_result import TOLD, WRITTEN
+from peerd.store.claim.claimer import Claimer
+from peerd.store.claim.mutex import Line
+from peerd.store.enqueue import enqueue
+from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.nodes import nodes
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.statements.token import new_token
 from tests.store.world import World, held
 
 
@@ -215,7 +219,7 @@ def test_a_released_task_is_claimed_again_with_a_higher_lease(world: World) -> N
 
 def test_a_row_written_as_pending_too_early_waits_and_then_comes(world: World) -> None:
     task_id = world.insert(start_at=seconds_from_now(3600))
-    assert world.store.run(sweeps.postpone) == 1
+    assert world.store.run(chore_batches.postpone) == 1
     assert world.status(task_id) is Status.SCHEDULED
     world.set(task_id, start_at=seconds_from_now(-1))
     world.arrive()

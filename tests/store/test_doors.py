@@ -10,12 +10,12 @@ from functools import partial
 
 import pytest
 
-from peerd.bell.datagram import Opener
-from peerd.bell.doors import announce
-from peerd.bell.ways import KNOWN_FOR, NOBODY_FOR, Datagrams
 from peerd.domain.ring import Work
+from peerd.doorbell.datagram import Opener
+from peerd.doorbell.endpoints import announce
+from peerd.doorbell.transports import KNOWN_FOR, NOBODY_FOR, Datagrams
 from tests.store.world import World
-from tests.support.clock import Clock
+from tests.support.manual_clock import Clock
 
 WORK = Work(("video",))
 SECRET = "open, sesame, and let us in"

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import LATEST, NewTask
-from peerd.store import enqueue
-from peerd.store.galera import is_member
-from peerd.store.tables import tasks
+from peerd.store.connection.galera import is_member
+from peerd.store.enqueue import enqueue
+from peerd.store.schema.tables import tasks
 from tests.store.world import World
 
 

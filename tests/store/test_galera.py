@@ -15,27 +15,21 @@ from sqlalchemy.exc import DBAPIError
 from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import NewTask
-from peerd.store import (
-    claim,
-    complete,
-    enqueue,
-    faults,
-    galera,
-    intervene,
-    nodes,
-    read,
-    rescue,
-    schedule_runs,
-    sweeps,
-    touch,
-)
-from peerd.store.database import Database
-from peerd.store.finish import database_now
-from peerd.store.migrate import current, migrate, newest
-from tests.store.scheduling import PROCESS, declare, here, schedule
-from tests.store.test_processes import claims_of, start
+from peerd.store import schedule_runs
+from peerd.store.claim import claim
+from peerd.store.connection import database_errors, galera
+from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.nodes import nodes
+from peerd.store.outcomes import complete, touch
+from peerd.store.outcomes.recording import database_now
+from peerd.store.schema.migrate import current, migrate, newest
+from peerd.store.tasks import actions, read
+from tests.store.schedule_steps import PROCESS, declare, here, schedule
+from tests.store.test_concurrent_claimers import claims_of, start
 from tests.store.world import World, at_once
-from tests.support import run
+from tests.support import server_session
 from tests.support.galera import Galera
 from tests.support.servers import DatabaseFactory
 
@@ -46,7 +40,7 @@ pytestmark = ON_GALERA
 @pytest.fixture
 def servers(store: Database) -> Iterator[list[Database]]:
     """The database of the test, by way of each server."""
-    cluster = run.server("galera")
+    cluster = server_session.server("galera")
     assert isinstance(cluster, Galera)
     assert store.url.database is not None
     with ExitStack() as afterwards:
@@ -90,7 +84,7 @@ def test_of_two_servers_that_claim_the_same_task_one_wins(world: World, servers:
         assert [task.id for task in servers[2].run(claim.claim, theirs, token=2, limit=1).tasks] == [task_id]
         with pytest.raises(DBAPIError) as refused:
             slow.commit()
-    assert faults.was_rolled_back(refused.value)
+    assert database_errors.was_rolled_back(refused.value)
     seen_by_all(servers)
     assert (world.get(task_id).lease, world.get(task_id).process_id) == (1, theirs.process_id)
 
@@ -113,18 +107,18 @@ def test_all_servers_promote_purge_and_rescue_at_once_and_each_row_once(world: W
         seen_by_all(servers)
         return done
 
-    assert all_of(partial(sweeps.let_arrive, status=Status.SCHEDULED)) == count
+    assert all_of(partial(chore_batches.let_arrive, status=Status.SCHEDULED)) == count
     assert len(world.take(claimer, count)) == count
     assert all_of(partial(rescue.rescue_frozen, max_update=-1.0)) == count
     assert world.attempt_rows() == count
-    assert all_of(partial(sweeps.let_arrive, status=Status.FAILURE)) == count
+    assert all_of(partial(chore_batches.let_arrive, status=Status.FAILURE)) == count
     taken = world.take(claimer, count)
     for task in taken:
         assert task.lease == 2
     servers[1].run(galera.catch_up)
     results = dict.fromkeys(servers[1].read(touch.held_by, claimer.process_id))
     assert not servers[1].run(complete.complete, claimer.process_id, results)
-    assert all_of(partial(sweeps.purge, status=Status.DONE, age=-60.0)) == count
+    assert all_of(partial(chore_batches.purge, status=Status.DONE, age=-60.0)) == count
     assert world.count() == world.attempt_rows() == 0
 
 
@@ -141,11 +135,11 @@ def test_of_all_who_enqueue_a_key_at_once_one_makes_a_task(world: World, servers
 def test_of_two_servers_that_give_a_key_to_different_tasks_one_fails(world: World, servers: list[Database]) -> None:
     """The key's row is written by whoever takes it: a lock alone would be unknown to the other server."""
     task_id = world.add(unique_key="key")
-    world.store.run(intervene.cancel, task_id)
+    world.store.run(actions.cancel, task_id)
     seen_by_all(servers)
     with servers[1].engine.connect() as slow:
         assert enqueue.enqueue(slow, NewTask(queue="q", unique_key="key")).created
-        servers[2].run(intervene.retry, task_id)
+        servers[2].run(actions.retry, task_id)
         with pytest.raises(DBAPIError):
             slow.commit()
     seen_by_all(servers)
@@ -174,7 +168,7 @@ def test_two_nodes_do_not_take_runs_of_one_schedule_on_two_servers(world: World,
         assert servers[2].run(schedule_runs.take, second, given, here(world, "b"), [PROCESS])
         with pytest.raises(DBAPIError) as refused:
             slow.commit()
-    assert faults.was_rolled_back(refused.value)
+    assert database_errors.was_rolled_back(refused.value)
     servers[1].run(galera.catch_up)
     assert not servers[1].run(schedule_runs.take, first, given, here(world, "a"), [PROCESS])
 
@@ -239,7 +233,7 @@ def test_a_process_that_comes_to_another_server_sees_there_what_it_has_done(
 
 def test_three_nodes_that_migrate_at_once_on_three_servers(world: World, database_factory: DatabaseFactory) -> None:
     """Locks by name end at a server."""
-    cluster = run.server("galera")
+    cluster = server_session.server("galera")
     assert isinstance(cluster, Galera)
     name = database_factory("galera").rpartition("/")[2].partition("?")[0]
     with ExitStack() as afterwards:

@@ -13,10 +13,12 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import GONE, TRANSITIONS, Event, Gone, Status
 from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
-from peerd.store import finish, intervene, rescue, sweeps, touch
-from peerd.store.claimer import Claimer
-from peerd.store.clock import seconds_from_now
-from peerd.store.tables import tasks
+from peerd.store.claim.claimer import Claimer
+from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.outcomes import recording, touch
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import tasks
+from peerd.store.tasks import actions
 from tests.store.world import World, held
 
 E = Event
@@ -51,7 +53,7 @@ class Play:
     def conclude(self, outcome: Outcome, number: int) -> None:
         if self.claims:
             task = self.claims[number % len(self.claims)]
-            self.world.store.run(finish.conclude, self.claimer.process_id, held(task), outcome)
+            self.world.store.run(recording.conclude, self.claimer.process_id, held(task), outcome)
 
     def touch(self, number: int) -> None:
         self.world.store.run(touch.touch, {held(task) for task in self.claims[number % 7 :]})
@@ -70,23 +72,23 @@ class Play:
         self.world.store.run(what, self.any_id(number))
 
     def move(self, number: int) -> None:
-        self.world.store.run(intervene.move, self.any_id(number), "a" if number % 2 else None)
+        self.world.store.run(actions.move, self.any_id(number), "a" if number % 2 else None)
 
     def start_later(self, number: int) -> None:
         self.world.set(self.any_id(number), start_at=seconds_from_now(60))
-        self.world.store.run(sweeps.postpone)
+        self.world.store.run(chore_batches.postpone)
 
     def expire(self, number: int) -> None:
         self.world.set(self.any_id(number), finish_at=seconds_from_now(-1))
-        self.world.store.run(sweeps.expire)
+        self.world.store.run(chore_batches.expire)
 
     def arrive(self, number: int) -> None:
         self.world.set(self.any_id(number), start_at=None)
-        self.world.store.run(sweeps.let_arrive, Status.SCHEDULED)
-        self.world.store.run(sweeps.let_arrive, Status.FAILURE)
+        self.world.store.run(chore_batches.let_arrive, Status.SCHEDULED)
+        self.world.store.run(chore_batches.let_arrive, Status.FAILURE)
 
     def purge(self, number: int) -> None:
-        self.world.store.run(sweeps.purge, (Status.DONE, Status.DEAD, Status.CANCELED)[number % 3], -60.0)
+        self.world.store.run(chore_batches.purge, (Status.DONE, Status.DEAD, Status.CANCELED)[number % 3], -60.0)
 
     def add(self, number: int) -> None:
         self.world.add(priority=number, max_attempts=1 + number % 3, start_in=60.0 if number % 5 == 0 else None)
@@ -109,9 +111,9 @@ MOVES: list[tuple[set[Event], Callable[[Play, int], None]]] = [
     ({E.RESCUE, E.DIE}, Play.rescue),
     ({E.RESCUE, E.DIE}, Play.crash),
     ({E.RELEASE}, Play.end),
-    ({E.CANCEL}, lambda play, n: play.by_hand(intervene.cancel, n)),
-    ({E.RETRY}, lambda play, n: play.by_hand(intervene.retry, n)),
-    ({E.DELETE}, lambda play, n: play.by_hand(intervene.delete, n)),
+    ({E.CANCEL}, lambda play, n: play.by_hand(actions.cancel, n)),
+    ({E.RETRY}, lambda play, n: play.by_hand(actions.retry, n)),
+    ({E.DELETE}, lambda play, n: play.by_hand(actions.delete, n)),
     ({E.MOVE}, Play.move),
     ({E.POSTPONE}, Play.start_later),
     ({E.EXPIRE}, Play.expire),

@@ -13,12 +13,13 @@ from sqlalchemy.exc import DBAPIError
 from peerd.domain.lifecycle import Status
 from peerd.domain.limit import Limit, Rate
 from peerd.domain.task import NewTask
-from peerd.store import enqueue, turns
-from peerd.store.agenda import read_agenda
-from peerd.store.clock import seconds_from_now
-from peerd.store.limits import LimitState, list_limits, purge_starts, remove_limit, set_limit
-from peerd.store.tables import limit_starts, limits
-from peerd.store.token import new_token
+from peerd.store.enqueue import enqueue
+from peerd.store.limits import limited_claim
+from peerd.store.limits.definitions import LimitState, list_limits, purge_starts, remove_limit, set_limit
+from peerd.store.maintenance.due import read_agenda
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import limit_starts, limits
+from peerd.store.statements.token import new_token
 from peerd.testing import eventually, insert_task
 from tests.store.world import World, at_once
 
@@ -225,7 +226,7 @@ def test_a_key_stays_with_its_task_whatever_becomes_of_it(world: World) -> None:
 def take_turn(world: World) -> int:
     """How many tasks one claim by turns brings."""
     claimer, token = world.claimer("q"), new_token()
-    return len(world.store.run(turns.claim_by_turns, claimer, "q", token=token, limit=100).tasks)
+    return len(world.store.run(limited_claim.claim_by_turns, claimer, "q", token=token, limit=100).tasks)
 
 
 def test_what_claims_have_taken_is_what_is_told(world: World) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from peerd.store.limits import list_limits
-from peerd.store.read import list_tasks
+from peerd.store.limits.definitions import list_limits
+from peerd.store.tasks.read import list_tasks
 from tests.store.world import World
 
 PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()

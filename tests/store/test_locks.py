@@ -8,10 +8,12 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.task import NewTask
-from peerd.store import claim, complete, enqueue, touch
-from peerd.store.database import Database
-from peerd.store.tables import tasks
-from peerd.store.token import new_token
+from peerd.store.claim import claim
+from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.outcomes import complete, touch
+from peerd.store.schema.tables import tasks
+from peerd.store.statements.token import new_token
 from tests.store.world import World, held
 
 SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)

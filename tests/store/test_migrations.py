@@ -13,12 +13,12 @@ from alembic import command
 from alembic.script import ScriptDirectory
 
 from peerd.domain.errors import DatabaseBusy, SchemaMissing, SchemaTooNew
-from peerd.store import engines
-from peerd.store import migrate as migrations
-from peerd.store.database import Database
-from peerd.store.migrate import current, look, migrate, newest, require_newest
-from peerd.store.revisions import HISTORY, VERSION_TABLE, Schema, oldest_code
-from peerd.store.tables import metadata
+from peerd.store.connection import engines
+from peerd.store.connection.database import Database
+from peerd.store.schema import migrate as migrations
+from peerd.store.schema.migrate import current, look, migrate, newest, require_newest
+from peerd.store.schema.revisions import HISTORY, VERSION_TABLE, Schema, oldest_code
+from peerd.store.schema.tables import metadata
 from tests.store.world import at_once
 from tests.support.servers import DATABASES, DatabaseFactory
 
@@ -203,7 +203,7 @@ def test_a_table_that_somebody_holds_is_not_waited_for_in_front_of_everybody(
         return  # one writer: it waits at BEGIN IMMEDIATE, and readers do not wait for it
     to_revision(database, "0001")
     monkeypatch.setattr(migrations, "LOCK_PATIENCE", 1)
-    monkeypatch.setattr("peerd.store.database.TRIES", 2)
+    monkeypatch.setattr("peerd.store.connection.database.TRIES", 2)
     held = "SELECT count(*) FROM nodes"
     with database.engine.connect() as forgotten:
         forgotten.execute(sa.text(held))

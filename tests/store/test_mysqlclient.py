@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from peerd.config.address import normalise_url
 from peerd.domain.errors import DatabaseAway
 from peerd.operate.client import Client
-from peerd.store import claim
-from peerd.store.complete import complete
-from peerd.store.database import Database
-from peerd.store.migrate import migrate
-from peerd.store.token import new_token
+from peerd.store.claim import claim
+from peerd.store.connection.database import Database
+from peerd.store.outcomes.complete import complete
+from peerd.store.schema.migrate import migrate
+from peerd.store.statements.token import new_token
 from tests.store.world import World, held
 from tests.support.forks import in_fork, session_of, use
 from tests.support.servers import DatabaseFactory

@@ -12,13 +12,13 @@ import pytest
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseAway
-from peerd.runtime.events import Events
-from peerd.store.database import Database, DatabaseThreads
-from peerd.store.finish import Held
-from peerd.store.outages import Outages
-from peerd.store.touch import Progress
-from peerd.work.holdings import Holdings
-from peerd.work.touching import Toucher
+from peerd.runtime.observability.events import Events
+from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.store.connection.outages import Outages
+from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.touch import Progress
+from peerd.work.claims.active_claims import Holdings
+from peerd.work.claims.toucher import Toucher
 
 NOBODY_THERE = ["mysql://peerd@127.0.0.1:9/peerd", "postgresql://peerd@127.0.0.1:9/peerd"]
 WAYS = ["run", "run_each", "run_repeatable", "run_alone", "read"]

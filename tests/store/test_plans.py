@@ -15,14 +15,19 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask, Task
-from peerd.store import alone, claim, complete, enqueue, finish, read, rescue, sweeps, touch, turns
-from peerd.store.claimer import Claimer
-from peerd.store.database import Database
-from peerd.store.finish import Held
-from peerd.store.migrate import migrate
-from peerd.store.tables import limits, nodes, tasks
-from peerd.store.token import new_token
-from peerd.store.touch import Progress
+from peerd.store.claim import claim, quarantined
+from peerd.store.claim.claimer import Claimer
+from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.limits import limited_claim
+from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.outcomes import complete, recording, touch
+from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.touch import Progress
+from peerd.store.schema.migrate import migrate
+from peerd.store.schema.tables import limits, nodes, tasks
+from peerd.store.statements.token import new_token
+from peerd.store.tasks import read
 from tests.store.world import World, held
 
 ANALYZE = {"mysql": "ANALYZE TABLE tasks", "postgresql": "ANALYZE", "sqlite": "ANALYZE"}
@@ -192,17 +197,17 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     yield take, {"tasks_claim"} | by_id
     assert len(held_now) == 10
     yield partial(run, claim.claim, claimer, token=new_token(), limit=1, alone=True), {"tasks_claim"} | by_id
-    yield partial(run, alone.should_run_empty, claimer, 1.0), {"tasks_claim", "tasks_turns"} | by_id
+    yield partial(run, quarantined.should_run_empty, claimer, 1.0), {"tasks_claim", "tasks_turns"} | by_id
     by_turns = {"tasks_turns", "PRIMARY", "a sort of all"}
-    yield partial(run, turns.look, claimer), {"tasks_claim", "tasks_turns"} | by_id
+    yield partial(run, limited_claim.look, claimer), {"tasks_claim", "tasks_turns"} | by_id
     yield (
-        partial(run, turns.claim_by_turns, claimer, "q", token=8, limit=5),
+        partial(run, limited_claim.claim_by_turns, claimer, "q", token=8, limit=5),
         by_turns | working,
     )
     limited = sa.insert(limits).values(queue="q", limit_key="", running=1000)
     run(lambda connection: connection.execute(limited).rowcount)
     yield (
-        partial(run, turns.claim_by_turns, claimer, "q", token=9, limit=5),
+        partial(run, limited_claim.claim_by_turns, claimer, "q", token=9, limit=5),
         by_turns | {"tasks_claim"} | working,
     )
     run(lambda connection: connection.execute(sa.delete(limits)).rowcount)
@@ -214,14 +219,14 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     yield partial(run, complete.complete, claimer.process_id, done), by_id
     yield partial(run, complete.complete, claimer.process_id, done), by_id  # and what a repeated one asks
     failed = Failed(error="boom", retry_in=0.0)
-    yield partial(run, finish.conclude, claimer.process_id, held(held_now[6]), failed), by_id
-    yield partial(run, sweeps.let_arrive, Status.FAILURE, 20), {"tasks_due"} | by_id
-    yield partial(run, sweeps.let_arrive, Status.SCHEDULED, 20), {"tasks_due"} | by_id
-    yield partial(run, sweeps.postpone, 20), {"tasks_due" if mysql else "tasks_ahead"} | by_id
-    yield partial(run, sweeps.expire, 20), {"tasks_closing"} | by_id
-    yield partial(run, sweeps.purge, Status.DONE, -60.0, 20), {"tasks_closing"} | by_id
-    yield partial(run, sweeps.purge, Status.DEAD, 3600.0, 20), {"tasks_closing"} | by_id
-    for pinned in (sweeps.count_pinned, sweeps.free_pinned, sweeps.fail_pinned):
+    yield partial(run, recording.conclude, claimer.process_id, held(held_now[6]), failed), by_id
+    yield partial(run, chore_batches.let_arrive, Status.FAILURE, 20), {"tasks_due"} | by_id
+    yield partial(run, chore_batches.let_arrive, Status.SCHEDULED, 20), {"tasks_due"} | by_id
+    yield partial(run, chore_batches.postpone, 20), {"tasks_due" if mysql else "tasks_ahead"} | by_id
+    yield partial(run, chore_batches.expire, 20), {"tasks_closing"} | by_id
+    yield partial(run, chore_batches.purge, Status.DONE, -60.0, 20), {"tasks_closing"} | by_id
+    yield partial(run, chore_batches.purge, Status.DEAD, 3600.0, 20), {"tasks_closing"} | by_id
+    for pinned in (chore_batches.count_pinned, chore_batches.free_pinned, chore_batches.fail_pinned):
         yield partial(run, pinned, 0.0), {"tasks_claim", "tasks_turns"} | by_id
     with_key = NewTask(queue="q", unique_key="key")
     assert run(enqueue.enqueue, with_key).created
@@ -304,5 +309,5 @@ def test_on_a_small_table_writes_still_go_by_id_and_lock_nothing_else(world: Wor
     run, by_id = world.store.run, {"PRIMARY"}
     check(world.store, partial(run, touch.touch, {held(task)}), by_id)
     check(world.store, partial(run, complete.complete, claimer.process_id, {held(task): "1"}), by_id)
-    check(world.store, partial(run, sweeps.purge, Status.DONE, -60.0), {"tasks_closing", "PRIMARY"})
+    check(world.store, partial(run, chore_batches.purge, Status.DONE, -60.0), {"tasks_closing", "PRIMARY"})
     assert world.find(task.id) is None

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.lifecycle import Status
-from peerd.store import sweeps
-from peerd.store.clock import seconds_from_now
-from peerd.store.finish import database_now
+from peerd.store.maintenance import chore_batches
+from peerd.store.outcomes.recording import database_now
+from peerd.store.schema.sql_clock import seconds_from_now
 from tests.store.world import World
 
 
@@ -71,17 +71,17 @@ def test_a_row_written_as_done_by_hand_is_purged_later(world: World) -> None:
     fresh, old = world.add(), world.add()
     execute(world, f"UPDATE tasks SET status = 'done' WHERE id = {fresh}")
     world.set(old, status="done", finished_at=seconds_from_now(-3601))
-    assert world.store.run(sweeps.purge, Status.DONE, 3600.0) == 1
+    assert world.store.run(chore_batches.purge, Status.DONE, 3600.0) == 1
     assert world.find(old) is None
     assert world.column(fresh, "closing_at") is not None
-    assert world.store.run(sweeps.purge, Status.DONE, -60.0) == 1
+    assert world.store.run(chore_batches.purge, Status.DONE, -60.0) == 1
 
 
 def test_a_row_written_as_done_by_hand_on_mysql_counts_from_that_moment(world: World) -> None:
     """There ``updated_at`` is kept by the database; elsewhere it is of our own writes."""
     old = world.insert(created_at=seconds_from_now(-7200), updated_at=seconds_from_now(-7200))
     execute(world, f"UPDATE tasks SET status = 'done' WHERE id = {old}")
-    assert world.store.run(sweeps.purge, Status.DONE, 3600.0) == (0 if world.store.name == "mysql" else 1)
+    assert world.store.run(chore_batches.purge, Status.DONE, 3600.0) == (0 if world.store.name == "mysql" else 1)
 
 
 @pytest.mark.parametrize(

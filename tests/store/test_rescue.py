@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from peerd.domain.lifecycle import Status
-from peerd.store import processes, rescue, sweeps
-from peerd.store.clock import seconds_from_now
+from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.nodes import processes
+from peerd.store.schema.sql_clock import seconds_from_now
 from tests.store.world import World, at_once
 
 
@@ -22,7 +23,7 @@ def test_a_frozen_task_is_rescued_and_due_at_once(world: World) -> None:
     assert "nobody has touched the task for 30 s" in (row.error or "")
     [attempt] = world.attempts(task_id)
     assert (attempt.outcome, attempt.number, attempt.process_id) == ("rescued", 1, task.process_id)
-    assert world.store.run(sweeps.let_arrive, Status.FAILURE) == 1
+    assert world.store.run(chore_batches.let_arrive, Status.FAILURE) == 1
     assert world.take_one().lease == task.lease + 1
 
 

@@ -11,12 +11,13 @@ import sqlalchemy as sa
 
 from peerd.domain.errors import RunNotFound
 from peerd.domain.schedule import RunStatus
-from peerd.store import nodes, schedule_runs
-from peerd.store.clock import seconds_from_now
-from peerd.store.tables import nodes as node_table
-from peerd.store.tables import processes as process_table
-from peerd.store.tables import schedule_runs as run_table
-from tests.store.scheduling import (
+from peerd.store import schedule_runs
+from peerd.store.nodes import nodes
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import nodes as node_table
+from peerd.store.schema.tables import processes as process_table
+from peerd.store.schema.tables import schedule_runs as run_table
+from tests.store.schedule_steps import (
     PROCESS,
     SILENCE,
     declare,

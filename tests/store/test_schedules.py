@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from peerd.store import nodes, schedules
-from peerd.store.clock import seconds_from_now
-from peerd.store.tables import schedules as schedule_table
-from tests.store.scheduling import SILENCE, clock, declare, fire, here, let_be_due, runs, schedule, sight, silence_node
+from peerd.store import schedules
+from peerd.store.nodes import nodes
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import schedules as schedule_table
+from tests.store.schedule_steps import (
+    SILENCE,
+    clock,
+    declare,
+    fire,
+    here,
+    let_be_due,
+    runs,
+    schedule,
+    sight,
+    silence_node,
+)
 from tests.store.world import World
 
 # ---------------------------------------------------------------- definitions

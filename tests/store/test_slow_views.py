@@ -9,10 +9,10 @@ from contextlib import closing, contextmanager
 import pytest
 import sqlalchemy as sa
 
-from peerd.agent.checkup import Checkup
-from peerd.operate.checkup import examine_what_slows, galera, mysql, postgresql
-from peerd.runtime.events import DatabaseSlowed, Events, Fact
-from peerd.store.database import Database
+from peerd.agent.database_health import Checkup
+from peerd.operate.diagnostics import examine_what_slows, galera, mysql, postgresql
+from peerd.runtime.observability.events import DatabaseSlowed, Events, Fact
+from peerd.store.connection.database import Database
 from peerd.testing import eventually
 from tests.store.world import World
 from tests.support.servers import DATABASES, ServerFactory

@@ -6,10 +6,12 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.task import NewTask
-from peerd.store import claim, complete, enqueue
-from peerd.store.finish import Held
-from peerd.store.tables import tasks
-from peerd.store.token import new_token
+from peerd.store.claim import claim
+from peerd.store.enqueue import enqueue
+from peerd.store.outcomes import complete
+from peerd.store.outcomes.recording import Held
+from peerd.store.schema.tables import tasks
+from peerd.store.statements.token import new_token
 from tests.store.world import World
 
 pytestmark = pytest.mark.parametrize("store", ["sqlite"], indirect=True)

@@ -6,8 +6,8 @@ import os
 import stat
 from pathlib import Path
 
-from peerd.store.database import Database
-from peerd.store.migrate import migrate
+from peerd.store.connection.database import Database
+from peerd.store.schema.migrate import migrate
 
 
 def test_the_files_of_a_database_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path) -> None:

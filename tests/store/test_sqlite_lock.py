@@ -15,10 +15,10 @@ import pytest
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseAway
-from peerd.store import database as store
-from peerd.store import sqlite_lock
-from peerd.store.database import Database
-from peerd.store.direct import Direct
+from peerd.store.connection import database as store
+from peerd.store.connection import sqlite_lock
+from peerd.store.connection.database import Database
+from peerd.store.statements.autocommit import Direct
 
 
 @pytest.fixture

@@ -14,15 +14,20 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Attempt, NewTask, Task
-from peerd.store import claim, complete, enqueue, finish, intervene, nodes, read, sweeps
-from peerd.store import processes as process_records
-from peerd.store.claimer import Claimer
-from peerd.store.clock import seconds_from_now
-from peerd.store.database import Database
-from peerd.store.finish import Held
-from peerd.store.line import Line
-from peerd.store.tables import attempts, metadata, processes, tasks
-from peerd.store.token import new_token
+from peerd.store.claim import claim
+from peerd.store.claim.claimer import Claimer
+from peerd.store.claim.mutex import Line
+from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.maintenance import chore_batches
+from peerd.store.nodes import nodes
+from peerd.store.nodes import processes as process_records
+from peerd.store.outcomes import complete, recording
+from peerd.store.outcomes.recording import Held
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import attempts, metadata, processes, tasks
+from peerd.store.statements.token import new_token
+from peerd.store.tasks import actions, read
 
 T = TypeVar("T")
 _urgent = count(2**40)
@@ -141,7 +146,7 @@ class World:
                 return task_id
         task_id = self.add(priority=next(_urgent), **fields)  # so that it is the next to be claimed
         if status is Status.CANCELED:
-            self.store.run(intervene.cancel, task_id)
+            self.store.run(actions.cancel, task_id)
             return task_id
         claimer = self.claimer()
         task = self.take_one(claimer)
@@ -151,9 +156,9 @@ class World:
                 assert not self.store.run(complete.complete, claimer.process_id, {held(task): "1"})
             case Status.FAILURE:
                 failed = Failed(error="boom", retry_in=3600.0)
-                assert self.store.run(finish.conclude, claimer.process_id, held(task), failed)
+                assert self.store.run(recording.conclude, claimer.process_id, held(task), failed)
             case Status.DEAD:
-                assert self.store.run(finish.conclude, claimer.process_id, held(task), Failed(error="boom"))
+                assert self.store.run(recording.conclude, claimer.process_id, held(task), Failed(error="boom"))
             case _:
                 assert status is Status.WORKING
         return task_id
@@ -161,7 +166,7 @@ class World:
     def fail(self, task: Task, error: str = "boom", retry_in: float | None = 0.0, **more: Any) -> bool:
         assert task.process_id is not None
         failed = Failed(error=error, retry_in=retry_in, **more)
-        return self.store.run(finish.conclude, task.process_id, held(task), failed)
+        return self.store.run(recording.conclude, task.process_id, held(task), failed)
 
     def complete(self, task: Task, result: str | None = None) -> bool:
         """Whether it was accepted."""
@@ -177,7 +182,7 @@ class World:
 
     def arrive(self) -> None:
         for status in (Status.SCHEDULED, Status.FAILURE):
-            self.store.run(sweeps.let_arrive, status)
+            self.store.run(chore_batches.let_arrive, status)
 
     def outcomes(self, task_id: int) -> list[str]:
         return [attempt.outcome for attempt in self.attempts(task_id)]

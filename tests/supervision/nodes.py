@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from peerd.supervision import control
+from peerd.supervision.control import control_client
 from peerd.testing import eventually as eventually_within
 
 HERE = Path(__file__).parent
@@ -77,7 +77,7 @@ class ToyNode:
             kind["processes"] += 1
             kind |= {key: slot[key] for key in PLANNED & slot.keys()}
             if role != "command":
-                kind.setdefault("entry", "toys:toy")
+                kind.setdefault("entry", "stub_services:toy")
                 payload = kind.setdefault("payload", {"facts": str(self.facts_file), "slots": {}})
                 payload["slots"][name] = {key: slot[key] for key in slot.keys() - PLANNED - {"name", "role"}}
         return list(kinds.values())
@@ -88,7 +88,7 @@ class ToyNode:
 
     def start_another(self, errors: Path | None = None) -> subprocess.Popen[bytes]:
         code = (
-            "import sys, json; from peerd.supervision import launching; launching.exec_master(json.loads(sys.argv[1]))"
+            "import sys, json; from peerd.supervision.host import launch; launch.exec_master(json.loads(sys.argv[1]))"
         )
         name, _, value = self.mark.partition("=")
         with (errors or self.errors).open("ab") as stderr:
@@ -114,12 +114,12 @@ class ToyNode:
         return self.master.pid
 
     def status(self) -> dict[str, Any]:
-        return control.status(self.run_directory)
+        return control_client.status(self.run_directory)
 
     def state(self) -> str | None:
         assert self.master is not None
         assert self.master.poll() is None, f"the master has ended: {self.said()}"
-        with contextlib.suppress(control.NotRunning):
+        with contextlib.suppress(control_client.NotRunning):
             return str(self.status()["state"])
         return None
 
@@ -155,7 +155,7 @@ class ToyNode:
     def ask(self, slot: str, call: str, *args: Any, **more: Any) -> dict[str, Any]:
         """Have a slot's process call a method of its messenger, by way of the agent; return what came of it."""
         data = {"pid": self.slot(slot)["pid"], "call": call, "args": args, "more": more}
-        answer: dict[str, Any] = control.call_agent(self.run_directory, "relay", data, timeout=25.0)
+        answer: dict[str, Any] = control_client.call_agent(self.run_directory, "relay", data, timeout=25.0)
         return answer
 
     def kill(self, slot: str) -> int:

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from peerd.runtime import exits
-from peerd.runtime.frames import receive
-from peerd.supervision import control
+from peerd.runtime.messages.frames import receive
+from peerd.runtime.process import exit_codes
+from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import ToyNode, eventually
 
@@ -30,7 +30,7 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a f
 
 def connected(toys: ToyNode) -> socket.socket:
     end = socket.socket(socket.AF_UNIX)
-    with control.control_address(toys.run_directory) as address:
+    with control_client.control_address(toys.run_directory) as address:
         end.connect(address)
     end.settimeout(10)
     return end
@@ -94,8 +94,8 @@ def test_a_connection_that_asks_nothing_is_closed_and_one_that_waits_for_the_end
     toys = node(AGENT, {**WORKER, "run": ["block"], "grace": 12.0, "give_back": 0.5}).up()
     eventually(lambda: toys.facts("blocks"))
     with connected(toys) as idle:
-        control.stop(toys.run_directory)
-        assert toys.wait(2) == exits.OK, "it was waited for longer than the idle one was kept"
+        control_client.stop(toys.run_directory)
+        assert toys.wait(2) == exit_codes.OK, "it was waited for longer than the idle one was kept"
         assert idle.recv(1) == b""
 
 
@@ -122,7 +122,7 @@ def test_why_there_is_no_node_is_told_in_the_form_of_its_log(node: Nodes) -> Non
 
 
 def refused(toys: ToyNode) -> str:
-    assert toys.start().wait() == exits.REFUSED
+    assert toys.start().wait() == exit_codes.REFUSED
     return toys.said()
 
 

@@ -101,7 +101,7 @@ def test_a_slot_that_keeps_crashing_backs_off_and_recovers(node: Nodes) -> None:
 
 
 def test_a_replacement_that_dies_in_its_boot_is_tried_again(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "entry": "toys:weak_after_first_boot"}).up()
+    toys = node(AGENT, {**WORKER, "entry": "stub_services:weak_after_first_boot"}).up()
     pid = toys.kill("video-1")
     eventually(lambda: toys.slot("video-1")["restarts"] >= 3, message="it was tried again and again")
     running_again(toys, "video-1", pid)
@@ -111,7 +111,7 @@ def test_a_replacement_that_dies_in_its_boot_is_tried_again(node: Nodes) -> None
 
 
 def test_a_boot_that_says_what_it_waits_for_has_its_time_again(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "entry": "toys:waits_when_it_replaces", "boot_timeout": 1.7}).up()
+    toys = node(AGENT, {**WORKER, "entry": "stub_services:waits_when_it_replaces", "boot_timeout": 1.7}).up()
     pid = toys.kill("video-1")
     eventually(lambda: toys.slot("video-1")["error"] == "the database does not answer", message="status says why")
     running_again(toys, "video-1", pid)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from peerd.runtime import exits
-from peerd.runtime.logfile import is_written_by, rotate
-from peerd.supervision import control
+from peerd.runtime.observability.logfile import is_written_by, rotate
+from peerd.runtime.process import exit_codes
+from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import ToyNode, eventually
 
@@ -59,7 +59,7 @@ def test_who_rotates_the_log_himself_has_it_opened_anew_by_all(node: Nodes, how:
     if how == "signal":
         toys.signal(signal.SIGUSR1)
     else:
-        assert control.ask(toys.run_directory, {"command": "reopen-logs"}) == {"log_file": str(log)}
+        assert control_client.ask(toys.run_directory, {"command": "reopen-logs"}) == {"log_file": str(log)}
     pids = [toys.pid, *[int(slot["pid"]) for slot in toys.status()["slots"]]]
     eventually(lambda: all(same_file(log, pid) for pid in pids), message="all write to the new one")
     assert toys.state() == "running", "SIGUSR1 is no stop"
@@ -81,23 +81,23 @@ def test_a_log_that_cannot_be_opened_anew_is_written_on_to(node: Nodes) -> None:
     toys.up()
     old = log.rename(toys.folder / "old.log")
     log.mkdir()
-    with pytest.raises(control.Refused, match=r"goes on in the old one: .*Is a directory"):
-        control.ask(toys.run_directory, {"command": "reopen-logs"})
+    with pytest.raises(control_client.Refused, match=r"goes on in the old one: .*Is a directory"):
+        control_client.ask(toys.run_directory, {"command": "reopen-logs"})
     assert "Is a directory" in old.read_text()
     assert toys.state() == "running"
 
 
 def test_whoever_has_started_a_node_that_cannot_start_is_told_where_to_look(node: Nodes) -> None:
     toys, log = with_a_log(node, AGENT, {**WORKER, "start": ["fail no ffmpeg here"]})
-    assert toys.start().wait() == exits.BOOT_FAILED
+    assert toys.start().wait() == exit_codes.BOOT_FAILED
     assert toys.said() == f"peerd: cannot start; {log} says why\n"
     assert "no ffmpeg here" in log.read_text()
 
 
 def test_a_node_without_a_log_file_says_so(node: Nodes) -> None:
     toys = node(AGENT).up()
-    with pytest.raises(control.Refused, match="has no log file"):
-        control.ask(toys.run_directory, {"command": "reopen-logs"})
+    with pytest.raises(control_client.Refused, match="has no log file"):
+        control_client.ask(toys.run_directory, {"command": "reopen-logs"})
 
 
 def test_of_the_rotated_files_so_many_are_kept(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from peerd.supervision import control
+from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import ToyNode, eventually
 
@@ -91,12 +91,14 @@ def test_a_request_is_answered_or_says_why_not(node: Nodes) -> None:
 
 
 def test_a_message_for_an_agent_that_has_died_waits_for_the_next_one(node: Nodes) -> None:
-    toys = node({**AGENT, "entry": "toys:waits_when_it_replaces", "peers": True}, {**VIDEO, "peers": True}).up()
+    toys = node(
+        {**AGENT, "entry": "stub_services:waits_when_it_replaces", "peers": True}, {**VIDEO, "peers": True}
+    ).up()
     agent = toys.slot("agent")["pid"]
-    with contextlib.suppress(control.Refused):  # the agent may have died before it could answer
+    with contextlib.suppress(control_client.Refused):  # the agent may have died before it could answer
         toys.ask("agent", "send_to", toys.slot("video-1")["pid"], "bereave")
     eventually(lambda: toys.slot("agent")["pid"] != agent)
-    assert control.call_agent(toys.run_directory, "note", "asked over the control socket", timeout=20.0) is None
+    assert control_client.call_agent(toys.run_directory, "note", "asked over the control socket", timeout=20.0) is None
     (bereaved,) = eventually(lambda: toys.facts("bereaved"))
     assert bereaved["delivered"] == 1
     eventually(lambda: got(toys, "are you there?") == ["agent"])
@@ -155,7 +157,7 @@ def test_a_flood_harms_neither_the_master_nor_the_others(node: Nodes) -> None:
     frozen = toys.slot("video-2")["pid"]
     before = memory_of(toys.pid)
     os.kill(frozen, signal.SIGSTOP)
-    counts = control.call_agent(toys.run_directory, "relay", flooding(toys, frozen), timeout=25.0)["value"]
+    counts = control_client.call_agent(toys.run_directory, "relay", flooding(toys, frozen), timeout=25.0)["value"]
     assert counts["undeliverable"] > 0
     assert 900 <= counts["delivered"] <= 1000
     assert memory_of(toys.pid) - before < 16 * 1024 * 1024
@@ -191,17 +193,17 @@ def test_frames_that_are_no_messages_are_answered_and_harm_nobody(node: Nodes) -
 
 def test_a_node_without_an_agent_says_so(node: Nodes) -> None:
     toys = node(VIDEO).up()
-    with pytest.raises(control.Refused, match="'note': this node has no agent"):
-        control.call_agent(toys.run_directory, "note")
+    with pytest.raises(control_client.Refused, match="'note': this node has no agent"):
+        control_client.call_agent(toys.run_directory, "note")
 
 
 def test_an_agent_that_does_not_answer_is_not_waited_for_for_ever(node: Nodes) -> None:
     toys = node(AGENT, VIDEO).up()
-    with pytest.raises(control.Refused, match="nobody listens to 'dance' there"):
-        control.call_agent(toys.run_directory, "dance")
-    with pytest.raises(control.Refused, match="its time is over"):
-        control.call_agent(toys.run_directory, "block", 4.0, timeout=0.2)
-    with pytest.raises(control.Refused, match="its `timeout` must be seconds"):
-        control.ask(toys.run_directory, {"command": "call-agent", "action": "note", "timeout": []})
-    with pytest.raises(control.Refused, match="its `action` must be a text"):
-        control.ask(toys.run_directory, {"command": "call-agent"})
+    with pytest.raises(control_client.Refused, match="nobody listens to 'dance' there"):
+        control_client.call_agent(toys.run_directory, "dance")
+    with pytest.raises(control_client.Refused, match="its time is over"):
+        control_client.call_agent(toys.run_directory, "block", 4.0, timeout=0.2)
+    with pytest.raises(control_client.Refused, match="its `timeout` must be seconds"):
+        control_client.ask(toys.run_directory, {"command": "call-agent", "action": "note", "timeout": []})
+    with pytest.raises(control_client.Refused, match="its `action` must be a text"):
+        control_client.ask(toys.run_directory, {"command": "call-agent"})

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from peerd.runtime import exits
-from peerd.supervision import control
+from peerd.runtime.process import exit_codes
+from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import ToyNode, eventually, is_alive
 from tests.supervision.test_crash import running_again
@@ -45,7 +45,7 @@ def plan_anew(toys: ToyNode, **kinds: dict[str, Any] | None) -> None:
 def reload(toys: ToyNode, *kinds: str, config_only: bool = False) -> dict[str, Any]:
     """Reload, wait until that is over, and return what became of it."""
     command = {"command": "reload", "kinds": list(kinds) or None, "config_only": config_only}
-    number = control.ask(toys.run_directory, command)["number"]
+    number = control_client.ask(toys.run_directory, command)["number"]
 
     def over() -> dict[str, Any] | None:
         (found,) = [one for one in toys.status()["reloads"] if one["number"] == number]
@@ -115,7 +115,7 @@ def test_a_new_generation_that_does_not_boot_is_abandoned_and_the_old_one_goes_o
 def test_a_reload_follows_the_plan_and_touches_only_what_has_changed(node: Nodes) -> None:
     toys = planned(node(AGENT, VIDEO, {"name": "video-2"}, AUDIO, {"name": "text-1"})).up()
     before = pids(toys)
-    new = {"entry": "toys:toy", "payload": toys.plan["kinds"][1]["payload"], "give_back": 1.0}
+    new = {"entry": "stub_services:toy", "payload": toys.plan["kinds"][1]["payload"], "give_back": 1.0}
     plan_anew(toys, video={"processes": 3}, text=None, audio={"grace": 7.0}, mail=new)
     result = reload(toys, config_only=True)
     eventually(lambda: len(pids(toys)) == 6 and toys.slot("mail-1")["state"] == "RUNNING")
@@ -150,9 +150,9 @@ def test_a_kind_that_there_is_not_is_refused_with_those_that_there_are(node: Nod
 
 
 def test_a_process_that_dies_while_its_successor_boots_is_followed_by_it(node: Nodes, tmp_path: Path) -> None:
-    toys = node(AGENT, {**VIDEO, "entry": "toys:waits_when_it_replaces"}).up()
+    toys = node(AGENT, {**VIDEO, "entry": "stub_services:waits_when_it_replaces"}).up()
     old = toys.slot("video-1")["pid"]
-    control.ask(toys.run_directory, {"command": "reload", "kinds": ["video"]})
+    control_client.ask(toys.run_directory, {"command": "reload", "kinds": ["video"]})
     eventually(lambda: toys.slot("video-1")["replacing"])
     os.kill(old, signal.SIGKILL)
     running_again(toys, "video-1", old)
@@ -164,21 +164,21 @@ def test_scaling_adds_and_drains_slots_and_leaves_the_others_alone(node: Nodes) 
     toys = node(AGENT, VIDEO, AUDIO).up()
     before = pids(toys)
     scale = {"command": "scale", "kind": "video", "processes": 3}
-    assert control.ask(toys.run_directory, scale) == {"kind": "video", "before": 1, "processes": 3}
+    assert control_client.ask(toys.run_directory, scale) == {"kind": "video", "before": 1, "processes": 3}
     eventually(lambda: [s["state"] for s in toys.status()["slots"]] == ["RUNNING"] * 5)
-    control.ask(toys.run_directory, scale | {"processes": 1})
+    control_client.ask(toys.run_directory, scale | {"processes": 1})
     eventually(lambda: pids(toys) == before, message="the others were left alone")
     scaled_down = ["scaled down (exit status 0)"] * 2
     eventually(lambda: [d["cause"]["text"] for d in toys.received("death")] == scaled_down)
-    control.ask(toys.run_directory, scale | {"processes": 0})
+    control_client.ask(toys.run_directory, scale | {"processes": 0})
     eventually(lambda: "video-1" not in pids(toys))
-    control.ask(toys.run_directory, scale | {"processes": 1})
+    control_client.ask(toys.run_directory, scale | {"processes": 1})
     eventually(lambda: toys.slot("video-1")["state"] == "RUNNING", message="it is there again")
 
 
 def test_what_was_scaled_stays_so_until_the_plan_says_another_number(node: Nodes) -> None:
     toys = planned(node(AGENT, VIDEO)).up()
-    control.ask(toys.run_directory, {"command": "scale", "kind": "video", "processes": 3})
+    control_client.ask(toys.run_directory, {"command": "scale", "kind": "video", "processes": 3})
     reload(toys, "video")
     assert list(pids(toys)) == ["agent", "video-1", "video-2", "video-3"]
     plan_anew(toys, video={"processes": 2})
@@ -197,15 +197,15 @@ def test_what_was_scaled_stays_so_until_the_plan_says_another_number(node: Nodes
 )
 def test_what_cannot_be_scaled_is_refused(node: Nodes, command: dict[str, Any], error: str) -> None:
     toys = node(AGENT, VIDEO).up()
-    with pytest.raises(control.Refused, match=error):
-        control.ask(toys.run_directory, {"command": "scale", **command})
+    with pytest.raises(control_client.Refused, match=error):
+        control_client.ask(toys.run_directory, {"command": "scale", **command})
 
 
 def test_a_stop_during_a_reload_leaves_nothing_behind(node: Nodes) -> None:
-    toys = node(AGENT, {**VIDEO, "entry": "toys:waits_when_it_replaces"}).up()
-    control.ask(toys.run_directory, {"command": "reload", "kinds": None})
+    toys = node(AGENT, {**VIDEO, "entry": "stub_services:waits_when_it_replaces"}).up()
+    control_client.ask(toys.run_directory, {"command": "reload", "kinds": None})
     eventually(lambda: toys.slot("video-1")["replacing"])
-    assert toys.stop() == exits.OK
+    assert toys.stop() == exit_codes.OK
 
 
 def test_commands_are_replaced_old_one_first(node: Nodes) -> None:

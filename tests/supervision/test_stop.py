@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from peerd.supervision import control
+from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import HERE, eventually, is_alive
 
@@ -21,7 +21,7 @@ def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes, how: signa
     if isinstance(how, signal.Signals):
         toys.signal(how)
     else:
-        control.stop(toys.run_directory, timeout=20)
+        control_client.stop(toys.run_directory, timeout=20)
     assert toys.wait() == 0
     assert {f["slot"] for f in toys.facts("stopped")} == {"agent", "manager", "video-1", "video-2"}
     facts = toys.facts()
@@ -31,7 +31,7 @@ def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes, how: signa
     deaths = toys.received("death", "agent")
     assert sorted(d["slot"] for d in deaths) == ["manager", "video-1", "video-2"]
     assert all(d["expected"] and d["cause"]["status"] == 0 for d in deaths)
-    assert not control.control_path(toys.run_directory).exists()
+    assert not control_client.control_path(toys.run_directory).exists()
     assert not (toys.run_directory / "master.pid").exists()
 
 
@@ -129,13 +129,13 @@ def test_the_second_signal_is_fast(node: Nodes) -> None:
 
 def test_a_fast_stop_leaves_no_grace(node: Nodes) -> None:
     toys = node(AGENT, {**WORKER, "work": 60.0, "grace": 60.0}).up()
-    control.stop(toys.run_directory, fast=True, timeout=20)
+    control_client.stop(toys.run_directory, fast=True, timeout=20)
     assert toys.wait() == 0
     assert [f["grace"] for f in toys.facts("stop")] == [0.0, 0.0]
 
 
 def test_a_stopping_node_waits_for_its_agent_to_deal_with_the_deaths(node: Nodes) -> None:
-    toys = node({**AGENT, "entry": "toys:dies_of_its_first_death"}, {**WORKER, "work": 0.5}).up()
+    toys = node({**AGENT, "entry": "stub_services:dies_of_its_first_death"}, {**WORKER, "work": 0.5}).up()
     assert toys.stop() == 0
     told = toys.received("death", "agent")
     assert [d["slot"] for d in told] == ["video-1", "video-1", "agent"], "the new agent was told again"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from peerd.supervision import control
-from peerd.supervision.health import LOST_AFTER
+from peerd.supervision.control import control_client
+from peerd.supervision.processes.health import LOST_AFTER
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import ToyNode, eventually
-from tests.unit.supervision.test_notify import Manager
+from tests.unit.supervision.test_sd_notify import Manager
 
 AGENT = {"name": "agent", "role": "agent"}
 WORKER = {"name": "video-1"}
@@ -56,7 +56,7 @@ def test_systemd_hears_of_a_start_a_reload_a_stop_and_a_living_loop(node: Nodes,
     fed = heard.lines().count("WATCHDOG=1")
     eventually(lambda: heard.lines().count("WATCHDOG=1") > fed + 2, message="the watchdog is fed")
 
-    control.ask(toys.run_directory, {"command": "reload", "kinds": ["video"]})
+    control_client.ask(toys.run_directory, {"command": "reload", "kinds": ["video"]})
     eventually(lambda: "RELOADING=1" in heard.lines() and heard.lines().count("READY=1") == 2)
     reloading = heard.lines().index("RELOADING=1")
     assert heard.lines()[reloading + 1].startswith("MONOTONIC_USEC=")
@@ -82,7 +82,7 @@ def test_a_frozen_master_does_not_feed_the_watchdog(node: Nodes, heard: Heard) -
 @pytest.mark.slow
 def test_a_node_whose_agent_fails_again_and_again_has_systemd_start_it_anew(node: Nodes, heard: Heard) -> None:
     """The master itself never gives up: what it does is to let the watchdog starve."""
-    toys = node({**AGENT, "entry": "toys:never_again", "backoff_maximum": 0.1}, WORKER).up()
+    toys = node({**AGENT, "entry": "stub_services:never_again", "backoff_maximum": 0.1}, WORKER).up()
     worker = toys.slot("video-1")["pid"]
     toys.kill("agent")
     eventually(lambda: toys.slot("agent")["restarts"] > LOST_AFTER, timeout=60.0, message="it is tried again and again")
@@ -90,7 +90,7 @@ def test_a_node_whose_agent_fails_again_and_again_has_systemd_start_it_anew(node
     eventually(lambda: toys.slot("agent")["restarts"] > LOST_AFTER + 3, message="it is tried all the same")
     assert heard.lines().count("WATCHDOG=1") == fed
     assert (toys.status()["state"], toys.slot("video-1")["pid"]) == ("running", worker)
-    control.stop(toys.run_directory, fast=True, timeout=20)
+    control_client.stop(toys.run_directory, fast=True, timeout=20)
 
 
 def may_make_a_pid_namespace() -> bool:
@@ -146,7 +146,7 @@ def test_as_process_1_it_reaps_orphans_and_stops_in_good_order(container: Contai
         if isinstance(how, signal.Signals):
             os.kill(toys.pid, how)
         else:
-            control.stop(toys.run_directory, timeout=20)
+            control_client.stop(toys.run_directory, timeout=20)
         assert toys.wait() == 0
         assert [fact["grace"] for fact in toys.facts("stopped", "video-1")] == [30.0]
     finally:

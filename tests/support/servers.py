@@ -24,8 +24,8 @@ import psycopg
 import pymysql
 import pytest
 
-from peerd.store.galera import CATCH_UP
-from tests.support import run
+from peerd.store.connection.galera import CATCH_UP
+from tests.support import server_session
 from tests.support.galera import Galera
 from tests.support.server import Server, ServerUnavailableError
 from tests.support.server_kinds import SERVERS
@@ -41,7 +41,7 @@ ServerFactory = Callable[..., Server]
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        opened = run.Run()
+        opened = server_session.Run()
         config.add_cleanup(opened.close)
 
 
@@ -71,7 +71,7 @@ def database_factory(
             if kind == "sqlite":
                 note_database(request.node, kind)
                 return f"sqlite:///{tmp_path / f'peerd{next(_numbers)}.sqlite'}"
-            server = _installed(kind, request.node, lambda: run.server(kind))
+            server = _installed(kind, request.node, lambda: server_session.server(kind))
             name = f"test_{worker_id}_{next(_numbers)}"
             _execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[kind]}")
             afterwards.callback(_execute, server, f"DROP DATABASE {name} {_DROP_OPTIONS[kind]}")

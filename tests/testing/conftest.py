@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from peerd.store.database import Database
-from peerd.store.migrate import migrate
+from peerd.store.connection.database import Database
+from peerd.store.schema.migrate import migrate
 from peerd.testing import Clock
 from tests.store.world import World
 from tests.support.servers import DatabaseFactory

@@ -9,10 +9,12 @@ import pytest
 
 from peerd import Status
 from peerd.domain.errors import TaskNotFound
-from peerd.store import queues, rescue, sweeps, touch
-from peerd.store.database import Database
-from peerd.store.finish import database_now
-from peerd.store.migrate import migrate
+from peerd.store import queues
+from peerd.store.connection.database import Database
+from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.outcomes import touch
+from peerd.store.outcomes.recording import database_now
+from peerd.store.schema.migrate import migrate
 from peerd.testing import Clock, ClockNotGovernable
 from tests.store.world import World, at_once, held
 from tests.support.servers import DatabaseFactory
@@ -72,15 +74,15 @@ def test_a_task_is_expired_and_purged_when_the_clock_says_so(world: World, clock
     late, done = world.add(finish_in=30.0), world.add(priority=99)
     assert world.complete(world.take_one())
     clock.advance(29)
-    assert world.store.run(sweeps.expire) == 0
+    assert world.store.run(chore_batches.expire) == 0
     clock.advance(1)
-    assert world.store.run(sweeps.expire) == 1
+    assert world.store.run(chore_batches.expire) == 1
     with pytest.raises(TaskNotFound):
         world.get(late)
-    assert world.store.run(sweeps.purge, Status.DONE, 3600.0) == 0
+    assert world.store.run(chore_batches.purge, Status.DONE, 3600.0) == 0
     assert world.get(done).finished_at == clock.now - timedelta(seconds=30)
     clock.advance("1h")
-    assert world.store.run(sweeps.purge, Status.DONE, 3600.0) == 1
+    assert world.store.run(chore_batches.purge, Status.DONE, 3600.0) == 1
 
 
 def test_a_pause_and_a_unique_key_end_when_the_clock_says_so(world: World, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""The files that docs/testing.md shows work together; its other blocks are run by tests/support/documents.py."""
+"""The files that docs/testing.md shows work together; tests/support/markdown_examples.py runs the others."""
 
 from __future__ import annotations
 

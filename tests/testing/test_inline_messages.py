@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from peerd import Context, Message, Queue, Task, TaskWorker
-from peerd.runtime.events import BackgroundAbandoned, MessageNotDelivered
-from peerd.runtime.process_context import NotInThisProcess
+from peerd.runtime.observability.events import BackgroundAbandoned, MessageNotDelivered
+from peerd.runtime.process.process_context import NotInThisProcess
 from peerd.testing import InlineNode, run_inline
 
 talk = Queue("talk")
@@ -76,7 +76,7 @@ def test_what_nobody_awaits_and_nobody_gets_is_a_fact() -> None:
 
 
 def test_endless_work_in_the_background_is_cancelled_when_the_node_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peerd.testing.inline_process.BACKGROUND_WITHIN", 0.0)
+    monkeypatch.setattr("peerd.testing.node.process.BACKGROUND_WITHIN", 0.0)
     ended: list[str] = []
 
     async def endless() -> None:

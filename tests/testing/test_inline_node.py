@@ -11,7 +11,7 @@ import pytest
 
 from peerd import Client, Context, Queue, Status, Task
 from peerd.domain.errors import DatabaseAway, NodeReplaced
-from peerd.store.database import Database
+from peerd.store.connection.database import Database
 from peerd.testing import AttemptEnded, AttemptStarted, Clock, ClockNotGovernable, FaultyDatabase, InlineNode
 from tests.support.servers import DatabaseFactory
 from tests.testing.mail import Legacy, mail, send, statuses

@@ -12,7 +12,7 @@ from peerd.domain.errors import DatabaseAway
 from peerd.testing import AttemptEnded, ClaimLost, InlineNode
 from tests.support.servers import DatabaseFactory
 from tests.testing.mail import invite, look, mail, ran, send, statuses, wait
-from tests.unit.work import declared
+from tests.unit.work import process_handlers
 
 
 def test_a_task_is_run_when_the_test_says_so_and_not_before() -> None:
@@ -146,8 +146,8 @@ def test_a_unique_key_holds_until_its_task_has_ended() -> None:
 
 
 def test_a_handler_in_a_process_of_its_own_is_run_in_one() -> None:
-    with InlineNode(declared.apart) as node:
-        job = node.client.enqueue(declared.double.with_args(21))
+    with InlineNode(process_handlers.apart) as node:
+        job = node.client.enqueue(process_handlers.double.with_args(21))
         [task] = node.run_all()
         assert (task.process_id, job.result(timeout=0)) == (1, 42)
 

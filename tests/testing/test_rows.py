@@ -10,9 +10,11 @@ import pytest
 
 from peerd import Status, Task
 from peerd.domain.lifecycle import Event, sources
-from peerd.store import enqueue, intervene, rescue, sweeps
-from peerd.store.database import Database
-from peerd.store.migrate import migrate
+from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.schema.migrate import migrate
+from peerd.store.tasks import actions
 from peerd.testing import insert_task, make_task
 from peerd.testing.rows import MOMENT
 from tests.store.world import World
@@ -55,14 +57,14 @@ def test_each_event_that_a_status_allows_can_happen_to_its_row(world: World) -> 
         return insert_task(world.store, status, queue="q").id
 
     for status in sources(Event.CANCEL):
-        world.store.run(intervene.cancel, made(status))
+        world.store.run(actions.cancel, made(status))
     for status in sources(Event.RETRY):
-        world.store.run(intervene.retry, made(status))
+        world.store.run(actions.retry, made(status))
     for status in sources(Event.MOVE):
-        world.store.run(intervene.move, made(status), None)
+        world.store.run(actions.move, made(status), None)
     for status in Status:
         task_id = made(status)
-        world.store.run(intervene.delete, task_id)
+        world.store.run(actions.delete, task_id)
         assert world.attempts(task_id) == []
 
 
@@ -77,7 +79,7 @@ def test_the_chores_find_the_rows(world: World) -> None:
     for status in (Status.DONE, Status.DEAD, Status.CANCELED):
         insert_task(world.store, status)
         insert_task(world.store, status, finished_at=long_ago)
-        assert world.store.run(sweeps.purge, status, 3600.0) == 1
+        assert world.store.run(chore_batches.purge, status, 3600.0) == 1
 
 
 def test_a_row_that_is_claimed_goes_on_where_it_stands(world: World) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import Engine
 
-from peerd.store.engines import normalised, open_engines
+from peerd.store.connection.engines import normalised, open_engines
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.upgrade.versions import Version
 

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from peerd.store.migrate import newest
+from peerd.store.schema.migrate import newest
 from tests.cluster.cluster import Cluster
 from tests.upgrade.conftest import NodeOf
 from tests.upgrade.load import load_on

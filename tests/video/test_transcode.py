@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from peerd.workers.video.answers import read_answer
-from peerd.workers.video.binaries import Tools
 from peerd.workers.video.errors import ToolLacks
 from peerd.workers.video.jobs import probe, transcode
 from peerd.workers.video.media import Media
-from tests.video.bench import RecordingContext, make_clip, output_of, remuxed, run_ffmpeg, work_in_progress
+from peerd.workers.video.programs.ffmpeg_tools import Tools
+from peerd.workers.video.programs.ffprobe_output import read_answer
+from tests.video.media_helpers import RecordingContext, make_clip, output_of, remuxed, run_ffmpeg, work_in_progress
 
 
 def look_at(tools: Tools, path: Path) -> Media:

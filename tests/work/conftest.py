@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from peerd.store.migrate import migrate
+from peerd.store.schema.migrate import migrate
 from peerd.testing import FaultyDatabase
 from tests.store.world import World
 from tests.support.servers import DatabaseFactory
-from tests.work.bench import Bench, Gates
+from tests.work.harness import Bench, Gates
 
 
 @pytest.fixture

@@ -11,16 +11,16 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Context, Queue, Status
-from peerd.agent.deaths import Deaths
-from peerd.runtime.events import DatabaseLost, Events, TasksTakenBack
-from peerd.store.clock import seconds_from_now
-from peerd.store.database import DatabaseThreads
-from peerd.store.outages import Outages
-from peerd.store.tables import nodes, processes, tasks
+from peerd.agent.orphans import Deaths
+from peerd.runtime.observability.events import DatabaseLost, Events, TasksTakenBack
+from peerd.store.connection.database import DatabaseThreads
+from peerd.store.connection.outages import Outages
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import nodes, processes, tasks
 from peerd.testing import eventually_async
 from tests.support.servers import DatabaseFactory
-from tests.work.bench import Bench, Gates
 from tests.work.conftest import bench_of
+from tests.work.harness import Bench, Gates
 from tests.work.test_manager import managing, settings
 
 MAX_UPDATE = 1.0

@@ -20,15 +20,22 @@ from peerd.domain.errors import DatabaseAway
 from peerd.manager import service
 from peerd.manager.chores import Chore
 from peerd.manager.service import ManagerService
-from peerd.runtime.events import ChoreRan, ComponentFailed, Events, NodesSilent, RescueHeld, TasksTakenBack
-from peerd.runtime.link import Link, Place
-from peerd.store import rescue
-from peerd.store.clock import seconds_from_now
-from peerd.store.finish import database_now
-from peerd.store.nodes import beat, find_node
-from peerd.store.tables import nodes
+from peerd.runtime.observability.events import (
+    ChoreRan,
+    ComponentFailed,
+    Events,
+    NodesSilent,
+    RescueHeld,
+    TasksTakenBack,
+)
+from peerd.runtime.process.link import Link, Place
+from peerd.store.maintenance import rescue
+from peerd.store.nodes.nodes import beat, find_node
+from peerd.store.outcomes.recording import database_now
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import nodes
 from peerd.testing import eventually_async
-from tests.work.bench import Bench
+from tests.work.harness import Bench
 
 
 def settings(**more: Any) -> ManagerSettings:

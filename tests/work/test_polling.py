@@ -8,9 +8,10 @@ import pytest
 
 from peerd import Client, Status
 from peerd.testing import eventually_async
-from peerd.work import running, touching
-from tests.store.standing import MANY, standing, waiting
-from tests.work.bench import Bench, Gates
+from peerd.work import task_runner
+from peerd.work.claims import toucher
+from tests.store.claim_mutex import MANY, standing, waiting
+from tests.work.harness import Bench, Gates
 
 
 async def test_it_looks_and_claims_nothing(each_bench: Bench, gates: Gates) -> None:
@@ -74,7 +75,7 @@ async def test_it_finds_what_nobody_has_rung_for(each_bench: Bench, gates: Gates
 async def test_what_nobody_claims_is_not_looked_for_for_ever(
     each_bench: Bench, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(touching, "STRAYS_FOR", 0.2)
+    monkeypatch.setattr(toucher, "STRAYS_FOR", 0.2)
     calls = each_bench.database.calls
     each_bench.run(gates.queue, poll_every=0.3, update=0.02)
     await eventually_async(lambda: calls["held_by"] >= 1)
@@ -115,7 +116,7 @@ async def test_rings_in_vain_cost_a_few_looks_a_second_however_many_they_are(eac
         runner.ring()
         await asyncio.sleep(0.005)
     asked = calls["look"] + calls["claim"] - before
-    capacity, per_second = running.LOOKS_IN_VAIN
+    capacity, per_second = task_runner.LOOKS_IN_VAIN
     assert capacity <= asked <= 2 * (capacity + per_second * 5.0), "a claim and a look for each"
     gates.open("")
     task_id = each_bench.world.add(name="gated")
@@ -134,7 +135,7 @@ async def test_so_do_rings_that_say_in_vain_that_tasks_were_taken(bench: Bench, 
         looking.append(asyncio.create_task(runner.look_at(frozenset({task_id}))))
         await asyncio.sleep(0.005)
     await asyncio.gather(*looking)
-    capacity, per_second = running.LOOKS_IN_VAIN
+    capacity, per_second = task_runner.LOOKS_IN_VAIN
     assert capacity <= calls["held_by"] - before <= capacity + per_second * 5.0
     Client(bench.database).tasks.cancel(task_id)
     await runner.look_at(frozenset({task_id}))

@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 from peerd.agent.components import Components, Run
 from peerd.domain.errors import PeerdError
-from peerd.runtime.faults import contained, show
-from peerd.runtime.process_context import ProcessContext
-from peerd.schedules.book import Book
+from peerd.runtime.process.process_context import ProcessContext
+from peerd.runtime.process.uncaught_exceptions import contained, show
+from peerd.schedules.registry import Book
 from peerd.shared.client import SharedClient
-from peerd.shared.holder import Holder
 from peerd.shared.proxy import SharedClients
-from peerd.shared.sharing import Sharing
-from peerd.shared.surface import name_of
+from peerd.shared.registry import Sharing
+from peerd.shared.rpc_methods import name_of
+from peerd.shared.shared_instance import Holder
 
 C = TypeVar("C", bound=SharedClient)
 OnStop = Callable[[], object]

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Final
 
 from peerd.domain.backoff import exponential
-from peerd.runtime.events import ComponentEnded, ComponentFailed, Events
-from peerd.runtime.faults import show, words
+from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, Events
+from peerd.runtime.process.uncaught_exceptions import show, words
 
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 30.0

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Final
 
 from peerd.domain.errors import DatabaseAway, NodeReplaced
-from peerd.runtime.ticker import Step, Ticker
-from peerd.store.database import Database
-from peerd.store.nodes import keep_alive
-from peerd.store.outages import LONGEST_PAUSE, Backoff, Outages
-from peerd.store.processes import beat_process
+from peerd.runtime.concurrency.periodic_thread import Step, Ticker
+from peerd.store.connection.database import Database
+from peerd.store.connection.outages import LONGEST_PAUSE, Backoff, Outages
+from peerd.store.nodes.nodes import keep_alive
+from peerd.store.nodes.processes import beat_process
 
 AGAIN_AFTER: Final = 0.2
 """Seconds after a beat that the database did not answer; more after each further one, up to the time between beats."""

@@ -7,10 +7,10 @@ from typing import Final
 
 from peerd import __version__
 from peerd.domain.errors import NodeNameTaken
-from peerd.runtime.events import Events, NodeRegistered, WaitingForNode
-from peerd.store.database import DatabaseThreads
-from peerd.store.nodes import Node, beat, find_node, is_alive, register
-from peerd.store.processes import end_earlier_processes
+from peerd.runtime.observability.events import Events, NodeRegistered, WaitingForNode
+from peerd.store.connection.database import DatabaseThreads
+from peerd.store.nodes.nodes import Node, beat, find_node, is_alive, register
+from peerd.store.nodes.processes import end_earlier_processes
 
 LOOKS: Final = 20
 """At a life that may still go on, within the time after which a silent one counts as over."""

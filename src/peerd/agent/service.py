@@ -10,22 +10,22 @@ from typing import Any, Final, Protocol
 from sqlalchemy.engine import Connection
 
 from peerd.agent.components import Components
-from peerd.agent.deaths import Deaths
 from peerd.agent.heartbeat import Heartbeat
+from peerd.agent.orphans import Deaths
 from peerd.agent.registration import Registration
 from peerd.config.settings import LoggingSettings, NodeSettings
 from peerd.domain.alert import AlertKind
 from peerd.domain.errors import DatabaseAway, NodeNameTaken, NodeReplaced
-from peerd.runtime.events import Events, MasterDied, NodeMustLeave
-from peerd.runtime.link import Link
-from peerd.runtime.rotation import LogRotation
-from peerd.runtime.ticker import Step, ThreadTicker, Ticker
-from peerd.store.database import Database, DatabaseThreads
-from peerd.store.migrate import require_newest
-from peerd.store.nodes import fall_silent, leave
-from peerd.store.outages import Outages
-from peerd.store.presence import patiently
-from peerd.store.processes import end_process, register_process
+from peerd.runtime.concurrency.periodic_thread import Step, ThreadTicker, Ticker
+from peerd.runtime.observability.events import Events, MasterDied, NodeMustLeave
+from peerd.runtime.observability.log_rotation import LogRotation
+from peerd.runtime.process.link import Link
+from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.store.connection.outages import Outages
+from peerd.store.nodes.nodes import fall_silent, leave
+from peerd.store.nodes.process_registration import patiently
+from peerd.store.nodes.processes import end_process, register_process
+from peerd.store.schema.migrate import require_newest
 
 LEAVE_WITHIN: Final = 3.0
 """Seconds that the end of the node may take to be written."""

@@ -13,34 +13,34 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from peerd.runtime import garbage
+from peerd.runtime.process import gc_tuning
 
 NODE, WORK, SETUP = "This node", "The cluster's work", "Setting up"
 
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     # name: module, panel, help (the first line of the module's docstring; a test holds them equal)
-    "init": ("peerd.cli.init", SETUP, "Begin a project: write peerd.toml and an example module."),
-    "check": ("peerd.cli.check", SETUP, "Say all that is wrong with the configuration, and how to mend it."),
-    "migrate": ("peerd.cli.migrate", SETUP, "Create the tables, or bring them to what this version needs."),
-    "doctor": ("peerd.cli.doctor", SETUP, "Examine the database and the cluster; say what needs a person."),
-    "systemd": ("peerd.cli.systemd", SETUP, "Print a systemd unit for this node, or write it."),
+    "init": ("peerd.cli.project.init", SETUP, "Begin a project: write peerd.toml and an example module."),
+    "check": ("peerd.cli.project.check", SETUP, "Say all that is wrong with the configuration, and how to mend it."),
+    "migrate": ("peerd.cli.project.migrate", SETUP, "Create the tables, or bring them to what this version needs."),
+    "doctor": ("peerd.cli.project.doctor", SETUP, "Examine the database and the cluster; say what needs a person."),
+    "systemd": ("peerd.cli.project.systemd", SETUP, "Print a systemd unit for this node, or write it."),
     "demo": ("peerd.cli.demo", SETUP, "Show two nodes transcode real video, and one of their workers killed."),
-    "alerts": ("peerd.cli.alerts", SETUP, "Try the hooks that tell people what needs them."),
-    "up": ("peerd.cli.up", NODE, "Start this node and stay in the foreground."),
-    "start": ("peerd.cli.start", NODE, "Start this node in the background."),
-    "stop": ("peerd.cli.stop", NODE, "Stop this node and wait until it has ended."),
-    "restart": ("peerd.cli.restart", NODE, "Stop this node, and start it again in the background."),
-    "reload": ("peerd.cli.reload", NODE, "Replace processes of this node one by one, with new code and settings."),
-    "scale": ("peerd.cli.scale", NODE, "Change how many processes a kind has, until the next start or reload."),
-    "status": ("peerd.cli.status", NODE, "Show the processes of this node, and the cluster."),
-    "logs": ("peerd.cli.logs", NODE, "Show the log of this node, and follow it."),
-    "enqueue": ("peerd.cli.enqueue", WORK, "Enqueue a task."),
-    "ring": ("peerd.cli.ring", WORK, "Ring at all nodes, for tasks that were written with SQL."),
+    "alerts": ("peerd.cli.project.alerts", SETUP, "Try the hooks that tell people what needs them."),
+    "up": ("peerd.cli.node.up", NODE, "Start this node and stay in the foreground."),
+    "start": ("peerd.cli.node.start", NODE, "Start this node in the background."),
+    "stop": ("peerd.cli.node.stop", NODE, "Stop this node and wait until it has ended."),
+    "restart": ("peerd.cli.node.restart", NODE, "Stop this node, and start it again in the background."),
+    "reload": ("peerd.cli.node.reload", NODE, "Replace processes of this node one by one, with new code and settings."),
+    "scale": ("peerd.cli.node.scale", NODE, "Change how many processes a kind has, until the next start or reload."),
+    "status": ("peerd.cli.node.status", NODE, "Show the processes of this node, and the cluster."),
+    "logs": ("peerd.cli.node.logs", NODE, "Show the log of this node, and follow it."),
+    "enqueue": ("peerd.cli.cluster.enqueue", WORK, "Enqueue a task."),
+    "ring": ("peerd.cli.cluster.ring", WORK, "Ring at all nodes, for tasks that were written with SQL."),
     "tasks": ("peerd.cli.tasks", WORK, "List, show, watch, retry, cancel, delete and move tasks."),
-    "queues": ("peerd.cli.queues", WORK, "List, pause and resume queues."),
-    "limits": ("peerd.cli.limits", WORK, "List, set and remove limits of queues and keys."),
-    "nodes": ("peerd.cli.nodes", WORK, "List, drain, undrain and forget nodes."),
-    "schedules": ("peerd.cli.schedules", WORK, "List, show, run, enable and disable schedules."),
+    "queues": ("peerd.cli.cluster.queues", WORK, "List, pause and resume queues."),
+    "limits": ("peerd.cli.cluster.limits", WORK, "List, set and remove limits of queues and keys."),
+    "nodes": ("peerd.cli.cluster.nodes", WORK, "List, drain, undrain and forget nodes."),
+    "schedules": ("peerd.cli.cluster.schedules", WORK, "List, show, run, enable and disable schedules."),
 }
 
 
@@ -67,7 +67,7 @@ def load(name: str) -> Any:
     command = get_command(import_module(module).app)
     command.name = name
     if not gc.isenabled():
-        garbage.settle()
+        gc_tuning.settle()
     return command
 
 

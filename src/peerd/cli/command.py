@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from peerd.cli.desk import Desk
+from peerd.cli.context import Desk
 
 Function = TypeVar("Function", bound=Callable[..., None])
 _PANEL = "Options of every command"

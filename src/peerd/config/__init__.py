@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from peerd.config.address import mask_url, normalise_url
-    from peerd.config.loading import FILE_NAME, Check, check, load
     from peerd.config.problems import ConfigError, Problem
+    from peerd.config.reading.loading import FILE_NAME, Check, check, load
     from peerd.config.settings import (
         DatabaseSettings,
         LoggingSettings,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "FILE_NAME": "peerd.config.loading",
-    "Check": "peerd.config.loading",
+    "FILE_NAME": "peerd.config.reading.loading",
+    "Check": "peerd.config.reading.loading",
     "ConfigError": "peerd.config.problems",
     "DatabaseSettings": "peerd.config.settings",
     "LoggingSettings": "peerd.config.settings",
@@ -36,8 +36,8 @@ _HOMES = {
     "Settings": "peerd.config.settings",
     "WebSettings": "peerd.config.settings",
     "WorkerSettings": "peerd.config.settings",
-    "check": "peerd.config.loading",
-    "load": "peerd.config.loading",
+    "check": "peerd.config.reading.loading",
+    "load": "peerd.config.reading.loading",
     "mask_url": "peerd.config.address",
     "normalise_url": "peerd.config.address",
 }

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from peerd.config.settings import ScheduleSettings, Settings
 from peerd.domain.errors import InvalidSchedule, InvalidTask
-from peerd.domain.numbers import NO_NUMBER, holds_no_number
+from peerd.domain.json_numbers import NO_NUMBER, holds_no_number
 from peerd.domain.quoting import quoted
 from peerd.domain.schedule import Schedule
 
 if TYPE_CHECKING:
     from peerd.config.problems import Problem
-    from peerd.config.source import Source
+    from peerd.config.reading.source import Source
 
 LARGEST_DEFINITION = 128 * 1024
 """Characters of JSON, which is half of what a message to a worker process may hold."""

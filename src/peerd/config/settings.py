@@ -3,8 +3,8 @@
 They come from `peerd.config.load`; docs/configuration.md explains each key. The comments here say only the unit or
 the meaning that a name cannot. A field is a key of peerd.toml: its type (`peerd.config.values`) says how it is read.
 
-Every process loads this module, so nothing here reads a file: `peerd.config.models` does, and only in the command and
-the planner. The others are told the values (`peerd.config.plain`).
+Every process loads this module, so nothing here reads a file: `peerd.config.reading.models` does, and only in the
+command and the planner. The others are told the values (`peerd.config.serialization`).
 """
 
 from __future__ import annotations

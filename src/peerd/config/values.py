@@ -1,7 +1,7 @@
 """The kinds of values that settings have, each read from what a person writes.
 
-`Before` and `After` name functions, and `Meta` bounds, with which `peerd.config.models` reads a value; a process that
-is told its settings has no use for them, and loads none of what reads them.
+`Before` and `After` name functions, and `Meta` bounds, with which `peerd.config.reading.models` reads a value; a
+process that is told its settings has no use for them, and loads none of what reads them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from peerd.config.address import normalise_url
 from peerd.domain.alert import Rate
-from peerd.domain.binding import parse_binding
+from peerd.domain.bind_address import parse_binding
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
 from peerd.domain.quoting import quoted
@@ -196,7 +196,7 @@ UsableUrl = Annotated[str, After(_usable)]
 """Of a database."""
 Proxies = Annotated[tuple[Text, ...], Before(listed)]
 Binding = Annotated[str, After(_storable), After(_binding)]
-"""Where to listen; see `peerd.domain.binding`."""
+"""Where to listen; see `peerd.domain.bind_address`."""
 Bindings = Annotated[tuple[Binding, ...], Meta(min_length=1, max_length=20), After(_each_once), Before(listed)]
 FileMode = Annotated[int, Meta(ge=0, le=0o777), Before(_file_mode)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,190}$")]

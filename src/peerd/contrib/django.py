@@ -22,9 +22,9 @@ from peerd.domain.ring import Ring
 from peerd.domain.task import NewTask
 from peerd.operate.enqueuing import rings_of
 from peerd.operate.request import EnqueueOptions, new_task
-from peerd.store import enqueue as store
-from peerd.store.enqueue import Enqueued
-from peerd.store.guest import times_in_utc
+from peerd.store.connection.caller_session import times_in_utc
+from peerd.store.enqueue import enqueue as store
+from peerd.store.enqueue.enqueue import Enqueued
 
 DIALECTS: Final = {
     ("mysql", ""): "mysql+mysqldb",

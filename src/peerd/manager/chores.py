@@ -16,8 +16,8 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings
-from peerd.manager import arrive, pinned, purge
-from peerd.store.agenda import Agenda
+from peerd.manager import pinned, purge, stage
+from peerd.store.maintenance.due import Agenda
 
 Run = Callable[[Connection, ManagerSettings], int]
 Due = Callable[[Agenda, ManagerSettings], datetime | None]
@@ -38,9 +38,9 @@ def _aged(since: datetime | None, age: float) -> datetime | None:
 
 
 CHORES: Final = (
-    Chore("arrive scheduled", arrive.scheduled, lambda agenda, _: agenda.scheduled),
-    Chore("arrive failures", arrive.failures, lambda agenda, _: agenda.failure),
-    Chore("postpone", arrive.ahead, lambda agenda, _: agenda.ahead and agenda.now, periods=2),
+    Chore("arrive scheduled", stage.scheduled, lambda agenda, _: agenda.scheduled),
+    Chore("arrive failures", stage.failures, lambda agenda, _: agenda.failure),
+    Chore("postpone", stage.ahead, lambda agenda, _: agenda.ahead and agenda.now, periods=2),
     Chore("expire", purge.expired, lambda agenda, _: agenda.pending),
     Chore("purge done", purge.done, lambda agenda, given: _aged(agenda.done, given.max_completed), periods=10),
     Chore(

@@ -7,8 +7,8 @@ from datetime import datetime
 from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings
-from peerd.store.agenda import Agenda
-from peerd.store.sweeps import fail_pinned, free_pinned
+from peerd.store.maintenance.chore_batches import fail_pinned, free_pinned
+from peerd.store.maintenance.due import Agenda
 
 
 def follow_policy(connection: Connection, settings: ManagerSettings) -> int:

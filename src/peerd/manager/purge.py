@@ -6,36 +6,36 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings
 from peerd.domain.lifecycle import Status
-from peerd.store import sweeps
-from peerd.store.limits import purge_starts
-from peerd.store.nodes import purge_nodes
+from peerd.store.limits.definitions import purge_starts
+from peerd.store.maintenance import chore_batches
+from peerd.store.nodes.nodes import purge_nodes
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
 
 
 def expired(connection: Connection, settings: ManagerSettings) -> int:
     """Pending tasks past their finish_at."""
-    return sweeps.expire(connection, settings.batch)
+    return chore_batches.expire(connection, settings.batch)
 
 
 def done(connection: Connection, settings: ManagerSettings) -> int:
     """Tasks done longer than ``max_completed`` ago."""
-    return sweeps.purge(connection, Status.DONE, settings.max_completed, settings.batch)
+    return chore_batches.purge(connection, Status.DONE, settings.max_completed, settings.batch)
 
 
 def canceled(connection: Connection, settings: ManagerSettings) -> int:
     """Tasks canceled longer than ``max_completed`` ago."""
-    return sweeps.purge(connection, Status.CANCELED, settings.max_completed, settings.batch)
+    return chore_batches.purge(connection, Status.CANCELED, settings.max_completed, settings.batch)
 
 
 def dead(connection: Connection, settings: ManagerSettings) -> int:
     """Tasks dead longer than ``max_failed`` ago."""
-    return sweeps.purge(connection, Status.DEAD, settings.max_failed, settings.batch)
+    return chore_batches.purge(connection, Status.DEAD, settings.max_failed, settings.batch)
 
 
 def keys(connection: Connection, settings: ManagerSettings) -> int:
     """Unique keys whose period is over."""
-    return sweeps.purge_keys(connection, settings.batch)
+    return chore_batches.purge_keys(connection, settings.batch)
 
 
 def starts(connection: Connection, settings: ManagerSettings) -> int:
@@ -55,7 +55,7 @@ def schedules(connection: Connection, settings: ManagerSettings) -> int:
 
 def processes(connection: Connection, settings: ManagerSettings) -> int:
     """Records of processes that ended longer than ``max_failed`` ago."""
-    return sweeps.purge_processes(connection, settings.max_failed, settings.batch)
+    return chore_batches.purge_processes(connection, settings.max_failed, settings.batch)
 
 
 def nodes(connection: Connection, settings: ManagerSettings) -> int:

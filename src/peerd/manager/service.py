@@ -16,8 +16,8 @@ from peerd.config.settings import ManagerSettings
 from peerd.domain.errors import DatabaseAway
 from peerd.domain.lifecycle import Event
 from peerd.manager.chores import CHORES, Chore
-from peerd.manager.pulse import Pulse
-from peerd.runtime.events import (
+from peerd.manager.rescue_guard import Pulse
+from peerd.runtime.observability.events import (
     ChoreRan,
     ComponentFailed,
     Events,
@@ -27,17 +27,17 @@ from peerd.runtime.events import (
     ScheduleRunsLost,
     TasksTakenBack,
 )
-from peerd.runtime.faults import words
-from peerd.runtime.link import Link
-from peerd.store.agenda import Agenda, read_agenda
-from peerd.store.database import Database, DatabaseThreads
-from peerd.store.nodes import deactivate_silent
-from peerd.store.outages import Backoff, Outages
-from peerd.store.presence import enter_patiently
-from peerd.store.processes import beat_process
-from peerd.store.rescue import rescue_frozen
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.uncaught_exceptions import words
+from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.store.connection.outages import Backoff, Outages
+from peerd.store.maintenance.chore_batches import count_pinned
+from peerd.store.maintenance.due import Agenda, read_agenda
+from peerd.store.maintenance.rescue import rescue_frozen
+from peerd.store.nodes.nodes import deactivate_silent
+from peerd.store.nodes.process_registration import enter_patiently
+from peerd.store.nodes.processes import beat_process
 from peerd.store.schedule_runs import lose_runs
-from peerd.store.sweeps import count_pinned
 
 CHORE_WITHIN: Final = 3.0
 """Seconds that a stop waits for the chore that runs."""

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sqlalchemy.engine import URL, Connection
 
-from peerd.bell.ringer import Ringer
 from peerd.domain.call import Call
 from peerd.domain.ring import work_in
 from peerd.domain.task import Task
-from peerd.operate import given
-from peerd.operate.asking import Ask, Awaiting, Blocking, Colour, operation, reading
-from peerd.operate.checkup import Finding, examine
+from peerd.doorbell.notifier import Ringer
+from peerd.operate import validation
+from peerd.operate.diagnostics import Finding, examine
 from peerd.operate.enqueuing import Enqueuing, Look, enqueue_within
 from peerd.operate.job import Job, Patience, result_of
 from peerd.operate.limits import Limits
 from peerd.operate.nodes import Nodes
+from peerd.operate.operations import Ask, Awaiting, Blocking, Colour, operation, reading
 from peerd.operate.queues import Queues
 from peerd.operate.request import EnqueueOptions, new_task
 from peerd.operate.schedules import Schedules
 from peerd.operate.tasks import Tasks
-from peerd.store.database import Database
-from peerd.store.finish import database_now
+from peerd.store.connection.database import Database
+from peerd.store.outcomes.recording import database_now
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -96,7 +96,7 @@ class Client(_Door[Blocking]):
         Raises:
             ConfigError: the configuration cannot be used; it lists all that is wrong.
         """
-        from peerd.config.loading import load  # noqa: PLC0415 - a process that is told its settings reads none
+        from peerd.config.reading.loading import load  # noqa: PLC0415 - a process that is told its settings reads none
 
         settings = load(None if path is None else Path(path))
         return cls(settings.database.url, pool_size=settings.database.pool_size, secret=settings.cluster.secret)
@@ -125,7 +125,7 @@ class Client(_Door[Blocking]):
         Raises:
             InvalidFilter: no queue can have such a name.
         """
-        self.ringer.ring(work_in(given.queue(name) for name in queues))
+        self.ringer.ring(work_in(validation.queue(name) for name in queues))
 
     @cached_property
     def aio(self) -> AioClient:

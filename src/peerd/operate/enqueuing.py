@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from peerd.bell.after_commit import ring_after_commit
-from peerd.bell.ringer import Ringer
 from peerd.domain.call import Call
 from peerd.domain.errors import SchemaMissing
 from peerd.domain.ring import Due, Ring, work_in
 from peerd.domain.task import NewTask, Task
-from peerd.operate.asking import Ask, Colour, Group, operation, writing, writing_alone
+from peerd.doorbell.after_commit import ring_after_commit
+from peerd.doorbell.notifier import Ringer
 from peerd.operate.job import Job
+from peerd.operate.operations import Ask, Colour, Group, operation, writing, writing_alone
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
-from peerd.store import enqueue
-from peerd.store.direct import Direct
-from peerd.store.faults import lacks_a_table
-from peerd.store.guest import times_in_utc
-from peerd.store.revisions import newest
+from peerd.store.connection.caller_session import times_in_utc
+from peerd.store.connection.database_errors import lacks_a_table
+from peerd.store.enqueue import enqueue
+from peerd.store.schema.revisions import newest
+from peerd.store.statements.autocommit import Direct
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

@@ -8,10 +8,10 @@ from peerd.domain.errors import InvalidLimit
 from peerd.domain.limit import WHOLE_QUEUE, Limit, Rate, check_place
 from peerd.domain.ring import Work
 from peerd.domain.task import EACH_KEY
-from peerd.operate import given
-from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
-from peerd.store import limits
-from peerd.store.limits import LimitState
+from peerd.operate import validation
+from peerd.operate.operations import Ask, Colour, Group, operation, reading, writing
+from peerd.store.limits import definitions
+from peerd.store.limits.definitions import LimitState
 
 LimitStates = list[LimitState]
 
@@ -57,16 +57,16 @@ class Limits(Group[Colour]):
         """
         place = _place(key, each_key=each_key)
         check_place(queue, place)
-        return writing(limits.remove_limit, queue, place).and_ring(Work((queue,)))
+        return writing(definitions.remove_limit, queue, place).and_ring(Work((queue,)))
 
     @operation
     def list(self, queue: str | None = None) -> Ask[LimitStates]:
         """All limits, or those of one queue, and how much of each is used now."""
-        return reading(limits.list_limits, given.text_or_none("queue", queue))
+        return reading(definitions.list_limits, validation.text_or_none("queue", queue))
 
 
 def _set(connection: Connection, limit: Limit) -> Limit:
-    limits.set_limit(connection, limit)
+    definitions.set_limit(connection, limit)
     return limit
 
 

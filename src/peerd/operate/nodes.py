@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from peerd.domain.ring import Work
-from peerd.operate import given
-from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
-from peerd.store import nodes, processes
-from peerd.store.nodes import Node
-from peerd.store.processes import Process
+from peerd.operate import validation
+from peerd.operate.operations import Ask, Colour, Group, operation, reading, writing
+from peerd.store.nodes import nodes, processes
+from peerd.store.nodes.nodes import Node
+from peerd.store.nodes.processes import Process
 
 NodeList = list[Node]
 ProcessList = list[Process]
@@ -28,7 +28,7 @@ class Nodes(Group[Colour]):
         Raises:
             NodeNotFound: no node has this name.
         """
-        return writing(nodes.set_draining, given.text("node", name), draining=True)
+        return writing(nodes.set_draining, validation.text("node", name), draining=True)
 
     @operation
     def undrain(self, name: str) -> Ask[None]:
@@ -37,7 +37,7 @@ class Nodes(Group[Colour]):
         Raises:
             NodeNotFound: no node has this name.
         """
-        return writing(nodes.set_draining, given.text("node", name), draining=False).and_ring(Work())
+        return writing(nodes.set_draining, validation.text("node", name), draining=False).and_ring(Work())
 
     @operation
     def forget(self, name: str) -> Ask[None]:
@@ -48,7 +48,7 @@ class Nodes(Group[Colour]):
             NodeStillAlive: it beats.
             NodeStillAwaited: unfinished tasks are pinned to it.
         """
-        return writing(nodes.forget, given.text("node", name))
+        return writing(nodes.forget, validation.text("node", name))
 
     @operation
     def processes(self, *, ended: bool = False) -> Ask[ProcessList]:

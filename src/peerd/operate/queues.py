@@ -5,8 +5,8 @@ from __future__ import annotations
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
 from peerd.domain.ring import Work
-from peerd.operate import given
-from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
+from peerd.operate import validation
+from peerd.operate.operations import Ask, Colour, Group, operation, reading, writing
 from peerd.store import queues
 from peerd.store.queues import QueueState
 
@@ -24,7 +24,7 @@ class Queues(Group[Colour]):
     @operation
     def is_known(self, name: str) -> Ask[bool]:
         """Whether a worker process has ever served a queue, or somebody has paused it."""
-        return reading(queues.is_known, given.text("queue", name))
+        return reading(queues.is_known, validation.text("queue", name))
 
     @operation
     def pause(self, name: str, duration: str | float | None = None) -> Ask[None]:
@@ -37,12 +37,12 @@ class Queues(Group[Colour]):
         Raises:
             InvalidTask: no queue can have this name; or not a duration.
         """
-        return writing(queues.pause, given.text("queue", name), None if duration is None else _seconds(duration))
+        return writing(queues.pause, validation.text("queue", name), None if duration is None else _seconds(duration))
 
     @operation
     def resume(self, name: str) -> Ask[None]:
         """Let a queue be claimed from again; nothing happens to one that is not paused."""
-        return writing(queues.resume, given.text("queue", name)).and_ring(Work())
+        return writing(queues.resume, validation.text("queue", name)).and_ring(Work())
 
 
 def _seconds(duration: str | float) -> float:

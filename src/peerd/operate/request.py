@@ -11,7 +11,7 @@ import msgspec
 from peerd.domain.call import Call
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
-from peerd.domain.numbers import NO_NUMBER, holds_no_number
+from peerd.domain.json_numbers import NO_NUMBER, holds_no_number
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NewTask
 

@@ -11,11 +11,11 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import InvalidSchedule
 from peerd.domain.quoting import quoted
 from peerd.domain.schedule import Schedule
-from peerd.operate import given
-from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
+from peerd.operate import validation
+from peerd.operate.operations import Ask, Colour, Group, operation, reading, writing
 from peerd.operate.request import json_text
 from peerd.store import schedule_runs, schedules
-from peerd.store.nodes import list_nodes
+from peerd.store.nodes.nodes import list_nodes
 from peerd.store.schedule_runs import Run
 from peerd.store.schedules import THE_CLUSTER, Clock
 
@@ -70,7 +70,7 @@ class Schedules(Group[Colour]):
         Raises:
             ScheduleNotFound: no node has it.
         """
-        return reading(_state, given.text("schedule", name))
+        return reading(_state, validation.text("schedule", name))
 
     @operation
     def runs(self, name: str | None = None, *, limit: int = 100) -> Ask[Runs]:
@@ -80,8 +80,8 @@ class Schedules(Group[Colour]):
             name: the schedule's.
             limit: how many, at most 10,000.
         """
-        number = given.number("limit", limit, 1, MOST_RUNS)
-        return reading(schedule_runs.list_runs, given.text_or_none("schedule", name), limit=number)
+        number = validation.number("limit", limit, 1, MOST_RUNS)
+        return reading(schedule_runs.list_runs, validation.text_or_none("schedule", name), limit=number)
 
     @operation
     def get_run(self, run_id: int) -> Ask[Run]:
@@ -90,7 +90,7 @@ class Schedules(Group[Colour]):
         Raises:
             RunNotFound: it was purged, or never existed.
         """
-        return reading(schedule_runs.get_run, given.number("run", run_id, 0, given.LARGEST_ID))
+        return reading(schedule_runs.get_run, validation.number("run", run_id, 0, validation.LARGEST_ID))
 
     @operation
     def get_runs(self, run_id: int) -> Ask[Runs]:
@@ -99,7 +99,7 @@ class Schedules(Group[Colour]):
         Raises:
             RunNotFound: it was purged, or never existed.
         """
-        return reading(schedule_runs.runs_beside, given.number("run", run_id, 0, given.LARGEST_ID))
+        return reading(schedule_runs.runs_beside, validation.number("run", run_id, 0, validation.LARGEST_ID))
 
     @operation
     def run(self, name: str, /, *args: object, **named: object) -> Ask[Run]:
@@ -117,7 +117,7 @@ class Schedules(Group[Colour]):
             ScheduleNotFound: no node has it.
             InvalidSchedule: it takes no arguments, or these cannot be written as JSON.
         """
-        return writing(_request, given.text("schedule", name), _arguments(args, named))
+        return writing(_request, validation.text("schedule", name), _arguments(args, named))
 
     @operation
     def enable(self, name: str) -> Ask[None]:
@@ -126,7 +126,7 @@ class Schedules(Group[Colour]):
         Raises:
             ScheduleNotFound: no node has it.
         """
-        return writing(schedules.set_disabled, given.text("schedule", name), disabled=False)
+        return writing(schedules.set_disabled, validation.text("schedule", name), disabled=False)
 
     @operation
     def disable(self, name: str) -> Ask[None]:
@@ -135,7 +135,7 @@ class Schedules(Group[Colour]):
         Raises:
             ScheduleNotFound: no node has it.
         """
-        return writing(schedules.set_disabled, given.text("schedule", name), disabled=True)
+        return writing(schedules.set_disabled, validation.text("schedule", name), disabled=True)
 
 
 def _arguments(args: tuple[object, ...], named: Mapping[str, object]) -> str | None:

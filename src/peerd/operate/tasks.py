@@ -12,12 +12,12 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.quoting import quoted
 from peerd.domain.ring import Taken, Work
 from peerd.domain.task import Attempt, Task
-from peerd.operate import given
-from peerd.operate.asking import Ask, Colour, Group, operation, reading, writing
-from peerd.operate.given import InvalidFilter
-from peerd.store import intervene, read
-from peerd.store.nodes import node_id_of
-from peerd.store.read import Filter
+from peerd.operate import validation
+from peerd.operate.operations import Ask, Colour, Group, operation, reading, writing
+from peerd.operate.validation import InvalidFilter
+from peerd.store.nodes.nodes import node_id_of
+from peerd.store.tasks import actions, read
+from peerd.store.tasks.read import Filter
 
 Page = list[Task]
 Attempts = list[Attempt]
@@ -47,7 +47,7 @@ class TaskFilter(msgspec.Struct, frozen=True):
             InvalidFilter: no status has this name; a name that nothing can have.
         """
         for field in ("queue", "name", "node"):
-            given.text_or_none(field, getattr(self, field))
+            validation.text_or_none(field, getattr(self, field))
         if self.status is not None:
             known_status(self.status)
         return self
@@ -90,8 +90,8 @@ class Tasks(Group[Colour]):
             _list,
             TaskFilter(queue, name, status, node).checked(),
             bodies=bool(bodies),
-            before=None if before is None else given.number("before", before, 0, given.LARGEST_ID),
-            limit=given.number("limit", limit, 1, LONGEST_PAGE),
+            before=None if before is None else validation.number("before", before, 0, validation.LARGEST_ID),
+            limit=validation.number("limit", limit, 1, LONGEST_PAGE),
         )
 
     @operation
@@ -101,12 +101,12 @@ class Tasks(Group[Colour]):
         Raises:
             TaskNotFound: it was deleted or purged, or never existed.
         """
-        return reading(read.get_task, given.task_id(task_id))
+        return reading(read.get_task, validation.task_id(task_id))
 
     @operation
     def find(self, task_id: int) -> Ask[Task | None]:
         """The task of this id, or None."""
-        return reading(read.find_task, given.task_id(task_id))
+        return reading(read.find_task, validation.task_id(task_id))
 
     @operation
     def attempts(self, task_id: int) -> Ask[Attempts]:
@@ -115,7 +115,7 @@ class Tasks(Group[Colour]):
         Raises:
             TaskNotFound: see `get`.
         """
-        return reading(_attempts, given.task_id(task_id))
+        return reading(_attempts, validation.task_id(task_id))
 
     @operation
     def counts(self) -> Ask[dict[Status, int]]:
@@ -131,7 +131,7 @@ class Tasks(Group[Colour]):
             IllegalTransition: it is pending already, or waits for others.
             KeyTaken: it has a unique key that a younger task holds now.
         """
-        return _acting(intervene.retry, only, given.task_id(task_id)).and_ring(Taken((task_id,)), Work())
+        return _acting(actions.retry, only, validation.task_id(task_id)).and_ring(Taken((task_id,)), Work())
 
     @operation
     def cancel(self, task_id: int, reason: str = "canceled by hand", *, only: TaskFilter | None = None) -> Ask[None]:
@@ -141,7 +141,7 @@ class Tasks(Group[Colour]):
             TaskNotFound: it is not there, or not one of ``only``.
             IllegalTransition: it has ended already.
         """
-        canceling = _acting(intervene.cancel, only, given.task_id(task_id), given.reason(reason))
+        canceling = _acting(actions.cancel, only, validation.task_id(task_id), validation.reason(reason))
         return canceling.and_ring(Taken((task_id,)))
 
     @operation
@@ -151,7 +151,7 @@ class Tasks(Group[Colour]):
         Raises:
             TaskNotFound: it is not there, or not one of ``only``.
         """
-        return _acting(intervene.delete, only, given.task_id(task_id)).and_ring(Taken((task_id,)))
+        return _acting(actions.delete, only, validation.task_id(task_id)).and_ring(Taken((task_id,)))
 
     @operation
     def move(self, task_id: int, node: str | None, *, only: TaskFilter | None = None) -> Ask[None]:
@@ -162,7 +162,7 @@ class Tasks(Group[Colour]):
             NodeNotFound: no node has this name.
             IllegalTransition: it has ended.
         """
-        moving = _acting(intervene.move, only, given.task_id(task_id), given.text_or_none("node", node))
+        moving = _acting(actions.move, only, validation.task_id(task_id), validation.text_or_none("node", node))
         return moving.and_ring(Taken((task_id,)), Work())
 
 

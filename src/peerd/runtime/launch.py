@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from peerd.runtime.parent import die_with_parent
+from peerd.runtime.process.pdeathsig import die_with_parent
 
 NOT_FOUND: Final = 127
 """Exit status when there is no such program, as a shell has it."""

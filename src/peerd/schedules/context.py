@@ -7,9 +7,9 @@ from typing import Any
 
 import structlog
 
-from peerd.runtime.messenger import Messenger
-from peerd.runtime.process_context import ProcessContext
-from peerd.schedules.orders import Order
+from peerd.runtime.messages.messenger import Messenger
+from peerd.runtime.process.process_context import ProcessContext
+from peerd.schedules.run_requests import Order
 
 
 class ScheduleContext:

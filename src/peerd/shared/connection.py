@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from peerd.runtime.faults import show
-from peerd.runtime.folder_address import short_path
+from peerd.runtime.process.uncaught_exceptions import show
+from peerd.runtime.unix_socket_path import short_path
 from peerd.shared.client import SharedClient
 from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
 from peerd.shared.protocol import (
@@ -34,8 +34,8 @@ from peerd.shared.protocol import (
     pack,
     read,
 )
+from peerd.shared.rpc_methods import method_of, name_of
 from peerd.shared.subscription import Subscription
-from peerd.shared.surface import method_of, name_of
 
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0

@@ -8,14 +8,14 @@ from typing import Any, Protocol, TypeVar, cast
 
 from peerd.shared.client import SharedClient
 from peerd.shared.errors import WrongLoop
+from peerd.shared.rpc_methods import method_of, methods_of, name_of
 from peerd.shared.subscription import Subscription
-from peerd.shared.surface import method_of, methods_of, name_of
 
 C = TypeVar("C", bound=SharedClient)
 
 
 class Source(Protocol):
-    """Where a proxy's calls go: `peerd.shared.sharing` in the agent, `peerd.shared.connection` elsewhere."""
+    """Where a proxy's calls go: `peerd.shared.registry` in the agent, `peerd.shared.connection` elsewhere."""
 
     async def call(
         self, kind: type[SharedClient], method: str, args: Sequence[Any], kwargs: Mapping[str, Any], within: float

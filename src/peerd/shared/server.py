@@ -15,10 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from peerd.runtime.faults import show, text_of
-from peerd.runtime.folder_address import short_path
+from peerd.runtime.process.uncaught_exceptions import show, text_of
+from peerd.runtime.unix_socket_path import short_path
 from peerd.shared.errors import CannotBeCarried, NotCallable, NotShared, SharedCallFailed, SharedCallTimedOut
-from peerd.shared.holder import Holder
 from peerd.shared.protocol import (
     FOLLOW_WITHIN,
     LONGEST_TIMEOUT,
@@ -37,7 +36,8 @@ from peerd.shared.protocol import (
     read,
     requests,
 )
-from peerd.shared.sharing import Sharing
+from peerd.shared.registry import Sharing
+from peerd.shared.shared_instance import Holder
 from peerd.shared.subscription import Backlog
 
 CALLS: Final = 1_000

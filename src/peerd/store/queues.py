@@ -10,10 +10,10 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.store.clock import now, seconds_from_now
-from peerd.store.rows import insert_if_absent
-from peerd.store.search import WITH_KEY, WITHOUT_KEY, by_index, is_working
-from peerd.store.tables import BY_TURNS, ORDER, queues, tasks
+from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.tables import BY_TURNS, ORDER, queues, tasks
+from peerd.store.tasks.conditions import WITH_KEY, WITHOUT_KEY, by_index, is_working
+from peerd.store.tasks.rows import insert_if_absent
 
 
 class QueueState(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,10 +21,10 @@ from peerd.domain.lifecycle import FINISHED
 from peerd.domain.outcome import cut
 from peerd.domain.schedule import CLUSTER, OPEN, RunStatus, Schedule
 from peerd.domain.task import NewTask
-from peerd.store.clock import now, seconds_from_now
-from peerd.store.enqueue import enqueue
-from peerd.store.rows import BATCH
-from peerd.store.tables import nodes, processes, schedule_runs, schedules, tasks
+from peerd.store.enqueue.enqueue import enqueue
+from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.tables import nodes, processes, schedule_runs, schedules, tasks
+from peerd.store.tasks.rows import BATCH
 
 LONGEST_ERROR: Final = 8192
 """Characters of an error that are kept."""
@@ -246,14 +246,14 @@ def end_runs_of_process(connection: Connection, here: Here, pid: int, cause: str
 def lose_runs(connection: Connection, silence: float, *, as_of: datetime | None = None) -> list[int]:
     """End the runs of nodes that have been gone for ``silence`` seconds; some schedules let others run them again.
 
-    Only a node may call it that may rescue tasks; see `peerd.manager.pulse`. A node that was started again counts as
-    gone when its new life is so old: processes of the earlier one may have gone on for a while. One whose agent alone
-    is silent is not gone as long as the run's own process beats.
+    Only a node may call it that may rescue tasks; see `peerd.manager.rescue_guard`. A node that was started again
+    counts as gone when its new life is so old: processes of the earlier one may have gone on for a while. One whose
+    agent alone is silent is not gone as long as the run's own process beats.
 
     Args:
         connection: in a transaction of its own.
         silence: seconds.
-        as_of: as for `peerd.store.rescue.rescue_frozen`.
+        as_of: as for `peerd.store.maintenance.rescue.rescue_frozen`.
     """
     before = seconds_from_now(-silence) if as_of is None else as_of - timedelta(seconds=silence)
     same_life = nodes.c.incarnation == schedule_runs.c.incarnation

@@ -24,13 +24,13 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import ScheduleNotFound
 from peerd.domain.outcome import cut
 from peerd.domain.schedule import CLUSTER, Fire, Miss, RunStatus, Schedule, begun
-from peerd.store.clock import now, seconds_from_now
-from peerd.store.finish import database_now
-from peerd.store.galera import catch_up
-from peerd.store.rows import insert_if_absent
+from peerd.store.connection.galera import catch_up
+from peerd.store.outcomes.recording import database_now
 from peerd.store.schedule_runs import Here, Run, add_run, count_waiting, is_busy, to_runs
-from peerd.store.tables import nodes, schedule_runs, schedules
-from peerd.store.types import Instant
+from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.tables import nodes, schedule_runs, schedules
+from peerd.store.schema.types import Instant
+from peerd.store.tasks.rows import insert_if_absent
 
 THE_CLUSTER: Final = 0
 """Where a node's id would stand; ids of nodes begin at 1."""

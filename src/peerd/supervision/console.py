@@ -10,8 +10,8 @@ import traceback
 from datetime import UTC, datetime
 from typing import Final
 
-from peerd.runtime.harmless import one_line
-from peerd.runtime.logfile import is_file
+from peerd.runtime.observability.escaping import one_line
+from peerd.runtime.observability.logfile import is_file
 
 CANNOT_START: Final = "cannot start: "
 """What stands before the cause of a start that failed."""

@@ -24,32 +24,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from peerd.runtime import exits, logfile
-from peerd.runtime.addressing import REPLY_WITHIN
-from peerd.runtime.parent import adopt_orphans
-from peerd.supervision import orphans
-from peerd.supervision.alerts import Alerts
-from peerd.supervision.cause import SCALED, wish
+from peerd.runtime.messages.addressing import REPLY_WITHIN
+from peerd.runtime.observability import logfile
+from peerd.runtime.process import exit_codes
+from peerd.runtime.process.pdeathsig import adopt_orphans
+from peerd.supervision.alert_forwarding import Alerts
 from peerd.supervision.console import CANNOT_START, Console
-from peerd.supervision.control_server import ControlServer, Later
-from peerd.supervision.deaths import Deaths
-from peerd.supervision.descriptors import raise_descriptor_limit
-from peerd.supervision.health import in_a_line, is_well
-from peerd.supervision.keeper import Keeper
-from peerd.supervision.launching import STOP_SIGNALS
-from peerd.supervision.lock import AlreadyRunning, NodeLock, UnsafeRunDirectory
-from peerd.supervision.logs import Logs
-from peerd.supervision.loop import Loop
-from peerd.supervision.mailroom import directory, hears
-from peerd.supervision.notify import Condition, Systemd
+from peerd.supervision.control.control_server import ControlServer, Later
+from peerd.supervision.event_loop import Loop
+from peerd.supervision.exits import orphans
+from peerd.supervision.exits.exit_cause import SCALED, wish
+from peerd.supervision.exits.exit_reports import Deaths
+from peerd.supervision.host.descriptor_limit import raise_descriptor_limit
+from peerd.supervision.host.launch import STOP_SIGNALS
+from peerd.supervision.host.listening_sockets import Inherited, SocketError, Sockets
+from peerd.supervision.host.log_reopening import Logs
+from peerd.supervision.host.node_lock import AlreadyRunning, NodeLock, UnsafeRunDirectory
+from peerd.supervision.host.sd_notify import Condition, Systemd
+from peerd.supervision.host.tty import has_terminal
+from peerd.supervision.messages.message_router import Post
+from peerd.supervision.messages.process_directory import directory, hears
 from peerd.supervision.plan import ALONE, MOST_PROCESSES, Plan, PlanError
-from peerd.supervision.post import Post
-from peerd.supervision.process import Process
-from peerd.supervision.reloading import Reloading
-from peerd.supervision.roster import Member, Roster
-from peerd.supervision.slot import State
-from peerd.supervision.sockets import Inherited, SocketError, Sockets
-from peerd.supervision.terminal import has_terminal
+from peerd.supervision.processes.child_process import Process
+from peerd.supervision.processes.health import in_a_line, is_well
+from peerd.supervision.processes.process_manager import Keeper
+from peerd.supervision.processes.process_table import Member, Roster
+from peerd.supervision.processes.slot import State
+from peerd.supervision.reload.coordinator import Reloading
 
 ACKNOWLEDGE_WITHIN: Final = 10.0
 """Seconds that a stopping master waits for the agent to deal with the last deaths."""
@@ -123,7 +124,7 @@ class Master:
         orphans.leave_none()
         self._reloading.end()
         control.close()
-        return exits.BOOT_FAILED if self._failed else exits.OK
+        return exit_codes.BOOT_FAILED if self._failed else exit_codes.OK
 
     # ---------------------------------------------------------------- the round
 
@@ -353,10 +354,10 @@ def main(fd: int) -> int:
             return run(plan, sockets, systemd)
     except AlreadyRunning as error:
         _complain(plan, str(error))
-        return exits.ALREADY_RUNNING
+        return exit_codes.ALREADY_RUNNING
     except (PlanError, SocketError, UnsafeRunDirectory, ValueError, OSError) as error:
         _complain(plan, f"{CANNOT_START}{error}")
-        return exits.REFUSED
+        return exit_codes.REFUSED
 
 
 def _complain(plan: Plan | None, text: str) -> None:
@@ -377,7 +378,7 @@ def _run_with_a_log(plan: Plan, sockets: Sockets, systemd: Systemd) -> int:
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as starter:
         logfile.write_to(plan.log_file)
         status = _run(plan, sockets, systemd)
-        if status != exits.OK:
+        if status != exit_codes.OK:
             with contextlib.suppress(OSError):  # it has gone
                 starter.write(f"peerd: cannot start; {plan.log_file} says why\n")
                 starter.flush()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from peerd.runtime.frames import MAXIMUM, FrameError, encode
+from peerd.runtime.messages.frames import MAXIMUM, FrameError, encode
 
 ROLES: Final = ("agent", "manager", "watcher", "worker", "web", "command")
 ALONE: Final = ("agent", "manager", "watcher")
@@ -24,7 +24,7 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SocketPlan:
-    """A listening socket, which the master binds: where, as `peerd.domain.binding` reads it, and how.
+    """A listening socket, which the master binds: where, as `peerd.domain.bind_address` reads it, and how.
 
     `backlog` connections may wait to be accepted (the kernel allows net.core.somaxconn at the most); `mode` is that of
     a unix socket's file; with `reuse_port` other programs, such as a second node, may listen on the port too.

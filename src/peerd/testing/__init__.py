@@ -6,27 +6,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from peerd.runtime.events import AttemptEnded, AttemptStarted, ClaimLost, Fact
+    from peerd.runtime.observability.events import AttemptEnded, AttemptStarted, ClaimLost, Fact
     from peerd.testing.clock import Clock, ClockNotGovernable
-    from peerd.testing.facts import Facts
+    from peerd.testing.event_recorder import Facts
     from peerd.testing.fault import Fault
-    from peerd.testing.faults import FaultyDatabase
+    from peerd.testing.faulty_database import FaultyDatabase
     from peerd.testing.inline import Ran, run_inline, run_row
-    from peerd.testing.inline_node import InlineNode
+    from peerd.testing.node.inline_node import InlineNode
     from peerd.testing.rows import insert_task, make_task
     from peerd.testing.waiting import eventually, eventually_async
 
 _HOMES = {
-    "AttemptEnded": "peerd.runtime.events",
-    "AttemptStarted": "peerd.runtime.events",
-    "ClaimLost": "peerd.runtime.events",
+    "AttemptEnded": "peerd.runtime.observability.events",
+    "AttemptStarted": "peerd.runtime.observability.events",
+    "ClaimLost": "peerd.runtime.observability.events",
     "Clock": "peerd.testing.clock",
     "ClockNotGovernable": "peerd.testing.clock",
-    "Fact": "peerd.runtime.events",
-    "Facts": "peerd.testing.facts",
+    "Fact": "peerd.runtime.observability.events",
+    "Facts": "peerd.testing.event_recorder",
     "Fault": "peerd.testing.fault",
-    "FaultyDatabase": "peerd.testing.faults",
-    "InlineNode": "peerd.testing.inline_node",
+    "FaultyDatabase": "peerd.testing.faulty_database",
+    "InlineNode": "peerd.testing.node.inline_node",
     "Ran": "peerd.testing.inline",
     "eventually": "peerd.testing.waiting",
     "eventually_async": "peerd.testing.waiting",

@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import PeerdError
 from peerd.domain.task import EARLIEST, LATEST
-from peerd.store.database import Database
-from peerd.store.types import MYSQL
+from peerd.store.connection.database import Database
+from peerd.store.schema.types import MYSQL
 from peerd.testing.sqlite_clock import Moment, replace_functions
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,10 +12,10 @@ from peerd.domain.call import Call
 from peerd.domain.lifecycle import Status, after
 from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
-from peerd.domain.verdict import judge
-from peerd.runtime.events import Events, Fact
-from peerd.store.touch import Progress
-from peerd.testing.attempting import execution_of, run_apart
+from peerd.domain.task_transition import judge
+from peerd.runtime.observability.events import Events, Fact
+from peerd.store.outcomes.touch import Progress
+from peerd.testing.execution import execution_of, run_apart
 from peerd.testing.rows import MOMENT, make_task
 from peerd.work.context import Context
 from peerd.work.handlers import Handler

@@ -11,13 +11,13 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
-from peerd.store.database import Database
-from peerd.store.finish import database_now
-from peerd.store.nodes import find_node, new_incarnation, register
-from peerd.store.processes import register_process
-from peerd.store.read import get_task
-from peerd.store.tables import attempts, processes, tasks, unique_keys
-from peerd.store.token import new_token
+from peerd.store.connection.database import Database
+from peerd.store.nodes.nodes import find_node, new_incarnation, register
+from peerd.store.nodes.processes import register_process
+from peerd.store.outcomes.recording import database_now
+from peerd.store.schema.tables import attempts, processes, tasks, unique_keys
+from peerd.store.statements.token import new_token
+from peerd.store.tasks.read import get_task
 
 MOMENT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When rows were made that say nothing else."""

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
-from peerd.store.types import SQLITE_FORM
+from peerd.store.schema.types import SQLITE_FORM
 
 Value = str | int | float | bytes | None
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from peerd.domain.errors import InvalidArguments
-from peerd.domain.knowledge import Signature
-from peerd.domain.numbers import NO_NUMBER, holds_no_number
+from peerd.domain.json_numbers import NO_NUMBER, holds_no_number
+from peerd.domain.known_handlers import Signature
 from peerd.domain.outcome import cut
 
 LONGEST_REASON = 500

@@ -12,10 +12,10 @@ import structlog
 
 from peerd.domain.outcome import cut
 from peerd.domain.task import Task
-from peerd.runtime.background import Work
-from peerd.runtime.messenger import Messenger
-from peerd.runtime.process_context import ProcessContext
-from peerd.store.touch import Progress
+from peerd.runtime.concurrency.background_tasks import Work
+from peerd.runtime.messages.messenger import Messenger
+from peerd.runtime.process.process_context import ProcessContext
+from peerd.store.outcomes.touch import Progress
 
 NOTE_LIMIT = 255
 _ONLY_IN_A_PROCESS = (

@@ -6,20 +6,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from peerd.domain.stuck import StuckAttempt
-from peerd.runtime.events import Events
-from peerd.runtime.link import Link
-from peerd.runtime.process_context import LIMITS, ProcessContext
-from peerd.runtime.ticker import Step, ThreadTicker, Ticker
-from peerd.store.claimer import Claimer
-from peerd.store.database import Database
-from peerd.store.knowledge import written
-from peerd.store.outages import Outages
-from peerd.store.presence import enter_patiently, keep_fresh
-from peerd.store.processes import Served, end_process
-from peerd.work.hearing import Hearing
-from peerd.work.recycling import Recycling, limits_of
-from peerd.work.running import Runner
+from peerd.domain.stuck_attempt import StuckAttempt
+from peerd.runtime.concurrency.periodic_thread import Step, ThreadTicker, Ticker
+from peerd.runtime.observability.events import Events
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.process_context import LIMITS, ProcessContext
+from peerd.store.claim.claimer import Claimer
+from peerd.store.connection.database import Database
+from peerd.store.connection.outages import Outages
+from peerd.store.nodes.known_handlers import written
+from peerd.store.nodes.process_registration import enter_patiently, keep_fresh
+from peerd.store.nodes.processes import Served, end_process
+from peerd.work.claims.wake_ups import Hearing
+from peerd.work.recycler import Recycling, limits_of
+from peerd.work.task_runner import Runner
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import Worker
 

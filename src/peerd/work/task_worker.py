@@ -10,16 +10,16 @@ from typing import Any, cast
 import msgspec
 
 from peerd.domain.errors import InvalidArguments
-from peerd.domain.knowledge import Knowledge, NotServed
+from peerd.domain.known_handlers import Knowledge, NotServed
 from peerd.domain.outcome import Outcome
 from peerd.domain.task import Task
-from peerd.runtime.threads import in_thread_to_its_end
-from peerd.store.claimer import HandlerKey
+from peerd.runtime.concurrency.threads import in_thread_to_its_end
+from peerd.store.claim.claimer import HandlerKey
 from peerd.work.arguments import names_in
-from peerd.work.code import Code, JsonText, call_hook
+from peerd.work.attempts.handler_adapter import Code, JsonText, call_hook
+from peerd.work.attempts.handler_process import ProcessError, call_in_process
 from peerd.work.context import Context
 from peerd.work.handlers import Handler, Queue
-from peerd.work.process_call import ProcessError, call_in_process
 from peerd.work.worker import BaseWorker
 
 

@@ -9,10 +9,10 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from enum import StrEnum
 
-from peerd.runtime.events import Events, LoopEnded
-from peerd.runtime.faults import traceback_of, words
-from peerd.runtime.process_context import NotInThisProcess, ProcessContext
-from peerd.runtime.threads import ExitInThread, in_thread
+from peerd.runtime.concurrency.threads import ExitInThread, in_thread
+from peerd.runtime.observability.events import Events, LoopEnded
+from peerd.runtime.process.process_context import NotInThisProcess, ProcessContext
+from peerd.runtime.process.uncaught_exceptions import traceback_of, words
 from peerd.work.settings import Settings
 
 

@@ -15,12 +15,12 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import Status
-from peerd.store import nodes, processes
-from peerd.store.database import Database
-from peerd.store.finish import Held
-from tests.model.clock import Clock
+from peerd.store.connection.database import Database
+from peerd.store.nodes import nodes, processes
+from peerd.store.outcomes.recording import Held
 from tests.model.compare import Comparison, Mismatch
-from tests.model.reference import cluster
+from tests.model.database_clock import Clock
+from tests.model.reference import node_rules
 from tests.model.reference.state import Process, State, TaskRow
 from tests.store.world import empty
 
@@ -88,7 +88,7 @@ class Base(RuleBasedStateMachine):
     def begin_life(self, name: str, replaces: str | None) -> None:
         incarnation = nodes.new_incarnation()
         node_id = self.run(nodes.register, name, incarnation, replaces=replaces)
-        wanted = cluster.register(self.state, name, incarnation, replaces, node_id, self.clock.now())
+        wanted = node_rules.register(self.state, name, incarnation, replaces, node_id, self.clock.now())
         self.same(node_id, wanted)
 
     def begin_process(self, name: str) -> Process | None:

@@ -13,17 +13,25 @@ import pytest
 
 from peerd.agent.alerts import delivery as module
 from peerd.agent.alerts.delivery import ROOM, TRIES, Delivery
-from peerd.agent.alerts.desk import Desk
+from peerd.agent.alerts.dispatcher import Desk
+from peerd.agent.alerts.factory import deliveries, hook_of
 from peerd.agent.alerts.hooks import Command, HookFailed, LogHook, Webhook
-from peerd.agent.alerts.making import deliveries, hook_of
 from peerd.agent.components import Components
-from peerd.config.models import read
+from peerd.config.reading.models import read
 from peerd.config.settings import AlertSettings
 from peerd.domain.alert import Alert, AlertKind, Rate, RateLimit
-from peerd.runtime.alerts import AlertReader
-from peerd.runtime.events import AlertDelayed, AlertRaised, AlertsDropped, AttemptEnded, Events, Fact, TasksTakenBack
+from peerd.runtime.observability.alert_detection import AlertReader
+from peerd.runtime.observability.events import (
+    AlertDelayed,
+    AlertRaised,
+    AlertsDropped,
+    AttemptEnded,
+    Events,
+    Fact,
+    TasksTakenBack,
+)
 from peerd.testing import eventually_async
-from tests.support.outside import mail_server, web_server
+from tests.support.fake_servers import mail_server, web_server
 
 
 def alert(kind: str = "dead-tasks", text: str = "task 17 is dead") -> Alert:

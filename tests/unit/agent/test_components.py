@@ -9,7 +9,7 @@ import pytest
 
 from peerd.agent import components as module
 from peerd.agent.components import Components, NameTaken
-from peerd.runtime.events import ComponentEnded, ComponentFailed, Events, Fact
+from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, Events, Fact
 from peerd.testing import eventually_async
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from peerd.cli.desk import json_of
+from peerd.cli.context import json_of
 
 
 def test_json_steers_no_terminal_and_says_the_same() -> None:

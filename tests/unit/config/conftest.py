@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.unit.config.reading import Write
+from tests.unit.config.helpers import Write
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from peerd.config import check, load
-from peerd.config.environment import variables
+from peerd.config.reading.environment import variables
 from peerd.config.settings import (
     AgentSettings,
     AlertSettings,

@@ -9,7 +9,7 @@ import pytest
 
 from peerd.config import ConfigError, Settings, load
 from peerd.config.template import template
-from tests.unit.config.reading import EMPTY, Write, checked, problems
+from tests.unit.config.helpers import EMPTY, Write, checked, problems
 
 # ---------------------------------------------------------------- what is read
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from peerd.config import check, load
-from tests.unit.config.reading import EMPTY, Write, problems
+from tests.unit.config.helpers import EMPTY, Write, problems
 
 # ---------------------------------------------------------------- commands
 

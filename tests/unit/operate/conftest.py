@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from peerd.operate.client import Client
-from peerd.store.migrate import migrate
-from tests.unit.operate.holder import Holder
+from peerd.store.schema.migrate import migrate
+from tests.unit.operate.claiming_process import Holder
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
 from peerd.operate.job import JobFailed, JobTimeout
-from tests.unit.operate.holder import Holder
+from tests.unit.operate.claiming_process import Holder
 
 CALL = Call("video", "transcode", '{"source":"a.mp4"}')
 

@@ -12,8 +12,8 @@ from peerd.domain.errors import InvalidTask, NodeNotFound, SchemaMissing
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
-from peerd.store.migrate import migrate
-from tests.unit.operate.holder import Holder
+from peerd.store.schema.migrate import migrate
+from tests.unit.operate.claiming_process import Holder
 
 CALL = Call("video", "transcode", '{"source":"a.mp4"}')
 

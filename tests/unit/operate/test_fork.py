@@ -8,7 +8,7 @@ import pytest
 
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import Client
-from peerd.store.database import Database
+from peerd.store.connection.database import Database
 from tests.support.forks import FORK, WITHIN, in_fork, open_sessions, session_of, use
 
 
@@ -59,7 +59,7 @@ def test_a_fork_in_the_middle_of_another_threads_first_question_stops_nobody(
         monkeypatch.undo()
         return use(client)
 
-    monkeypatch.setattr("peerd.operate.asking.require_newest", look)
+    monkeypatch.setattr("peerd.operate.operations.require_newest", look)
     asking = threading.Thread(target=client.tasks.list)
     asking.start()
     try:

@@ -8,7 +8,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Done, Failed
 from peerd.operate.client import Client
 from peerd.operate.job import JobCanceled, JobExpired, JobFailed, JobTimeout
-from tests.unit.operate.holder import Holder
+from tests.unit.operate.claiming_process import Holder
 
 
 def test_a_result_is_what_the_handler_returned(client: Client, holder: Holder) -> None:

@@ -8,8 +8,8 @@ from peerd.domain.call import Call
 from peerd.domain.errors import InvalidLimit, InvalidTask
 from peerd.domain.limit import Limit, Rate
 from peerd.operate.client import Client
-from peerd.operate.given import InvalidFilter
 from peerd.operate.request import new_task, new_tasks
+from peerd.operate.validation import InvalidFilter
 
 KEYED = Call("uploads", "receive", '{"customer":"acme"}', limit_key="acme")
 

@@ -7,11 +7,11 @@ import logging
 import pytest
 import structlog
 
-from peerd.bell.facts import RingingFacts
-from peerd.runtime.alerts import AlertReader
-from peerd.runtime.condensing import Condensed
-from peerd.runtime.events import FINE, AttemptEnded, AttemptStarted, ChoreRan, Events, Fact, TasksClaimed
-from peerd.runtime.wording import LogReader
+from peerd.doorbell.event_listener import RingingFacts
+from peerd.runtime.observability.alert_detection import AlertReader
+from peerd.runtime.observability.events import FINE, AttemptEnded, AttemptStarted, ChoreRan, Events, Fact, TasksClaimed
+from peerd.runtime.observability.log_aggregation import Condensed
+from peerd.runtime.observability.log_messages import LogReader
 
 CLAIMED = TasksClaimed(count=3, milliseconds=1.5)
 RAN = ChoreRan(chore="expire", count=3)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.runtime.frames import MAXIMUM, Decoder, FrameError, encode, receive
+from peerd.runtime.messages.frames import MAXIMUM, Decoder, FrameError, encode, receive
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from peerd.runtime.frames import Decoder
-from peerd.runtime.link import Link, Place
-from peerd.runtime.vitals import Vitals
-from peerd.runtime.watch import StopAsked, Watch
+from peerd.runtime.messages.frames import Decoder
+from peerd.runtime.process.control_thread import StopAsked, Watch
+from peerd.runtime.process.link import Link, Place
+from peerd.runtime.process.loop_monitor import Vitals
 
 
 @pytest.fixture

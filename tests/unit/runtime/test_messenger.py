@@ -18,10 +18,12 @@ from peerd.domain.errors import (
     RequestFailed,
     Undeliverable,
 )
-from peerd.runtime import inbox
-from peerd.runtime.addressing import LARGEST, UNANSWERED, Peer, Target
-from peerd.runtime.background import Background
-from peerd.runtime.events import (
+from peerd.runtime.concurrency.background_tasks import Background
+from peerd.runtime.messages import inbox
+from peerd.runtime.messages.addressing import LARGEST, UNANSWERED, Peer, Target
+from peerd.runtime.messages.message_handlers import Message
+from peerd.runtime.messages.messenger import Messenger
+from peerd.runtime.observability.events import (
     BackgroundAbandoned,
     BackgroundFailed,
     Events,
@@ -30,9 +32,7 @@ from peerd.runtime.events import (
     MessageHandlerFailed,
     MessageNotDelivered,
 )
-from peerd.runtime.listeners import Message
-from peerd.runtime.messenger import Messenger
-from peerd.runtime.wording import worded
+from peerd.runtime.observability.log_messages import worded
 from peerd.testing import eventually_async
 
 AGENT = Peer(7, "agent", "agent", "agent")

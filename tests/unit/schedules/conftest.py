@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from peerd.domain.schedule import Schedule
-from peerd.store.database import Database
-from peerd.store.migrate import migrate
+from peerd.store.connection.database import Database
+from peerd.store.schema.migrate import migrate
 from tests.unit.schedules import functions
+from tests.unit.schedules.fake_node import Wire
 from tests.unit.schedules.functions import CALLS, GATES
-from tests.unit.schedules.wire import Wire
 
 
 @pytest.fixture(scope="module")

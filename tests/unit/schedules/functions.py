@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from peerd.schedules.context import ScheduleContext
-from peerd.schedules.custom import Ticker
+from peerd.schedules.custom_triggers import Ticker
 
 CALLS: list[tuple[Any, ...]] = []
 GATES: dict[str, asyncio.Event] = {}

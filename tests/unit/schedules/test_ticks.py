@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from peerd.store import nodes, read
+from peerd.store.nodes import nodes
+from peerd.store.tasks import read
+from tests.unit.schedules.fake_node import schedule
 from tests.unit.schedules.functions import CALLS
-from tests.unit.schedules.wire import schedule
 
 
 async def test_a_tick_of_the_cluster_is_run_by_one_process_of_one_node(node: Any) -> None:

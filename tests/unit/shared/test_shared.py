@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from peerd.agent.components import Components
-from peerd.runtime.events import Events
-from peerd.runtime.folder_address import short_path
+from peerd.runtime.observability.events import Events
+from peerd.runtime.unix_socket_path import short_path
 from peerd.shared.connection import Connection
 from peerd.shared.errors import (
     AgentLost,
@@ -26,11 +26,11 @@ from peerd.shared.errors import (
     SharedCallTimedOut,
     WrongLoop,
 )
-from peerd.shared.holder import Holder
 from peerd.shared.protocol import LARGEST, SOCKET
 from peerd.shared.proxy import SharedClients
+from peerd.shared.registry import Sharing
 from peerd.shared.server import Server
-from peerd.shared.sharing import Sharing
+from peerd.shared.shared_instance import Holder
 from peerd.shared.subscription import ROOM, Update
 from peerd.testing import eventually_async
 from tests.unit.shared.clients import Film, Source, Studio

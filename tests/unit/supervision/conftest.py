@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from peerd.supervision.channel import Channel
-from tests.unit.supervision.world import World
+from peerd.supervision.control.channel import Channel
+from tests.unit.supervision.router_node import World
 
 
 @pytest.fixture

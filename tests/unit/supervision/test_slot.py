@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from peerd.supervision.plan import Kind
-from peerd.supervision.slot import TRANSITIONS, Event, Impossible, Slot, State, backoff
+from peerd.supervision.processes.slot import TRANSITIONS, Event, Impossible, Slot, State, backoff
 
 VIDEO = Kind("video", entry="studio:video", stable_after=60.0)
 

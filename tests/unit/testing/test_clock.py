@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from peerd.store.types import SQLITE_FORM
+from peerd.store.schema.types import SQLITE_FORM
 from peerd.testing import Clock, ClockNotGovernable
 from peerd.testing.sqlite_clock import replace_functions
 

@@ -9,7 +9,7 @@ import pytest
 
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
-from peerd.work.attempt import attempt_ended
+from peerd.work.attempts.active_attempt import attempt_ended
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = {

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from peerd import Context, Queue, Status
 from peerd.domain.outcome import Done, Failed, Outcome
-from peerd.runtime.events import Events, Fact, HookFailed
-from peerd.runtime.wording import worded
+from peerd.runtime.observability.events import Events, Fact, HookFailed
+from peerd.runtime.observability.log_messages import worded
 from peerd.testing import run_inline
-from peerd.work.time_limits import Because
-from tests.unit.work.executing import ended_after, execution
+from peerd.work.attempts.time_limits import Because
+from tests.unit.work.run_execution import ended_after, execution
 
 
 async def test_hooks_stand_around_an_attempt_and_hear_its_outcome() -> None:

@@ -9,46 +9,46 @@ from pathlib import Path
 from peerd import Status
 from peerd.domain.outcome import Failed
 from peerd.testing import eventually_async, run_inline
-from peerd.work.time_limits import Because
-from tests.unit.work import declared
-from tests.unit.work.executing import execution
+from peerd.work.attempts.time_limits import Because
+from tests.unit.work import process_handlers
+from tests.unit.work.run_execution import execution
 
 
 async def test_a_handler_in_a_process_returns_and_reports() -> None:
-    ran = await run_inline(declared.double.with_args(21), node="here")
+    ran = await run_inline(process_handlers.double.with_args(21), node="here")
     assert (ran.result, ran.progress) == (42, [(0.5, "on here")])
 
 
 async def test_exceptions_and_outcomes_come_out_of_a_process() -> None:
-    retried = await run_inline(declared.raises.with_args("value"))
+    retried = await run_inline(process_handlers.raises.with_args("value"))
     assert (retried.status, retried.error) == (Status.FAILURE, "ValueError: boom")
     assert "in raises" in str(retried.traceback)
-    assert (await run_inline(declared.raises.with_args("key"))).status is Status.DEAD
-    assert (await run_inline(declared.asks.with_args("retry"))).retry_in == 7.0
-    assert (await run_inline(declared.asks.with_args("dead"))).status is Status.DEAD
-    assert "SystemExit" in str((await run_inline(declared.exits.with_args())).error)
+    assert (await run_inline(process_handlers.raises.with_args("key"))).status is Status.DEAD
+    assert (await run_inline(process_handlers.asks.with_args("retry"))).retry_in == 7.0
+    assert (await run_inline(process_handlers.asks.with_args("dead"))).status is Status.DEAD
+    assert "SystemExit" in str((await run_inline(process_handlers.exits.with_args())).error)
 
 
 async def test_an_exception_that_cannot_be_worded_comes_out_of_a_process_too() -> None:
-    ran = await run_inline(declared.raises_what_cannot_be_worded.with_args())
+    ran = await run_inline(process_handlers.raises_what_cannot_be_worded.with_args())
     assert (ran.status, ran.error) == (Status.FAILURE, "Unspeakable: (its __str__ raised ValueError)")
 
 
 async def test_a_process_that_ends_without_an_answer_is_a_failure() -> None:
-    ran = await run_inline(declared.leaves.with_args(5))
+    ran = await run_inline(process_handlers.leaves.with_args(5))
     assert (ran.status, ran.error) == (
         Status.FAILURE, "ProcessDied: the handler's process ended with status 5 before it answered",
     )  # fmt: skip
 
 
 async def test_a_large_result_comes_out_of_a_process_and_a_larger_one_is_refused() -> None:
-    assert len((await run_inline(declared.large.with_args(900_000))).result) == 900_000
-    assert "more than 1048576" in str((await run_inline(declared.large.with_args(2_000_000))).error)
+    assert len((await run_inline(process_handlers.large.with_args(900_000))).result) == 900_000
+    assert "more than 1048576" in str((await run_inline(process_handlers.large.with_args(2_000_000))).error)
 
 
 async def test_a_timeout_kills_the_process_and_what_it_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    running = execution(declared.apart, "starts_a_child", f'{{"pids": "{pids}"}}')
+    running = execution(process_handlers.apart, "starts_a_child", f'{{"pids": "{pids}"}}')
     ending = asyncio.ensure_future(running.outcome())
     await eventually_async(pids.exists, timeout=30)
     running.end(Because.TIMEOUT)

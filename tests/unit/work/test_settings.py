@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from peerd import TaskWorker, Worker
-from peerd.config.models import read
+from peerd.config.reading.models import read
 from peerd.config.settings import WorkerSettings
 from peerd.work.settings import Settings
 

@@ -13,8 +13,8 @@ import msgspec
 from peerd.agent.alerts.hooks import Hook
 from peerd.domain.alert import Alert, AlertKind, RateLimit
 from peerd.domain.backoff import exponential
-from peerd.runtime.events import AlertDelayed, AlertsDropped, Events
-from peerd.runtime.faults import words
+from peerd.runtime.observability.events import AlertDelayed, AlertsDropped, Events
+from peerd.runtime.process.uncaught_exceptions import words
 
 ROOM: Final = 100
 """Alerts that wait for one hook; beyond it the oldest are dropped."""

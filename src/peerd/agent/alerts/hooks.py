@@ -13,8 +13,8 @@ import msgspec
 
 from peerd.domain.alert import Alert
 from peerd.domain.errors import PeerdError
-from peerd.runtime.events import AlertRaised, Events
 from peerd.runtime.launch import launch_command
+from peerd.runtime.observability.events import AlertRaised, Events
 
 if TYPE_CHECKING:
     from email.message import EmailMessage

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from peerd.cli.command import command, new_app
-from peerd.cli.demo.stage import Stage
-from peerd.cli.demo.story import Story
-from peerd.cli.desk import Desk
-from peerd.cli.failures import Failure
+from peerd.cli.context import Desk
+from peerd.cli.demo.sandbox import Stage
+from peerd.cli.demo.script import Story
+from peerd.cli.errors import Failure
 
 app = new_app(__doc__)
 

@@ -7,12 +7,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from peerd.cli.failures import Failure
-from peerd.workers.video.binaries import find_tools
-from peerd.workers.video.descriptors import HeldFile
+from peerd.cli.errors import Failure
 from peerd.workers.video.errors import VideoError
-from peerd.workers.video.probing import probe, require_acceptable
-from peerd.workers.video.sample import SampleUnavailable, fetch_sample, generated_sample
+from peerd.workers.video.files.descriptors import HeldFile
+from peerd.workers.video.programs.ffmpeg_tools import find_tools
+from peerd.workers.video.programs.ffprobe import probe, require_acceptable
+from peerd.workers.video.sample_clip import SampleUnavailable, fetch_sample, generated_sample
 from peerd.workers.video.settings import VideoSettings
 
 

@@ -11,10 +11,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from peerd.cli.demo.scene import Murder, Scene
-from peerd.cli.desk import Desk
-from peerd.cli.resizing import Resizing
-from peerd.cli.words import STYLES, first_line
+from peerd.cli.context import Desk
+from peerd.cli.demo.snapshot import Murder, Scene
+from peerd.cli.output.formatting import STYLES, first_line
+from peerd.cli.output.resizing import Resizing
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 

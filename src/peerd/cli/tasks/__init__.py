@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from peerd.cli.command import command, new_app
-from peerd.cli.tasks.acting import cancel, delete, move, retry
+from peerd.cli.tasks.actions import cancel, delete, move, retry
 from peerd.cli.tasks.listing import list_tasks
 from peerd.cli.tasks.show import show
 from peerd.cli.tasks.watching import watch

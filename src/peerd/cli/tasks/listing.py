@@ -11,11 +11,11 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from peerd.cli.desk import Desk
-from peerd.cli.tables import Column, Rows, table
+from peerd.cli.context import Desk
+from peerd.cli.output.formatting import STYLES, first_line, plain, short_span
+from peerd.cli.output.tables import Column, Rows, table
 from peerd.cli.tasks.options import Before, Name, OnNode, Queue, WithStatus
 from peerd.cli.tasks.show import node_names, task_json, tries
-from peerd.cli.words import STYLES, first_line, plain, short_span
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 

@@ -13,9 +13,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from peerd.cli.desk import Desk
-from peerd.cli.tables import facts
-from peerd.cli.words import full, plain, span, status_text
+from peerd.cli.context import Desk
+from peerd.cli.output.formatting import full, plain, span, status_text
+from peerd.cli.output.tables import facts
 from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task

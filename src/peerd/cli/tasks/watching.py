@@ -15,15 +15,15 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from peerd.cli.desk import Desk
-from peerd.cli.failures import Failure, seconds_of
-from peerd.cli.resizing import Resizing
-from peerd.cli.tables import Column, table
+from peerd.cli.context import Desk
+from peerd.cli.errors import Failure, seconds_of
+from peerd.cli.output.formatting import STYLES, ago, first_line, plain, span
+from peerd.cli.output.resizing import Resizing
+from peerd.cli.output.tables import Column, table
 from peerd.cli.tasks.listing import since, title_of, where
 from peerd.cli.tasks.options import Name, Queue
 from peerd.cli.tasks.show import node_names, task_json
 from peerd.cli.tasks.watch_state import Change, WatchState, What, look
-from peerd.cli.words import STYLES, ago, first_line, plain, span
 from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task

@@ -1,4 +1,4 @@
-"""What Alembic runs: the connection comes from `peerd.store.migrate`."""
+"""What Alembic runs: the connection comes from `peerd.store.schema.migrate`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from alembic import context
 from alembic.runtime.migration import MigrationContext
 
-from peerd.store.revisions import VERSION_TABLE, write_barrier
-from peerd.store.tables import metadata
+from peerd.store.schema.revisions import VERSION_TABLE, write_barrier
+from peerd.store.schema.tables import metadata
 
 
 def after_each(ctx: MigrationContext, step: Any, heads: Any, run_args: Any) -> None:  # noqa: ARG001

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from peerd.workers.video.bench import Bench, Context
+from peerd.workers.video.environment import Bench, Context
 from peerd.workers.video.errors import PartlyReadable
-from peerd.workers.video.ffmpeg import OnReport
+from peerd.workers.video.files.paths import default_output
 from peerd.workers.video.media import Media, VideoStream
-from peerd.workers.video.paths import default_output
 from peerd.workers.video.plan import TranscodePlan, TranscodeRequest, check_request, plan_transcode
 from peerd.workers.video.poster_plan import check_poster, plan_poster
-from peerd.workers.video.progress import Report
+from peerd.workers.video.programs.ffmpeg import OnReport
+from peerd.workers.video.programs.progress import Report
 from peerd.workers.video.verify import (
     blaming_the_source,
     find_damage,

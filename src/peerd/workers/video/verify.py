@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from peerd.workers.video.binaries import Tools
-from peerd.workers.video.descriptors import HeldFile
 from peerd.workers.video.errors import (
     EncoderFailed,
     MediaDamaged,
@@ -20,11 +18,13 @@ from peerd.workers.video.errors import (
     OutputWrong,
     PartlyReadable,
 )
-from peerd.workers.video.ffmpeg import Finished, Job, OnReport, run_ffmpeg
+from peerd.workers.video.files.descriptors import HeldFile
 from peerd.workers.video.media import Media, Survey
 from peerd.workers.video.plan import TIME_BASE, TranscodePlan
 from peerd.workers.video.poster_plan import PosterPlan
-from peerd.workers.video.probing import probe
+from peerd.workers.video.programs.ffmpeg import Finished, Job, OnReport, run_ffmpeg
+from peerd.workers.video.programs.ffmpeg_tools import Tools
+from peerd.workers.video.programs.ffprobe import probe
 from peerd.workers.video.settings import VideoSettings
 
 _OUR_FORMATS = ("mov", "mp4")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alembic import op
 
-from peerd.store.migrate import run_script
-from peerd.store.types import MYSQL
+from peerd.store.schema.migrate import run_script
+from peerd.store.schema.types import MYSQL
 
 revision = "0004"
 down_revision = "0003"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from peerd.store.migrate import run_script
+from peerd.store.schema.migrate import run_script
 
 revision = "0005"
 down_revision = "0004"

@@ -1,0 +1,168 @@
+"""Where the demo plays: a folder with a project in it, and two nodes that are started there and always stopped."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final, Self
+
+from peerd.cli.errors import Failure
+from peerd.runtime.launch import launch_command
+from peerd.supervision.control.control_client import NotRunning, status
+
+NODES: Final = ("demo-a", "demo-b")
+READY_WITHIN: Final = 90.0
+STOP_WITHIN: Final = 30.0
+
+JOBS: Final = '''"""The demo's queue: the handlers of peerd's video worker, under a name that no other node serves."""
+
+from peerd import Queue
+from peerd.workers.video import MediaRefused, jobs
+
+video = Queue("{queue}")
+transcode = video.task(timeout="15m", discard_on=(MediaRefused,))(jobs.transcode)
+'''
+
+CONFIG: Final = """# Node {name} of the demo. Two nodes on one machine differ in their names and run directories.
+[node]
+name = "{name}"
+run_directory = "{name}"
+grace = "5s"
+
+[workers.video]
+tasks = "{module}:video"
+processes = 2                   # two processes …
+count = 1                       # … with one transcode at a time in each
+update = "1s"
+
+[workers.video.options]
+directory = "media"
+threads = 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProcess:
+    """A node that was started: its name, its master, its log."""
+
+    name: str
+    run_directory: Path
+    log: Path
+    process: subprocess.Popen[bytes]
+
+
+@dataclass(slots=True)
+class Stage:
+    """The folder of a demo and its nodes; use `set_up`.
+
+    Args:
+        folder: the project.
+        database: its URL.
+        queue: its name, which is new each time: on a database that others use, nobody else takes these tasks.
+    """
+
+    folder: Path
+    database: str
+    queue: str
+    nodes: list[NodeProcess] = field(default_factory=list)
+
+    @classmethod
+    @contextmanager
+    def set_up(cls, folder: Path | None, database: str | None) -> Iterator[Self]:
+        """Make the folder and its project; in the end, whatever happens, stop the nodes."""
+        if folder is None:
+            place = Path(tempfile.mkdtemp(prefix="peerd-demo-"))
+        else:
+            place = folder.absolute()
+            place.mkdir(parents=True, exist_ok=True)
+        mark = secrets.token_hex(3)
+        stage = cls(place, database or f"sqlite:///{place}/peerd-{mark}.sqlite", f"demo-{mark}")
+        stage._write_project(mark, suffix=f"-{mark}" if database else "")
+        try:
+            yield stage
+        finally:
+            stage.stop()
+
+    @property
+    def media(self) -> Path:
+        """The media directory of both nodes."""
+        return self.folder / "media"
+
+    def start_nodes(self) -> None:
+        """Start both nodes, and wait until all their processes are ready.
+
+        Raises:
+            Failure: one of them could not start; with the last lines of its log.
+        """
+        for config in sorted(self.folder.glob("demo-*.toml")):
+            self.nodes.append(self._start(config))
+        for node in self.nodes:
+            self._wait_until_ready(node)
+
+    def stop(self) -> None:
+        """Stop the nodes in good order; what does not end in time is killed."""
+        for node in self.nodes:
+            if node.process.poll() is None:
+                node.process.terminate()
+        deadline = time.monotonic() + STOP_WITHIN
+        for node in self.nodes:
+            try:
+                node.process.wait(max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                node.process.send_signal(signal.SIGKILL)
+                node.process.wait()
+
+    def _write_project(self, mark: str, suffix: str) -> None:
+        """Write the handlers and a config for each node; on a database that others use, the names are new too."""
+        self.media.mkdir(exist_ok=True)
+        module = f"demo_jobs_{mark}"
+        (self.folder / f"{module}.py").write_text(JOBS.format(queue=self.queue))
+        for old in self.folder.glob("demo-*.toml"):
+            old.unlink()
+        for name in NODES:
+            text = CONFIG.format(name=f"{name}{suffix}", module=module)
+            (self.folder / f"{name}{suffix}.toml").write_text(text)
+
+    def _start(self, config: Path) -> NodeProcess:
+        log = config.with_suffix(".log")
+        command = [sys.executable, "-m", "peerd", "up", "--config", str(config)]
+        with log.open("wb") as out:
+            process = _spawn(command, self.folder, out, {"PEERD_DATABASE_URL": self.database})
+        return NodeProcess(config.stem, self.folder / config.stem, log, process)
+
+    def _wait_until_ready(self, node: NodeProcess) -> None:
+        deadline = time.monotonic() + READY_WITHIN
+        while _state(node) != "running":
+            if node.process.poll() is not None or time.monotonic() > deadline:
+                last = node.log.read_text(errors="replace").strip().splitlines()[-5:]
+                raise Failure(f"node {node.name} did not start: {' | '.join(last)}", f"read {node.log}")
+            time.sleep(0.1)
+
+
+def _spawn(command: list[str], folder: Path, out: IO[bytes], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a node that cannot outlive the demo, and that a Ctrl-C in the terminal does not reach."""
+    return subprocess.Popen(
+        launch_command(command),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
+
+
+def _state(node: NodeProcess) -> str:
+    try:
+        return str(status(node.run_directory)["state"])
+    except (NotRunning, OSError):
+        return "not there yet"

@@ -1,0 +1,1 @@
+"""How the command line prints: formatting, tables, and terminals that are resized."""

@@ -1,0 +1,104 @@
+"""How values are worded and painted: times as people say them, statuses in their colours, text made harmless."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from rich.text import Text
+
+from peerd.domain.lifecycle import Status
+from peerd.runtime.observability.escaping import UNSAFE
+
+STYLES: Final[dict[str, str]] = {
+    Status.SCHEDULED: "blue",
+    Status.PENDING: "cyan",
+    Status.WORKING: "bold yellow",
+    Status.DONE: "green",
+    Status.FAILURE: "magenta",
+    Status.DEAD: "bold red",
+    Status.WAITING: "blue",
+    Status.CANCELED: "bright_black",
+    Status.BURIED: "bright_black",
+}
+
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def plain(text: str) -> str:
+    r"""A text that cannot steer a terminal: control characters are shown, not obeyed.
+
+    Nor halves of surrogate pairs, which is how Python hands over arguments that are no text, and which no stream takes.
+
+    >>> plain("red \x1b[31m")
+    'red ?[31m'
+    """
+    return UNSAFE.sub("?", text)
+
+
+def first_line(text: str | None) -> str:
+    """The first line of a text, harmless."""
+    stripped = (text or "").strip()
+    return plain(stripped.splitlines()[0]) if stripped else ""
+
+
+def span(seconds: float) -> str:
+    """A span in its one or two largest units.
+
+    >>> span(0.2), span(3.4), span(75), span(3 * 3600 + 120), span(90000)
+    ('0 s', '3 s', '1 min 15 s', '3 h 2 min', '1 d 1 h')
+    """
+    rest = max(round(seconds), 0)
+    parts: list[tuple[int, str]] = []
+    for size, unit in _UNITS:
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append((count, unit))
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count) or "0 s"
+
+
+def short_span(seconds: float) -> str:
+    """A span in its largest unit.
+
+    >>> short_span(75), short_span(90000)
+    ('1 min', '1 d')
+    """
+    rest = max(round(seconds), 0)
+    for size, unit in _UNITS:
+        if rest >= size:
+            return f"{rest // size} {unit}"
+    return "0 s"
+
+
+def ago(moment: datetime | None, now: datetime) -> str:
+    """When it was, or will be, seen from now.
+
+    >>> from datetime import timedelta, UTC
+    >>> now = datetime(2026, 1, 1, tzinfo=UTC)
+    >>> ago(now - timedelta(seconds=3), now), ago(now + timedelta(minutes=5), now), ago(None, now)
+    ('3 s ago', 'in 5 min', 'never')
+    """
+    if moment is None:
+        return "never"
+    seconds = (now - moment).total_seconds()
+    return f"{short_span(seconds)} ago" if seconds > -0.5 else f"in {short_span(-seconds)}"
+
+
+def full(moment: datetime | None, now: datetime) -> str:
+    """A moment in full, and how far it is."""
+    return "–" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC ({ago(moment, now)})"
+
+
+def status_text(status: Status) -> Text:
+    """A status in its colour."""
+    return Text(status, STYLES[status])
+
+
+def many(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> many(1, "task"), many(2, "process")
+    ('1 task', '2 processes')
+    """
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"

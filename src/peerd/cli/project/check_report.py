@@ -1,0 +1,53 @@
+"""What `peerd check` finds, each with its place in peerd.toml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from peerd.config import Check, Problem, Settings
+from peerd.config.reading.source import Place
+from peerd.config.reading.toml_lines import line_of, lines_of_keys
+
+
+class Findings:
+    """What is wrong, what is doubtful, and what was found right.
+
+    Args:
+        configuration: what its reader has found.
+        settings: those that are looked at.
+    """
+
+    def __init__(self, configuration: Check, settings: Settings | None) -> None:
+        self.problems = list(configuration.problems)
+        self.warnings = list(configuration.warnings)
+        self.right: list[tuple[str, str]] = []
+        self._file = None if settings is None else settings.file
+        self._lines = {} if self._file is None else lines_of_keys(self._file.read_text(encoding="utf-8"))
+
+    def wrong(self, place: Place, message: str, remedy: str = "") -> None:
+        """Add what is wrong with a key."""
+        self.problems.append(self._problem(place, message, remedy))
+
+    def doubtful(self, place: Place, message: str, remedy: str = "") -> None:
+        """Add what is allowed for a key, and probably not meant."""
+        self.warnings.append(self._problem(place, message, remedy))
+
+    def are_about(self, section: str) -> bool:
+        """Whether something is wrong with a section, in the file or in the environment."""
+        names = (f"{section}.", f"PEERD_{section}_".upper())
+        return any(f"{problem.key}.".startswith(names) for problem in self.problems)
+
+    def sort(self) -> None:
+        """Put them into the order of the file."""
+        for problems in (self.problems, self.warnings):
+            problems.sort(key=lambda problem: (problem.file, problem.line or 0, problem.key))
+
+    def _problem(self, place: Place, message: str, remedy: str) -> Problem:
+        return Problem(_shown(self._file), line_of(place, self._lines), ".".join(place), message, remedy)
+
+
+def _shown(file: Path | None) -> str:
+    if file is None:
+        return "environment"
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)

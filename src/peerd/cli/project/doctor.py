@@ -1,0 +1,124 @@
+"""Examine the database and the cluster; say what needs a person."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from peerd.cli.command import command, new_app
+from peerd.cli.context import Desk
+from peerd.cli.output.formatting import many, plain
+from peerd.config import Settings
+from peerd.operate.client import Client
+from peerd.operate.diagnostics import Finding, Level
+from peerd.runtime.process.process_context import BELL
+from peerd.store.schema.migrate import look, newest
+from peerd.store.schema.revisions import Schema
+from peerd.supervision.control import control_client
+from peerd.workers.video.errors import ToolsMissing
+from peerd.workers.video.programs.ffmpeg_tools import find_tools
+
+app = new_app(__doc__)
+
+STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+
+
+@command(app)
+def doctor(desk: Desk) -> None:
+    """Examine the database and the cluster; say what needs a person.
+
+    Each finding comes with its remedy. Exit status 1 when there is a problem, 0 with warnings only.
+    """
+    findings = [*_of_the_tables(desk), *_of_the_bell(desk), *_of_the_tools(desk.settings)]
+    answer = {"ok": not any(finding.level is Level.PROBLEM for finding in findings), "findings": findings}
+    desk.answer(answer, lambda: _for_people(findings))
+    if not answer["ok"]:
+        raise typer.Exit(1)
+
+
+def _of_the_tables(desk: Desk) -> list[Finding]:
+    """The schema; where it is right, all that can be asked of it."""
+    database = desk.client.database
+    found = look(database)
+    if found is None:
+        if database.name == "sqlite":
+            return [Finding(Level.NOTE, "tables", "are not there yet; they are made at the first use")]
+        return [Finding(Level.PROBLEM, "tables", "are not there", "peerd migrate")]
+    if found.refuses:
+        state = f"are at revision {found.revision}, which this version ({newest()}) may not work with"
+        return [Finding(Level.PROBLEM, "tables", state, "install the version of peerd that migrated them")]
+    if found.is_older:
+        state = f"are at revision {found.revision}, this version needs {newest()}"
+        return [Finding(Level.PROBLEM, "tables", state, "peerd migrate")]
+    return [_revision(found), *desk.client.examine(max_update=desk.settings.manager.max_update)]
+
+
+def _revision(found: Schema) -> Finding:
+    if found.is_newer:
+        state = f"at revision {found.revision}, newer than this version's {newest()}, which may go on with them"
+        return Finding(Level.NOTE, "tables", state, "upgrade this node when it suits")
+    return Finding(Level.OK, "tables", f"at revision {found.revision}")
+
+
+def _of_the_bell(desk: Desk) -> list[Finding]:
+    """The doorbell of the node that runs here; without one, whether what is enqueued from here rings."""
+    try:
+        bell = control_client.call_agent(desk.settings.node.run_directory, BELL, timeout=2.0)
+    except (control_client.NotRunning, control_client.Refused):
+        return _of_ringing(desk.client)
+    found = []
+    if bell["works"]:
+        found.append(Finding(Level.OK, "doorbell", f"works by {bell['way']}"))
+    else:
+        message = f"does not work, so workers poll: {bell['reason']}"
+        found.append(Finding(Level.WARNING, "doorbell", message, "see docs/doorbell.md"))
+    if bell["refused"]:
+        counted = "; ".join(f"{count} because {why}" for why, count in bell["refused"].items())
+        message = f"rings were refused: {counted}; the last one: {bell['last_refused']}"
+        remedy = "give all nodes and applications the same secret, and set their clocks by NTP"
+        found.append(Finding(Level.NOTE, "doorbell", message, remedy))
+    return found
+
+
+def _of_ringing(client: Client) -> list[Finding]:
+    """An application needs the nodes' secret: without it nobody is told of what it enqueues."""
+    if not client.ringer.is_mute:
+        return []
+    message = (
+        "there is no [cluster] secret here: what is enqueued with this configuration rings nobody and waits for a poll,"
+        " up to 12.5 s where the nodes' own doorbell works"
+    )
+    remedy = "give it the nodes' [cluster] secret_file, or PEERD_CLUSTER_SECRET; in code, Client(url, secret=…)"
+    return [Finding(Level.WARNING, "doorbell", message, remedy)]
+
+
+def _of_the_tools(settings: Settings) -> list[Finding]:
+    """ffmpeg, where a worker of this node needs it."""
+    entries = [
+        entry
+        for worker in settings.workers.values()
+        if worker.enabled
+        for entry in (*(worker.tasks or ()), worker.worker or "")
+    ]
+    if not any(entry.startswith("peerd.workers.video") for entry in entries):
+        return []
+    try:
+        tools = find_tools()
+    except ToolsMissing as error:
+        return [Finding(Level.PROBLEM, "ffmpeg", str(error), "install ffmpeg, or: pip install 'peerd[video]'")]
+    return [Finding(Level.OK, "ffmpeg", f"{tools.version}, {tools.ffmpeg}")]
+
+
+def _for_people(findings: list[Finding]) -> RenderableType:
+    lines = []
+    for finding in sorted(findings, key=lambda finding: list(Level).index(finding.level)):
+        word = Text(f"{finding.level:>9}  ", STYLES[finding.level])
+        lines.append(Text.assemble(word, (finding.subject, "bold"), "  ", plain(finding.message)))
+        if finding.remedy:
+            lines.append(Text.assemble(" " * 11, ("try: ", "bright_black"), plain(finding.remedy)))
+    counted = Counter(finding.level for finding in findings)
+    bad = [many(counted[level], level) for level in (Level.PROBLEM, Level.WARNING) if counted[level]]
+    return Group(*lines, Text(", ".join(bad), "bold") if bad else Text("all is well", "green"))

@@ -1,0 +1,65 @@
+"""Settings from the environment: PEERD_<SECTION>_<KEY> overrides the key of peerd.toml.
+
+Workers have no such variables: their names may hold anything, and what runs belongs into the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from peerd.config.problems import Problem
+from peerd.config.reading.suggestions import did_you_mean
+from peerd.config.settings import (
+    ClusterSettings,
+    DatabaseSettings,
+    LoggingSettings,
+    ManagerSettings,
+    NodeSettings,
+    Section,
+)
+
+CONFIG_VARIABLE = "PEERD_CONFIG"
+
+SECTIONS: Mapping[str, type[Section]] = {
+    "node": NodeSettings,
+    "database": DatabaseSettings,
+    "cluster": ClusterSettings,
+    "manager": ManagerSettings,
+    "logging": LoggingSettings,
+}
+
+
+def variables() -> dict[str, tuple[str, str]]:
+    """Every variable that overrides a setting, with the section and the key that it overrides."""
+    return {
+        f"PEERD_{section}_{key}".upper(): (section, key)
+        for section, model in SECTIONS.items()
+        for key in model.known_keys()
+    }
+
+
+def overrides(environment: Mapping[str, str]) -> dict[tuple[str, str], Any]:
+    """The settings that the environment gives, by section and key."""
+    return {
+        place: _value(environment[variable], *place)
+        for variable, place in variables().items()
+        if variable in environment
+    }
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
+    """A variable that looks like an override, and overrides nothing."""
+    known = variables()
+    prefixes = tuple(f"PEERD_{section}_".upper() for section in SECTIONS)
+    return [
+        Problem("environment", None, name, "overrides no setting", did_you_mean(name, known))
+        for name in sorted(environment)
+        if name.startswith(prefixes) and name not in known
+    ]
+
+
+def _value(text: str, section: str, key: str) -> Any:
+    """A whole number where the setting is one; everything else reads text itself."""
+    is_number = get_type_hints(SECTIONS[section])[key] is int
+    return int(text) if is_number and text.strip().isdecimal() and len(text) < 100 else text

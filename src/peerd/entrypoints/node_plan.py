@@ -1,0 +1,113 @@
+"""The master's plan of a node: which kinds of processes it has, and what each is told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from peerd.config.serialization import as_plain
+from peerd.config.settings import Settings
+from peerd.store.nodes.nodes import new_incarnation
+
+ENTRIES: Final = {
+    "agent": "peerd.entrypoints.agent:agent",
+    "manager": "peerd.entrypoints.manager:manager",
+    "watcher": "peerd.entrypoints.watcher:watcher",
+    "worker": "peerd.entrypoints.worker:worker",
+    "web": "peerd.entrypoints.web:web",
+}
+PLANNER: Final = (sys.executable, "-P", "-m", "peerd.entrypoints.planner")
+FOR_ALL: Final = ("project_directory", "file", "node", "database", "cluster", "logging")
+"""Sections that every process gets. A kind is replaced by `peerd reload --config-only` when what it gets has changed,
+so each gets what it needs and no more."""
+
+
+def plan(
+    settings: Settings, incarnation: str | None = None, *, background: bool = False, watch: bool = False
+) -> dict[str, Any]:
+    """The plan: agent, manager, workers, web processes and commands.
+
+    Args:
+        settings: from `peerd.config.load`.
+        incarnation: of the life of the master, when it is a plan for one that lives; a new one when None.
+        background: whether nobody looks at its output, so that it needs a log file.
+        watch: whether it has a watcher, which reloads it when its files change.
+    """
+    life = incarnation or new_incarnation()
+    log_file = settings.log_file if background else settings.logging.file
+    return {
+        "node": settings.node.name,
+        "run_directory": str(settings.node.run_directory),
+        "project_directory": str(settings.project_directory),
+        "shutdown_interval": settings.node.shutdown_interval,
+        "grace": settings.node.grace,
+        "kinds": [{"silent_after": settings.node.silent_after, **kind} for kind in _kinds(settings, life, watch=watch)],
+        "sockets": dict(_sockets(settings)),
+        "planner": [*PLANNER, life, str(settings.file or ""), *(["watch"] if watch else [])],
+        "log_file": None if log_file is None else str(log_file),
+        "log_format": settings.logging.format,
+        "background": background,
+    }
+
+
+def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dict[str, Any]]:
+    plain = as_plain(settings)
+
+    def payload(kind: str, **sections: Any) -> dict[str, Any]:
+        shared = {name: plain[name] for name in FOR_ALL if name in plain}
+        return {"kind": kind, "incarnation": incarnation, "settings": {**shared, **sections}}
+
+    manager = {name: plain[name] for name in ("manager",) if name in plain}
+    agent = {name: plain[name] for name in ("agent", "alerts", "schedules") if name in plain}
+    limits = {name: [one.recycle_memory, one.recycle_cpu] for name, one in settings.commands.items()}
+    of_the_agent = {**payload("agent", **manager, **agent), "limits_of_commands": limits}
+    yield _kind("agent", "agent", payload=of_the_agent, hang_after=60.0)
+    yield _kind("manager", "manager", payload=payload("manager", **manager))
+    if watch:
+        running_code = [*settings.workers, *settings.web, *(["agent"] if settings.agent.setup else [])]
+        yield _kind("watcher", "watcher", payload={**payload("watcher"), "kinds": running_code})
+    for name, worker in settings.workers.items():
+        yield _kind(
+            name,
+            "worker",
+            payload=payload(name, workers={name: plain["workers"][name]}),
+            hang_after=worker.hang_after,
+            processes=worker.processes if worker.enabled else 0,
+            **_own_grace(worker.grace),
+        )
+    for name, web in settings.web.items():
+        yield _kind(
+            name,
+            "web",
+            payload=payload(name, web={name: plain["web"][name]}),
+            hang_after=web.hang_after,
+            processes=web.processes if web.enabled else 0,
+            sockets=list(web.bind) if web.enabled else [],
+            **_own_grace(web.grace),
+        )
+    for name, command in settings.commands.items():
+        yield {
+            "name": name,
+            "role": "command",
+            "command": list(command.command),
+            "environment": dict(command.environment),
+            "processes": command.processes if command.enabled else 0,
+            **_own_grace(command.grace),
+        }
+
+
+def _sockets(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the master binds, by where: a kind that is renamed goes on with what its elder listened on."""
+    for web in settings.web.values():
+        for bind in web.bind if web.enabled else ():
+            how = {"backlog": web.backlog, "mode": web.unix_mode, "reuse_port": web.reuse_port}
+            yield bind, {"bind": bind, **how}
+
+
+def _kind(name: str, role: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "role": role, "entry": ENTRIES[role], **more}
+
+
+def _own_grace(grace: float | None) -> dict[str, float]:
+    return {} if grace is None else {"grace": grace}

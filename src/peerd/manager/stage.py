@@ -1,0 +1,24 @@
+"""Arrive: what is due becomes pending, and what was written as pending too early becomes scheduled."""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from peerd.config.settings import ManagerSettings
+from peerd.domain.lifecycle import Status
+from peerd.store.maintenance.chore_batches import let_arrive, postpone
+
+
+def scheduled(connection: Connection, settings: ManagerSettings) -> int:
+    """Scheduled tasks whose time has come."""
+    return let_arrive(connection, Status.SCHEDULED, settings.batch)
+
+
+def failures(connection: Connection, settings: ManagerSettings) -> int:
+    """Failed tasks whose next attempt is due."""
+    return let_arrive(connection, Status.FAILURE, settings.batch)
+
+
+def ahead(connection: Connection, settings: ManagerSettings) -> int:
+    """Pending tasks whose start_at is ahead."""
+    return postpone(connection, settings.batch)

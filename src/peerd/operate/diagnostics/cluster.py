@@ -1,0 +1,195 @@
+"""Examinations of the cluster: what waits for a person, on each database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.config.reading.suggestions import near
+from peerd.domain.duration import format_duration
+from peerd.domain.lifecycle import Status
+from peerd.operate.diagnostics.finding import Finding, Level
+from peerd.store.nodes.known_handlers import count_unknown
+from peerd.store.queues import backlog, known_queues, pending_queues, runs
+from peerd.store.schema.revisions import schema_of
+from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.tables import limits, nodes, queues, tasks
+from peerd.store.tasks.conditions import WITH_KEY, WITHOUT_KEY, status_is
+
+MANY = 1_000
+"""Counting ends here: a doctor must not read a million rows."""
+WAITS_LONG = 60.0
+"""Seconds: a worker that has nothing to do takes a task within 12.5 s, whatever becomes of the doorbell."""
+
+
+def examinations(max_update: float) -> list[Callable[[Connection], list[Finding]]]:
+    """All of them."""
+
+    def frozen(connection: Connection) -> list[Finding]:
+        """Frozen tasks."""
+        return frozen_tasks(connection, max_update)
+
+    return [
+        silent_nodes,
+        older_nodes,
+        frozen,
+        pinned_tasks,
+        unserved_queues,
+        unknown_tasks,
+        dead_tasks,
+        paused_queues,
+    ]
+
+
+REMEDY_OF_SILENCE = (
+    "look at the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget"
+)
+
+
+def silent_nodes(connection: Connection) -> list[Finding]:
+    """Nodes that should be there and are not."""
+    silent = (
+        sa.select(nodes.c.name).where(nodes.c.incarnation.is_not(None), sa.not_(nodes.c.active)).order_by(nodes.c.name)
+    )
+    names = list(connection.execute(silent).scalars())
+    alive = connection.execute(sa.select(sa.func.count()).where(nodes.c.active)).scalar_one()
+    if not names:
+        return [Finding(Level.OK, "nodes", f"{alive} active, none silent")]
+    message = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} silent; their tasks go to others"
+    return [Finding(Level.PROBLEM, "nodes", message, "look at the machine and its log; start it again with peerd up")]
+
+
+def older_nodes(connection: Connection) -> list[Finding]:
+    """Nodes that run with older code than the tables are written for."""
+    schema = schema_of(connection)
+    if schema is None:
+        return []
+    older = sa.or_(nodes.c.revision.is_(None), nodes.c.revision < schema.revision)
+    running = sa.select(nodes.c.name, nodes.c.version, nodes.c.revision).where(nodes.c.active, older)
+    return [_older(*row) for row in connection.execute(running.order_by(nodes.c.name))]
+
+
+def _older(name: str, version: str | None, revision: str | None) -> Finding:
+    who = f"{name} (peerd {version or '?'})"
+    if revision is None:
+        message = f"{who} is older than the tables, and can start no process anew"
+        return Finding(Level.WARNING, "versions", message, "upgrade it, and start it again")
+    return Finding(Level.NOTE, "versions", f"{who} is older than the tables; it may go on", "upgrade it when it suits")
+
+
+def frozen_tasks(connection: Connection, max_update: float) -> list[Finding]:
+    """Running tasks that nobody touches: a living manager would have taken them back."""
+    twice = seconds_from_now(-2 * max_update)
+    frozen = _count(
+        connection, status_is(Status.WORKING), sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at) < twice
+    )
+    if not frozen:
+        return [Finding(Level.OK, "running tasks", "all are being touched")]
+    message = f"{_words(frozen)} not touched for {format_duration(2 * max_update)}, and no node takes them back"
+    return [Finding(Level.PROBLEM, "running tasks", message, "start a node: its manager does that")]
+
+
+def pinned_tasks(connection: Connection) -> list[Finding]:
+    """Tasks that wait for a node which is not there, or never was."""
+    waiting = (
+        sa.select(tasks.c.node_id, nodes.c.name, sa.func.count(), sa.func.min(tasks.c.id))
+        .join_from(tasks, nodes, tasks.c.node_id == nodes.c.id, isouter=True)
+        .where(status_is(Status.PENDING), tasks.c.lane != 0, tasks.c.node_id.is_not(None))
+        .where(sa.or_(nodes.c.id.is_(None), sa.not_(nodes.c.active)))
+        .group_by(tasks.c.node_id, nodes.c.name)
+        .order_by(nodes.c.name, tasks.c.node_id)
+    )
+    return [_pinned(*row) for row in connection.execute(waiting)]
+
+
+def _pinned(node_id: int, name: str | None, count: int, first: int) -> Finding:
+    message = f"{_words(count)} waiting for {name or f'node {node_id}'}, which is not there"
+    remedy = f"start it, or: peerd tasks move --node {name} --status pending --to-any"
+    if name is None:
+        remedy = (
+            f"no node has this id: peerd tasks move {first} --to-any, for one; "
+            "for all of them with SQL, set node_id to NULL in the pending ones"
+        )
+    return Finding(Level.PROBLEM, "pinned tasks", message, remedy)
+
+
+def unserved_queues(connection: Connection) -> list[Finding]:
+    """Queues whose tasks wait, as nobody takes them."""
+    known = known_queues(connection)
+    limited = set(connection.execute(sa.select(limits.c.queue)).scalars())
+    closed = set(connection.execute(_paused()).scalars())
+    found = []
+    for name in pending_queues(connection, MANY):
+        if name not in known:
+            found.append(_never_served(connection, name, known))
+        elif name not in closed | limited:
+            found += _stalled(connection, name)
+    return found
+
+
+def _never_served(connection: Connection, name: str, known: Sequence[str]) -> Finding:
+    count = _count(connection, sa.or_(WITHOUT_KEY.of(sa.literal(name)), WITH_KEY.of(sa.literal(name))))
+    message = f"{_words(count)} waiting in {name}, which no worker process has ever served"
+    remedy = f"start a node with a worker of it; or cancel them: peerd tasks cancel --queue {name}"
+    return Finding(Level.PROBLEM, "queues", message, " ".join(filter(None, [near(name, known), remedy])))
+
+
+def _stalled(connection: Connection, name: str) -> list[Finding]:
+    """A queue of which the first tasks have waited for long while none of it runs: its workers may be gone."""
+    waiting = backlog(connection, name, MANY, WAITS_LONG)
+    if waiting.since is None or runs(connection, name):
+        return []
+    waited = (connection.execute(sa.select(now())).scalar_one() - waiting.since).total_seconds()
+    message = f"{_words(waiting.count)} waiting in {name}, the first for {format_duration(round(waited))}"
+    remedy = "see that a node with a worker of it is up, is not draining, and is not busy with other queues"
+    return [Finding(Level.WARNING, "queues", f"{message}, and none of this queue runs", remedy)]
+
+
+def unknown_tasks(connection: Connection) -> list[Finding]:
+    """Tasks that wait for code which knows them."""
+    return [
+        Finding(
+            Level.WARNING,
+            "unknown tasks",
+            f"{_words(one.count)} waiting for code that knows handler {one.name!r} of queue {one.queue} and its "
+            f"arguments: {one.error}",
+            "start or reload a node whose code knows them; or: peerd tasks cancel, if they are a mistake",
+        )
+        for one in count_unknown(connection)
+    ]
+
+
+def dead_tasks(connection: Connection) -> list[Finding]:
+    """Tasks that failed for good."""
+    dead = _count(connection, status_is(Status.DEAD))
+    if not dead:
+        return [Finding(Level.OK, "dead tasks", "none")]
+    remedy = "peerd tasks list --status dead; then peerd tasks retry, or delete"
+    return [Finding(Level.WARNING, "dead tasks", f"{_words(dead)} kept for you to look at", remedy)]
+
+
+def paused_queues(connection: Connection) -> list[Finding]:
+    """Queues that nobody may take from."""
+    return [
+        Finding(Level.NOTE, "queues", f"{name} is paused", f"peerd queues resume {name}")
+        for name in connection.execute(_paused()).scalars()
+    ]
+
+
+def _paused() -> sa.Select[str]:
+    still = sa.or_(queues.c.paused_until.is_(None), queues.c.paused_until > now())
+    return sa.select(queues.c.name).where(queues.c.paused, still).order_by(queues.c.name)
+
+
+def _count(connection: Connection, *conditions: sa.ColumnElement[bool]) -> int:
+    """How many tasks, up to `MANY`."""
+    some = sa.select(tasks.c.id).where(*conditions).limit(MANY).subquery()
+    return connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()
+
+
+def _words(count: int) -> str:
+    if count == 1:
+        return "1 task is"
+    return f"{count:,}{' or more' if count >= MANY else ''} tasks are"

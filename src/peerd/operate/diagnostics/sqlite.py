@@ -1,0 +1,36 @@
+"""Examinations of SQLite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy.engine import Connection
+
+from peerd.operate.diagnostics.finding import Finding, Level, at_least, numbers
+
+LARGE_WAL: Final = 256 * 1024 * 1024
+
+
+def version(connection: Connection) -> list[Finding]:
+    """The library's version."""
+    words = str(connection.exec_driver_sql("SELECT sqlite_version()").scalar_one())
+    return [at_least("SQLite", numbers(words), (3, 35), words)]
+
+
+def journal(connection: Connection) -> list[Finding]:
+    """How the file is written."""
+    mode = str(connection.exec_driver_sql("PRAGMA journal_mode").scalar_one())
+    if mode != "wal":
+        message = f"the journal's mode is {mode}: readers and writers wait for each other"
+        return [Finding(Level.WARNING, "journal", message, "put the file on a local disk; a network folder has no WAL")]
+    file = connection.engine.url.database or ""
+    wal = Path(f"{file}-wal")
+    size = wal.stat().st_size if wal.exists() else 0
+    if size > LARGE_WAL:
+        message = f"{size // 2**20:,} MiB are not yet in the main file: somebody has been reading for long"
+        return [Finding(Level.WARNING, "journal", message, f"find it: fuser -v {file}")]
+    return [Finding(Level.OK, "durability", "what is committed survives a crash")]
+
+
+EXAMINATIONS: Final = (version, journal)

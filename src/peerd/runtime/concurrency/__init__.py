@@ -1,0 +1,1 @@
+"""Threads, periodic threads, background tasks, and forks."""

@@ -1,0 +1,304 @@
+"""Messages between the processes of a node: each process has a messenger, and the master carries them.
+
+    agent ─┐                       ┌─ agent
+    video-1 ─ send ─→ master ─→ handlers of video-2
+    web-1 ─┘                       └─ …
+
+A message is handed over at most once, and its sender learns of it: what a send method returns can be awaited. Messages
+sent before the node is ready wait until it is. Nothing is kept when a process dies; what must not be lost is a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from peerd.domain.errors import InvalidMessage, MessageTooLarge, NoReply, RequestFailed, Undeliverable
+from peerd.runtime.concurrency.background_tasks import Background
+from peerd.runtime.messages.addressing import (
+    LARGEST,
+    LONGEST_ACTION,
+    LONGEST_TIMEOUT,
+    REPLY_WITHIN,
+    WORKER_ROLES,
+    BadTarget,
+    Peer,
+    Target,
+)
+from peerd.runtime.messages.delivery import Delivery, Reply, Unanswered
+from peerd.runtime.messages.frames import FrameError, FrameTooLarge, encode
+from peerd.runtime.messages.inbox import Inbox, Incoming, Outcome
+from peerd.runtime.messages.message_handlers import Handler, Listeners, Message
+from peerd.runtime.observability.events import Events, MessageHandlerFailed, MessageNotDelivered
+from peerd.runtime.process.uncaught_exceptions import traceback_of, words
+
+RESERVED: Final = "peerd."
+"""Begins the actions of peerd's own messages, which do not go from node to node."""
+BROADCAST: Final = "peerd.broadcast"
+"""The message by which a process asks its agent to tell all nodes something."""
+LARGEST_TO_CLUSTER: Final = 1000
+"""Bytes of a message to all nodes, as JSON: it goes in one datagram."""
+
+
+class Outlet(Protocol):
+    """The way to the master, such as a `Link`."""
+
+    def send(self, message: Mapping[str, object]) -> None:
+        """Send a frame; never waits."""
+        ...
+
+
+class Messenger:
+    """Sends messages to other processes of the node, and calls handlers for those that come.
+
+    The send methods, `on`, `once` and `off` may be called from any thread. Handlers are called on the event loop, in
+    the order of the messages: an `async` one goes on as a task of its own, a plain one must not wait. An exception in a
+    handler is logged, and answers a request; it does no harm to the process.
+
+    Args:
+        outlet: to the master.
+        background: where handlers run on.
+        events: what goes wrong.
+    """
+
+    def __init__(self, outlet: Outlet, background: Background, events: Events) -> None:
+        self._outlet = outlet
+        self._events = events
+        self._unanswered = Unanswered()
+        self._listeners = Listeners()
+        self._inbox = Inbox(self._listeners, background, events, self._tell_taken)
+        self._peers: tuple[Peer, ...] = ()
+        self._watchers: list[Callable[[], object]] = []
+        self._received: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            "message": self._on_message,
+            "delivery": self._on_delivery,
+            "reply": self._on_reply,
+            "processes": self._on_processes,
+        }
+
+    # ---------------------------------------------------------------- sending
+
+    def broadcast(self, action: str, data: object = None, *, cluster: bool = False) -> Delivery:
+        """Send to all workers and the agent, oneself included.
+
+        Args:
+            action: what the message is about; its handlers are found by it.
+            data: whatever JSON can say, at most 256 KiB of it; for all nodes, at most 1000 bytes, action included.
+            cluster: whether it is for those of all nodes: by way of the agents, at most once, and told to nobody when
+                it is lost. What is returned then says that the agent of this node has it.
+
+        Raises:
+            InvalidMessage: it cannot be sent: its data is not JSON, or too large (`MessageTooLarge`).
+            MessengerFull: too many messages of this process wait to be delivered.
+        """
+        if not cluster:
+            return self.send(Target.everyone(), action, data)
+        _target(action, Target.everyone())
+        if action.startswith(RESERVED):
+            raise InvalidMessage(action, f"actions that begin with {RESERVED!r} are peerd's own")
+        size = _size_of(action, {"action": action, "data": data})
+        if size > LARGEST_TO_CLUSTER:
+            raise MessageTooLarge(action, size, LARGEST_TO_CLUSTER)
+        return self.send(Target.agent(), BROADCAST, {"action": action, "data": data})
+
+    def send_to_workers(self, action: str, data: object = None, kind: str | None = None) -> Delivery:
+        """Send to all workers, or to those of one kind (`video` for `[workers.video]`), oneself included."""
+        return self.send(Target.workers(kind), action, data)
+
+    def send_to_agent(self, action: str, data: object = None) -> Delivery:
+        """Send to the agent. While there is none, the message waits for the next one."""
+        return self.send(Target.agent(), action, data)
+
+    def send_random(self, action: str, data: object = None, kind: str | None = None) -> Delivery:
+        """Send to one worker, whichever; or to one of a kind."""
+        return self.send(Target.random(kind), action, data)
+
+    def send_to(self, pid: int, action: str, data: object = None) -> Delivery:
+        """Send to one process, by its process id."""
+        return self.send(Target.process(pid), action, data)
+
+    def send(self, target: Target | str | int, action: str, data: object = None) -> Delivery:
+        """Send to a target; the other send methods are short for this."""
+        delivery = Delivery(action, _target(action, target))
+        self._dispatch(delivery, data, {"request": False})
+        return delivery
+
+    async def request(
+        self,
+        target: Target | str | int,
+        action: str,
+        data: object = None,
+        timeout: float = REPLY_WITHIN,  # noqa: ASYNC109 - the other end is told of it too
+    ) -> Any:
+        """Ask one process, and return what its handler returns.
+
+        Args:
+            target: `"agent"`, a process id, or a `Target` that is one process.
+            action: what is asked.
+            data: as of a message.
+            timeout: seconds to wait for the reply, at most a day.
+
+        Raises:
+            Undeliverable: there is nobody to ask.
+            NoReply: the time is over, or who was asked has died.
+            RequestFailed: the handler raised an exception, there is none, or its answer cannot be sent.
+            InvalidMessage: the request cannot be sent.
+            MessengerFull: too many messages of this process wait to be delivered.
+        """
+        if not 0 < timeout <= LONGEST_TIMEOUT:
+            raise InvalidMessage(action, f"its timeout is {timeout} s; allowed is up to {LONGEST_TIMEOUT:.0f} s")
+        reply = Reply(action, _target(action, target))
+        number = self._dispatch(reply, data, {"request": True, "timeout": timeout})
+        time = asyncio.timeout(timeout)
+        try:
+            async with time:
+                return await reply
+        except TimeoutError:
+            if not time.expired():
+                raise
+            raise NoReply(action, str(reply.target), f"its {timeout:g} s are over") from None
+        finally:
+            self._unanswered.close(number)
+
+    def _dispatch(self, waits: Delivery | Reply, data: object, more: Mapping[str, object]) -> int:
+        content = {"to": waits.target.to_json(), "action": waits.action, "data": data}
+        number = self._unanswered.open(waits, _size_of(waits.action, content))
+        self._outlet.send({"type": "message", "id": number, **content, **more})
+        return number
+
+    # ---------------------------------------------------------------- listening
+
+    def on(self, action: str, handler: Handler) -> None:
+        """Call a handler for each message of an action; what it returns answers a request.
+
+        Args:
+            action: of the messages.
+            handler: plain or `async`; gets a `Message`.
+        """
+        self._listeners.add(action, handler)
+
+    def once(self, action: str, handler: Handler) -> None:
+        """Call a handler for the next message of an action, and no more."""
+        self._listeners.add(action, handler, once=True)
+
+    def off(self, action: str, handler: Handler) -> None:
+        """Do not call it any more."""
+        self._listeners.remove(action, handler)
+
+    def on_change(self, watcher: Callable[[], object]) -> None:
+        """Call a plain function each time that `workers` or `agent` has changed."""
+        self._watchers.append(watcher)
+
+    @property
+    def workers(self) -> tuple[Peer, ...]:
+        """The workers that are ready, as far as this process has heard."""
+        return tuple(peer for peer in self._peers if peer.role in WORKER_ROLES)
+
+    @property
+    def agent(self) -> Peer | None:
+        """The agent, or None while there is none that is ready."""
+        return next((peer for peer in self._peers if peer.role == "agent"), None)
+
+    # ---------------------------------------------------------------- what its process does with it
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no message waits for its handler, and no handler runs."""
+        return self._inbox.is_idle
+
+    def receive(self, frame: Mapping[str, Any]) -> bool:
+        """Take a frame of the master; return whether it was for the messenger. On the event loop."""
+        taking = self._received.get(str(frame.get("type")))
+        if taking is None:
+            return False
+        taking(frame)
+        return True
+
+    def close(self) -> None:
+        """Nothing will be heard any more: say so to all who wait."""
+        for waits in self._unanswered.close_all():
+            self._fail(waits, Undeliverable(waits.action, str(waits.target), "this process stops"))
+
+    def _on_message(self, frame: Mapping[str, Any]) -> None:
+        message = Message(frame["action"], frame["data"], Peer(**frame["from"]))
+        if not frame["request"]:
+            self._inbox.put(Incoming(message))
+            return
+        self._inbox.put(Incoming(message, lambda outcome: self._answer(message, frame["id"], outcome)))
+
+    def _answer(self, message: Message, number: int, outcome: Outcome) -> None:
+        reply: dict[str, object] = {"type": "reply", "to": {"pid": message.sender.pid}, "id": number}
+        error = outcome.error
+        if error is None:
+            try:
+                _size_of(message.action, {"data": outcome.value})
+            except InvalidMessage as unsendable:
+                error = f"its answer: {unsendable}"
+                self._events.emit(MessageHandlerFailed(action=message.action, sender=str(message.sender), error=error))
+        self._outlet.send(reply | ({"data": outcome.value} if error is None else {"error": error[:2000]}))
+
+    def _on_delivery(self, frame: Mapping[str, Any]) -> None:
+        waits = self._unanswered.close(frame["id"])
+        if not isinstance(waits, Delivery):
+            return
+        if frame["error"] is None:
+            waits.resolve(frame["delivered"])
+        else:
+            self._fail(waits, Undeliverable(waits.action, str(waits.target), frame["error"], frame["delivered"]))
+
+    def _on_reply(self, frame: Mapping[str, Any]) -> None:
+        waits = self._unanswered.close(frame["id"])
+        if not isinstance(waits, Reply):
+            return  # it comes too late
+        target = str(waits.target)
+        match frame:
+            case {"error": str() as error, "reason": "died" | "late"}:
+                waits.fail(NoReply(waits.action, target, error))
+            case {"error": str() as error, "reason": "undeliverable"}:
+                waits.fail(Undeliverable(waits.action, target, error))
+            case {"error": error}:
+                waits.fail(RequestFailed(waits.action, target, str(error)))
+            case _:
+                waits.resolve(frame["data"])
+
+    def _on_processes(self, frame: Mapping[str, Any]) -> None:
+        self._peers = tuple(Peer(**peer) for peer in frame["processes"])
+        for watcher in list(self._watchers):
+            try:
+                watcher()
+            except Exception as error:  # noqa: BLE001 - whatever it raises, the process goes on
+                self._events.emit(
+                    MessageHandlerFailed(
+                        action="on_change", sender="the master", error=words(error), traceback=traceback_of(error)
+                    )
+                )
+
+    def _fail(self, waits: Delivery | Reply, error: Undeliverable) -> None:
+        waits.fail(error)
+        if not waits.is_awaited:
+            self._events.emit(MessageNotDelivered(action=waits.action, error=str(error)))
+
+    def _tell_taken(self, count: int) -> None:
+        self._outlet.send({"type": "taken", "count": count})
+
+
+def _target(action: object, given: Target | str | int) -> Target:
+    if not isinstance(action, str) or not 0 < len(action) <= LONGEST_ACTION:
+        raise InvalidMessage(action, f"its action must be a text of 1 to {LONGEST_ACTION} characters")
+    try:
+        return Target.of(given)
+    except BadTarget as error:
+        raise InvalidMessage(action, str(error)) from error
+
+
+def _size_of(action: str, content: Mapping[str, object]) -> int:
+    try:
+        size = len(encode(content))
+    except FrameTooLarge as error:
+        size = error.size
+    except FrameError as error:
+        raise InvalidMessage(action, str(error)) from error
+    if size > LARGEST:
+        raise MessageTooLarge(action, size, LARGEST)
+    return size

@@ -1,0 +1,1 @@
+"""What every process of a node does: start, control by the master, health, exit."""

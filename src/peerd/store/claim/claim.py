@@ -1,0 +1,108 @@
+"""Claiming: take the next tasks and mark them working, so that each has one holder.
+
+The invariant: a row goes from pending to working in one guarded write that raises its lease. Two claimers that read
+the same row cannot both write it, and a claimer that never heard the answer finds its rows again by the token that it
+chose before.
+
+There are two strategies.
+
+- *returning* (PostgreSQL): one statement finds the head of each lane, updates the best and returns them. Rows that
+  another claimer has locked are skipped.
+- *compare and set* (MariaDB, MySQL, Galera, SQLite): read the heads without locks, update by primary key with every
+  condition repeated, read back what was won. SKIP LOCKED sees the locks of its own server only; two writers of a Galera
+  cluster would take the same row, and one would be killed at its commit.
+
+Claimers of a server that have met claim one after another: see `peerd.store.claim.mutex`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.task import Task
+from peerd.store.claim.candidates import candidates_locked
+from peerd.store.claim.claim_result import TOLD, as_served, in_order, won_by
+from peerd.store.claim.claim_values import holder
+from peerd.store.claim.claimer import Claimed, Claimer, Defaults, Lanes, defaults_of, lanes_of, who
+from peerd.store.claim.compare_and_set import claim_heads, claim_heads_by_lists
+from peerd.store.claim.mutex import LINE, WORTH_WAITING, Line, advisory_key, line_of
+from peerd.store.connection.galera import catch_up
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import MYSQL
+from peerd.store.statements.compiled import Prepared
+from peerd.store.tasks.conditions import by_index, is_working
+from peerd.store.tasks.rows import TASK_COLUMNS, to_task
+
+
+def claim(
+    connection: Connection, claimer: Claimer, *, token: int, limit: int, alone: bool = False, line: Line | None = None
+) -> Claimed:
+    """Claim the next tasks that this claimer may run.
+
+    Each of its statements may be committed by itself: what is won is won by one of them.
+
+    Args:
+        connection: committing each statement, or in a transaction of its own where there is no line.
+        claimer: who, and for which queues.
+        token: from `new_token`; a new one for each claim.
+        limit: tasks at the most.
+        alone: take tasks that have crashed a process; their holder must run nothing else beside them. Without it,
+            such tasks are left where they are.
+        line: what the claimer knows of others; it lines up with those that it has met.
+
+    Returns:
+        the tasks, in the order of the claim: priority, attempts, due time, id.
+    """
+    lanes, line = lanes_of(claimer, alone=alone), line or Line()
+    if connection.dialect.name in MYSQL:
+        return claim_heads(connection, claimer, lanes, token, limit, line)
+    if connection.dialect.name == "sqlite":
+        return claim_heads_by_lists(connection, claimer, lanes, token, limit)
+    return _claim_returning(connection, claimer, lanes, token, limit, line)
+
+
+def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> list[Task]:
+    """What a claim won whose answer was lost: the rows that carry its token and are still working."""
+    catch_up(connection)
+    mine = (tasks.c.process_id == claimer.process_id, tasks.c.claim_token == token)
+    statement = sa.select(*TASK_COLUMNS).where(is_working(), *mine)
+    rows = connection.execute(by_index(statement, "tasks_claim")).mappings()
+    return in_order([as_served(claimer, to_task(row)) for row in rows])
+
+
+def _claim_returning(
+    connection: Connection, claimer: Claimer, lanes: Lanes, token: int, limit: int, line: Line
+) -> Claimed:
+    statement = _returning(claimer.queues, lanes, defaults_of(claimer))
+    values = {**who(claimer), "token": token, "limit": limit, "line": advisory_key(line_of(connection, claimer.queues))}
+    with line.stand(connection, claimer.queues, limit):
+        rows = statement.rows(connection, **values)
+    if len(rows) >= WORTH_WAITING and not rows[0][-1]:
+        line.met_others()
+    return Claimed(won_by(claimer, [row[:-1] for row in rows]))
+
+
+# A statement is made once for each claimer: to build it, and to find its SQL among those already compiled, takes
+# longer than the database needs to answer it.
+
+
+@lru_cache(maxsize=256)
+def _returning(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> Prepared:
+    """The whole claim in one statement. It says at last whether nobody else was claiming: one of two that do has the
+    line's lock until its commit.
+    """
+    at = sa.select(now().label("at")).cte("moment").c.at  # PostgreSQL looks at its clock wherever it is named
+    moment = sa.select(at).scalar_subquery()
+    update = sa.update(tasks).where(tasks.c.id.in_(candidates_locked(serves, lanes))).values(holder(defaults, moment))
+    is_alone: sa.ScalarSelect[Any] = sa.select(sa.func.pg_try_advisory_xact_lock(LINE)).scalar_subquery()
+    return Prepared(update.returning(*(tasks.c[field] for field in TOLD), is_alone))
+
+
+def forget_statements() -> None:
+    """Make the statements anew, for a test that has changed what they are made of."""
+    _returning.cache_clear()

@@ -1,0 +1,87 @@
+"""Times in which the database does not answer: said once when they begin and once when they end, and outlasted."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from peerd.domain.errors import DatabaseAway
+from peerd.runtime.observability.events import DatabaseFound, DatabaseLost, Events
+
+T = TypeVar("T")
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two looks for a database that is away."""
+
+
+class Backoff:
+    """Pauses between attempts: each twice as long as the one before, up to the longest, and spread by half.
+
+    Args:
+        first: seconds.
+        longest: likewise, before it is spread.
+
+    >>> pauses = Backoff(first=1.0, longest=4.0)
+    >>> all(mean / 2 <= pauses.next() <= mean * 1.5 for mean in (1.0, 2.0, 4.0, 4.0))
+    True
+    """
+
+    def __init__(self, first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE) -> None:
+        self._first = min(first, longest)
+        self._longest = longest
+        self._next = self._first
+
+    def next(self) -> float:
+        """The next pause, in seconds."""
+        pause, self._next = self._next, min(2 * self._next, self._longest)
+        return pause * random.uniform(0.5, 1.5)
+
+    def reset(self) -> None:
+        """An attempt has succeeded: begin with the first pause again."""
+        self._next = self._first
+
+
+class Outages:
+    """Whether the database is away, as this process sees it; says so once when it goes and once when it is back.
+
+    Args:
+        events: where it says so.
+        clock: the machine's monotonic clock, in seconds; the event loop's own ``time``.
+    """
+
+    def __init__(self, events: Events, clock: Callable[[], float]) -> None:
+        self._events = events
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since: float | None = None
+
+    def lost(self, error: DatabaseAway) -> None:
+        """It did not answer. Called from the event loop and from the touch thread."""
+        with self._lock:
+            known, self._since = self._since, self._since or self._clock()
+        if known is None:
+            self._events.emit(DatabaseLost(reason=error.reason))
+
+    def found(self) -> None:
+        """It answered."""
+        with self._lock:
+            since, self._since = self._since, None
+        if since is not None:
+            self._events.emit(DatabaseFound(seconds=self._clock() - since))
+
+    async def outlast(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until the database answers, with pauses that grow and are spread."""
+        pauses = Backoff()
+        while True:
+            try:
+                result = await attempt()
+            except DatabaseAway as error:
+                self.lost(error)
+                await asyncio.sleep(pauses.next())
+            else:
+                self.found()
+                return result

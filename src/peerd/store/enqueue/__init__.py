@@ -1,0 +1,1 @@
+"""Enqueuing: unique keys, and the INSERT statements of each database."""

@@ -1,0 +1,140 @@
+"""Enqueuing: write tasks, one or many, in peerd's own transaction or in the caller's."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import InvalidTask, NodeNotFound
+from peerd.domain.task import NewTask
+from peerd.store.enqueue import unique_keys
+from peerd.store.enqueue.insert import insert_alike, insert_one
+from peerd.store.schema.tables import nodes
+from peerd.store.schema.types import MYSQL
+from peerd.store.statements.autocommit import Direct
+from peerd.store.statements.token import new_token
+from peerd.store.tasks.rows import batches_by_size
+
+ROWS_IN_AN_INSERT: Final = 1000
+ALWAYS_TAKEN: Final = 500 * 1024
+"""Bytes of a body that no server refuses: max_allowed_packet is at least 1 MiB where it was not made smaller."""
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """What an enqueue answers: the task's id, and whether it is new (not so, when its unique key was taken)."""
+
+    id: int
+    created: bool = True
+
+
+def enqueue(connection: Connection, new: NewTask) -> Enqueued:
+    """Write one task.
+
+    Args:
+        connection: in a transaction, of ours or of the caller.
+        new: the task; it was checked when it was made.
+
+    Raises:
+        NodeNotFound: it is pinned to a node that no one has ever registered.
+    """
+    return enqueue_many(connection, [new])[0]
+
+
+def enqueue_many(connection: Connection, new: Sequence[NewTask]) -> list[Enqueued]:
+    """Write many tasks; the answers stand in the order of what was given.
+
+    Tasks with unique keys are written one by one, in the order of their keys, so that two bulk enqueues of the same
+    keys do not wait for each other; all others in statements of many rows.
+
+    Raises:
+        NodeNotFound: see `enqueue`; nothing is written then.
+        InvalidTask: a body is larger than the server takes.
+    """
+    node_ids = _node_ids(connection, {task.node for task in new if task.node is not None})
+    _refuse_what_the_server_would(connection, new)
+    answers: dict[int, Enqueued] = {}
+    for places in _alike(new):
+        for batch in batches_by_size(places, lambda place: _size(new[place]), rows=ROWS_IN_AN_INSERT):
+            ids = insert_alike(connection, [new[place] for place in batch], node_ids)
+            answers.update(zip(batch, map(Enqueued, ids), strict=True))
+    keyed = [place for place, task in enumerate(new) if task.unique_key is not None]
+    for place in sorted(keyed, key=lambda place: (new[place].queue, new[place].unique_key or "")):
+        answers[place] = _enqueue_unique(connection, new[place], node_ids)
+    return [answers[place] for place in range(len(new))]
+
+
+def is_one_statement(new: NewTask) -> bool:
+    """Whether it is written without a look at anything else."""
+    return new.unique_key is None and new.node is None and _size(new) <= ALWAYS_TAKEN
+
+
+def enqueue_directly(connection: Direct, new: NewTask) -> Enqueued:
+    """Write one task for which `is_one_statement` holds."""
+    return Enqueued(insert_one(connection, new, {}))
+
+
+def _alike(new: Sequence[NewTask]) -> Iterable[Sequence[int]]:
+    """The places of tasks without keys whose times are given in the same ways.
+
+    Others are another statement, because a column that is left out takes its default.
+    """
+    groups: dict[tuple[bool, ...], list[int]] = defaultdict(list)
+    for place, task in enumerate(new):
+        if task.unique_key is None:
+            groups[_shape(task) if task.has_times else ()].append(place)
+    return groups.values()
+
+
+def _shape(task: NewTask) -> tuple[bool, ...]:
+    return tuple(moment is not None for moment in (task.start_at, task.start_in, task.finish_at, task.finish_in))
+
+
+def _size(task: NewTask) -> int:
+    return len(task.body or "") + len(task.body_bytes or b"")
+
+
+def _refuse_what_the_server_would(connection: Connection, new: Sequence[NewTask]) -> None:
+    """MySQL ends the connection of whoever sends too large a statement, which looks as if it had gone away."""
+    large = [task for task in new if _size(task) > ALWAYS_TAKEN]
+    if not large or connection.dialect.name not in MYSQL:
+        return
+    limit = int(connection.execute(sa.text("SELECT @@max_allowed_packet")).scalar_one())
+    for task in large:
+        size = _size_in_a_statement(task)
+        if size > limit - 64 * 1024:
+            raise InvalidTask(
+                "body",
+                f"{size} bytes in a statement, more than the server takes: its max_allowed_packet is {limit}; "
+                "raise that, or keep the data elsewhere and enqueue its address",
+            )
+
+
+def _size_in_a_statement(task: NewTask) -> int:
+    """Bytes that the drivers send: the body in UTF-8, with a backslash before what they escape."""
+    whole = (task.body or "").encode() + (task.body_bytes or b"")
+    return len(whole) + sum(whole.count(byte) for byte in (b"\\", b"'", b'"', b"\n", b"\r", b"\0", b"\x1a"))
+
+
+def _enqueue_unique(connection: Connection, task: NewTask, node_ids: Mapping[str, int]) -> Enqueued:
+    assert task.unique_key is not None
+    token = new_token()
+    holder = unique_keys.take(connection, task.queue, task.unique_key, token, task.unique_for)
+    if holder is not None:
+        return Enqueued(holder, created=False)
+    task_id = insert_one(connection, task, node_ids)
+    unique_keys.assign(connection, task.queue, task.unique_key, task_id)
+    return Enqueued(task_id)
+
+
+def _node_ids(connection: Connection, names: set[str]) -> dict[str, int]:
+    if not names:
+        return {}
+    known = {row.name: row.id for row in connection.execute(sa.select(nodes.c.name, nodes.c.id))}
+    for name in sorted(names - set(known)):
+        raise NodeNotFound(name, sorted(known))
+    return {name: known[name] for name in names}

@@ -1,0 +1,69 @@
+"""What falls due next, and letting it arrive the moment it does."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.lifecycle import Event, Status, target
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import nodes, tasks
+from peerd.store.tasks.conditions import status_is, waits_as
+from peerd.store.tasks.rows import BATCH, becomes, update_free
+
+WAITING = (Status.FAILURE, Status.SCHEDULED)
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """The database's clock, when the next task falls due, and the id of the first node that is active."""
+
+    now: datetime
+    next_at: datetime | None
+    first_node: int | None
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """How many tasks have become pending, and in which queues."""
+
+    count: int
+    queues: tuple[str, ...]
+
+
+def look_ahead(connection: Connection) -> Ahead:
+    """Look when the next task falls due: the head of an index for each of the two statuses that wait for their time."""
+    row = connection.execute(_ahead()).one()
+    due = [moment for moment in row[2:] if moment is not None]
+    return Ahead(now=row[0], next_at=min(due, default=None), first_node=row[1])
+
+
+@lru_cache(maxsize=1)
+def _ahead() -> sa.Select[Any]:
+    first = sa.select(sa.func.min(nodes.c.id)).where(nodes.c.active).scalar_subquery()
+    return sa.select(now(), first, *(_head(status) for status in WAITING))
+
+
+def _head(status: Status) -> sa.ScalarSelect[datetime]:
+    waits = sa.select(tasks.c.due_at).where(waits_as(status))
+    return waits.order_by(tasks.c.due_at).limit(1).scalar_subquery()
+
+
+def arrive(connection: Connection, limit: int = BATCH) -> Arrived:
+    """Make failures and scheduled tasks pending whose time has come; so many at the most, the longest due first.
+
+    Args:
+        connection: in a transaction of its own.
+        limit: tasks at the most.
+    """
+    count, queues = 0, set()
+    for status in WAITING:
+        due = (status_is(status), tasks.c.due_at <= now())
+        found = sa.select(tasks.c.id, tasks.c.queue).where(waits_as(status), tasks.c.due_at <= now())
+        rows = connection.execute(found.order_by(tasks.c.due_at).limit(limit - count)).all() if count < limit else []
+        count += update_free(connection, [row.id for row in rows], *due, status=becomes(target(Event.ARRIVE)))
+        queues |= {row.queue for row in rows}
+    return Arrived(count, tuple(sorted(queues)))

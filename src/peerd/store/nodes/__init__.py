@@ -1,0 +1,1 @@
+"""Nodes and processes: registration, heartbeats, and the handlers that each process knows."""

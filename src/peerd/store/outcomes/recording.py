@@ -1,0 +1,202 @@
+"""The holder's last write where it is not success: how an attempt ended.
+
+Fenced: it says the lease, and that the task is still working. Success, which most attempts are, is
+`peerd.store.outcomes.complete`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.lifecycle import FINISHED, Event, Status, after, sources
+from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Outcome, cut
+from peerd.domain.task import Task
+from peerd.domain.task_transition import Verdict, judge, labels_of
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import attempts, tasks
+from peerd.store.tasks.conditions import select_by_id, status_is
+from peerd.store.tasks.rows import (
+    LARGEST_INTEGER,
+    batches,
+    becomes,
+    by_id_alone,
+    insert_if_absent,
+    lock_tasks,
+    one_more,
+    update_tasks,
+)
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What names a claim: the task, and the lease that the claim raised."""
+
+    id: int
+    lease: int
+
+
+class Written(msgspec.Struct, frozen=True):
+    """Which claims a write could not be done for."""
+
+    refused: set[Held]
+    """They are not held any more."""
+    locked: set[Held]
+    """They are held, and another session has locked their rows."""
+
+
+def conclude(connection: Connection, process_id: int, held: Held, outcome: Outcome) -> bool:
+    """`conclude_all` for one task.
+
+    Returns:
+        False when it was refused, because the task is not held any more.
+    """
+    return not _conclude(connection, process_id, [held], {held: outcome}, skip_locked=False)
+
+
+def conclude_all(connection: Connection, process_id: int, outcomes: Mapping[Held, Outcome]) -> Written:
+    """Write outcomes other than done: the tasks' new statuses, and a row in ``attempts`` for each.
+
+    It may be repeated after a lost reply. Rows that another session has locked are left out.
+
+    Args:
+        connection: in a transaction of its own.
+        process_id: who held them.
+        outcomes: the claims, and how they ended.
+    """
+    refused: set[Held] = set()
+    locked: set[Held] = set()
+    for batch in batches(sorted(outcomes, key=lambda held: held.id)):
+        missing = _conclude(connection, process_id, batch, outcomes, skip_locked=True)
+        locked |= (still := still_held(connection, missing))
+        refused |= missing - still
+    return Written(refused, locked)
+
+
+def _conclude(
+    connection: Connection,
+    process_id: int,
+    batch: Sequence[Held],
+    outcomes: Mapping[Held, Outcome],
+    *,
+    skip_locked: bool,
+) -> set[Held]:
+    """Write a batch of outcomes; the claims for which nothing was written, now or earlier."""
+    locked = {
+        Held(task.id, lease): task
+        for lease, ids in by_lease(batch).items()
+        for task in lock_tasks(connection, ids, *is_held(lease), skip_locked=skip_locked)
+    }
+    if locked:
+        moment = database_now(connection)
+        apply_verdicts(connection, [(task, judge(task, outcomes[held], moment)) for held, task in locked.items()])
+    missing = [held for held in batch if held not in locked]
+    return {held for held in missing if not _was_recorded(connection, process_id, held, outcomes[held])}
+
+
+def apply_verdicts(connection: Connection, judged: Iterable[tuple[Task, Verdict]], *, crashed: bool = False) -> None:
+    """Write what becomes of working tasks, whose rows are locked, and record their attempts.
+
+    Tasks of which the same is to be said are written together.
+
+    Args:
+        connection: the transaction that locked the rows.
+        judged: the tasks and the verdicts on them.
+        crashed: whether their process died of it, or with it.
+    """
+    alike: dict[Verdict, list[Task]] = defaultdict(list)
+    for task, verdict in judged:
+        alike[verdict].append(task)
+    for verdict, judged_alike in alike.items():
+        ids = [task.id for task in judged_alike]
+        update_tasks(connection, ids, status_is(Status.WORKING), **_values_of(verdict, crashed=crashed))
+        record_attempts(connection, judged_alike, verdict)
+
+
+def record_attempts(connection: Connection, judged: Sequence[Task], verdict: Verdict) -> None:
+    """Write the rows of attempts that did not succeed. One that a claim already has stays as it is."""
+    rows = [
+        {
+            "task_id": task.id,
+            "lease": task.lease,
+            "number": min(task.attempts + 1, LARGEST_INTEGER) if verdict.counted else 0,
+            "node_id": task.worker_node_id,
+            "process_id": task.process_id,
+            "started_at": task.worker_started_at,
+            "outcome": verdict.label,
+            "error": _cut(verdict.error, ERROR_LIMIT),
+            "traceback": _cut(verdict.traceback, TRACEBACK_LIMIT),
+            "cause": _cut(verdict.cause, 255),
+        }
+        for task in judged
+    ]
+    insert_if_absent(connection, attempts, rows, key=("task_id", "lease"))
+
+
+def _values_of(verdict: Verdict, *, crashed: bool) -> dict[str, Any]:
+    """The columns that a verdict changes."""
+    status = after(Status.WORKING, verdict.event)
+    assert isinstance(status, Status)
+    values: dict[str, Any] = {"status": becomes(status)}
+    if verdict.counted:
+        values["attempts"] = one_more(tasks.c.attempts)
+    if crashed:
+        values["crashes"] = one_more(tasks.c.crashes)
+    if verdict.start_at is not None:
+        values["start_at"] = verdict.start_at
+    if verdict.event is Event.RESCUE:
+        values["start_at"] = now()
+    if status in FINISHED:
+        values["finished_at"] = now()
+    if verdict.event not in (Event.RELEASE, Event.SNOOZE):
+        values["error"] = _cut(verdict.error, ERROR_LIMIT)
+    return values
+
+
+def _cut(text: str | None, limit: int) -> str | None:
+    return None if text is None else cut(text, limit)
+
+
+def database_now(connection: Connection) -> datetime:
+    """What time it is, by the only clock that decides."""
+    moment = connection.execute(sa.select(now())).scalar_one()
+    assert isinstance(moment, datetime)
+    return moment
+
+
+def is_held(lease: int | sa.ColumnElement[int]) -> tuple[sa.ColumnElement[bool], ...]:
+    """That the holder's claim stands: the guard of its every write."""
+    return (tasks.c.lease == lease, status_is(*sources(Event.COMPLETE)))
+
+
+def still_held(connection: Connection, claims: Iterable[Held]) -> set[Held]:
+    """Those among these claims that stand, by what is committed: read without locks."""
+    found: set[Held] = set()
+    for lease, ids in by_lease(claims).items():
+        standing = select_by_id(sa.select(tasks.c.id).where(*by_id_alone(connection, ids, is_held(lease))))
+        found |= {Held(task_id, lease) for task_id in connection.execute(standing).scalars()}
+    return found
+
+
+def by_lease(batch: Iterable[Held]) -> dict[int, list[int]]:
+    """The ids of each lease, in their order: rows are written by id and lease, and never by pairs of both."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for held in batch:
+        groups[held.lease].append(held.id)
+    return groups
+
+
+def _was_recorded(connection: Connection, process_id: int, held: Held, outcome: Outcome) -> bool:
+    """Whether an earlier try of this write, whose answer was lost, did it."""
+    found = sa.select(attempts.c.id).where(
+        attempts.c.task_id == held.id,
+        attempts.c.lease == held.lease,
+        attempts.c.process_id == process_id,
+        attempts.c.outcome.in_(labels_of(outcome)),
+    )
+    return connection.execute(found).first() is not None

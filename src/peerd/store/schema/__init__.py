@@ -1,0 +1,1 @@
+"""Tables, column types, revisions, and migrating to the newest of them."""

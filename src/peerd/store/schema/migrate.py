@@ -1,0 +1,254 @@
+"""Bringing a database's tables to what this version of peerd needs.
+
+Every process asks at its start at which revision the tables are; only one that migrates loads Alembic, which takes
+longer than all the rest. `peerd.store.schema.revisions` says what they are, and which code may work with which.
+
+Others work with the tables meanwhile. So no statement waits long for a table: whoever came after it would wait behind
+it, on MySQL and PostgreSQL alike. It gives up after `LOCK_PATIENCE`, and is tried again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+
+from peerd.domain.errors import DatabaseBusy, NodesTooOld, SchemaMissing, SchemaTooNew
+from peerd.store.connection.database import Database, worded
+from peerd.store.connection.database_errors import code_of
+from peerd.store.connection.engines import require_version
+from peerd.store.connection.galera import is_member
+from peerd.store.schema.revisions import Schema, newest, oldest_code, schema_of, write_barrier
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import nodes
+from peerd.store.schema.types import MYSQL
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+__all__ = ["current", "look", "migrate", "newest", "require_newest", "run_script"]
+
+FOLDER: Final = Path(str(files("peerd.store"))) / "migrations"
+LOCK_NAME: Final = "concat('peerd_migrate.', md5(database()))"
+PATIENCE: Final = 50
+"""Seconds that one migration waits for another on MySQL; less than a driver waits for an answer."""
+LOCK_PATIENCE: Final = 5
+"""Seconds that a statement waits for a table that somebody uses."""
+LONGEST_MIGRATION: Final = 86_400
+"""Seconds that a statement of a migration may take."""
+DONE_ALREADY: Final = frozenset({1060, 1061, 1091})
+"""MySQL: the column is there, the index is there, what shall be dropped is not there."""
+ALIVE_WITHIN: Final = 60.0
+"""Seconds since its last beat within which a node counts as alive."""
+
+
+def look(database: Database) -> Schema | None:
+    """What the database says of its tables; None when it has none of peerd.
+
+    Raises:
+        DatabaseAway: it does not answer.
+        UnsupportedDatabase: it is too old.
+    """
+    return database.read(_look)
+
+
+def current(database: Database) -> str | None:
+    """The revision that the database is at; None when it has no tables of peerd.
+
+    Raises:
+        DatabaseAway, UnsupportedDatabase: as `look`.
+    """
+    found = look(database)
+    return None if found is None else found.revision
+
+
+def migrate(database: Database) -> str:
+    """Create or change the tables up to `newest`; a database that is there already, or further, is left as it is.
+
+    Two that migrate at once: one waits for the other, and finds nothing left to do.
+
+    Returns:
+        the revision that it is at now.
+
+    Raises:
+        SchemaTooNew: a newer version of peerd has migrated it, and it is no longer for this one.
+        NodesTooOld: a node runs whose code could not work with the tables any more; nothing was changed.
+        DatabaseAway: it does not answer.
+        DatabaseBusy: somebody holds a table, or migrates it, for a minute.
+        UnsupportedDatabase: it is too old.
+    """
+    found = _usable(look(database))
+    if found is not None and not found.is_older:
+        return found.revision
+    if database.read(is_member):
+        return _upgrade_among_members(database)
+    with _alone(database):
+        return _carry_out_patiently(database)
+
+
+def _upgrade_among_members(database: Database) -> str:
+    """On a Galera cluster, where a lock by name ends at its server, and another server may do the same at this moment.
+
+    Each statement is carried out everywhere at once, and whatever a member has done already is passed over; the one
+    that comes too late is told so in many ways (a lost connection is one). Then it looks again.
+    """
+    for last in (False, False, False, False, True):
+        try:
+            if current(database) == newest():
+                break
+            with _alone(database):
+                return _carry_out_patiently(database)
+        except (SchemaTooNew, NodesTooOld):
+            raise
+        except Exception:
+            if last:
+                raise
+            time.sleep(random.uniform(0.5, 1.5))
+    return newest()
+
+
+def require_newest(database: Database) -> None:
+    """See that this version can work with the tables; an embedded database is brought there, quietly.
+
+    Newer ones will do, if they say so: a node of this version goes on while the others are upgraded.
+
+    Raises:
+        SchemaMissing: it cannot; the error says what to do.
+        SchemaTooNew: a newer version of peerd has migrated it, and it is no longer for this one.
+        DatabaseAway: the database does not answer.
+        UnsupportedDatabase: it is too old.
+    """
+    found = _usable(look(database))
+    if found is not None and not found.is_older:
+        return
+    if database.name != "sqlite":
+        raise SchemaMissing(None if found is None else found.revision, newest())
+    migrate(database)
+
+
+def _look(connection: Connection) -> Schema | None:
+    require_version(connection)
+    return schema_of(connection)
+
+
+def _usable(found: Schema | None) -> Schema | None:
+    """The schema, unless this version must not touch it."""
+    if found is not None and found.refuses:
+        raise SchemaTooNew(found.revision, newest())
+    return found
+
+
+def _carry_out_patiently(database: Database) -> str:
+    """A large table may take hours, in which MySQL says nothing: no time-out may take its server for lost meanwhile."""
+    if database.name not in MYSQL:
+        return database.run(_upgrade)
+    with closing(Database(database.url, pool_size=1, answer_timeout=LONGEST_MIGRATION)) as patient:
+        return patient.run(_upgrade)
+
+
+def _upgrade(connection: Connection) -> str:
+    with _impatient(connection):
+        found = _usable(schema_of(connection))
+        if found is not None and not found.is_older:
+            return found.revision
+        if found is not None:
+            _let_no_older_code_in(connection, found)
+        _carry_out(connection)
+    return newest()
+
+
+def _let_no_older_code_in(connection: Connection, found: Schema) -> None:
+    """Before anything changes: no process of older code begins any more, and no node of older code is there."""
+    write_barrier(connection)
+    barrier = oldest_code()
+    if barrier <= (found.oldest or found.revision):
+        return
+    alive = sa.and_(nodes.c.incarnation.is_not(None), nodes.c.checked_at > seconds_from_now(-ALIVE_WITHIN))
+    older: sa.ColumnElement[bool] = sa.true()  # as all are, where they cannot say it yet
+    if found.oldest is not None:
+        older = sa.or_(nodes.c.revision.is_(None), nodes.c.revision < barrier)
+    names = connection.execute(sa.select(nodes.c.name).where(older, alive).order_by(nodes.c.name)).scalars().all()
+    if names:
+        raise NodesTooOld(list(names), newest(), barrier)
+
+
+def _carry_out(connection: Connection) -> None:
+    from alembic import command  # noqa: PLC0415 - see above
+
+    configuration = _config()
+    configuration.attributes["connection"] = connection
+    command.upgrade(configuration, "head")
+
+
+def run_script(connection: Connection, revision: str) -> None:
+    """Run the SQL of a revision that is written for this database."""
+    name = "mysql" if connection.dialect.name in MYSQL else connection.dialect.name
+    text = (FOLDER / "sql" / f"{revision}_{name}.sql").read_text()
+    for statement in text.split(";\n"):
+        if statement.strip():
+            _run_statement(connection, statement.replace("%", "%%") if name != "sqlite" else statement)
+
+
+def _run_statement(connection: Connection, statement: str) -> None:
+    """DDL is not undone on MySQL: what a run that was cut off has done already is passed over."""
+    try:
+        connection.exec_driver_sql(statement)
+    except DBAPIError as error:
+        if connection.dialect.name not in MYSQL or code_of(error) not in DONE_ALREADY:
+            raise
+
+
+def _config() -> Config:
+    from alembic.config import Config  # noqa: PLC0415 - see above
+
+    configuration = Config()
+    configuration.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
+    configuration.set_main_option("path_separator", "os")
+    return configuration
+
+
+@contextmanager
+def _alone(database: Database) -> Iterator[None]:
+    """Hold MySQL's lock by name, on a connection of its own: it must outlast the commit. Others lock in `_impatient`.
+
+    Raises:
+        DatabaseBusy: somebody else has it for too long.
+    """
+    if database.name not in MYSQL:
+        yield
+        return
+    with worded(), database.engine.connect() as guard:
+        if guard.execute(sa.text(f"SELECT GET_LOCK({LOCK_NAME}, {PATIENCE})")).scalar() != 1:
+            raise DatabaseBusy("somebody else migrates it", PATIENCE)
+        try:
+            yield
+        finally:
+            with suppress(DBAPIError):  # the first error is the one to tell
+                guard.execute(sa.text(f"SELECT RELEASE_LOCK({LOCK_NAME})"))
+
+
+@contextmanager
+def _impatient(connection: Connection) -> Iterator[None]:
+    """Wait for other migrations, and then for no table longer than `LOCK_PATIENCE`."""
+    match connection.dialect.name:
+        case name if name in MYSQL:
+            connection.execute(sa.text(f"SET SESSION lock_wait_timeout = {LOCK_PATIENCE}"))
+            try:
+                yield
+            finally:
+                with suppress(DBAPIError):  # the first error is the one to tell
+                    connection.execute(sa.text("SET SESSION lock_wait_timeout = DEFAULT"))
+        case "postgresql":
+            connection.execute(sa.text("SELECT pg_advisory_xact_lock(7308327)"))
+            connection.execute(sa.text(f"SET LOCAL lock_timeout = '{LOCK_PATIENCE}s'"))
+            yield
+        case _:
+            yield  # BEGIN IMMEDIATE has done it

@@ -1,0 +1,1 @@
+"""Statements that bypass SQLAlchemy's execution: compiled once, executed by the driver."""

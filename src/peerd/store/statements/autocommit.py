@@ -1,0 +1,69 @@
+"""A statement that commits by itself, given to the driver without SQLAlchemy between.
+
+SQLAlchemy's connections, pool, errors and lost connections stay what they are; only what it does around one execution
+is left out: its transaction, its context and its result, which take longer than the database needs for one INSERT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy.engine import Connection
+
+from peerd.store.connection.sqlite_lock import writers_of
+
+
+class Answer:
+    """What a statement answers, in the words of SQLAlchemy's CursorResult.
+
+    Args:
+        cursor: of the driver, after the execution.
+    """
+
+    __slots__ = ("_rows", "lastrowid", "rowcount")
+
+    def __init__(self, cursor: Any) -> None:
+        self._rows: Sequence[Sequence[Any]] = cursor.fetchall() if cursor.description is not None else ()
+        self.lastrowid: int = getattr(cursor, "lastrowid", 0)  # psycopg has none
+        self.rowcount: int = cursor.rowcount
+
+    def scalar_one(self) -> Any:
+        """The one value."""
+        [[value]] = self._rows
+        return value
+
+
+class Direct:
+    """A connection as `Prepared` uses it, on which each statement is committed when its answer is there.
+
+    Args:
+        connection: of an engine that commits each statement; of SQLite any that is in no transaction.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.dialect = connection.dialect
+        self._connection = connection
+
+    def exec_driver_sql(self, sql: str, arguments: Any) -> Answer:
+        """Execute and commit.
+
+        Raises:
+            DBAPIError: as from SQLAlchemy; a connection that was lost is given up.
+        """
+        driver: Any = self._connection.connection.dbapi_connection
+        try:
+            cursor = driver.cursor()
+            execute = partial(cursor.execute, sql, arguments)
+            if self.dialect.name == "sqlite":
+                writers_of(self._connection.engine.url.database or "").in_turn(driver, execute)
+            else:
+                execute()
+            answer = Answer(cursor)
+            cursor.close()
+        except BaseException as error:  # noqa: BLE001 - it is raised again, as SQLAlchemy words it
+            said = sql if isinstance(error, self.dialect.loaded_dbapi.Error) else None
+            # What an error means for the connection, its pool and our listeners is known there, and nowhere in public.
+            self._connection._handle_dbapi_exception(error, said, arguments, None, None)  # noqa: SLF001
+        return answer

@@ -1,0 +1,224 @@
+"""Small pieces that the operations share: conditions, guarded locks, rows as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, RowMapping
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import Task
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import MYSQL
+from peerd.store.tasks.conditions import select_by_id, update_by_id
+
+T = TypeVar("T")
+
+BATCH: Final = 500
+"""Rows that one statement writes at the most."""
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of texts in one statement of many rows; MariaDB's default max_allowed_packet is 16 MiB."""
+
+FIELDS: Final = Task.__struct_fields__
+TASK_COLUMNS: Final = tuple(tasks.c[field] for field in FIELDS)
+STATUSES: Final = {str(status): status for status in Status}
+NUMBERS: Final = ("priority", "attempts", "max_attempts", "crashes", "timeout", "progress")
+LARGEST_INTEGER: Final = 2**31 - 1
+"""What a column of the type INTEGER holds at the most on MySQL and PostgreSQL."""
+LAST_LEASE: Final = 2**63 - 1
+
+
+def becomes(status: Status) -> sa.ColumnElement[Any]:
+    """A status as a value to write."""
+    return sa.literal_column(f"'{status}'")
+
+
+def to_task(row: RowMapping) -> Task:
+    """A row that was read with `TASK_COLUMNS`."""
+    values = dict(row)
+    values["status"] = STATUSES[values["status"]]
+    for column in NUMBERS:
+        values[column] = number_of(values[column])
+    return Task(**values)
+
+
+def number_of(value: Any) -> Any:
+    """A number as it counts: SQLite keeps a text where somebody has written one, and counts it as 0.
+
+    >>> number_of("many"), number_of(float("nan")), number_of(None), number_of(3)
+    (0, 0, None, 3)
+    """
+    return 0 if isinstance(value, (str, bytes)) or value != value else value  # noqa: PLR0124 - NaN is unlike itself
+
+
+def one_more(column: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+    """A count that grows, and stays where the column ends: what is refused there could never be written."""
+    return sa.case((column == LARGEST_INTEGER, column), else_=column + 1)
+
+
+def raised(lease: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+    """The next lease of a task. After the last number, which only somebody's SQL can have written, it begins anew."""
+    return sa.case((lease == LAST_LEASE, 1), else_=lease + 1)
+
+
+def raised_lease(lease: int) -> int:
+    """`raised`, of a number that was read.
+
+    >>> raised_lease(3), raised_lease(LAST_LEASE)
+    (4, 1)
+    """
+    return 1 if lease == LAST_LEASE else lease + 1
+
+
+def by_id_alone(
+    connection: Connection, ids: Iterable[int], conditions: Sequence[sa.ColumnElement[bool]]
+) -> list[sa.ColumnElement[bool]]:
+    """That a row has one of these ids and meets the conditions; the ids alone are searched for.
+
+    PostgreSQL has no hints: a condition such as ``status = 'working'`` would tempt it to walk the small index of
+    working tasks, which is full of dead entries where much is claimed and completed. It cannot look into a CASE.
+    """
+    among: list[sa.ColumnElement[bool]] = [tasks.c.id.in_(sorted(ids))]
+    if connection.dialect.name != "postgresql" or not conditions:
+        return [*among, *conditions]
+    return [*among, sa.case((sa.and_(*conditions), sa.true()), else_=sa.false())]
+
+
+def lock_tasks(
+    connection: Connection, ids: Iterable[int], *conditions: sa.ColumnElement[bool], skip_locked: bool = False
+) -> list[Task]:
+    """Lock the rows among these that (still) meet the conditions, in the order of their ids, and read them.
+
+    Args:
+        connection: in a transaction that will write them.
+        ids: a batch of at most `BATCH`.
+        conditions: repeated here, because the ids were read without locks.
+        skip_locked: leave out rows that somebody else is writing just now.
+    """
+    wanted = sorted(set(ids))
+    if not wanted:
+        return []
+    statement = (
+        sa.select(*TASK_COLUMNS)
+        .where(*by_id_alone(connection, wanted, conditions))
+        .order_by(tasks.c.id)
+        .with_for_update(skip_locked=skip_locked)
+    )
+    return [to_task(row) for row in connection.execute(select_by_id(statement)).mappings()]
+
+
+def lock_free(connection: Connection, ids: Iterable[int], *conditions: sa.ColumnElement[bool]) -> list[int]:
+    """Lock the rows among these that meet the conditions and that nobody else has locked; their ids, in their order.
+
+    What is written next meets no lock of another session. SQLite has no locks of rows: there nothing is locked.
+
+    Args:
+        connection: in a transaction that will write them.
+        ids: a batch of at most `BATCH`.
+        conditions: see `lock_tasks`.
+    """
+    wanted = sorted(set(ids))
+    if not wanted or connection.dialect.name == "sqlite":
+        return wanted
+    statement = (
+        sa.select(tasks.c.id)
+        .where(*by_id_alone(connection, wanted, conditions))
+        .order_by(tasks.c.id)
+        .with_for_update(skip_locked=True)
+    )
+    return list(connection.execute(select_by_id(statement)).scalars())
+
+
+def update_free(connection: Connection, ids: Sequence[int], *conditions: sa.ColumnElement[bool], **values: Any) -> int:
+    """`update_tasks`, without the rows that somebody else has locked just now.
+
+    Args:
+        connection: in a transaction of its own.
+        ids: a batch of at most `BATCH`.
+        conditions: see `lock_tasks`.
+        values: what is written.
+    """
+    return update_tasks(connection, lock_free(connection, ids, *conditions), *conditions, **values)
+
+
+def lock_task(connection: Connection, task_id: int, *conditions: sa.ColumnElement[bool]) -> Task | None:
+    """`lock_tasks` for one."""
+    found = lock_tasks(connection, [task_id], *conditions)
+    return found[0] if found else None
+
+
+def update_tasks(connection: Connection, ids: Sequence[int], *conditions: sa.ColumnElement[bool], **values: Any) -> int:
+    """Write rows by primary key where the conditions hold; how many were written.
+
+    ``updated_at`` is written too. The ids are sorted, so that two writers lock in the same order.
+    """
+    if not ids:
+        return 0
+    statement = (
+        sa.update(tasks)
+        .where(*by_id_alone(connection, ids, conditions))
+        .values(updated_at=now(), **values)
+        .execution_options(synchronize_session=False)
+    )
+    return connection.execute(update_by_id(statement)).rowcount
+
+
+def insert_if_absent(
+    connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], key: tuple[str, ...]
+) -> None:
+    """Insert rows, except those whose key is there already; such a row is locked and stays as it is.
+
+    One statement that never fails for the key: an INSERT that fails and an UPDATE after it would raise a shared lock
+    to an exclusive one, at which three competitors deadlock on InnoDB.
+    """
+    values = [dict(row) for row in rows]
+    unchanged = {key[0]: table.c[key[0]]}
+    match connection.dialect.name:
+        case name if name in MYSQL:
+            from sqlalchemy.dialects import mysql  # noqa: PLC0415 - of the dialects, each process loads its own
+
+            connection.execute(mysql.insert(table).values(values).on_duplicate_key_update(unchanged))
+        case "postgresql":
+            from sqlalchemy.dialects import postgresql  # noqa: PLC0415
+
+            on_postgresql = postgresql.insert(table).values(values)
+            connection.execute(on_postgresql.on_conflict_do_update(index_elements=key, set_=unchanged))
+        case _:
+            from sqlalchemy.dialects import sqlite  # noqa: PLC0415
+
+            on_sqlite = sqlite.insert(table).values(values)
+            connection.execute(on_sqlite.on_conflict_do_update(index_elements=key, set_=unchanged))
+
+
+def batches_by_size(
+    values: Iterable[T], bytes_of: Callable[[T], int], *, rows: int = BATCH, most_bytes: int = BATCH_BYTES
+) -> Iterator[list[T]]:
+    """Cut a list into pieces that a server takes in one statement.
+
+    >>> [piece for piece in batches_by_size([3, 4, 9, 1], lambda value: value, rows=2, most_bytes=8)]
+    [[3, 4], [9], [1]]
+    """
+    piece: list[T] = []
+    filled = 0
+    for value in values:
+        size = bytes_of(value)
+        if piece and (len(piece) == rows or filled + size > most_bytes):
+            yield piece
+            piece, filled = [], 0
+        piece.append(value)
+        filled += size
+    if piece:
+        yield piece
+
+
+def batches(values: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
+    """Cut a list into pieces.
+
+    >>> [list(piece) for piece in batches([1, 2, 3], 2)]
+    [[1, 2], [3]]
+    """
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

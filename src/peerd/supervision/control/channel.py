@@ -1,0 +1,92 @@
+"""A stream of frames that never makes the master wait, in either direction."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+from peerd.runtime.messages.frames import Decoder, FrameError, encode
+
+UNREAD: Final = 8 * 1024 * 1024
+"""Bytes that wait for a reader that does not read; beyond it what is sent to it is dropped."""
+
+ROUND: Final = 256 * 1024
+"""Bytes that are read of one stream before the others have their turn: one that never ends must not hold the loop."""
+
+
+class Channel:
+    """The master's end of a socket: a child's link, or a client's connection to the control socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._end.setblocking(False)
+        self._decoder = Decoder()
+        self._outgoing = bytearray()
+        self.is_open = True
+
+    def fileno(self) -> int:
+        """Return the descriptor, for the loop."""
+        return self._end.fileno()
+
+    def has_unsent(self) -> bool:
+        """Return whether something waits for the other end to read."""
+        return bool(self._outgoing)
+
+    def send(self, message: Mapping[str, object]) -> bool:
+        """Send a frame, as soon as the other end takes it; return whether there was room for it."""
+        return self.send_frame(encode(message, escape_surrogates=True))
+
+    def send_frame(self, frame: bytes, room: int = UNREAD) -> bool:
+        """Send what is a frame already, unless `room` bytes wait to be read."""
+        if not self.is_open or len(self._outgoing) >= room:
+            return False
+        self._outgoing += frame
+        self.flush()
+        return True
+
+    def end_with(self, message: Mapping[str, object]) -> None:
+        """Send a last frame, as far as there is room for it, to one that has sent what is no frame."""
+        self._outgoing += encode(message, escape_surrogates=True)
+        self.flush()
+        self.is_open = False
+
+    def flush(self) -> None:
+        """Send what the other end takes now."""
+        while self._outgoing:
+            try:
+                del self._outgoing[: self._end.send(self._outgoing)]
+            except BlockingIOError:
+                return
+            except OSError:  # the other end is gone; reading will tell
+                self._outgoing.clear()
+
+    def receive(self, most: float = ROUND) -> list[dict[str, object]]:
+        """Return the messages that have come; at the end of the stream the channel is no longer open.
+
+        Args:
+            most: bytes after which it is enough for now.
+
+        Raises:
+            FrameError: what came is no frame; nothing that follows is looked at.
+        """
+        messages: list[dict[str, object]] = []
+        while self.is_open and most > 0:
+            try:
+                data = self._end.recv(65536)
+                most -= len(data)
+                messages += self._decoder.feed(data)
+                self.is_open = bool(data)
+            except BlockingIOError:
+                break
+            except FrameError:
+                self.is_open = False
+                raise
+            except OSError:
+                self.is_open = False
+        return messages
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.is_open = False
+        self._end.close()

@@ -1,0 +1,1 @@
+"""What the master needs of its host: run directory, log file, sockets, terminal, systemd, descriptors."""

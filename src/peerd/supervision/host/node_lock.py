@@ -1,0 +1,88 @@
+"""One master per run directory: whoever holds the lock is it. The kernel frees it when the master ends, however.
+
+Other users must not be able to write to the run directory: they could lay a link there that lets the master overwrite a
+file, or a control socket of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from pathlib import Path
+from typing import Self
+
+from peerd.runtime.observability.logfile import open_no_link
+from peerd.supervision.control.control_client import LOCK_FILE, PID_FILE
+
+
+class AlreadyRunning(Exception):
+    """Another master works in the run directory."""
+
+    def __init__(self, run_directory: Path, pid: str) -> None:
+        super().__init__(
+            f"already running as process {pid or '?'} in {run_directory}: stop it first (peerd stop), "
+            "or give this node another name or run directory"
+        )
+
+
+class UnsafeRunDirectory(Exception):
+    """Other users can write to the run directory."""
+
+
+class NodeLock:
+    """The lock of a run directory, and the file with the master's process id for people and tools."""
+
+    def __init__(self, run_directory: Path) -> None:
+        """Take the lock, making the folder if need be.
+
+        Raises:
+            AlreadyRunning: another master holds it.
+            UnsafeRunDirectory: the folder belongs to another user, or others may write to it.
+            OSError: the folder cannot be used.
+        """
+        run_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _require_own(run_directory)
+        self._pid_file = run_directory / PID_FILE
+        self._fd = open_no_link(run_directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._fd)
+            raise AlreadyRunning(run_directory, self._other()) from error
+        try:
+            with os.fdopen(open_no_link(self._pid_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "w") as file:
+                file.write(f"{os.getpid()}\n")
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def __enter__(self) -> Self:
+        """Hold it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the next master in."""
+        self._pid_file.unlink(missing_ok=True)
+        os.close(self._fd)
+
+    def _other(self) -> str:
+        with contextlib.suppress(OSError):
+            return self._pid_file.read_text().strip()
+        return ""
+
+
+def _require_own(run_directory: Path) -> None:
+    found = run_directory.stat()
+    if found.st_uid != os.geteuid():
+        raise UnsafeRunDirectory(
+            f"the run directory {run_directory} belongs to user {found.st_uid}, and this node runs as user "
+            f"{os.geteuid()}: start it as that user, or give it another [node] run_directory"
+        )
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UnsafeRunDirectory(
+            f"others may write to the run directory {run_directory} (mode {mode:04o}): forbid it "
+            f"(chmod go-w {run_directory}), or give the node another [node] run_directory"
+        )

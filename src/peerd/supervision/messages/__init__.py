@@ -1,0 +1,1 @@
+"""Routing of messages between the processes of a node."""

@@ -1,0 +1,1 @@
+"""Child processes, the slots they run in, and the manager that starts, replaces and stops them."""

@@ -1,0 +1,1 @@
+"""Reloads: their queue, the planner process, and the rolling restart."""

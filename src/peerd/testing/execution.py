@@ -1,0 +1,35 @@
+"""One attempt as a worker begins it; what the inline ways of running a task have in common."""
+
+from __future__ import annotations
+
+import asyncio
+
+from peerd.domain.outcome import Outcome
+from peerd.runtime.observability.events import Events
+from peerd.work.attempts.attempt_execution import Callbacks, Execution
+from peerd.work.attempts.handler_adapter import timeout_of
+from peerd.work.attempts.time_limits import Because, TimeLimits
+from peerd.work.context import Context
+from peerd.work.task_worker import TaskWorker
+
+
+def execution_of(worker: TaskWorker, ctx: Context, events: Events, *, until_finish: float | None = None) -> Execution:
+    """An attempt that is ready to run: the code that serves the task, and its limits of time."""
+    code = worker.code_for(ctx.task)
+    timeout = timeout_of(ctx.task, code, worker.settings)
+    limits = TimeLimits(timeout, until_finish, hook_timeout=worker.settings.hook_timeout)
+    return Execution(code, ctx, limits, Callbacks(events))
+
+
+async def run_apart(execution: Execution) -> Outcome:
+    """Run an attempt in an asyncio task of its own, as a worker does.
+
+    Cancelled, it tells the attempt to end, and is cancelled when that has ended.
+    """
+    running = asyncio.ensure_future(execution.outcome())
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        execution.end(Because.STOPPING)
+        await asyncio.wait([running])
+        raise

@@ -1,0 +1,69 @@
+"""A client whose tasks have been run when it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import cached_property
+from typing import Unpack
+
+from peerd.domain.call import Call
+from peerd.operate.client import AioClient, Client
+from peerd.operate.enqueuing import Look
+from peerd.operate.job import Job
+from peerd.operate.operations import Awaiting
+from peerd.operate.request import EnqueueOptions
+from peerd.store.connection.database import Database
+
+
+class EagerClient(Client):
+    """A `Client` after whose enqueue whatever is due is run.
+
+    Args:
+        database: where.
+        run_due: runs it.
+        run_due_async: the same, for ``client.aio``.
+    """
+
+    def __init__(
+        self, database: Database, run_due: Callable[[], object], run_due_async: Callable[[], Awaitable[object]]
+    ) -> None:
+        super().__init__(database)
+        self._run_due = run_due
+        self._run_due_async = run_due_async
+
+    def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Job:
+        """`Client.enqueue`, and run what is due."""
+        job = super().enqueue(what, **options)
+        self._run_due()
+        return job
+
+    def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> list[Job]:
+        """`Client.enqueue_many`, and run what is due."""
+        jobs = super().enqueue_many(what, **options)
+        self._run_due()
+        return jobs
+
+    @cached_property
+    def aio(self) -> AioClient:
+        """The same, awaitable."""
+        return EagerAioClient(Awaiting(self._colour, threads=4), self._look, self._run_due_async)
+
+
+class EagerAioClient(AioClient):
+    """``client.aio`` of an `EagerClient`."""
+
+    def __init__(self, colour: Awaiting, look: Look, run_due: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(colour, look)
+        self._run_due = run_due
+
+    async def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Job:
+        """`AioClient.enqueue`, and run what is due."""
+        job = await super().enqueue(what, **options)
+        await self._run_due()
+        return job
+
+    async def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> list[Job]:
+        """`AioClient.enqueue_many`, and run what is due."""
+        jobs = await super().enqueue_many(what, **options)
+        await self._run_due()
+        return jobs

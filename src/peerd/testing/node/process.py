@@ -1,0 +1,202 @@
+"""What a worker's process does, one task at a time and when it is told: claim, run, write the outcome.
+
+The claim, the attempt and the writing are the worker's own. There is no touch: nobody rescues between two steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import suppress
+from typing import Final
+
+from peerd.domain.errors import DatabaseAway, NodeNameTaken
+from peerd.domain.outcome import Failed, Outcome
+from peerd.domain.task import Task
+from peerd.operate.client import Client
+from peerd.runtime.observability.events import AttemptStarted, ClaimLost, Events
+from peerd.runtime.process.uncaught_exceptions import words
+from peerd.store.claim.claim import claim, claimed_by_token
+from peerd.store.claim.claimer import Claimer
+from peerd.store.connection.database import DatabaseThreads
+from peerd.store.connection.outages import Outages
+from peerd.store.limits.limited_claim import claim_by_turns, look
+from peerd.store.nodes.nodes import Node, beat, find_node, new_incarnation, register
+from peerd.store.nodes.processes import Served, end_earlier_processes, end_process, register_process
+from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.touch import Progress, report_progress
+from peerd.store.statements.token import new_token
+from peerd.store.tasks.read import find_task
+from peerd.testing.execution import execution_of
+from peerd.testing.node.messages import InlinePost
+from peerd.testing.node.outcomes import InlineOutcomes
+from peerd.work.attempts.active_attempt import attempt_ended, seconds_until_finish
+from peerd.work.attempts.attempt_execution import Execution
+from peerd.work.attempts.time_limits import Because
+from peerd.work.context import Context
+from peerd.work.task_worker import TaskWorker
+
+BACKGROUND_WITHIN: Final = 1.0
+"""Seconds that work in the background has to end when the node is left."""
+
+
+async def register_node(threads: DatabaseThreads, name: str) -> Node:
+    """Begin a life of a node, in place of one that was left behind under its name, as an agent does."""
+    before = await threads.read(find_node, name)
+    incarnation = new_incarnation()
+    replaces = None if before is None else before.incarnation
+    if await threads.run(register, name, incarnation, replaces=replaces) is None:
+        raise NodeNameTaken(name, None)
+    node = await threads.run(beat, name, incarnation)
+    await threads.run(end_earlier_processes, node.id, incarnation)
+    return node
+
+
+class InlineProcess:
+    """A process that runs the tasks of one worker.
+
+    Args:
+        worker: the user's code, with its settings.
+        threads: the database.
+        node: the node below which it is registered.
+        client: for ``ctx.client`` and ``ctx.enqueue``.
+        post: carries its messages.
+        events: what happens.
+    """
+
+    def __init__(
+        self,
+        worker: TaskWorker,
+        threads: DatabaseThreads,
+        node: Node,
+        client: Client,
+        post: InlinePost,
+        events: Events,
+    ) -> None:
+        self._worker = worker
+        self._threads = threads
+        self._node = node
+        self._client = client
+        self._post = post
+        self._events = events
+        self._unanswered: int | None = None
+        worker.events = events
+
+    async def start(self) -> None:
+        """Register, and set the user's worker up."""
+        incarnation, kind = self._node.incarnation or "", type(self._worker).__name__
+        settings = self._worker.settings
+        process_id = await self._threads.run(
+            register_process,
+            node_id=self._node.id,
+            incarnation=incarnation,
+            kind=kind,
+            slot=f"{kind}-1",
+            role="worker",
+            pid=os.getpid(),
+            served=Served(settings.queues),
+        )
+        self._claimer = Claimer(
+            node_id=self._node.id,
+            incarnation=incarnation,
+            process_id=process_id,
+            queues=settings.queues,
+            default_attempts=settings.max_attempts,
+            attempts_of=self._worker.attempts_by_handler(),
+        )
+        self._outcomes = InlineOutcomes(self._threads, process_id, Outages(self._events, time.monotonic))
+        self._process = self._post.join(kind, self._events, options=settings.options, client=self._client)
+        self._worker.enter(self._process)
+        await self._worker.setup()
+
+    async def stop(self) -> None:
+        """Tear the user's worker down, and leave."""
+        await self._process.finish(BACKGROUND_WITHIN)
+        try:
+            await self._worker.teardown()
+        finally:
+            await self._threads.run(end_process, self._claimer.process_id, "stopped")
+
+    async def claim(self) -> Task | None:
+        """The next task that may be run; None when there is none.
+
+        Nothing else runs here, so one that must run alone may be taken too, and comes first.
+
+        Raises:
+            DatabaseAway: what it won, if anything, is found by the next claim.
+        """
+        if self._unanswered is not None:
+            found = await self._threads.read(claimed_by_token, self._claimer, self._unanswered)
+            self._unanswered = None
+            if found:
+                return found[0]
+        for alone in (True, False):
+            self._unanswered = new_token()
+            won = await self._threads.run(claim, self._claimer, token=self._unanswered, limit=1, alone=alone)
+            self._unanswered = None
+            if won.tasks:
+                return won.tasks[0]
+            if by_turns := await self._take_turn(alone=alone):
+                return by_turns
+        return None
+
+    async def _take_turn(self, *, alone: bool) -> Task | None:
+        waits = await self._threads.read(look, self._claimer)
+        ranks = {**waits.crashed, **waits.crashed_by_turns} if alone else waits.by_turns
+        for queue in sorted(ranks, key=ranks.__getitem__):
+            self._unanswered = new_token()
+            turn = await self._threads.run(
+                claim_by_turns, self._claimer, queue, token=self._unanswered, limit=1, alone=alone
+            )
+            self._unanswered = None
+            if turn.tasks:
+                return turn.tasks[0]
+        return None
+
+    async def run(self, task: Task) -> Task:
+        """One attempt, with its outcome written; the row as it is then.
+
+        Cancelled, it ends the attempt as a process that stops does: the task is given back.
+        """
+        progress: list[Progress] = []
+        ctx = Context(
+            task,
+            node=self._node.name,
+            options=self._worker.settings.options,
+            report=progress.append,
+            enqueue=self._client.aio.enqueue,
+            client=self._client,
+            process=self._worker.entered,
+        )
+        execution = execution_of(self._worker, ctx, self._events, until_finish=seconds_until_finish(task))
+        living = asyncio.ensure_future(self._live(task, execution, progress))
+        try:
+            await asyncio.shield(living)
+        except asyncio.CancelledError:
+            execution.end(Because.STOPPING)
+            await asyncio.wait([living])
+            raise
+        await self._post.settle()
+        return await self._threads.read(find_task, task.id) or task
+
+    async def _live(self, task: Task, execution: Execution, progress: list[Progress]) -> None:
+        held, began = Held(task.id, task.lease), time.monotonic()
+        self._events.emit(AttemptStarted(task_id=task.id, queue=task.queue, name=task.name, number=task.attempts + 1))
+        outcome = await execution.outcome()
+        if progress:
+            with suppress(DatabaseAway):
+                await self._threads.run(report_progress, {held: progress[-1]})
+        outcome, accepted = await self._write(held, outcome, execution)
+        if accepted:
+            self._events.emit(attempt_ended(task, outcome, time.monotonic() - began))
+        else:
+            self._events.emit(ClaimLost(task_id=task.id, queue=task.queue, name=task.name, noticed_at="outcome"))
+
+    async def _write(self, held: Held, outcome: Outcome, execution: Execution) -> tuple[Outcome, bool]:
+        """Write the outcome; where the database refuses these very values, that the attempt failed for it."""
+        try:
+            return outcome, await self._outcomes.write(held, outcome)
+        except Exception as error:  # noqa: BLE001 - whatever the driver makes of it
+            failed = Failed(error=f"its outcome could not be written: {words(error)}", retry_in=execution.delay())
+            return failed, await self._outcomes.write(held, failed)

@@ -1,0 +1,155 @@
+"""The lifespan of an ASGI app: what it does before the first request and after the last one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from peerd.domain.errors import PeerdError
+from peerd.runtime.process.uncaught_exceptions import words
+
+RAISES_WITHIN: Final = 1.0
+"""Seconds that an app which has said that its startup failed is given to raise the cause, which says more."""
+
+
+class StartupFailed(PeerdError):
+    """The app did not start."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the app's startup failed: {reason}")
+
+
+class ShutdownFailed(PeerdError):
+    """The app did not end as it should."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the app's shutdown failed: {reason}")
+
+
+class Lifespan:
+    """Leads an app through its lifespan, if it has one.
+
+    An app without a lifespan raises, or returns, before it has asked what to do; that is no failure. One that has heard
+    of its startup and raises then has failed.
+
+    Args:
+        app: the ASGI app.
+        state: `scope["state"]`, to which the app may add.
+        lost: called with words when the lifespan ends by an exception while the app is in use.
+    """
+
+    def __init__(self, app: Any, state: dict[str, Any], lost: Callable[[str], None]) -> None:
+        self._app = app
+        self._state = state
+        self._lost = lost
+        self._heard_of_startup = False
+        self._started = False
+        self._failure: str | None = None
+        self._answer = asyncio.Event()
+        self._incoming: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+        self._ending = False
+
+    async def startup(self) -> None:
+        """Start the app.
+
+        Raises:
+            StartupFailed: it says, or raises, so.
+        """
+        self._task = asyncio.create_task(self._live(), name="lifespan")
+        self._task.add_done_callback(self._on_end)
+        self._incoming.put_nowait({"type": "lifespan.startup"})
+        try:
+            await self._answered(self._task)
+        except asyncio.CancelledError:
+            await self.cancel()
+            raise
+        if self._failure is not None:
+            await asyncio.wait((self._task,), timeout=RAISES_WITHIN)
+            cause = self._raised()
+            await self.cancel()
+            raise StartupFailed(last_line(self._failure) or _worded(cause)) from cause
+        if self._task.done() and self._heard_of_startup and (cause := self._raised()) is not None:
+            raise StartupFailed(words(cause)) from cause
+        self._started = not self._task.done()
+
+    async def shutdown(self) -> None:
+        """End the app; nothing, if it has no lifespan. It may be called again when it was cancelled.
+
+        Raises:
+            ShutdownFailed: it says, or raises, so.
+        """
+        if not self._started or self._task is None:
+            return
+        if not self._ending:
+            self._ending = True
+            self._answer.clear()
+            self._incoming.put_nowait({"type": "lifespan.shutdown"})
+        await self._answered(self._task)
+        if self._failure is not None:
+            raise ShutdownFailed(last_line(self._failure) or "it says so")
+        if self._task.done() and (cause := self._raised()) is not None:
+            raise ShutdownFailed(words(cause)) from cause
+
+    async def cancel(self) -> None:
+        """End what still runs of it."""
+        if self._task is not None and not self._task.done():
+            self._ending = True
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    async def _live(self) -> None:
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
+        try:
+            await self._app(scope, self._receive, self._send)
+        except SystemExit as error:  # raised out of a task it would end the whole loop
+            raise RuntimeError(f"the lifespan raised {words(error)}") from error
+
+    async def _receive(self) -> dict[str, str]:
+        message = await self._incoming.get()
+        self._heard_of_startup = True
+        return message
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        match message["type"]:
+            case "lifespan.startup.complete" | "lifespan.shutdown.complete":
+                pass
+            case "lifespan.startup.failed" | "lifespan.shutdown.failed":
+                self._failure = str(message.get("message", ""))
+            case other:
+                raise RuntimeError(f"a lifespan sends startup or shutdown complete or failed, not {other!r}")
+        self._answer.set()
+
+    async def _answered(self, task: asyncio.Task[None]) -> None:
+        """Wait until the app has answered, or ended."""
+        answer = asyncio.ensure_future(self._answer.wait())
+        try:
+            await asyncio.wait((answer, task), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            answer.cancel()
+
+    def _raised(self) -> BaseException | None:
+        task = self._task
+        return task.exception() if task is not None and task.done() and not task.cancelled() else None
+
+    def _on_end(self, _: asyncio.Task[None]) -> None:
+        cause = self._raised()  # asked for in any case: it is not to be called an exception that nobody has seen
+        if self._started and not self._ending and cause is not None:
+            self._lost(f"the app's lifespan ended: {words(cause)}")
+
+
+def last_line(text: str) -> str:
+    r"""The last line that says something; frameworks send whole tracebacks.
+
+    >>> last_line("Traceback …\n  File …\nKeyError: 'a'\n")
+    "KeyError: 'a'"
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def _worded(cause: BaseException | None) -> str:
+    return "it says so" if cause is None else words(cause)

@@ -1,0 +1,137 @@
+"""One WebSocket: uvicorn's protocol, with our way to drain."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn import Config
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+from websockets.protocol import State
+
+from peerd.runtime.observability import events
+from peerd.runtime.process.uncaught_exceptions import words
+from peerd.web_server.connection_tracker import Traffic, request_line
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, ASGISendEvent, Scope
+
+SERVICE_RESTART: Final = 1012
+"""The code that tells a client to connect again (RFC 6455, the IANA registry)."""
+
+REPLY_WITHIN: Final = 3.0
+"""Seconds that a client has for its part of the closing handshake."""
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """A WebSocket of a client.
+
+    While the process drains it is closed with 1012 as soon as the app waits for the next message and has none: what the
+    client had sent before has been answered then. An app that has got no message and only sends is closed at once, and
+    one that has not accepted yet as soon as it has. Closing is a handshake; the connection is not cut under it.
+
+    A client that does not read what it is sent is not read either, or its pings would fill the memory with answers.
+    """
+
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any], *, traffic: Traffic
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self._traffic = traffic
+        self._application = self.app
+        self.app = self._converse
+        self._owes_an_answer = False
+        self._closed_by_us = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        super().connection_made(transport)
+        self._traffic.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        super().connection_lost(exc)
+        self._traffic.closed(self)
+
+    def pause_writing(self) -> None:
+        """The client does not read: read nothing from it, for each ping would be answered."""
+        super().pause_writing()
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        super().resume_writing()
+        if not self.read_paused:
+            self.transport.resume_reading()
+
+    def keepalive_timeout(self) -> None:
+        """End a connection whose client is gone, or does not read: what it was to get is not waited for."""
+        super().keepalive_timeout()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def drain(self) -> None:
+        """Close as soon as nothing is being answered."""
+        if self._is_open and not self._owes_an_answer and self.queue.empty():
+            self._close()
+
+    def abort(self) -> None:
+        """End it now, with a word if it still can be said."""
+        if self._is_open:
+            self._close()
+        self.transport.close()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Give the app the next message."""
+        if self.queue.empty():
+            self._owes_an_answer = False
+            if self._traffic.draining:
+                self.drain()
+        message = await super().receive()
+        if not self.writable.is_set():
+            self.transport.pause_reading()  # which it has resumed
+        if message["type"] == "websocket.receive":
+            self._owes_an_answer = True
+        return message
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send what the app says."""
+        if self._closed_by_us:
+            if message["type"] == "websocket.close":
+                return
+            raise ClientDisconnected
+        await super().send(message)
+        if self._traffic.draining:
+            self.drain()
+
+    @property
+    def _is_open(self) -> bool:
+        return self.handshake_complete and self.conn.state is State.OPEN and not self.transport.is_closing()
+
+    def _close(self) -> None:
+        self._closed_by_us = True
+        self.stop_keepalive()
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": SERVICE_RESTART, "reason": ""})
+        self.conn.send_close(SERVICE_RESTART)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        if self.read_paused:  # the client's reply is waited for
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(REPLY_WITHIN, self.transport.close)
+
+    async def _converse(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        try:
+            await self._application(scope, receive, send)
+        except ClientDisconnected:
+            raise
+        except BaseException as error:
+            # Once the client has gone, an exception is how many apps hear of it.
+            if not (self._closed_by_us or self.disconnected):
+                trace = "".join(traceback.format_exception(error))
+                fact = events.RequestFailed(what=request_line(scope), error=words(error), traceback=trace)
+                self._traffic.events.emit(fact)
+            raise

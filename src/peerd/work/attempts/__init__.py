@@ -1,0 +1,1 @@
+"""Run one attempt in an executor slot, and record its outcome."""

@@ -1,0 +1,1 @@
+"""Fetch tasks, hold their claims, and touch them."""

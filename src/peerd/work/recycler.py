@@ -1,0 +1,75 @@
+"""Recycling: a process that has served long enough is replaced by a fresh one; one too large is told to leave.
+
+Nothing is cut off for it. The process asks for its successor, which starts at once, claims nothing more, and goes on
+until what it runs has ended. That has no deadline but the `drain_timeout`, if there is one; a stop of the node has its
+grace as ever. One that uses too much memory or processor time has its grace and no more, because its use is the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from peerd.domain.duration import format_duration
+from peerd.runtime.process.link import Link
+from peerd.work.settings import Settings
+
+LOOK_EVERY: Final = 1.0
+
+
+class Recycling:
+    """Watches a process's tasks and age.
+
+    Args:
+        settings: the limits; the age is spread by a tenth, so that processes started together part.
+        link: takes the request.
+        ended: how many attempts have ended.
+        quiet: has nothing more claimed.
+        is_drained: whether all that ran has ended.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        link: Link,
+        ended: Callable[[], int],
+        quiet: Callable[[], object],
+        is_drained: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._link = link
+        self._ended = ended
+        self._quiet = quiet
+        self._is_drained = is_drained
+        self._now = asyncio.get_running_loop().time
+        self._born = self._now()
+        self._oldest = None if settings.recycle_age is None else settings.recycle_age * random.uniform(0.9, 1.1)
+
+    async def watch(self) -> None:
+        """Look until there is a reason; then ask for a successor, finish what runs, and leave."""
+        while (reason := self._reason()) is None:  # noqa: ASYNC110 - nothing announces age
+            await asyncio.sleep(LOOK_EVERY)
+        self._link.drain(reason)
+        self._quiet()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.drain_timeout):
+                while not self._is_drained():  # noqa: ASYNC110 - it may take hours
+                    await asyncio.sleep(LOOK_EVERY)
+        self._link.recycle(reason)
+
+    def _reason(self) -> str | None:
+        most = self._settings.recycle_after
+        if most is not None and self._ended() >= most:
+            return f"it has run {self._ended()} tasks (recycle_after = {most})"
+        age = self._now() - self._born
+        if self._oldest is not None and age >= self._oldest:
+            return f"it is {format_duration(round(age))} old (recycle_age)"
+        return None
+
+
+def limits_of(settings: Settings) -> dict[str, float | None]:
+    """What the agent is told, who measures the process with all that it has started, and has it replaced."""
+    return {"memory": settings.recycle_memory, "cpu": settings.recycle_cpu}

@@ -1,0 +1,1 @@
+"""Open sources and publish outputs below the media directory."""

@@ -1,0 +1,263 @@
+"""Names in tasks → files below the media directory, and nothing outside it.
+
+A name is followed from the root, one part after another, each by the descriptor of the folder before it. Links are
+followed as long as they stay below the root; whoever exchanges a folder for a link meanwhile leads nobody out.
+ffmpeg never sees these names: it is handed the open file, so that ``-x.mp4``, ``%d.mp4``, ``http:x.mp4`` or a
+playlist's sibling mean nothing to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from types import TracebackType
+from typing import Self
+
+from peerd.workers.video.errors import (
+    DiskFull,
+    PathRefused,
+    PublishFailed,
+    SourceEmpty,
+    SourceMissing,
+    SourceUnavailable,
+    VideoError,
+)
+from peerd.workers.video.files.descriptors import HeldFile, HeldFolder, identity_of
+
+_LONGEST_NAME = 255  # bytes; NAME_MAX of Linux's file systems
+_LONGEST_PATH = 1024  # bytes; less than PATH_MAX, so that errors can quote it
+_MOST_LINKS = 40  # as Linux itself has it
+_LEADS_OUT = "a link leads out of the media directory"
+_REFUSED_BY_SYSTEM = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV}
+"""What the operating system refuses now and will refuse later; anything else may go away."""
+
+
+class LinkRefused(Exception):
+    """A link is not followed."""
+
+
+class NamedEntry:
+    """A name in a folder that is held; ``parts`` are those from the root, without links. Nothing need have the name."""
+
+    def __init__(self, directory: MediaDirectory, folder: HeldFolder, parts: Sequence[str], name: str) -> None:
+        self.folder = folder
+        self.name = name
+        self.parts = [*parts, *([name] if name else [])]
+        self._directory = directory
+
+    @property
+    def relative(self) -> str:
+        """The name from the root, as tasks and results write it."""
+        return "/".join(self.parts)
+
+    def look_up(self) -> os.stat_result:
+        """Return what has the name. Raises FileNotFoundError."""
+        status = self.folder.look_up(self.name) if self.name else self.folder.status
+        if status is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.name)
+        return status
+
+    def is_folder_in_place(self) -> bool:
+        """Whether the names above it still lead to the folder that is held."""
+        try:
+            with self._directory.follow(self.parts, to_the_end=False) as now:
+                return now.folder.identity == self.folder.identity
+        except (OSError, LinkRefused):
+            return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.folder.close()
+
+
+class SourceFile(HeldFile):
+    """An open source, and the name that it was opened by."""
+
+    def __init__(self, fd: int, directory: MediaDirectory, parts: Sequence[str]) -> None:
+        super().__init__(fd)
+        self._directory = directory
+        self._parts = parts
+
+    @property
+    def stamp(self) -> tuple[int, int, bool]:
+        """Something else when it was written, or when its name leads to another file."""
+        status = self.status
+        return status.st_size, status.st_mtime_ns, self._has_its_name(identity_of(status))
+
+    def _has_its_name(self, identity: tuple[int, int]) -> bool:
+        try:
+            with self._directory.follow(self._parts) as now:
+                return identity_of(now.look_up()) == identity
+        except (OSError, LinkRefused):
+            return False
+
+
+class MediaDirectory:
+    """The media root. ``root`` must be a resolved, existing directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def open_source(self, name: str) -> SourceFile:
+        """Open an existing, regular, non-empty file below the root.
+
+        Raises PathRefused, SourceEmpty, SourceMissing, SourceUnavailable.
+        """
+        parts = self._below(name, role="source")
+        try:
+            source = self._open(parts, name)
+        except (FileNotFoundError, NotADirectoryError):
+            raise SourceMissing(source=name, directory=self.root) from None
+        except LinkRefused as error:
+            raise PathRefused(name=name, role="source", reason=str(error)) from None
+        except OSError as error:
+            if error.errno not in _REFUSED_BY_SYSTEM:
+                raise SourceUnavailable(source=name, reason=error.strerror) from error
+            raise PathRefused(name=name, role="source", reason=f"it cannot be opened ({error.strerror})") from error
+        if source.status.st_size == 0:
+            source.close()
+            raise SourceEmpty(source=name)
+        return source
+
+    def place_output(self, name: str, suffix: str) -> NamedEntry:
+        """Return where an output may be written; its folder is made. ``suffix`` is the one that it must have.
+
+        Raises PathRefused, DiskFull, PublishFailed.
+        """
+        parts = self._below(name, role="output")
+        if PurePath(parts[-1]).suffix.lower() != suffix:
+            raise PathRefused(name=name, role="output", reason=f"its name does not end in {suffix}")
+        if any(part.startswith(".") for part in parts):
+            raise PathRefused(name=name, role="output", reason="hidden names are kept for work in progress")
+        if len(os.fsencode(parts[-1])) > _LONGEST_NAME:
+            raise PathRefused(name=name, role="output", reason=f"its name has more than {_LONGEST_NAME} bytes")
+        try:
+            place = self.follow(parts, to_the_end=False, make=True)
+        except LinkRefused as error:
+            raise PathRefused(name=name, role="output", reason=str(error)) from None
+        except OSError as error:
+            raise self._no_place(error, name) from error
+        status = place.folder.look_up(place.name)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            place.folder.close()
+            raise PathRefused(name=name, role="output", reason="it is a folder")
+        return place
+
+    def follow(self, parts: Sequence[str], *, to_the_end: bool = True, make: bool = False) -> NamedEntry:
+        """Follow a name from the root, and return its last part with the folder that it lies in.
+
+        ``to_the_end``: a link of the last part is followed too. ``make``: folders on the way are made.
+
+        Raises OSError, LinkRefused.
+        """
+        todo, done, links = deque(parts), list[str](), 0
+        folder = HeldFolder.at(self.root)
+        try:
+            while todo:
+                part = todo.popleft()
+                if part == "..":
+                    if not done:
+                        raise LinkRefused(_LEADS_OUT)
+                    done.pop()
+                    folder = _exchange(folder, self._reach(done))
+                elif (todo or to_the_end) and (target := folder.link_target(part)) is not None:
+                    links += 1
+                    if links > _MOST_LINKS:
+                        raise LinkRefused("it goes through too many links")
+                    if target.startswith("/"):
+                        target, done = self._from_root(target), []
+                        folder = _exchange(folder, HeldFolder.at(self.root))
+                    todo.extendleft(reversed([each for each in target.split("/") if each not in ("", ".")]))
+                elif todo:
+                    folder = _exchange(folder, folder.enter(part, make=0o777 if make else None))
+                    done.append(part)
+                else:
+                    return NamedEntry(self, folder, done, part)
+        except BaseException:
+            folder.close()
+            raise
+        return NamedEntry(self, folder, done, "")
+
+    def _open(self, parts: Sequence[str], name: str) -> SourceFile:
+        """Open what the name leads to, when it is a regular file."""
+        with self.follow(parts) as entry:
+            if not stat.S_ISREG(entry.look_up().st_mode):  # a device is not even opened
+                raise PathRefused(name=name, role="source", reason="it is not a regular file")
+            source = SourceFile(entry.folder.open(entry.name).fd, self, parts)
+        if not stat.S_ISREG(source.status.st_mode):
+            source.close()
+            raise PathRefused(name=name, role="source", reason="it is not a regular file")
+        return source
+
+    def _no_place(self, error: OSError, name: str) -> VideoError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return DiskFull(directory=self.root)
+        reason = f"its folder cannot be made ({error.strerror})"
+        if error.errno in _REFUSED_BY_SYSTEM | {errno.ENOTDIR}:
+            return PathRefused(name=name, role="output", reason=reason)
+        return PublishFailed(output=name, reason=reason)
+
+    def _reach(self, parts: Sequence[str]) -> HeldFolder:
+        """Hold a folder that was found before; none of the parts is a link, or it has been exchanged."""
+        folder = HeldFolder.at(self.root)
+        for part in parts:
+            with folder:
+                folder = folder.enter(part)
+        return folder
+
+    def _from_root(self, target: str) -> str:
+        """Say a link's absolute target from the root. Only the words are taken from there: each part is looked at."""
+        real = Path(os.path.realpath(target))
+        if not real.is_relative_to(self.root):
+            raise LinkRefused(_LEADS_OUT)
+        return str(real.relative_to(self.root))
+
+    def _below(self, name: str, role: str) -> list[str]:
+        """Return the parts of a name, from the root."""
+        reason = _fault_of(name)
+        if reason:
+            shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+            raise PathRefused(name=shown, role=role, reason=reason)
+        path = Path(os.path.normpath(self.root / name))
+        if path == self.root or not path.is_relative_to(self.root):
+            raise PathRefused(name=name, role=role, reason="it is outside the media directory")
+        return list(path.relative_to(self.root).parts)
+
+
+def default_output(source: str, ending: str) -> str:
+    """Name the output after its source, beside it.
+
+    >>> default_output("in/clip.mov", "-720p.mp4")
+    'in/clip-720p.mp4'
+    """
+    path = PurePath(source)
+    return str(path.with_name(path.stem.lstrip(".") + ending)) if path.name else ""
+
+
+def _exchange(before: HeldFolder, after: HeldFolder) -> HeldFolder:
+    before.close()
+    return after
+
+
+def _fault_of(name: str) -> str | None:
+    if not name or not name.strip():
+        return "it is empty"
+    if any(ord(character) < 32 or ord(character) == 127 for character in name):
+        return "it has control characters"
+    try:
+        size = len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return "it is not text that can be a file name"
+    if size > _LONGEST_PATH:
+        return f"it has {size} bytes, more than {_LONGEST_PATH}"
+    if ".." in PurePath(name).parts:
+        return "it has '..' in it"
+    return None

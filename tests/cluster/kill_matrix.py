@@ -1,0 +1,170 @@
+"""The kill matrix: what becomes of a node when one of its processes is killed, asked to end, or frozen, at any time.
+
+Each cell is one signal to one process in one situation. Whatever it is, the same must hold in the end: what was hit is
+gone (or, when only the master was frozen, goes on), the node has all its processes again, every task is done, and there
+is no process that does not belong to the node, ffmpeg included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+from peerd import Job
+from peerd.domain.lifecycle import Status
+from peerd.supervision.control import control_client
+from peerd.testing import eventually
+from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
+SITUATIONS = ("booting", "idle", "busy", "draining")
+SILENT_AFTER = 5.0
+SITE = Path(__file__).parent / "site_app.py"
+
+
+class Field:
+    """A node on which cells are tried, one after another.
+
+    Args:
+        cluster: its database and project.
+        kinds: kinds of processes that one may hit, with the number of their processes.
+    """
+
+    def __init__(self, cluster: Cluster, kinds: dict[str, int]) -> None:
+        self.cluster = cluster
+        self.kinds = kinds
+        times = {"silent_after": SILENT_AFTER, "grace": "8s"}
+        sections = {"web.site": {"app": "site_app:app", "bind": "127.0.0.1:0"}} if "site" in kinds else {}
+        self.node: ClusterNode = cluster.node("one", node=times, processes=kinds["jobs"], sections=sections)
+        self.jobs: list[Job] = []
+        self.requests: list[socket.socket] = []
+        shutil.copy(SITE, cluster.folder / SITE.name)
+
+    # ------------------------------------------------------------ situations
+
+    def be_up(self) -> None:
+        master = self.node.master
+        if master is None or master.poll() is not None:
+            self.node.up()
+        eventually(self.is_at_full_strength, timeout=WITHIN, message=self.cluster.story)
+
+    def make_busy(self) -> Job:
+        """Let a task run that has an ffmpeg."""
+        job = self.cluster.enqueue("first_encodes")
+        self.jobs.append(job)
+        self.cluster.wait_for(job, "encodes")
+        return job
+
+    def make_the_site_busy(self) -> socket.socket:
+        """Let a request be at work that is answered when the gate opens."""
+        (address,) = control_client.status(self.node.run_directory)["sockets"]
+        host, _, port = address["addresses"][0].rpartition(":")
+        request = socket.create_connection((host, int(port)), timeout=WITHIN)
+        request.sendall(b"GET /gated HTTP/1.1\r\nhost: site\r\nconnection: close\r\n\r\n")
+        eventually((self.cluster.folder / "entered").exists, timeout=WITHIN, message=self.cluster.story)
+        self.requests.append(request)
+        return request
+
+    def open_gates(self) -> None:
+        """Let all end that was made busy."""
+        (self.cluster.folder / "gate").touch()
+        for job in self.jobs:
+            self.cluster.open(job)
+
+    def answer(self) -> str:
+        """What has become of the request."""
+        with self.requests.pop() as request, contextlib.suppress(ConnectionResetError):
+            return "answered" if request.makefile("rb").readline().startswith(b"HTTP/1.1 200") else "cut off"
+        return "cut off"
+
+    def booting_process(self, kind: str) -> int:
+        """The process of a kind that boots because of a reload."""
+        before = {slot["pid"] for slot in self.slots(kind)}
+        control_client.ask(self.node.run_directory, {"command": "reload", "kinds": [kind]})
+
+        def boots() -> int | None:
+            for slot in self.slots(kind):
+                if slot["successor"] or (slot["state"] == "STARTING" and slot["pid"] not in before):
+                    return int(slot["successor"] or slot["pid"])
+            return None
+
+        return eventually(boots, every=0.005, timeout=WITHIN) or 0
+
+    def draining_process(self, kind: str, pid: int) -> int:
+        """A busy process, which a reload lets finish its work."""
+        control_client.ask(self.node.run_directory, {"command": "reload", "kinds": [kind]})
+        eventually(lambda: pid in self.leaving(kind), timeout=WITHIN)
+        return pid
+
+    def drain_the_node(self) -> None:
+        """Ask the whole node to stop; a task keeps it."""
+        assert self.node.master is not None
+        self.node.master.send_signal(signal.SIGTERM)
+        eventually(lambda: self.node.state() == "stopping", timeout=WITHIN)
+
+    # ------------------------------------------------------------ looking
+
+    def slots(self, kind: str | None = None) -> list[dict[str, Any]]:
+        slots = control_client.status(self.node.run_directory)["slots"]
+        return [slot for slot in slots if kind in (None, slot["kind"])]
+
+    def leaving(self, kind: str) -> set[int]:
+        return {int(one["pid"]) for slot in self.slots(kind) for one in slot["leaving"]}
+
+    def pid(self, kind: str) -> int:
+        return int(self.slots(kind)[0]["pid"])
+
+    def cause(self, pid: int) -> str:
+        """How a process ended, by the records of the node."""
+
+        def recorded() -> str | None:
+            records = self.cluster.client.nodes.processes(ended=True)
+            return next((one.cause for one in records if one.pid == pid and one.cause), None)
+
+        return eventually(recorded, timeout=WITHIN, message=self.cluster.story) or ""
+
+    def is_at_full_strength(self) -> bool:
+        with contextlib.suppress(control_client.NotRunning):
+            slots = self.slots()
+            steady = all(slot["state"] == "RUNNING" and not slot["leaving"] and not slot["successor"] for slot in slots)
+            wanted = {"agent": 1, "manager": 1, **self.kinds}
+            return steady and {kind: sum(slot["kind"] == kind for slot in slots) for kind in wanted} == wanted
+        return False
+
+    # ------------------------------------------------------------ the end of a cell
+
+    def is_alive(self, pid: int) -> bool:
+        return pid in self.cluster.processes()
+
+    def must_recover(self, *, node_ended: bool = False) -> None:
+        """What must hold after every cell."""
+        self.open_gates()
+        if node_ended:
+            eventually(lambda: not self.cluster.processes(), timeout=WITHIN, message="no process is left")
+            self.node.up()
+        eventually(self.is_at_full_strength, timeout=WITHIN, message=self.cluster.story)
+        for job in self.jobs:
+            self.cluster.done(job)
+        self.jobs.clear()
+        for file in ("gate", "entered"):
+            (self.cluster.folder / file).unlink(missing_ok=True)
+        counts = self.cluster.client.tasks.counts()
+        assert {status for status in Status if counts[status]} <= {Status.DONE}
+        eventually(lambda: not self.strays(), timeout=WITHIN, message=lambda: f"{self.strays()} do not belong to it")
+
+    def strays(self) -> set[int]:
+        """Processes that the node has started and has no hold of any more."""
+        return set(self.cluster.processes()) - set(self.node.family())
+
+
+def hit(pid: int, number: signal.Signals) -> None:
+    os.kill(pid, number)
+
+
+def until_gone(field: Field, pid: int) -> None:
+    eventually(lambda: not field.is_alive(pid), timeout=WITHIN, message=field.cluster.story)

@@ -1,0 +1,337 @@
+"""The doorbell between real nodes. A worker looks once here, and then not for a minute: what is quick was rung for.
+
+Most of these tests share two nodes on each database (`rung`); a test that leaves a node in another state than it found
+it in has nodes of its own (`own`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from peerd import Client, Job
+from peerd.domain.lifecycle import Status
+from peerd.domain.ring import Told
+from peerd.doorbell.datagram import ALL, Sealer, as_text
+from peerd.doorbell.wake_up_socket import NAME
+from peerd.supervision.control import control_client
+from peerd.testing import eventually
+from tests.cluster.cluster import Cluster, ClusterNode
+from tests.cluster.conftest import end
+from tests.support import server_session
+from tests.support.server import ServerUnavailableError
+from tests.support.servers import DATABASES, create_database
+from tests.support.summary import note_database, note_missing_server
+
+SECRET = "a secret that all nodes share"
+SOON = 5.0
+"""Seconds, on a busy machine; a poll would come after forty-five at the least."""
+RARELY: dict[str, Any] = {
+    "poll_every": "60s",
+    "rung_poll_every": "60s",
+    "update": "100s",
+    "manager": {"every": "60s", "inactive_after": "120s", "max_update": "300s"},
+}
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster | None]:
+    """Nodes `one` and `two` on a database that the tests of this file share; None where it is not installed."""
+    folder = tmp_path_factory.mktemp("pair")
+    try:
+        url = (
+            f"sqlite:///{folder / 'peerd.sqlite'}"
+            if request.param == "sqlite"
+            else create_database(server_session.server(request.param), f"bell_{secrets.token_hex(4)}")
+        )
+    except ServerUnavailableError:
+        yield None
+        return
+    cluster = with_secret(Cluster(folder, url))
+    try:
+        up_and_heard(cluster, "one", "two")
+        yield cluster
+    finally:
+        end(cluster)
+
+
+@pytest.fixture
+def rung(request: pytest.FixtureRequest, pair: Cluster | None) -> Iterator[Cluster]:
+    """The shared pair, with nothing to do and a client that has the secret."""
+    kind = request.node.callspec.params["pair"]
+    if pair is None:
+        note_missing_server(request.node, kind)
+        pytest.skip(f"NOT TESTED on {kind}: it is not installed")
+    note_database(request.node, kind)
+    yield pair
+    pair.release_all()
+
+
+@pytest.fixture
+def own(each_cluster: Cluster) -> Cluster:
+    """A cluster of the test's own, without nodes yet, whose client has the secret."""
+    return with_secret(each_cluster)
+
+
+def with_secret(cluster: Cluster) -> Cluster:
+    """Its workers look once, and then wait to be rung at."""
+    cluster.client.close()
+    cluster.client = Client(cluster.url, secret=SECRET)
+    cluster.environment["FIRST_PAUSE"] = "60"
+    return cluster
+
+
+def up(cluster: Cluster, *names: str, secret: str | None = SECRET) -> list[ClusterNode]:
+    nodes = [
+        cluster.node(name, **RARELY, sections={"cluster": {"secret": secret}} if secret else {}).start()
+        for name in names
+    ]
+    for node in nodes:
+        node.wait_until_running()
+    return nodes
+
+
+def bell(node: ClusterNode) -> dict[str, Any]:
+    found: dict[str, Any] = control_client.call_agent(node.run_directory, "peerd.doorbell")
+    return found
+
+
+def up_and_heard(cluster: Cluster, *names: str) -> list[ClusterNode]:
+    """Nodes whose bells are known to work, and whose workers have looked in vain."""
+    nodes = up(cluster, *names)
+    for node in nodes:
+        wait_for_bell(node)
+    return nodes
+
+
+def wait_for_bell(node: ClusterNode) -> None:
+    eventually(lambda: bool(bell(node)["works"]), timeout=30, message=lambda: str(bell(node)))
+
+
+def soon(cluster: Cluster, job: Job, fact: str) -> None:
+    eventually(lambda: cluster.facts(job, fact), timeout=SOON, message=cluster.story)
+
+
+def test_what_is_enqueued_is_begun_at_once_by_whichever_node(rung: Cluster) -> None:
+    for name in ("one", "two", "one"):
+        soon(rung, rung.enqueue("quick", node=name), "ran")
+
+
+def test_a_ring_does_not_wait_for_the_master(rung: Cluster) -> None:
+    node = rung.nodes[0]
+    assert node.master is not None
+    node.master.send_signal(signal.SIGSTOP)
+    try:
+        soon(rung, rung.enqueue("quick", node="one"), "ran")
+    finally:
+        node.master.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.each_database_in_ci
+def test_who_has_no_ear_is_told_by_the_master(own: Cluster) -> None:
+    [node] = up_and_heard(own, "one")
+    ears = list(node.run_directory.glob(f"{NAME}*"))
+    assert ears
+    for ear in ears:
+        ear.unlink()
+    soon(own, own.enqueue("quick"), "ran")
+
+
+@pytest.mark.each_database_in_ci
+def test_a_killed_worker_leaves_no_ear(own: Cluster) -> None:
+    [node] = up_and_heard(own, "one")
+    [ear] = node.run_directory.glob(f"{NAME}*")
+    node.kill("jobs-1")
+    eventually(lambda: ear not in (now := list(node.run_directory.glob(f"{NAME}*"))) and len(now) == 1, timeout=20)
+    soon(own, own.enqueue("quick"), "ran")
+
+
+def test_a_ring_goes_out_after_the_commit_and_not_after_a_rollback(rung: Cluster) -> None:
+    node = rung.nodes[0]
+    with rung.client.database.engine.connect() as connection:
+        rung.client.enqueue_in(connection, "jobs", name="quick")
+        assert rung.client.ringer.flush()
+        heard = bell(node)["heard"]
+        connection.rollback()
+        job = rung.client.enqueue_in(connection, "jobs", name="quick")
+        assert rung.client.ringer.flush()
+        assert bell(node)["heard"] == heard
+        connection.commit()
+        soon(rung, job, "ran")
+
+
+def test_raw_sql_is_rung_for_by_hand(rung: Cluster) -> None:
+    with rung.client.database.engine.begin() as connection:
+        connection.execute(sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', 'quick', '{}')"))
+    [task, *_] = rung.client.tasks.list()
+    rung.client.ring("jobs")
+    eventually(lambda: rung.client.tasks.get(task.id).status is Status.DONE, timeout=SOON, message=rung.story)
+
+
+def test_a_task_begins_at_the_moment_it_falls_due(rung: Cluster) -> None:
+    first = rung.enqueue("quick", start_in=3600)
+    second = rung.enqueue("quick", start_in=1.0)
+    third = rung.enqueue("quick", start_at=datetime.now(UTC) + timedelta(seconds=1.5))
+    for job in (second, third):
+        task = rung.done(job, within=5.0)
+        assert task.worker_started_at is not None
+        assert task.start_at is not None
+        assert timedelta(0) <= task.worker_started_at - task.start_at < timedelta(seconds=SOON)
+    assert rung.client.tasks.get(first.id).status is Status.SCHEDULED
+
+
+def test_a_retry_begins_when_it_is_due(rung: Cluster) -> None:
+    job = rung.enqueue("fails_once")
+    rung.done(job, within=5.0)
+
+
+def test_a_canceled_task_is_ended_at_once_and_a_moved_one_goes_on_elsewhere(rung: Cluster) -> None:
+    canceled = rung.enqueue("gated", node="one")
+    soon(rung, canceled, "began")
+    rung.client.tasks.cancel(canceled.id)
+    soon(rung, canceled, "cancelled")
+    moved = rung.enqueue("gated", node="one")
+    soon(rung, moved, "began")
+    rung.client.tasks.move(moved.id, "two")
+    soon(rung, moved, "cancelled")
+    eventually(lambda: len(rung.facts(moved, "began")) == 2, timeout=SOON, message=rung.story)
+
+
+def test_what_a_node_gives_back_is_begun_by_another_at_once(rung: Cluster) -> None:
+    job = rung.enqueue("gated", node="one")
+    soon(rung, job, "began")
+    rung.client.tasks.move(job.id, None)
+    rung.wait_for(job, "began", times=2)
+    holder = rung.holder(job)
+    holder.kill("jobs-1")
+    eventually(lambda: len(rung.facts(job, "began")) == 3, timeout=5 * SOON, message=rung.story)
+
+
+@pytest.mark.each_database_in_ci
+def test_a_task_of_a_schedule_is_begun_at_once(own: Cluster) -> None:
+    often = {"interval": "3s", "queue": "jobs", "task": "quick"}
+    node = own.node("one", **RARELY, sections={"cluster": {"secret": SECRET}}, schedules={"often": often}).up()
+    wait_for_bell(node)
+    known = {task.id for task in own.client.tasks.list()}
+    [task] = eventually(lambda: [task for task in own.client.tasks.list() if task.id not in known], timeout=10) or []
+    eventually(lambda: own.client.tasks.get(task.id).status is Status.DONE, timeout=SOON, message=own.story)
+
+
+def test_a_resumed_queue_is_taken_from_at_once(rung: Cluster) -> None:
+    rung.client.queues.pause("jobs")
+    job = rung.enqueue("quick")
+    rung.client.ringer.flush()
+    assert rung.client.tasks.get(job.id).status is Status.PENDING
+    rung.client.queues.resume("jobs")
+    soon(rung, job, "ran")
+
+
+def test_a_message_reaches_the_workers_of_all_nodes_once(rung: Cluster) -> None:
+    listening = [rung.enqueue("hears", node=name) for name in ("one", "two", "two")]
+    for job in listening:
+        soon(rung, job, "listens")
+    rung.enqueue("tells_all_nodes", body={"data": "hello"})
+    assert [job.result(timeout=10)["data"] for job in listening] == ["hello"] * 3
+
+
+def test_nobody_without_the_secret_can_send_a_message_by_postgresql(each_cluster: Cluster) -> None:
+    database = each_cluster.client.database
+    if database.name != "postgresql":
+        pytest.skip("only PostgreSQL listens")
+    each_cluster.client.close()
+    each_cluster.client = Client(each_cluster.url, secret=SECRET)
+    [node] = up(each_cluster, "one")
+    wait_for_bell(node)
+    listening = each_cluster.enqueue("hears")
+    each_cluster.wait_for(listening, "listens")
+    forged = [
+        '{"type":"told","action":"news","data":"forged"}',
+        as_text(Sealer("quite another secret", time.time).seal(Told("news", "forged"), ALL)),
+    ]
+    for payload in forged:
+        with each_cluster.client.database.engine.begin() as connection:
+            connection.execute(sa.text("SELECT pg_notify('peerd', :payload)"), {"payload": payload})
+    eventually(lambda: sum(bell(node)["refused"].values()) == 2, timeout=10, message=lambda: str(bell(node)))
+    assert bell(node)["works"], "one that is forged says nothing about the bell"
+    each_cluster.enqueue("tells_all_nodes", body={"data": "hello"})
+    assert listening.result(timeout=10)["data"] == "hello"
+
+
+def test_with_a_bell_that_is_lost_the_poll_finds_the_task(cluster: Cluster) -> None:
+    [node] = cluster.up("one", poll_every="1s", rung_poll_every="2s")
+    wait_for_bell(node)
+    with cluster.client.database.engine.begin() as connection:
+        connection.execute(sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', 'quick', '{}')"))
+    [task] = cluster.client.tasks.list()
+    eventually(lambda: cluster.client.tasks.get(task.id).status is Status.DONE, timeout=20, message=cluster.story)
+
+
+def test_on_sqlite_nothing_needs_to_be_configured(cluster: Cluster) -> None:
+    cluster.environment["FIRST_PAUSE"] = "60"
+    [node] = up(cluster, "one", secret=None)
+    wait_for_bell(node)
+    soon(cluster, cluster.enqueue("quick"), "ran")
+    assert bell(node)["address"].startswith("127.0.0.1:")
+
+
+def test_a_ring_with_another_secret_is_refused_and_told(cluster: Cluster) -> None:
+    [node] = up_and_heard(cluster, "one")
+    with Client(cluster.url, secret="quite another secret") as stranger:
+        job = stranger.enqueue("jobs", name="quick")
+        assert stranger.ringer.flush()
+    found = eventually(lambda: (now := bell(node))["refused"] and now, timeout=5)
+    assert found
+    assert found["refused"] == {"it was made with another secret": 1}
+    assert found["last_refused"] == "it was made with another secret, from 127.0.0.1"
+    assert "a ring was refused: it was made with another secret" in node.said()
+    assert cluster.client.tasks.get(job.id).status in (Status.PENDING, Status.DONE)
+
+
+def test_without_a_secret_the_nodes_of_a_server_poll_and_say_why(each_cluster: Cluster) -> None:
+    if each_cluster.client.database.name != "mysql":
+        pytest.skip("SQLite has its own secret, PostgreSQL needs none")
+    [node] = each_cluster.up("one")
+    found = bell(node)
+    assert not found["works"]
+    assert "there is no secret" in found["reason"]
+    each_cluster.done(each_cluster.enqueue("quick"))
+
+
+@pytest.mark.each_database_in_ci
+def test_a_replaced_agent_hears_again(own: Cluster) -> None:
+    [node] = up_and_heard(own, "one")
+    address = bell(node)["address"]
+    pid = node.kill("agent")
+    eventually(node.replaced("agent", pid), timeout=30)
+    wait_for_bell(node)
+    assert bell(node)["address"] == address
+    eventually(lambda: node.slot("jobs-1")["state"] == "RUNNING", timeout=10)
+    job = own.enqueue("quick")
+    eventually(lambda: own.facts(job, "ran"), timeout=SOON, message=own.story)
+
+
+def test_a_listening_connection_that_is_lost_is_opened_again(each_cluster: Cluster) -> None:
+    database = each_cluster.client.database
+    if database.name != "postgresql":
+        pytest.skip("only PostgreSQL listens")
+    each_cluster.environment["FIRST_PAUSE"] = "60"
+    [node] = up_and_heard(each_cluster, "one")
+    ours = "datname = current_database() AND query = 'LISTEN peerd'"
+    kill = sa.text(f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {ours}")
+    with database.engine.connect() as connection:
+        assert connection.execute(kill).scalar() == 1
+    eventually(lambda: not bell(node)["works"] or "doorbell is not known to work" in node.said(), timeout=10)
+    wait_for_bell(node)
+    soon(each_cluster, each_cluster.enqueue("quick"), "ran")
+    with database.engine.begin() as connection:  # and what a person rings
+        connection.execute(sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', 'quick', '{}')"))
+        connection.execute(sa.text("NOTIFY peerd, 'jobs'"))
+    last = each_cluster.client.tasks.list()[0]
+    eventually(lambda: each_cluster.client.tasks.get(last.id).status is Status.DONE, timeout=SOON)

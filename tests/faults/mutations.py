@@ -1,0 +1,99 @@
+"""peerd with one of its guarantees taken out, for real nodes: what the checker must catch.
+
+Nodes load `old` and `new` from here in the place of `tests.faults.versions`; $PEERD_BREAK names what breaks in the
+processes of that worker, and there alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.outcome import Failed
+from peerd.domain.task import Task
+from peerd.store.outcomes.recording import Held
+from peerd.store.schema.tables import tasks
+from peerd.work.arguments import Arguments
+from peerd.work.attempts import executor_slots, outcome_writer, unknown_handlers
+from peerd.work.claims import task_fetcher, toucher
+from tests.faults.versions import new, old
+
+__all__ = ["VARIABLE", "VARIANTS", "new", "old"]
+
+VARIABLE: Final = "PEERD_BREAK"
+
+
+def completes_without_its_lease() -> None:
+    """A holder that does not hear that it lost its claim writes success by the task's id alone."""
+
+    def complete(connection: Connection, process_id: int, results: Mapping[Held, str | None]) -> set[Held]:
+        for held, result in results.items():
+            values = {"status": "done", "result": result}
+            connection.execute(sa.update(tasks).where(tasks.c.id == held.id).values(**values))
+        return set()
+
+    vars(outcome_writer)[complete.__name__] = complete
+    executor_slots.Places.lose = lambda self, held, noticed_at: None  # type: ignore[method-assign]
+
+
+def touches_nothing() -> None:
+    """A living process says neither that it lives nor that it holds its tasks, and so they are taken from it."""
+    toucher.Toucher._touch_all = lambda self, now: None  # type: ignore[method-assign]
+
+
+def does_not_beat() -> None:
+    """A process that holds tasks touches them, and does not say that it lives itself."""
+    toucher.Toucher._beat = lambda self: None  # type: ignore[method-assign]
+
+
+def forgets_outcomes() -> None:
+    """A success is counted as written before it is, and it never is."""
+
+    def add(self: outcome_writer.OutcomeWriter[outcome_writer.Ended], ended: outcome_writer.Ended) -> None:
+        self._written([ended], set())
+
+    outcome_writer.OutcomeWriter.add = add  # type: ignore[assignment, method-assign]
+
+
+def runs_the_crashed_beside_others() -> None:
+    """A task that has crashed a process is claimed by one that is not empty."""
+
+    async def claim(self: task_fetcher.Claiming, wanted: int, running: int, free: int) -> list[Task]:
+        return (await self._claim(1, alone=True)).tasks or (await self._claim(wanted, alone=False)).tasks
+
+    task_fetcher.Claiming.claim = claim  # type: ignore[method-assign]
+
+
+def gives_nothing_back() -> None:
+    """What a process does not know is dead, although others know it."""
+    vars(unknown_handlers)["judge_not_served"] = lambda task, error, sight, unknown_after: Failed(error=str(error))
+
+
+def leaves_out_what_it_does_not_know() -> None:
+    """An argument that a handler does not know is left out, and the handler is run without it."""
+    decode = Arguments.decode
+
+    def decode_what_is_known(self: Arguments, body: str | bytes | None) -> dict[str, Any]:
+        given = msgspec.json.decode(body or "{}")
+        return decode(self, msgspec.json.encode({name: given[name] for name in given if name in self.signature}))
+
+    Arguments.decode = decode_what_is_known  # type: ignore[method-assign]
+
+
+VARIANTS: Final[dict[str, Callable[[], None]]] = {
+    "completes without its lease": completes_without_its_lease,
+    "touches nothing": touches_nothing,
+    "does not beat": does_not_beat,
+    "forgets outcomes": forgets_outcomes,
+    "runs the crashed beside others": runs_the_crashed_beside_others,
+    "gives nothing back": gives_nothing_back,
+    "leaves out what it does not know": leaves_out_what_it_does_not_know,
+}
+
+if os.environ.get(VARIABLE):
+    VARIANTS[os.environ[VARIABLE]]()

@@ -1,0 +1,116 @@
+"""The databases of a campaign: where it is, what stands before it, and how it is hit."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+from sqlalchemy.engine import make_url
+
+from tests.faults.database_faults import FileFaults, ServerFaults
+from tests.faults.disk import open_disk
+from tests.faults.fault_injector import Lane, Tempo
+from tests.faults.nodes import Fleet
+from tests.faults.proxy import Proxy, ProxyThread
+from tests.support.server_kinds import SERVERS
+from tests.support.servers import create_database
+
+
+class Stage(ABC):
+    """A database, and the ways to it."""
+
+    kind: ClassVar[str]
+    url: str
+    """Straight to it."""
+    load_url: str
+    """As whoever enqueues sees it."""
+    through: Mapping[str, tuple[str, Proxy]]
+    """As each node sees it, where that is through a proxy."""
+
+    @abstractmethod
+    def faults(
+        self, fleet: Fleet, rng: random.Random, tempo: Tempo, stopping: threading.Event, *, max_update: float
+    ) -> Lane:
+        """What will be done to it."""
+
+    def words(self) -> str:
+        """What is particular about it."""
+        return ""
+
+
+class ServerStage(Stage):
+    """A server of the campaign's own, which waits for the disk at each commit, with a proxy for each client."""
+
+    def __init__(self, kind: str, names: Sequence[str], folder: Path, stack: ExitStack) -> None:
+        # A server dies with the thread that started it: it needs one that stays.
+        self._starter = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="server"))
+        self._server = SERVERS[kind](folder / kind, durable=True)
+        stack.callback(self._server.stop)
+        self._start()
+        self.url = create_database(self._server, "peerd")
+        proxies = stack.enter_context(ProxyThread())
+        self.through = {name: self._behind(proxies) for name in names}
+        self.load_url, self._loads = self._behind(proxies)
+
+    def faults(
+        self, fleet: Fleet, rng: random.Random, tempo: Tempo, stopping: threading.Event, *, max_update: float
+    ) -> Lane:
+        return ServerFaults(
+            fleet, self._server, self.url, self._start, [self._loads], rng, tempo, stopping, max_update=max_update
+        )
+
+    def _start(self) -> None:
+        self._starter.submit(self._server.start).result()
+
+    def _behind(self, proxies: ProxyThread) -> tuple[str, Proxy]:
+        proxy = proxies.proxy(self._server.port)
+        return make_url(self.url).set(port=proxy.port).render_as_string(hide_password=False), proxy
+
+
+class FileStage(Stage):
+    """SQLite's file, on a disk that can become full."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._fleet: Fleet | None = None
+        self._disk = open_disk(folder / "disk", self._processes)
+        stack.callback(self._disk.close)
+        self.url = self.load_url = f"sqlite:///{self._disk.folder / 'peerd.sqlite'}"
+        self.through = {}
+
+    def faults(
+        self, fleet: Fleet, rng: random.Random, tempo: Tempo, stopping: threading.Event, *, max_update: float
+    ) -> Lane:
+        self._fleet = fleet
+        return FileFaults(fleet, self._disk, rng, tempo, stopping)
+
+    def words(self) -> str:
+        return f"full disk by {self._disk.kind}"
+
+    def _processes(self) -> list[int]:
+        return [victim.pid for node in self._fleet.nodes for victim in node.everything()] if self._fleet else []
+
+
+@contextmanager
+def stage(kind: str, names: Sequence[str]) -> Iterator[Stage]:
+    """A fresh database for nodes of these names. Nothing of it is left behind.
+
+    Args:
+        kind: sqlite, mariadb, postgresql.
+        names: each node has a way of its own to a server.
+
+    Raises:
+        ServerUnavailableError: its server is not installed.
+    """
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="peerd-faults-"))  # short: its path will hold sockets
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
+        yield FileStage(folder, stack) if kind == "sqlite" else ServerStage(kind, names, folder, stack)

@@ -1,0 +1,120 @@
+"""What the manager and the agents do: take tasks back, and keep the table healthy, in batches of any size."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from peerd.domain.lifecycle import FINISHED, Status
+from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.maintenance.rescue import Rescued
+from tests.model.compare import read_all
+from tests.model.database_clock import SILENCE, STEP, let_pass, let_pass_in
+from tests.model.machine.base import LIMITS, Base, there_is, when
+from tests.model.reference import maintenance_rules, rescue_rules
+from tests.model.reference.state import Process, TaskRow
+
+CHORES: Final = ("arrive", "arrive", "postpone", "expire", "purge", "purge_keys", "free_pinned", "fail_pinned")
+silences = st.sampled_from(SILENCE)
+
+
+class Chores(Base):
+    """Rules of taking back and of sweeping, and of the time that passes."""
+
+    @rule(steps=st.sampled_from([1, 1, 2, 7]))
+    def time_passes(self, steps: int) -> None:
+        self.run(let_pass, steps * STEP)
+        let_pass_in(self.state, steps * STEP)
+
+    @rule(max_update=silences, limit=LIMITS, beat_ago=st.sampled_from([None, 0, STEP]))
+    @when(there_is(Status.WORKING))
+    def rescue_frozen(self, max_update: float, limit: int, beat_ago: int | None) -> None:
+        now = self.clock.now()
+        as_of = None if beat_ago is None else now - timedelta(seconds=beat_ago)
+        got = self.run(rescue.rescue_frozen, max_update, limit, as_of=as_of)
+        possible = rescue_rules.frozen(self.state, max_update, now if as_of is None else as_of)
+        for task in self._taken_back(got, possible, limit):
+            wanted = rescue_rules.crash(self.state, task, "rescued", "nobody has touched", now)
+            self._same_verdict(got, task, wanted)
+
+    @rule(process=Base.processes, crashed=st.booleans(), limit=LIMITS)
+    @when(there_is(Status.WORKING))
+    def a_process_is_dead(self, process: Process, crashed: bool, limit: int) -> None:  # noqa: FBT001
+        now = self.clock.now()
+        got = self.run(rescue.release_process, process.id, "signal 9", crashed=crashed, limit=limit)
+        for task in self._taken_back(got, rescue_rules.held_by(self.state, process.id), limit):
+            wanted = (
+                rescue_rules.crash(self.state, task, "crash", "signal 9", now, crashes=1)
+                if crashed
+                else rescue_rules.give_back(self.state, task, "signal 9", now)
+            )
+            self._same_verdict(got, task, wanted)
+
+    def _taken_back(self, got: list[Rescued], possible: list[TaskRow], limit: int) -> list[TaskRow]:
+        """Those that were taken back: as many as the batch allows, of those that the rules allow."""
+        ids = {one.task_id for one in got}
+        self.same((len(ids), ids - {task.id for task in possible}), (min(limit, len(possible)), set()))
+        return [task for task in possible if task.id in ids]
+
+    def _same_verdict(self, got: list[Rescued], task: TaskRow, wanted: tuple[object, str]) -> None:
+        [one] = [one for one in got if one.task_id == task.id]
+        self.same((one.event, one.label), wanted)
+
+    @rule(chores=st.lists(st.sampled_from(CHORES), min_size=1, max_size=3), after=silences, limit=LIMITS)
+    @when(lambda machine: machine.state.tasks or machine.state.keys)
+    def sweep(self, chores: list[str], after: float, limit: int) -> None:
+        for chore in chores:
+            getattr(self, f"_{chore}")(after, limit, self.clock.now())
+
+    def _arrive(self, after: float, limit: int, now: datetime) -> None:
+        for status in (Status.SCHEDULED, Status.FAILURE):
+            count = self.run(chore_batches.let_arrive, status, limit)
+            for task in self._swept(count, maintenance_rules.arriving(self.state, status, now), limit):
+                maintenance_rules.arrive(self.state, task, now)
+
+    def _postpone(self, after: float, limit: int, now: datetime) -> None:
+        count = self.run(chore_batches.postpone, limit)
+        for task in self._swept(count, maintenance_rules.written_ahead(self.state, now), limit):
+            maintenance_rules.postpone(self.state, task, now)
+
+    def _expire(self, after: float, limit: int, now: datetime) -> None:
+        count = self.run(chore_batches.expire, limit)
+        for task in self._swept(count, maintenance_rules.too_late(self.state, now), limit):
+            self.state.remove(task)
+
+    def _purge(self, after: float, limit: int, now: datetime) -> None:
+        for status in FINISHED:
+            count = self.run(chore_batches.purge, status, after, limit)
+            for task in self._swept(count, maintenance_rules.old(self.state, status, after, now), limit):
+                self.state.remove(task)
+
+    def _free_pinned(self, after: float, limit: int, now: datetime) -> None:
+        possible = maintenance_rules.pinned_to_silent(self.state, after, now)
+        self.same(self.database.read(chore_batches.count_pinned, after), len(possible))
+        count = self.run(chore_batches.free_pinned, after, limit)
+        for task in self._swept(count, possible, limit):
+            maintenance_rules.free(self.state, task, now)
+
+    def _fail_pinned(self, after: float, limit: int, now: datetime) -> None:
+        count = self.run(chore_batches.fail_pinned, after, limit)
+        for task in self._swept(count, maintenance_rules.pinned_to_silent(self.state, after, now), limit):
+            maintenance_rules.abandon(self.state, task, now)
+
+    def _swept(self, count: int, possible: list[TaskRow], limit: int) -> list[TaskRow]:
+        done = self.done_among(possible, limit, self.database.read(read_all)["tasks"])
+        self.same(count, len(done))
+        return done
+
+    def _purge_keys(self, after: float, limit: int, now: datetime) -> None:
+        over = maintenance_rules.over(self.state, now)
+        count = self.run(chore_batches.purge_keys, limit)
+        self.same(count, min(limit, len(over)))
+        left = self.database.read(read_all)["unique_keys"]
+        for key in over:
+            if (key.queue, key.unique_key) not in left:
+                del self.state.keys[key.queue, key.unique_key]
+                count -= 1
+        self.same(count, 0)

@@ -1,0 +1,73 @@
+"""What nodes and queues do: begin a life, beat, leave, fall silent, drain; pause and resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import multiple, rule
+
+from peerd.store import queues
+from peerd.store.nodes import nodes, processes
+from tests.model.database_clock import AHEAD, SILENCE
+from tests.model.machine.base import QUEUES, Base
+from tests.model.reference import node_rules
+from tests.model.reference.state import Process
+
+
+class Cluster(Base):
+    """Rules of nodes and queues."""
+
+    @rule(
+        target=Base.processes,
+        process=Base.processes,
+        what=st.sampled_from(
+            [
+                *("process", "process beats", "process ends"),
+                *("start", "start in vain", "beat", "silence", "leave", "drain", "drain"),
+            ]
+        ),
+        silence=st.sampled_from(SILENCE),
+    )
+    def node(self, process: Process, what: str, silence: float) -> Any:
+        """Something happens to the node of a process, which may belong to a life that is over."""
+        now, name, life = self.clock.now(), process.node, process.incarnation
+        match what:
+            case "process":
+                return self.begin_process(name) or multiple()
+            case "process beats":
+                goes_on = self.run(processes.beat_process, process.id)
+                self.same(goes_on, node_rules.beat_process(self.state, process.id, now))
+            case "process ends":
+                self.run(processes.end_process, process.id, "signal 9")
+                self.state.beats.pop(process.id, None)
+            case "start" | "start in vain":  # in vain: another life has begun since it looked
+                self.begin_life(name, replaces=self.state.nodes[name].incarnation if what == "start" else "unseen")
+                return self.begin_process(name) or multiple()
+            case "beat":
+                row = self.both(
+                    lambda: self.run(nodes.beat, name, life), lambda: node_rules.beat(self.state, name, life, now)
+                )
+                if row is not None:
+                    self.same((row.active, row.draining), (True, self.state.nodes[name].draining))
+            case "silence":
+                got = self.run(nodes.deactivate_silent, silence)
+                self.same(sorted(got), node_rules.deactivate_silent(self.state, silence, now))
+            case "leave":
+                self.run(nodes.leave, name, life)
+                node_rules.leave(self.state, name, life, now)
+            case _:
+                draining = not self.state.nodes[name].draining
+                self.run(nodes.set_draining, name, draining=draining)
+                self.state.nodes[name].draining = draining
+        return multiple()
+
+    @rule(queue=st.sampled_from(QUEUES), pauses=st.booleans(), duration=st.sampled_from([None, *AHEAD]))
+    def pause_or_resume(self, queue: str, pauses: bool, duration: float | None) -> None:  # noqa: FBT001
+        now = self.clock.now()
+        if pauses:
+            self.run(queues.pause, queue, duration)
+            node_rules.pause(self.state, queue, duration, now)
+        else:
+            self.run(queues.resume, queue)
+            node_rules.resume(self.state, queue, now)

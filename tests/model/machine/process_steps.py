@@ -1,0 +1,188 @@
+"""What processes do: claim, touch, tell how far, complete, fail; also with claims that they lost, and twice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
+from peerd.domain.task import Task
+from peerd.store.claim import claim as claiming
+from peerd.store.claim.claimer import Claimer
+from peerd.store.claim.quarantined import should_run_empty
+from peerd.store.maintenance import rescue
+from peerd.store.outcomes import complete, recording, touch
+from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.touch import Progress
+from peerd.store.statements.token import new_token
+from tests.model.database_clock import DELAYS, SILENCE
+from tests.model.machine.base import LIMITS, PLACES, QUEUES, Base, Claim, has_claimed, there_is, when
+from tests.model.reference import claim_rules as claiming_rules
+from tests.model.reference import claim_write_rules, rescue_rules
+from tests.model.reference.state import Process
+
+OUTCOMES: Final[list[Outcome]] = [
+    *(Failed(error="boom", retry_in=delay) for delay in DELAYS),
+    Failed(error="slow", traceback="line 1", retry_in=DELAYS[1], label="timeout"),
+    Failed(error="bang", traceback="line 2"),
+    *(Snoozed(delay, "not now") for delay in DELAYS),
+    Deferred(DELAYS[1], "no such handler"),
+    Canceled("unwanted"),
+    Released("the process ends"),
+]
+outcomes = st.sampled_from(OUTCOMES)
+ATTEMPTS_OF: Final = {("a", "n"): 2, ("b", "m"): 1, ("b", "n"): 1}
+some_places = st.lists(PLACES, min_size=1, max_size=4)
+served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
+
+
+class Holders(Base):
+    """Rules of the claim and of the holder's writes."""
+
+    @rule(place=st.integers(0, 9), limit=LIMITS, reply_is_lost=st.booleans())
+    @when(lambda machine: machine.able())
+    def claim(self, place: int, limit: int, reply_is_lost: bool) -> None:  # noqa: FBT001
+        """One of those who can claim something does. If the reply is lost, it reads it back."""
+        able = self.able()
+        process, alone = able[place % len(able)]
+        self._claim(process, QUEUES, limit, alone=alone, reply_is_lost=reply_is_lost)
+
+    @rule(process=Base.processes, queues=served, limit=LIMITS, alone=st.sampled_from([False, False, True]))
+    @when(there_is(Status.PENDING))
+    def claim_perhaps_in_vain(self, process: Process, queues: tuple[str, ...], limit: int, alone: bool) -> None:  # noqa: FBT001
+        """Anyone claims, from any queues; its node's life may be over."""
+        self._claim(process, queues, limit, alone=alone, reply_is_lost=False)
+
+    def able(self) -> list[tuple[Process, bool]]:
+        """Who can claim something, and whether alone."""
+        now, processes = self.clock.now(), self.state.processes.values()
+        who = [(process, alone) for process in processes for alone in (False, True)]
+        return [one for one in who if claiming_rules.eligible(self.state, one[0], QUEUES, now, alone=one[1])]
+
+    def _claim(
+        self, process: Process, queues: tuple[str, ...], limit: int, *, alone: bool, reply_is_lost: bool
+    ) -> None:
+        claimer = claimer_of(process, queues)
+        token, now = new_token(), self.clock.now()
+        answer = self.run(claiming.claim, claimer, token=token, limit=limit, alone=alone)
+        taken = self.run(claiming.claimed_by_token, claimer, token) if reply_is_lost else answer.tasks
+        wanted = claiming_rules.claim(
+            self.state,
+            process,
+            queues,
+            now,
+            token=token,
+            limit=limit,
+            alone=alone,
+            default_attempts=claimer.default_attempts,
+            attempts_of=ATTEMPTS_OF,
+        )
+        self.same(keys_of(taken), wanted)
+        assert not answer.lost_some
+        self.made += [Claim(Held(task.id, task.lease), process, token) for task in taken]
+
+    @rule(place=PLACES, queues=served, patience=st.sampled_from(SILENCE))
+    @when(has_claimed)
+    def ask(self, place: int, queues: tuple[str, ...], patience: float) -> None:
+        """What a claim holds that was made long ago; whether a task that must run alone has waited for long."""
+        claim = self.pick(place)
+        now, claimer = self.clock.now(), claimer_of(claim.process, queues)
+        got = self.database.read(claiming.claimed_by_token, claimer, claim.token)
+        self.same(keys_of(got), claiming_rules.claimed_by_token(self.state, claim.process, claim.token))
+        waits = self.database.read(should_run_empty, claimer, patience)
+        wanted = claiming_rules.should_run_empty(self.state, claim.process, queues, patience, now)
+        self.same(waits, wanted)
+
+    @rule(places=some_places, words=st.sampled_from([None, "half way"]), tells=st.booleans())
+    @when(has_claimed)
+    def touch(self, places: list[int], words: str | None, tells: bool) -> None:  # noqa: FBT001
+        """A process says that it is alive, or how far it is."""
+        claims, now = self._pick_some(places), self.clock.now()
+        if tells:
+            reports = {claim.held: Progress(place / 2 - 0.5, words) for place, claim in enumerate(claims)}
+            lost = self.run(touch.report_progress, reports).refused
+            told = {(held.id, held.lease): (progress.fraction, progress.note) for held, progress in reports.items()}
+            self.same(keys(lost), claim_write_rules.report_progress(self.state, told, now))
+        else:
+            lost = self.run(touch.touch, {claim.held for claim in claims})
+            self.same(keys(lost), claim_write_rules.touch(self.state, [claim.key for claim in claims], now))
+
+    @rule(
+        places=some_places,
+        result=st.sampled_from([None, '{"a": 1}']),
+        times=st.integers(1, 2),
+    )
+    @when(has_claimed)
+    def complete(self, places: list[int], result: str | None, times: int) -> None:
+        """A process completes what it holds, or held; the second time because the reply was lost."""
+        claims = self._pick_some(places)
+        process = claims[0].process
+        mine = [claim for claim in claims if claim.process == process]
+        for _ in range(times):
+            now = self.clock.now()
+            results = {one.held: None if place % 2 else result for place, one in enumerate(mine)}
+            refused = self.run(complete.complete, process.id, results)
+            wanted = {(held.id, held.lease): text for held, text in results.items()}
+            self.same(keys(refused), claim_write_rules.complete(self.state, process.id, wanted, now))
+            self.completed |= {one.key for one in mine if one.held not in refused}
+
+    @rule(place=PLACES, outcome=outcomes, again=st.sampled_from([None, None, *OUTCOMES]))
+    @when(has_claimed)
+    def conclude(self, place: int, outcome: Outcome, again: Outcome | None) -> None:
+        """A process writes an outcome; perhaps once more, the same or another one."""
+        claim = self.pick(place)
+        self._conclude(claim, claim.process, outcome)
+        if again is not None:
+            self._conclude(claim, claim.process, again)
+
+    def _conclude(self, claim: Claim, process: Process, outcome: Outcome) -> None:
+        now = self.clock.now()
+        accepted = self.run(recording.conclude, process.id, claim.held, outcome)
+        self.same(accepted, claim_write_rules.conclude(self.state, process.id, claim.key, outcome, now))
+
+    @rule(place=PLACES, process=Base.processes, outcome=outcomes)
+    @when(has_claimed)
+    def somebody_else_writes_a_lost_claim(self, place: int, process: Process, outcome: Outcome) -> None:
+        """Whoever repeats the write of another process is refused, although there is one like it."""
+        claim = self.pick(place)
+        if self.state.held(*claim.key) is not None or process == claim.process:
+            return
+        self._conclude(claim, process, outcome)
+        refused = self.run(complete.complete, process.id, {claim.held: None})
+        self.same(
+            keys(refused), claim_write_rules.complete(self.state, process.id, {claim.key: None}, self.clock.now())
+        )
+
+    @rule(places=some_places, other=Base.processes, own=st.booleans())
+    @when(has_claimed)
+    def release_held(self, places: list[int], other: Process, own: bool) -> None:  # noqa: FBT001
+        """A process gives back claims of which it does not know; those of others are not its to give."""
+        claims, now = self._pick_some(places), self.clock.now()
+        process = claims[0].process if own else other
+        got = self.run(rescue.release_held, process.id, [claim.held for claim in claims], "stray")
+        wanted = rescue_rules.release_held(self.state, process.id, [claim.key for claim in claims], "stray", now)
+        self.same({one.task_id: (one.event, one.label) for one in got}, wanted)
+
+    def _pick_some(self, places: list[int]) -> list[Claim]:
+        return list(dict.fromkeys(map(self.pick, places)))
+
+
+def claimer_of(process: Process, queues: tuple[str, ...]) -> Claimer:
+    return Claimer(
+        node_id=process.node_id,
+        incarnation=process.incarnation,
+        process_id=process.id,
+        queues=queues,
+        attempts_of=ATTEMPTS_OF,
+    )
+
+
+def keys_of(taken: list[Task]) -> list[tuple[int, int]]:
+    return [(task.id, task.lease) for task in taken]
+
+
+def keys(held: set[Held]) -> set[tuple[int, int]]:
+    return {(one.id, one.lease) for one in held}

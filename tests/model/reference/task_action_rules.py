@@ -1,0 +1,72 @@
+"""Rules of what people do: each takes effect at once, and a running task is lost to its holder."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from peerd.domain.errors import KeyTaken, NodeNotFound, TaskNotFound
+from peerd.domain.lifecycle import Event, Status, after
+from tests.model.reference.enqueue_rules import give_key, holder_of
+from tests.model.reference.state import State, TaskRow
+
+
+def cancel(state: State, task_id: int, reason: str, now: datetime) -> None:
+    """End a task that has not ended."""
+    task = _allowed(state, task_id, Event.CANCEL)
+    _take_from_holder(state, task, "withdrawn", now)
+    state.follow(task, Event.CANCEL, now, lease=task.lease + 1, error=reason)
+
+
+def retry(state: State, task_id: int, now: datetime) -> None:
+    """Let a task run again, as if it had never run, if no other has its key."""
+    task = _allowed(state, task_id, Event.RETRY)
+    if task.unique_key is not None:
+        holder = holder_of(state, task.queue, task.unique_key, now)
+        if holder not in (None, task.id):
+            assert holder is not None
+            raise KeyTaken(task.id, task.unique_key, holder)
+        if holder is None:
+            give_key(state, task.queue, task.unique_key, task.id, "unfinished", now)
+    _take_from_holder(state, task, "retried", now)
+    afresh = dict.fromkeys(("start_at", "finished_at", "result", "progress", "progress_note"))
+    has_passed = task.finish_at is not None and task.finish_at <= now
+    finish_at = None if has_passed else task.finish_at
+    lease = task.lease + 1
+    state.follow(task, Event.RETRY, now, lease=lease, attempts=0, crashes=0, finish_at=finish_at, **afresh)
+
+
+def move(state: State, task_id: int, node: str | None, now: datetime) -> None:
+    """Give a task to a node, or to any."""
+    if node is not None and node not in state.nodes:
+        raise NodeNotFound(node, sorted(state.nodes))
+    task = _allowed(state, task_id, Event.MOVE)
+    lease = task.lease + 1 if task.status is Status.WORKING else task.lease
+    _take_from_holder(state, task, "moved", now)
+    state.follow(task, Event.MOVE, now, lease=lease, node_id=None if node is None else state.nodes[node].id)
+
+
+def delete(state: State, task_id: int) -> None:
+    """Delete a task, whatever it is."""
+    state.remove(_allowed(state, task_id, Event.DELETE))
+
+
+def move_by_hand(state: State, task_id: int, node_id: int | None, now: datetime) -> None:
+    """The UPDATE that docs/schema.md gives to whoever moves a running task with SQL. It leaves no attempt."""
+    task = state.tasks[task_id]
+    task.node_id, task.status, task.lease = node_id, Status.PENDING, task.lease + 1
+    if state.hand_writes_renew:
+        task.updated_at = now
+
+
+def _allowed(state: State, task_id: int, event: Event) -> TaskRow:
+    if task_id not in state.tasks:
+        raise TaskNotFound(task_id)
+    task = state.tasks[task_id]
+    after(task.status, event)
+    return task
+
+
+def _take_from_holder(state: State, task: TaskRow, label: str, now: datetime) -> None:
+    """The attempt that ends here is on record; it does not count."""
+    if task.status is Status.WORKING:
+        state.record(task, now, label, counted=False, error="")

@@ -1,0 +1,70 @@
+"""The real database of the simulations: one SQLite file, emptied between two runs, and the clock that it reads."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import event
+
+from peerd.store.connection.database import Database
+from peerd.store.schema.migrate import migrate
+from peerd.testing.clock import START, Clock
+from tests.simulation.plan import Limit
+
+TABLES = ("tasks", "attempts", "unique_keys", "processes", "nodes", "queues", "limits", "turns", "limit_starts")
+
+
+class Arena:
+    """A database that many runs use, one after the other.
+
+    Args:
+        folder: where its file will be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "simulation.sqlite"
+        self.clock = Clock()
+        self.database = Database(f"sqlite:///{self.path}", pool_size=2)
+        self.clock.govern(self.database)
+        event.listen(self.database.engine, "connect", _write_lazily)
+        migrate(self.database)
+
+    def empty(self) -> None:
+        """Begin as with new tables, so that the same run sees the same ids."""
+        self.clock.set(START)
+        with sqlite3.connect(self.path) as connection:
+            for table in TABLES:
+                connection.execute(f"DELETE FROM {table}")
+            connection.execute("DELETE FROM sqlite_sequence")
+        connection.close()
+
+    def limit(self, limits: Iterable[Limit]) -> None:
+        """Say what may run and start at once."""
+        with sqlite3.connect(self.path) as connection:
+            columns = "queue, limit_key, running, starts, period"
+            rows = [msgspec.structs.astuple(limit) for limit in limits]
+            connection.executemany(f"INSERT INTO limits ({columns}) VALUES (?, ?, ?, ?, ?)", rows)
+        connection.close()
+
+    def close(self) -> None:
+        self.database.close()
+
+
+@contextmanager
+def arena(folder: Path) -> Iterator[Arena]:
+    """An arena that is closed at the end."""
+    made = Arena(folder)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _write_lazily(connection: Any, record: Any) -> None:
+    """No power failure is simulated: what was committed stays, without waiting for the disk."""
+    connection.execute("PRAGMA synchronous = OFF")

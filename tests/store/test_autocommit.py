@@ -1,0 +1,129 @@
+"""A statement alone, without SQLAlchemy between: it commits, and its errors and lost connections are what they were."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from peerd.domain.errors import DatabaseAway, DatabaseBusy
+from peerd.operate.client import Client
+from peerd.store.connection import database as database_module
+from peerd.store.statements.autocommit import Direct
+from tests.store.world import World
+
+SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+INSERT = "INSERT INTO tasks (queue) VALUES ('q')"
+
+
+def ask(connection: Direct, question: str) -> int:
+    answer: int = connection.exec_driver_sql(question, ()).scalar_one()
+    return answer
+
+
+def test_it_is_committed_when_it_is_answered(world: World) -> None:
+    assert world.store.run_alone(lambda connection: connection.exec_driver_sql(INSERT, ()).rowcount) == 1
+    assert world.count() == 1
+
+
+@pytest.fixture
+def begun(world: World) -> Iterator[list[object]]:
+    """The transactions that SQLAlchemy has begun for this thread; the bell has its own."""
+    seen: list[object] = []
+    here = threading.get_ident()
+
+    def on_begin(connection: sa.Connection) -> None:
+        if threading.get_ident() == here:
+            seen.append(connection)
+
+    for engine in world.store.engines:
+        sa.event.listen(engine, "begin", on_begin)
+    yield seen
+    for engine in world.store.engines:
+        sa.event.remove(engine, "begin", on_begin)
+
+
+def test_a_plain_enqueue_begins_no_transaction_and_one_with_a_key_does(world: World, begun: list[object]) -> None:
+    with Client(world.store) as client:
+        client.enqueue("q", unique="a")
+        assert begun
+        begun.clear()
+        client.enqueue("q", body={"a": 1}, start_in="1h", priority=3)
+        assert begun == []
+    assert world.count() == 2
+
+
+@SERVERS
+def test_a_lost_answer_is_told_and_nothing_is_written_twice(world: World) -> None:
+    tries = 0
+    cut = "KILL CONNECTION CONNECTION_ID()"
+    if world.store.name == "postgresql":
+        cut = "SELECT pg_terminate_backend(pg_backend_pid())"
+
+    def write_and_lose_the_answer(connection: Direct) -> None:
+        nonlocal tries
+        tries += 1
+        connection.exec_driver_sql(INSERT, ())
+        connection.exec_driver_sql(cut, ())
+
+    with pytest.raises(DatabaseAway):
+        world.store.run_alone(write_and_lose_the_answer)
+    assert (tries, world.count()) == (1, 1)
+    with Client(world.store) as client:
+        client.enqueue("q")
+    assert world.count() == 2
+
+
+@SERVERS
+def test_what_the_server_undid_is_done_again_and_not_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = 0
+    undo = "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213"
+    if world.store.name == "postgresql":
+        undo = "DO $$ BEGIN RAISE serialization_failure; END $$"
+
+    def write(connection: Direct, undone: int) -> int:
+        nonlocal tries
+        tries += 1
+        return connection.exec_driver_sql(undo if tries <= undone else INSERT, ()).rowcount
+
+    assert world.store.run_alone(write, undone=2) == 1
+    assert (tries, world.count()) == (3, 1)
+    tries = 0
+    monkeypatch.setattr(database_module, "TRIES", 2)
+    with pytest.raises(DatabaseBusy):
+        world.store.run_alone(write, undone=9)
+    assert (tries, world.count()) == (2, 1)
+
+
+def test_what_is_wrong_is_sqlalchemys_error_and_costs_no_connection(world: World) -> None:
+    number = "SELECT connection_id()" if world.store.name == "mysql" else "SELECT pg_backend_pid()"
+    same = "SELECT 1" if world.store.name == "sqlite" else number
+    before = world.store.run_alone(ask, same)
+    with pytest.raises(DBAPIError, match="nowhere") as caught:
+        world.store.run_alone(lambda connection: connection.exec_driver_sql("INSERT INTO nowhere VALUES (1)", ()))
+    assert not caught.value.connection_invalidated
+    assert world.store.run_alone(ask, same) == before
+
+
+@SERVERS
+def test_a_connection_whose_question_was_interrupted_answers_nobody_else(world: World) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    kept = signal.signal(signal.SIGUSR1, interrupt)
+    sleep = "SELECT sleep(3)" if world.store.name == "mysql" else "SELECT pg_sleep(3)"
+    timer = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            world.store.run_alone(lambda connection: connection.exec_driver_sql(sleep, ()))
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, kept)
+    answers = [world.store.run_alone(ask, f"SELECT {number}") for number in range(5)]
+    assert answers == [0, 1, 2, 3, 4]

@@ -1,0 +1,147 @@
+"""Enqueuing in the caller's own transaction: it commits with the business data or not at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import NewTask
+from peerd.store.connection import engines
+from peerd.store.connection.caller_session import sees_the_latest, times_in_utc
+from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.tasks import actions
+from tests.store.world import World
+
+ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "mysql": "mysql+asyncmy", "postgresql": "postgresql+psycopg_async"}
+NEW = NewTask(queue="q", body="{}", start_in=60.0, unique_key="k")
+
+
+@pytest.fixture
+def engine(world: World) -> Iterator[Engine]:
+    """The application's own, with its database's usual settings, and a table of its own."""
+    engine = sa.create_engine(world.store.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY)")
+        connection.exec_driver_sql("DELETE FROM orders")
+    yield engine
+    engine.dispose()
+
+
+def orders(world: World) -> int:
+    return world.store.read(lambda c: int(c.exec_driver_sql("SELECT count(*) FROM orders").scalar_one()))
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_task_shares_the_fate_of_a_connections_transaction(world: World, engine: Engine, commits: bool) -> None:  # noqa: FBT001
+    with engine.connect() as connection:
+        transaction = connection.begin()
+        connection.exec_driver_sql("INSERT INTO orders VALUES (7)")
+        with times_in_utc(connection):
+            enqueue.enqueue(connection, NEW)
+            enqueue.enqueue_many(connection, [NewTask(queue="q") for _ in range(5)])
+        transaction.commit() if commits else transaction.rollback()
+    assert (orders(world), world.count()) == ((1, 6) if commits else (0, 0))
+    assert world.store.run(enqueue.enqueue, NEW).created is not commits
+
+
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_a_business_transaction_on_an_engine_of_its_own_may_be_silent_for_longer_than_ones_of_peerd(
+    world: World, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Database.engine`, which docs/api.md warns of, ends it."""
+    monkeypatch.setattr(engines, "SILENT_AT_MOST", 1)
+    ours = Database(world.store.url)
+    with ours.engine.connect() as silent, engine.begin() as own:
+        silent.exec_driver_sql("INSERT INTO orders VALUES (8)")
+        own.exec_driver_sql("INSERT INTO orders VALUES (7)")
+        time.sleep(2.2)
+        enqueue.enqueue(own, NewTask(queue="q"))
+        with pytest.raises(DBAPIError):
+            silent.exec_driver_sql("SELECT 1")
+        silent.invalidate()
+    ours.close()
+    assert (orders(world), world.count()) == (1, 1)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_task_shares_the_fate_of_a_session(world: World, engine: Engine, commits: bool) -> None:  # noqa: FBT001
+    with Session(engine) as session:
+        session.execute(sa.text("INSERT INTO orders VALUES (7)"))
+        enqueue.enqueue(session.connection(), NEW)
+        session.commit() if commits else session.rollback()
+    assert (orders(world), world.count()) == ((1, 1) if commits else (0, 0))
+
+
+@pytest.fixture
+async def async_engine(world: World, engine: Engine) -> AsyncIterator[AsyncEngine]:
+    engine_ = create_async_engine(world.store.url.set(drivername=ASYNC_DRIVERS[world.store.name]))
+    yield engine_
+    await engine_.dispose()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_task_shares_the_fate_of_an_async_session(
+    world: World,
+    async_engine: AsyncEngine,
+    commits: bool,  # noqa: FBT001
+) -> None:
+    async with AsyncSession(async_engine) as session:
+        await session.execute(sa.text("INSERT INTO orders VALUES (7)"))
+
+        def within(own: Session) -> None:
+            with times_in_utc(own.connection()):
+                enqueue.enqueue_many(own.connection(), [NEW, NewTask(queue="q", start_at=datetime.now(UTC))])
+
+        await session.run_sync(within)
+        await (session.commit() if commits else session.rollback())
+    assert (orders(world), world.count()) == ((1, 2) if commits else (0, 0))
+
+
+def test_times_mean_the_same_in_a_session_of_another_zone_which_stays_as_it_was(world: World, engine: Engine) -> None:
+    moment = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=2)
+    zone = {"mysql": "SET time_zone = '+05:30'", "postgresql": "SET TIME ZONE 'Etc/GMT-5'", "sqlite": "SELECT 1"}
+    with engine.connect() as connection:
+        connection.exec_driver_sql(zone[world.store.name])
+        with times_in_utc(connection):
+            first = enqueue.enqueue(connection, NewTask(queue="q", start_at=moment))
+            second = enqueue.enqueue(connection, NewTask(queue="q", start_in=7200.0))
+        if world.store.name == "mysql":
+            assert connection.exec_driver_sql("SELECT @@session.time_zone").scalar_one() == "+05:30"
+        connection.commit()
+        if world.store.name == "mysql":
+            with pytest.raises(LookupError), times_in_utc(connection):
+                raise LookupError
+            assert connection.exec_driver_sql("SELECT @@session.time_zone").scalar_one() == "+05:30"
+    assert world.get(first.id).start_at == moment
+    other = world.get(second.id).start_at
+    assert other is not None
+    assert abs(other - moment) < timedelta(seconds=10)
+    assert world.status(first.id) is world.status(second.id) is Status.SCHEDULED
+
+
+@pytest.mark.parametrize("store", ["mariadb"], indirect=True)
+def test_an_old_view_of_the_table_does_not_steal_a_key(world: World, engine: Engine) -> None:
+    """REPEATABLE READ sees the table as it was; the key's row it gets as it is, and the task behind it must be too."""
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM tasks").scalar_one() == 0
+        assert not sees_the_latest(connection)
+        holder = world.store.run(enqueue.enqueue, NEW)
+        assert enqueue.enqueue(connection, NEW) == enqueue.Enqueued(holder.id, created=False)
+        connection.commit()
+        assert connection.exec_driver_sql("SELECT count(*) FROM tasks").scalar_one() == 1
+        world.store.run(actions.cancel, holder.id)
+        connection.commit()
+        assert enqueue.enqueue(connection, NEW).created
+        connection.commit()
+    assert world.count() == 2
+    assert world.store.run(sees_the_latest)

@@ -1,0 +1,201 @@
+"""Claimers that have met claim one after another; who is in nobody's way waits for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.task import NewTask
+from peerd.store.claim import claim
+from peerd.store.claim import mutex as lines
+from peerd.store.claim.claimer import Claimer
+from peerd.store.claim.mutex import DISTRUST, PATIENCE, Line
+from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.statements.compiled import Prepared
+from peerd.store.statements.token import new_token
+from peerd.testing import eventually
+from tests.store.claim_mutex import MANY, standing, waiting, who_has_met
+from tests.store.world import World
+from tests.support.manual_clock import Clock
+
+pytestmark = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+
+
+@contextmanager
+def statements(store: Database) -> Iterator[list[str]]:
+    """What is said to the database meanwhile."""
+    said: list[str] = []
+
+    def listen(_: Any, __: Any, statement: str, *about: Any) -> None:
+        said.append(statement)
+
+    for engine in store.engines:
+        sa.event.listen(engine, "before_cursor_execute", listen)
+    yield said
+    for engine in store.engines:
+        sa.event.remove(engine, "before_cursor_execute", listen)
+
+
+def lines_up(said: list[str]) -> bool:
+    return any("get_lock" in statement.lower() or "then 0" in statement.lower() for statement in said)
+
+
+def fill(world: World, number: int = 3 * MANY) -> list[int]:
+    return [one.id for one in world.store.run(enqueue.enqueue_many, [NewTask(queue="q")] * number)]
+
+
+def take(store: Database, claimer: Claimer, line: Line, limit: int = MANY) -> list[int]:
+    taken = store.run_each(claim.claim, claimer, token=new_token(), limit=limit, line=line).tasks
+    return [task.id for task in taken]
+
+
+def test_who_has_met_others_waits_for_its_turn(world: World) -> None:
+    ids = fill(world)
+    with ThreadPoolExecutor() as threads:
+        with standing(world.store, "q"):
+            claimed = threads.submit(take, world.store, world.claimer(), who_has_met())
+            eventually(lambda: waiting(world.store) == 1)
+            assert not claimed.done()
+        assert claimed.result(timeout=10) == ids[:MANY]
+
+
+def test_who_has_met_nobody_asks_for_nothing(world: World) -> None:
+    fill(world)
+    with standing(world.store, "q"), statements(world.store) as said:
+        assert take(world.store, world.claimer(), Line())
+    assert said
+    assert not lines_up(said)
+
+
+def test_who_wants_a_few_does_not_line_up(world: World) -> None:
+    fill(world)
+    with standing(world.store, "q"), statements(world.store) as said:
+        assert len(take(world.store, world.claimer(), who_has_met(), MANY - 1)) == MANY - 1
+    assert not lines_up(said)
+
+
+def test_other_queues_have_another_line(world: World) -> None:
+    fill(world)
+    with standing(world.store, "r"), statements(world.store) as said:
+        assert take(world.store, world.claimer(), who_has_met())
+    assert lines_up(said)
+
+
+def test_a_turn_that_does_not_come_is_not_waited_for_again(world: World) -> None:
+    """Whoever has it may be frozen: one claim is late by as long as a claimer waits, and the next are not."""
+    ids, line, claimer = fill(world), who_has_met(), world.claimer()
+    with standing(world.store, "q"):
+        with statements(world.store) as said:
+            assert len(take(world.store, claimer, line)) == MANY
+        assert lines_up(said)
+        with statements(world.store) as said:
+            assert len(take(world.store, claimer, line)) == MANY
+        assert not lines_up(said)
+    assert len(take(world.store, claimer, line)) == len(ids) - 2 * MANY
+
+
+def test_the_line_is_trusted_again_after_a_while(world: World) -> None:
+    fill(world)
+    clock = Clock()
+    line, claimer = Line(clock), world.claimer()
+    line.met_others()
+    with standing(world.store, "q"):
+        take(world.store, claimer, line)
+    clock.now += DISTRUST + 1
+    line.met_others()
+    with statements(world.store) as said:
+        take(world.store, claimer, line)
+    assert lines_up(said)
+
+
+def test_who_meets_nobody_any_more_leaves_the_line(world: World) -> None:
+    clock = Clock()
+    line = Line(clock)
+    line.met_others()
+    clock.now += lines.MEMORY / 2
+    with world.store.engines[-1].connect() as connection, line.stand(connection, ("q",), MANY) as has_turn:
+        assert has_turn
+    clock.now += lines.MEMORY
+    assert not line.meets_others
+
+
+def test_a_claim_that_fails_leaves_its_turn_to_the_next(world: World) -> None:
+    fill(world)
+    with (
+        world.store.engines[-1].connect() as connection,
+        pytest.raises(ZeroDivisionError),
+        who_has_met().stand(connection, ("q",), MANY),
+    ):
+        raise ZeroDivisionError
+    line = who_has_met()
+    with statements(world.store) as said:
+        assert len(take(world.store, world.claimer(), line)) == MANY
+    assert lines_up(said)
+    assert waiting(world.store) == 0
+
+
+def test_a_connection_that_is_lost_leaves_its_turn_to_the_next(world: World) -> None:
+    with world.store.engines[-1].connect() as connection, pytest.raises(sa.exc.DBAPIError):
+        _be_cut_off(connection)
+    fill(world)
+    assert len(take(world.store, world.claimer(), who_has_met())) == MANY
+
+
+def _be_cut_off(connection: Connection) -> None:
+    own = {"mysql": "KILL CONNECTION_ID()", "postgresql": "SELECT pg_terminate_backend(pg_backend_pid())"}
+    with who_has_met().stand(connection, ("q",), MANY):
+        connection.exec_driver_sql(own[connection.dialect.name])
+
+
+def test_a_server_that_refuses_such_locks_is_claimed_from_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = Prepared(sa.text("SELECT no_such_lock(:line)"))
+    for name in ("_WAIT_ON_MYSQL", "_WAIT_ON_POSTGRESQL"):
+        monkeypatch.setattr(lines, name, unknown)
+    fill(world)
+    assert len(take(world.store, world.claimer(), who_has_met())) == MANY
+
+
+def test_two_that_claim_at_the_same_moment_have_met(world: World) -> None:
+    ids = fill(world)
+    line = Line(Clock())
+    other = claim.claim
+    with world.store.engine.connect() as connection, ThreadPoolExecutor() as threads:
+        taken = other(connection, world.claimer(), token=new_token(), limit=MANY).tasks
+        claimed = threads.submit(take, world.store, world.claimer(), line)
+        if world.store.name == "mysql":  # it waits for the rows, and loses them
+            eventually(lambda: _waits_for_rows(world.store))
+        else:
+            claimed.result(timeout=10)
+        connection.commit()
+        assert {task.id for task in taken} | set(claimed.result(timeout=10)) <= set(ids)
+    assert line.meets_others
+
+
+def _waits_for_rows(store: Database) -> bool:
+    """Whether an UPDATE of this database takes far longer than it would without waiting.
+
+    InnoDB's own table of waits is not renewed while somebody asks it all the time, for nobody on that server.
+    """
+    waits = (
+        "SELECT count(*) FROM information_schema.processlist"
+        " WHERE db = DATABASE() AND info LIKE 'UPDATE tasks%' AND time_ms > 300"
+    )
+    return store.read(lambda connection: int(connection.execute(sa.text(waits)).scalar_one())) > 0
+
+
+def test_claims_one_after_another_have_met_nobody(world: World) -> None:
+    fill(world)
+    line = Line(Clock())
+    for _ in range(3):
+        assert len(take(world.store, world.claimer(), line)) == MANY
+    assert not line.meets_others
+    assert PATIENCE <= 2, "a stop waits no longer for the last claim"

@@ -1,0 +1,66 @@
+"""Claimers in processes of their own never share a task, on any database."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import URL
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import NewTask
+from peerd.store.claim.mutex import WORTH_WAITING
+from peerd.store.enqueue import enqueue
+from peerd.store.tasks import read
+from tests.store.world import World
+
+PROCESSES = 4
+TASKS = 2000
+
+
+def start(world: World, node: str, url: URL | None = None, *, limit: int = 7) -> subprocess.Popen[str]:
+    """Start a claimer; it begins when `claims_of` lets it."""
+    claimer = world.claimer(node=node)
+    address = (url or world.store.url).render_as_string(hide_password=False)
+    identity = [str(claimer.node_id), claimer.incarnation, str(claimer.process_id)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.store.claimer_process", address, *identity, str(limit)],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def claims_of(processes: list[subprocess.Popen[str]]) -> list[tuple[int, int]]:
+    """Let claimers go all at once; the tasks that they claimed, and the leases."""
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        said = [process.communicate(timeout=90)[0].splitlines() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    pairs = [line.split() for lines in said for line in lines]
+    return [(int(task_id), int(lease)) for task_id, lease in pairs]
+
+
+@pytest.mark.parametrize("limit", [7, WORTH_WAITING])
+def test_claimers_in_separate_processes_never_share_a_task(world: World, limit: int) -> None:
+    """Neither those that part, as they want a few, nor those that line up."""
+    new = [NewTask(queue="qr"[n % 2], priority=n % 3) for n in range(TASKS)]
+    ids = {one.id for one in world.store.run(enqueue.enqueue_many, new)}
+    processes = [start(world, f"node-{number % 2}", limit=limit) for number in range(PROCESSES)]
+    claims = claims_of(processes)
+    assert sorted(task_id for task_id, _ in claims) == sorted(ids)
+    assert {lease for _, lease in claims} == {1}
+    assert world.store.read(read.count_tasks)[Status.DONE] == TASKS
+    assert world.attempt_rows() == 0

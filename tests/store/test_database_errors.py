@@ -1,0 +1,294 @@
+"""What databases say when something is wrong, provoked on real ones; and what `Database` makes of it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import DBAPIError
+
+from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, UnsupportedDatabase
+from peerd.domain.task import NewTask
+from peerd.store.connection import database as database_module
+from peerd.store.connection import database_errors, sqlite_lock
+from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.schema.migrate import current, migrate
+from tests.store.world import World, at_once
+from tests.support.servers import ServerFactory
+
+SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+
+
+def write_both(world: World, ids: list[int], meet: threading.Barrier) -> Callable[[], int]:
+    """A unit that locks two rows in the order given; the first try of each meets the other between the two."""
+    tries = 0
+
+    def unit(connection: Connection) -> int:
+        nonlocal tries
+        tries += 1
+        for place, task_id in enumerate(ids):
+            connection.exec_driver_sql(f"UPDATE tasks SET priority = priority + 1 WHERE id = {task_id}")
+            if place == 0 and tries == 1:
+                meet.wait(10)
+        return tries
+
+    return lambda: world.store.run(unit)
+
+
+@SERVERS
+def test_a_deadlock_is_undone_and_run_again_as_a_whole(world: World) -> None:
+    first, second = world.add(), world.add()
+    meet = threading.Barrier(2)
+    tries = at_once([write_both(world, [first, second], meet), write_both(world, [second, first], meet)])
+    assert sorted(tries) == [1, 2]
+    assert [world.get(task_id).priority for task_id in (first, second)] == [12, 12]
+
+
+@SERVERS
+def test_a_deadlock_in_a_callers_own_transaction_is_told_and_never_repeated(world: World) -> None:
+    first, second = world.add(), world.add()
+    meet = threading.Barrier(2)
+
+    def own(ids: list[int]) -> DBAPIError | None:
+        with world.store.engine.connect() as connection, connection.begin():
+            try:
+                connection.exec_driver_sql(f"UPDATE tasks SET priority = 1 WHERE id = {ids[0]}")
+                meet.wait(10)
+                connection.exec_driver_sql(f"UPDATE tasks SET priority = 1 WHERE id = {ids[1]}")
+            except DBAPIError as error:
+                connection.get_transaction().rollback()  # type: ignore[union-attr]
+                return error
+            return None
+
+    answers = at_once([lambda: own([first, second]), lambda: own([second, first])])
+    [error] = [answer for answer in answers if answer is not None]
+    assert database_errors.was_rolled_back(error)
+    assert not database_errors.is_away(error)
+
+
+def test_a_lock_that_is_waited_for_too_long_is_busy_not_a_drivers_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task_id = world.add()
+    monkeypatch.setattr(database_module, "TRIES", 2)
+    limit = {
+        "mysql": "SET innodb_lock_wait_timeout = 1",
+        "postgresql": "SET LOCAL lock_timeout = '100ms'",
+        "sqlite": "",
+    }[world.store.name]
+    url = world.store.url if world.store.name != "sqlite" else world.store.url.update_query_dict({"timeout": "0.1"})
+    other = sa.create_engine(url)
+    impatient = Database(world.store.url)
+    monkeypatch.setattr(sqlite_lock, "BUSY_TIMEOUT", 0.1)
+
+    def write(connection: Connection) -> None:
+        if world.store.name != "sqlite":
+            connection.exec_driver_sql(limit)
+        connection.exec_driver_sql(f"UPDATE tasks SET priority = 1 WHERE id = {task_id}")
+
+    try:
+        with other.connect() as holder:
+            holder.exec_driver_sql(f"UPDATE tasks SET priority = 2 WHERE id = {task_id}")
+            with pytest.raises(DatabaseBusy, match="look for a transaction that stays open"):
+                impatient.run(write)
+            holder.rollback()
+        impatient.run(write)
+        assert world.get(task_id).priority == 1
+    finally:
+        other.dispose()
+        impatient.close()
+
+
+@SERVERS
+@pytest.mark.parametrize("way", ["run", "run_each", "run_repeatable"])
+def test_a_statement_that_somebody_cancelled_is_tried_again(world: World, way: str) -> None:
+    task_id, sessions = world.add(), queue.SimpleQueue[int]()
+    own = "connection_id()" if world.store.name == "mysql" else "pg_backend_pid()"
+    cancel = "KILL QUERY {}" if world.store.name == "mysql" else "SELECT pg_cancel_backend({})"
+
+    def write(connection: Connection) -> None:
+        sessions.put(connection.exec_driver_sql(f"SELECT {own}").scalar_one())
+        connection.exec_driver_sql(f"UPDATE tasks SET priority = priority + 1 WHERE id = {task_id}")
+
+    def cancel_once() -> None:
+        with world.store.engine.connect() as holder:
+            holder.exec_driver_sql(f"SELECT id FROM tasks WHERE id = {task_id} FOR UPDATE")
+            gate.wait(10)
+            with world.store.engine.connect() as other:
+                session = sessions.get(timeout=10)
+                time.sleep(0.2)  # until it waits for the row
+                other.exec_driver_sql(cancel.format(session))
+            sessions.get(timeout=10)
+            holder.rollback()
+
+    def write_it() -> None:
+        gate.wait(10)
+        getattr(world.store, way)(write)
+
+    gate = threading.Barrier(2)
+    at_once([cancel_once, write_it])
+    assert world.get(task_id).priority == 11
+
+
+@SERVERS
+def test_a_connection_that_is_killed_is_away_and_the_next_one_works(world: World) -> None:
+    def die(connection: Connection) -> None:
+        if world.store.name == "mysql":
+            number = connection.exec_driver_sql("SELECT connection_id()").scalar_one()
+            kill = f"KILL {number}"
+        else:
+            number = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            kill = f"SELECT pg_terminate_backend({number})"
+        connection.exec_driver_sql("INSERT INTO tasks (queue) VALUES ('q')")
+        with world.store.engine.connect() as other:
+            other.exec_driver_sql(kill)
+        connection.exec_driver_sql("SELECT 1")
+        connection.exec_driver_sql("SELECT 1")
+
+    with pytest.raises(DatabaseAway):
+        world.store.run(die)
+    assert world.count() == 0
+    assert world.add()
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+def test_a_server_that_is_stopped_is_away_until_it_is_back(kind: str, private_server: ServerFactory) -> None:
+    server = private_server(kind)
+    database = Database(server.url("peerd"))
+    try:
+        migrate(database)
+        kept = database.run(enqueue.enqueue, NewTask(queue="q"))
+        server.kill()
+        for _ in range(2):
+            with pytest.raises(DatabaseAway) as caught:
+                database.run(enqueue.enqueue, NewTask(queue="q"))
+            assert not isinstance(caught.value, DatabaseRefused)
+        server.start()
+        assert database.run(enqueue.enqueue, NewTask(queue="q")).id > kept.id
+    finally:
+        database.close()
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Database]]:
+    made: list[Database] = []
+
+    def open_(url: object) -> Database:
+        made.append(Database(str(url)))
+        return made[-1]
+
+    yield open_
+    for database in made:
+        database.close()
+
+
+@SERVERS
+def test_a_database_that_does_not_exist_is_refused_with_the_remedy(
+    world: World, opened: Callable[..., Database]
+) -> None:
+    url = world.store.url.set(database="nowhere").render_as_string(hide_password=False)
+    with pytest.raises(DatabaseRefused, match=r"nowhere.*CREATE DATABASE"):
+        current(opened(url))
+
+
+@SERVERS
+def test_a_wrong_user_or_password_is_refused_with_the_remedy(world: World, opened: Callable[..., Database]) -> None:
+    url = world.store.url.set(username="nobody", password="secret")
+    with pytest.raises(DatabaseRefused, match=r"nobody.*see that the user in .* is right, and its password") as caught:
+        current(opened(url.render_as_string(hide_password=False)))
+    assert "secret" not in str(caught.value)
+
+
+@SERVERS
+def test_a_user_without_rights_is_refused_with_the_remedy(world: World, opened: Callable[..., Database]) -> None:
+    name = f"guest_{world.node('a')}"
+    with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as admin:
+        if world.store.name == "mysql":
+            admin.exec_driver_sql(f"CREATE USER IF NOT EXISTS {name}@'%%'")
+            admin.exec_driver_sql(f"GRANT SELECT ON {world.store.url.database}.* TO {name}@'%%'")
+        else:
+            admin.exec_driver_sql(f"DROP ROLE IF EXISTS {name}")
+            admin.exec_driver_sql(f"CREATE ROLE {name} LOGIN")
+        guest = opened(world.store.url.set(username=name).render_as_string())
+        with pytest.raises(DatabaseRefused, match="GRANT"):
+            guest.run(enqueue.enqueue, NewTask(queue="q"))
+        guest.close()
+        admin.exec_driver_sql(f"DROP {'USER' if world.store.name == 'mysql' else 'ROLE'} {name}")
+
+
+def test_a_sqlite_file_that_cannot_be_opened_is_refused_with_the_remedy(
+    tmp_path: Path, opened: Callable[..., Database]
+) -> None:
+    with pytest.raises(DatabaseRefused, match="folder must be there"):
+        current(opened(f"sqlite:///{tmp_path}/nowhere/peerd.sqlite"))
+    (tmp_path / "poem.txt").write_text("no database " * 1000)
+    with pytest.raises(DatabaseRefused, match="something else"):
+        current(opened(f"sqlite:///{tmp_path}/poem.txt"))
+
+
+def test_an_unknown_database_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UnsupportedDatabase, match="no database that peerd knows"):
+        Database("oracle://x@y/z")
+    with pytest.raises(UnsupportedDatabase, match="is not an address"):
+        Database("nonsense")
+    with pytest.raises(UnsupportedDatabase, match="every process must open the same file"):
+        Database("sqlite://")
+
+
+def test_an_operation_that_fails_by_itself_writes_nothing_and_is_not_repeated(world: World) -> None:
+    tries: list[int] = []
+
+    def broken(connection: Connection) -> None:
+        tries.append(1)
+        enqueue.enqueue(connection, NewTask(queue="q"))
+        raise LookupError("of its own")
+
+    with pytest.raises(LookupError, match="of its own"):
+        world.store.run(broken)
+    assert (world.count(), len(tries)) == (0, 1)
+
+
+def test_what_the_operations_say_is_not_what_the_password_is(tmp_path: Path) -> None:
+    database = Database("mysql://peerd:secret@db/peerd")
+    assert "secret" not in repr(database)
+    assert make_url("mysql://peerd:secret@db/peerd").password == "secret"
+    database.close()
+
+
+def test_a_login_that_needs_another_package_says_which(
+    tmp_path: Path, opened: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MySQL 8's usual login, without TLS: PyMySQL cannot do it alone, and says so with a RuntimeError."""
+    auth = importlib.import_module("pymysql._auth")
+    monkeypatch.setattr(auth, "_have_cryptography", False)
+
+    def log_in(_: Connection) -> None:
+        auth.sha2_rsa_encrypt(b"secret", b"nonce", b"key")
+
+    with pytest.raises(UnsupportedDatabase, match="pip install cryptography"):
+        opened(f"sqlite:///{tmp_path}/peerd.sqlite").run(log_in)
+
+
+def test_a_full_disk_is_refused_with_the_remedy_and_heals(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/small.sqlite", pool_size=1)
+    migrate(database)
+    large = NewTask(queue="q", body=json.dumps("x" * 200_000))
+
+    def fill(connection: Connection) -> None:
+        connection.exec_driver_sql("PRAGMA max_page_count = 60")  # the disk, as far as SQLite knows
+        enqueue.enqueue(connection, large)
+
+    with pytest.raises(DatabaseRefused, match="free space on the disk"):
+        database.run(fill)
+    database.close()  # and with it the limit
+    assert database.run(enqueue.enqueue, large).created
+    database.close()

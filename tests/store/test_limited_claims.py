@@ -1,0 +1,367 @@
+"""Limits and turns: what may run at once, what may start in a period, and who comes next."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.errors import DatabaseAway
+from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Failed
+from peerd.domain.task import Task
+from peerd.store import queues
+from peerd.store.claim.claimer import Claimer
+from peerd.store.connection import engines
+from peerd.store.connection.database import Database, worded
+from peerd.store.limits import limited_claim
+from peerd.store.limits.key_round_robin import MOST_LEVELS
+from peerd.store.maintenance import rescue
+from peerd.store.outcomes import complete, recording
+from peerd.store.schema.tables import limits, tasks
+from peerd.store.statements.token import new_token
+from tests.store.world import World, at_once, held
+
+
+@pytest.fixture
+def claimer(world: World) -> Claimer:
+    return world.claimer("q")
+
+
+def limit(world: World, key: str, **values: Any) -> None:
+    """Say how much of a queue ('') or of each key ('*'), or of one key, may run or start."""
+    row = {"queue": "q", "limit_key": key, **values}
+    world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**row)).rowcount)
+
+
+def add(world: World, key: str | None, number: int = 1, **columns: Any) -> list[int]:
+    """Pending tasks with a key."""
+    rows = [{"queue": "q", "limit_key": key, **columns} for _ in range(number)]
+    before = world.count()
+    world.store.run(lambda connection: connection.execute(sa.insert(tasks), rows).rowcount)
+    assert world.count() == before + number
+    return world.store.read(
+        lambda connection: list(connection.execute(sa.select(tasks.c.id).order_by(tasks.c.id)).scalars())[-number:]
+    )
+
+
+def take(world: World, claimer: Claimer, number: int = 100, **options: Any) -> list[Task]:
+    return world.store.run(limited_claim.claim_by_turns, claimer, "q", token=new_token(), limit=number, **options).tasks
+
+
+def keys(taken: list[Task]) -> dict[str | None, int]:
+    return dict(Counter(task.limit_key for task in taken))
+
+
+def done(world: World, claimer: Claimer, taken: list[Task]) -> None:
+    refused = world.store.run(complete.complete, claimer.process_id, {held(task): None for task in taken})
+    assert not refused
+
+
+def test_a_plain_claim_leaves_what_has_a_key_and_a_claim_by_turns_what_has_none(world: World, claimer: Claimer) -> None:
+    add(world, "a", 2)
+    add(world, None, 3)
+    assert keys(world.take(claimer, 10)) == {None: 3}
+    assert keys(take(world, claimer)) == {"a": 2}
+    assert not take(world, claimer)
+
+
+def test_what_was_claimed_is_held_as_ever(world: World, claimer: Claimer) -> None:
+    add(world, "a")
+    [task] = take(world, claimer)
+    found = world.find(task.id)
+    assert found is not None
+    moments = {"checked_at": found.checked_at, "updated_at": found.updated_at}
+    assert msgspec.structs.replace(task, **moments) == found
+    assert (task.status, task.lease, task.process_id, task.limit_key) == (Status.WORKING, 1, claimer.process_id, "a")
+    done(world, claimer, [task])
+
+
+def test_no_more_than_k_of_a_key_run_at_once(world: World, claimer: Claimer) -> None:
+    limit(world, "*", running=2)
+    limit(world, "b", running=3)
+    for key in "abc":
+        add(world, key, 5)
+    first = take(world, claimer)
+    assert keys(first) == {"a": 2, "b": 3, "c": 2}
+    assert not take(world, world.claimer("q", node="other"))
+    done(world, claimer, [task for task in first if task.limit_key == "a"][:1])
+    assert keys(take(world, claimer)) == {"a": 1}
+
+
+def test_a_limit_of_none_stops_a_key(world: World, claimer: Claimer) -> None:
+    limit(world, "a", running=0)
+    add(world, "a", 3)
+    add(world, "b", 1)
+    assert keys(take(world, claimer)) == {"b": 1}
+
+
+def test_a_limited_queue_is_claimed_by_turns_alone_whether_its_tasks_have_keys_or_not(
+    world: World, claimer: Claimer
+) -> None:
+    limit(world, "", running=3)
+    add(world, None, 5)
+    add(world, "a", 5)
+    assert not world.take(claimer, 10)
+    first = take(world, claimer)
+    assert len(first) == 3
+    assert not take(world, claimer)
+    done(world, claimer, first[:2])
+    assert len(take(world, claimer)) == 2
+
+
+def test_places_of_the_dead_are_free_again(world: World, claimer: Claimer) -> None:
+    limit(world, "*", running=1)
+    add(world, "a", 3)
+    other = world.claimer("q", node="other")
+    [lost] = take(world, other)
+    assert not take(world, claimer)
+    world.store.run(rescue.release_process, other.process_id, "SIGKILL", crashed=True)
+    assert [task.id for task in take(world, claimer)] != [lost.id]
+    assert not take(world, claimer)
+
+
+def test_a_failure_frees_its_place(world: World, claimer: Claimer) -> None:
+    limit(world, "*", running=1)
+    add(world, "a", 2)
+    [task] = take(world, claimer)
+    assert world.store.run(recording.conclude, claimer.process_id, held(task), Failed(error="no", retry_in=60.0))
+    assert len(take(world, claimer)) == 1
+
+
+def test_keys_take_turns_one_task_each_however_many_the_others_have(world: World, claimer: Claimer) -> None:
+    add(world, "big", 200)
+    for key in "uvwxyz":
+        add(world, key, 2)
+    seen = [task.limit_key for _ in range(14) for task in take(world, claimer, 1)]
+    assert seen == ["big", *"uvwxyz", "big", *"uvwxyz"]
+    assert keys(take(world, claimer, 10)) == {"big": 10}
+
+
+def test_a_claim_of_several_deals_them_out(world: World, claimer: Claimer) -> None:
+    add(world, "a", 50)
+    add(world, "b", 1)
+    add(world, "c", 50)
+    assert keys(take(world, claimer, 7)) == {"a": 3, "b": 1, "c": 3}
+
+
+def test_tasks_without_a_key_have_their_turn_too_where_the_queue_is_limited(world: World, claimer: Claimer) -> None:
+    limit(world, "", running=100)
+    add(world, None, 10)
+    add(world, "a", 10)
+    seen = [task.limit_key for _ in range(6) for task in take(world, claimer, 1)]
+    assert seen in (["a", None] * 3, [None, "a"] * 3)
+
+
+def test_a_higher_priority_goes_before_all_turns(world: World, claimer: Claimer) -> None:
+    add(world, "a", 3, priority=5)
+    add(world, "b", 2, priority=50)
+    add(world, "a", 1, priority=50)
+    first = take(world, claimer, 4)
+    assert Counter((task.priority, task.limit_key) for task in first) == {(50, "a"): 1, (50, "b"): 2, (5, "a"): 1}
+
+
+def test_within_a_key_the_usual_order_holds(world: World, claimer: Claimer) -> None:
+    ids = add(world, "a", 4)
+    add(world, "a", 1, attempts=1)
+    assert [task.id for _ in range(4) for task in take(world, claimer, 1)] == ids
+
+
+def test_a_full_key_with_many_tasks_hides_nobody(world: World, claimer: Claimer) -> None:
+    limit(world, "a", running=1)
+    for priority in range(MOST_LEVELS + 20):
+        add(world, "a", 3, priority=1000 + priority)
+    add(world, "b", 2, priority=1)
+    assert keys(take(world, claimer)) == {"a": 1, "b": 2}
+
+
+def test_more_full_keys_than_a_claim_looks_at_hide_nobody_for_long(
+    world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limited_claim, "MOST_KEYS", 10)
+    limit(world, "*", running=0)
+    limit(world, "k45", running=1)
+    for number in range(50):
+        add(world, f"k{number:02}")
+    found = [task.limit_key for _ in range(6) for task in take(world, claimer)]
+    assert found == ["k45"]
+
+
+def test_more_full_keys_than_a_claim_looks_at_do_not_hide_lower_priorities(
+    world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limited_claim, "MOST_KEYS", 10)
+    limit(world, "*", running=0)
+    for key in ("low", "k45"):
+        limit(world, key, running=1)
+    for number in range(50):
+        add(world, f"k{number:02}", priority=99)
+    add(world, "low", 2, priority=1)
+    assert keys(take(world, claimer)) == {"low": 1}
+    assert [task.limit_key for _ in range(5) for task in take(world, claimer)] == ["k45"]
+
+
+def test_no_more_than_so_many_start_in_a_period(world: World, claimer: Claimer) -> None:
+    limit(world, "*", starts=3, period=3600.0)
+    add(world, "a", 5)
+    add(world, "b", 2)
+    first = take(world, claimer)
+    assert keys(first) == {"a": 3, "b": 2}
+    done(world, claimer, first)
+    turn = world.store.run(limited_claim.claim_by_turns, claimer, "q", token=new_token(), limit=9)
+    assert turn.tasks == []
+    assert turn.again_in is not None
+    assert 3500 < turn.again_in <= 3600
+
+
+def test_a_rate_of_the_queue_counts_all_of_it(world: World, claimer: Claimer) -> None:
+    limit(world, "", starts=4, period=3600.0)
+    add(world, "a", 3)
+    add(world, None, 3)
+    assert len(take(world, claimer)) == 4
+    assert not take(world, claimer)
+
+
+def test_when_the_period_is_over_there_is_room_again(world: World, claimer: Claimer) -> None:
+    limit(world, "*", starts=1, period=0.3)
+    add(world, "a", 2)
+    [first] = take(world, claimer)
+    again: list[Task] = []
+    while not again:
+        again = take(world, claimer)
+    assert first.worker_started_at is not None
+    assert again[0].worker_started_at is not None
+    assert (again[0].worker_started_at - first.worker_started_at).total_seconds() >= 0.3
+
+
+def test_paused_queues_and_nodes_that_drain_take_no_turn(world: World, claimer: Claimer) -> None:
+    add(world, "a", 2)
+    world.store.run(queues.pause, "q")
+    assert not take(world, claimer)
+    world.store.run(queues.resume, "q")
+    assert len(take(world, claimer, 1)) == 1
+
+
+def test_lanes_are_kept_apart(world: World, claimer: Claimer) -> None:
+    add(world, "a", 1, node_id=claimer.node_id)
+    add(world, "a", 1, node_id=claimer.node_id + 1000)
+    add(world, "a", 1, crashes=1)
+    assert keys(take(world, claimer)) == {"a": 1}
+    [alone] = take(world, claimer, alone=True)
+    assert alone.crashes == 1
+
+
+def test_keys_that_differ_in_a_control_character_are_each_counted_once(world: World, claimer: Claimer) -> None:
+    """MySQL sorts them as if the shorter one went on with spaces, unlike everybody else."""
+    limit(world, "*", running=1)
+    add(world, "a\t", 2)
+    add(world, "a", 2)
+    add(world, "a", 2, node_id=claimer.node_id)
+    assert keys(take(world, claimer)) == {"a": 1, "a\t": 1}
+
+
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_a_machine_that_is_lost_in_the_middle_of_its_turn_keeps_nobody_waiting(
+    world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server does not learn of it: what it would still have to say may come at any time."""
+    monkeypatch.setattr(engines, "SILENT_AT_MOST", 1)
+    add(world, "a", 2)
+    lost = Database(world.store.url)
+    try:
+        with lost.engine.connect() as connection:
+            other = world.claimer("q", node="lost")
+            taken = limited_claim.claim_by_turns(connection, other, "q", token=new_token(), limit=9).tasks
+            began = time.monotonic()
+            assert keys(take(world, claimer)) == keys(taken)
+            assert time.monotonic() - began < 10.0
+            with pytest.raises(DatabaseAway), worded():
+                connection.commit()
+    finally:
+        lost.close()
+
+
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_a_turn_gets_past_rows_that_are_locked(world: World, claimer: Claimer) -> None:
+    limit(world, "*", running=2)
+    first, second, third = add(world, "a", 3)
+    [other] = add(world, "b", 1)
+    with world.locking(tasks, first):
+        taken = take(world, claimer, 1)
+        assert [task.id for task in taken] == [second], "the next one of the same key"
+        taken += take(world, claimer)
+        assert {task.id for task in taken} == {second, third, other}, "as many as the limit of the key allows"
+    done(world, claimer, taken)
+    assert [task.id for task in take(world, claimer)] == [first]
+
+
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_a_limited_queue_gets_past_rows_that_are_locked(world: World, claimer: Claimer) -> None:
+    limit(world, "", running=2)
+    *urgent, last = add(world, None, 60)
+    with world.locking(tasks, *urgent):
+        assert [task.id for task in take(world, claimer)] == [last], "more than a page of them"
+    assert [task.id for task in take(world, claimer)] == urgent[:1]
+
+
+def test_a_look_tells_what_waits_beside_the_plain_tasks(world: World) -> None:
+    claimer = world.claimer("q", "other", "limited")
+    assert world.store.read(limited_claim.look, claimer) == limited_claim.Waits()
+    add(world, None, 3, priority=99)
+    add(world, "a", 1, priority=5)
+    add(world, "b", 1, priority=7)
+    assert world.store.read(limited_claim.look, claimer) == limited_claim.Waits(by_turns={"q": -7}, plain=True)
+    add(world, None, 1, crashes=1, priority=2)
+    assert world.store.read(limited_claim.look, claimer) == limited_claim.Waits(
+        by_turns={"q": -7}, crashed={"q": -2}, plain=True
+    )
+    add(world, "a", 1, crashes=2, priority=3, node_id=claimer.node_id)
+    limit(world, "", running=1)
+    assert world.store.read(limited_claim.look, claimer) == limited_claim.Waits({"q": -99}, {"q": -2}, {"q": -3})
+
+
+def test_many_claimers_at_once_never_run_more_than_k(world: World) -> None:
+    """Each claims, sees by the table how many run, and completes: there are never more than the limits allow."""
+    limit(world, "*", running=2)
+    limit(world, "", running=5)
+    for key in "abcd":
+        add(world, key, 15)
+    claimers = [world.claimer("q", node=f"n{number}") for number in range(4)]
+    most: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def work(claimer: Claimer) -> int:
+        number, idle = 0, 0
+        while idle < 200:
+            taken = take(world, claimer, 3)
+            idle = 0 if taken else idle + 1
+            running = world.store.read(working_keys)
+            with lock:
+                for key, count in running.items():
+                    most[key] = max(most[key], count)
+                most["all"] = max(most["all"], running.total())
+            done(world, claimer, taken)
+            number += len(taken)
+            if not world.store.read(pending):
+                break
+        return number
+
+    assert sum(at_once([partial(work, claimer) for claimer in claimers])) == 60
+    assert most.pop("all") <= 5
+    assert most
+    assert max(most.values()) <= 2
+
+
+def working_keys(connection: sa.Connection) -> Counter[str]:
+    count = sa.select(tasks.c.limit_key, sa.func.count()).where(tasks.c.status == "working").group_by(tasks.c.limit_key)
+    return Counter(dict(connection.execute(count).all()))
+
+
+def pending(connection: sa.Connection) -> int:
+    return int(connection.execute(sa.select(sa.func.count()).where(tasks.c.status == "pending")).scalar_one())

@@ -1,0 +1,107 @@
+"""What people do to a task: cancel, retry, move, delete."""
+
+from __future__ import annotations
+
+import pytest
+
+from peerd.domain.errors import KeyTaken, NodeNotFound, TaskNotFound
+from peerd.domain.lifecycle import Event, IllegalTransition, Status, after, sources
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import attempts, unique_keys
+from peerd.store.tasks import actions
+from tests.store.world import World
+
+ACTIONS = {
+    Event.CANCEL: actions.cancel,
+    Event.RETRY: actions.retry,
+    Event.MOVE: lambda connection, task_id: actions.move(connection, task_id, None),
+    Event.DELETE: actions.delete,
+}
+
+
+@pytest.mark.parametrize("status", list(Status))
+@pytest.mark.parametrize("event", list(ACTIONS))
+def test_an_action_does_what_the_table_of_transitions_says(world: World, event: Event, status: Status) -> None:
+    task_id = world.task_in(status)
+    before = world.get(task_id)
+    if status not in sources(event):
+        with pytest.raises(IllegalTransition, match=f"a task that is {status} cannot {event}"):
+            world.store.run(ACTIONS[event], task_id)
+        assert world.get(task_id) == before
+        return
+    world.store.run(ACTIONS[event], task_id)
+    found = world.find(task_id)
+    if event is Event.DELETE:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.status is after(status, event)
+        if status is Status.WORKING:
+            assert found.lease == before.lease + 1
+
+
+@pytest.mark.parametrize("event", list(ACTIONS))
+def test_acting_on_a_task_that_is_not_there_says_so(world: World, event: Event) -> None:
+    for nowhere in (10**9, 0, -1, 2**64):
+        with pytest.raises(TaskNotFound, match=str(nowhere)):
+            world.store.run(ACTIONS[event], nowhere)
+
+
+def test_the_attempt_that_an_action_ends_is_on_record(world: World) -> None:
+    for event, label in ((Event.CANCEL, "withdrawn"), (Event.RETRY, "retried"), (Event.MOVE, "moved")):
+        task_id = world.task_in(Status.WORKING)
+        world.store.run(ACTIONS[event], task_id)
+        assert [(one.outcome, one.number) for one in world.attempts(task_id)] == [(label, 0)]
+        world.store.run(actions.delete, task_id)
+
+
+def test_a_retry_gives_all_attempts_back_and_drops_an_end_that_has_passed(world: World) -> None:
+    task_id = world.task_in(Status.DEAD)
+    world.set(task_id, finish_at=seconds_from_now(-1), result="1", progress=0.5, crashes=2)
+    world.store.run(actions.retry, task_id)
+    task = world.get(task_id)
+    assert (task.attempts, task.crashes, task.finish_at, task.finished_at) == (0, 0, None, None)
+    assert (task.result, task.progress, task.start_at) == (None, None, None)
+    world.store.run(actions.delete, task_id)
+    ahead = world.task_in(Status.FAILURE)
+    world.set(ahead, finish_at=seconds_from_now(60))
+    world.store.run(actions.retry, ahead)
+    assert world.get(ahead).finish_at is not None
+
+
+def test_a_moved_task_is_taken_by_its_new_node_only(world: World) -> None:
+    task_id = world.task_in(Status.WORKING)
+    world.node("b")
+    world.store.run(actions.move, task_id, "b")
+    assert world.take(world.claimer(node="a")) == []
+    assert [task.id for task in world.take(world.claimer(node="b"))] == [task_id]
+    world.store.run(actions.move, task_id, None)
+    assert [task.id for task in world.take(world.claimer(node="a"))] == [task_id]
+
+
+def test_moving_to_a_node_that_never_was_names_those_that_are(world: World) -> None:
+    task_id = world.add()
+    world.node("a")
+    with pytest.raises(NodeNotFound, match=r"'nowhere'; known are: a"):
+        world.store.run(actions.move, task_id, "nowhere")
+
+
+def test_a_deleted_task_takes_its_attempts_and_its_key_with_it(world: World) -> None:
+    task_id = world.add(unique_key="k")
+    world.fail(world.take_one(), retry_in=60.0)
+    world.store.run(actions.delete, task_id)
+    assert (world.count(attempts), world.count(unique_keys)) == (0, 0)
+    assert world.add(unique_key="k") != task_id
+
+
+def test_a_retry_takes_the_key_back_unless_a_younger_task_has_it(world: World) -> None:
+    old = world.add(unique_key="k")
+    world.complete(world.take_one())
+    young = world.add(unique_key="k")
+    assert young != old
+    with pytest.raises(KeyTaken, match=rf"task {old} .* belongs to task {young}"):
+        world.store.run(actions.retry, old)
+    assert world.status(old) is Status.DONE
+    world.store.run(actions.cancel, young)
+    world.store.run(actions.retry, old)
+    assert world.add(unique_key="k") == old

@@ -1,0 +1,155 @@
+"""Unique keys: of all enqueues of one key, at most one makes a task while the key holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.errors import KeyTaken
+from peerd.domain.lifecycle import FINISHED, Status
+from peerd.domain.task import NewTask
+from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.enqueue.enqueue import Enqueued
+from peerd.store.maintenance import chore_batches
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import unique_keys
+from peerd.store.tasks import actions
+from tests.store.world import World, at_once
+
+COMPETITORS = 8
+
+
+def enqueue_key(store: Database, key: str = "k", queue: str = "q", scope: str | float = "unfinished") -> Enqueued:
+    return store.run(enqueue.enqueue, NewTask(queue=queue, unique_key=key, unique_for=scope))
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_an_unfinished_key_holds_until_its_task_has_ended(world: World, status: Status) -> None:
+    task_id = world.task_in(status, unique_key="k")
+    again = enqueue_key(world.store)
+    assert again.created is (status in FINISHED)
+    assert (again.id == task_id) is not again.created
+
+
+def test_keys_of_two_queues_are_two_keys(world: World) -> None:
+    assert enqueue_key(world.store, queue="a").created
+    assert enqueue_key(world.store, queue="b").created
+    assert enqueue_key(world.store, key="K", queue="a").created
+    assert not enqueue_key(world.store, queue="a").created
+
+
+def test_a_key_for_a_period_holds_that_long_whatever_becomes_of_its_task(world: World) -> None:
+    first = enqueue_key(world.store, scope=3600.0)
+    world.store.run(actions.delete, first.id)
+    assert enqueue_key(world.store, scope=3600.0) == Enqueued(first.id, created=False)
+    assert world.store.run(chore_batches.purge_keys) == 0
+    world.store.run(lambda c: c.execute(sa.update(unique_keys).values(expires_at=seconds_from_now(-1))))
+    assert enqueue_key(world.store, scope=3600.0).created
+
+
+def test_a_key_whose_period_is_over_is_purged(world: World) -> None:
+    for number in range(5):
+        enqueue_key(world.store, key=f"k{number}", scope=3600.0)
+    enqueue_key(world.store, key="unfinished")
+    enqueue_key(world.store, key="forever", scope="forever")
+    world.store.run(
+        lambda c: c.execute(
+            sa.update(unique_keys).where(unique_keys.c.scope == "period").values(expires_at=seconds_from_now(-1))
+        )
+    )
+    assert world.store.run(chore_batches.purge_keys, 2) == 2
+    assert world.store.run(chore_batches.purge_keys) == 3
+    assert world.count(unique_keys) == 2
+
+
+def test_a_key_for_ever_outlives_its_purged_task(world: World) -> None:
+    task_id = world.task_in(Status.DONE, unique_key="k", unique_for="forever")
+    world.store.run(chore_batches.purge, Status.DONE, -60.0)
+    assert world.find(task_id) is None
+    assert enqueue_key(world.store) == Enqueued(task_id, created=False)
+
+
+def test_purging_a_task_forgets_its_unfinished_key_but_not_one_that_a_younger_task_took(world: World) -> None:
+    for key in ("k", "m"):
+        world.task_in(Status.DONE, unique_key=key)
+    young = enqueue_key(world.store, key="k")
+    assert young.created
+    assert world.store.run(chore_batches.purge, Status.DONE, -60.0) == 2
+    assert world.count(unique_keys) == 1
+    assert not enqueue_key(world.store, key="k").created
+
+
+@pytest.mark.parametrize("scope", ["unfinished", 3600.0, "forever"])
+def test_of_many_competitors_one_wins_and_the_others_learn_who(world: World, scope: str | float) -> None:
+    for round_ in range(5):
+        enqueue_one = partial(enqueue_key, world.store, f"k{round_}", "q", scope)
+        answers = at_once([enqueue_one] * COMPETITORS)
+        assert [answer.created for answer in answers].count(True) == 1
+        assert len({answer.id for answer in answers}) == 1
+    assert world.count() == 5
+
+
+def test_competitors_for_the_key_of_a_finished_task_make_one_more(world: World) -> None:
+    for round_ in range(5):
+        key = f"k{round_}"
+        world.task_in(Status.DONE, unique_key=key)
+        answers = at_once([partial(enqueue_key, world.store, key)] * COMPETITORS)
+        assert [answer.created for answer in answers].count(True) == 1
+    assert world.count() == 10
+
+
+def test_bulk_enqueues_of_the_same_keys_in_other_orders_do_not_deadlock(world: World) -> None:
+    keys = [f"k{number}" for number in range(20)]
+    new = [NewTask(queue="q", unique_key=key) for key in keys]
+    bulks: list[Callable[[], list[Enqueued]]] = [
+        partial(world.store.run, enqueue.enqueue_many, new if turn % 2 else new[::-1]) for turn in range(4)
+    ]
+    answers = at_once(bulks)
+    assert sum(one.created for bulk in answers for one in bulk) == len(keys) == world.count()
+
+
+def test_duplicates_inside_one_bulk_are_one_task(world: World) -> None:
+    new = [NewTask(queue="q", unique_key=key) for key in ("b", "a", "b", "a", "a")]
+    answers = world.store.run(enqueue.enqueue_many, new)
+    assert world.count() == 2
+    assert answers[0].id == answers[2].id
+    assert answers[1].id == answers[3].id == answers[4].id
+    assert [answer.created for answer in answers] == [True, True, False, False, False]
+
+
+def test_a_retry_and_enqueues_of_its_key_leave_one_unfinished_task(world: World) -> None:
+    for round_ in range(5):
+        key = f"k{round_}"
+        old = world.task_in(Status.DONE, unique_key=key)
+
+        def retry(old: int = old) -> bool:
+            try:
+                world.store.run(actions.retry, old)
+            except KeyTaken:
+                return False
+            return True
+
+        def enqueue_anew(key: str = key) -> bool:
+            return enqueue_key(world.store, key).created
+
+        competitors: list[Callable[[], bool]] = [retry, enqueue_anew, enqueue_anew, enqueue_anew]
+        assert at_once(competitors).count(True) == 1
+
+
+def test_a_purge_and_enqueues_of_the_same_keys_do_not_fail_each_other(world: World) -> None:
+    keys = [f"k{number}" for number in range(10)]
+    for key in keys:
+        world.task_in(Status.DONE, unique_key=key)
+    bulk = [NewTask(queue="q", unique_key=key) for key in keys]
+    jobs: list[Callable[[], object]] = [
+        partial(world.store.run, chore_batches.purge, Status.DONE, -60.0),
+        partial(world.store.run, enqueue.enqueue_many, bulk),
+        partial(world.store.run, enqueue.enqueue_many, bulk),
+    ]
+    at_once(jobs)
+    assert all(not enqueue_key(world.store, key).created for key in keys)
+    assert world.count() == len(keys)

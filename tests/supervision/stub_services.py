@@ -1,0 +1,374 @@
+"""Services that a toy plan's slots run. They write what happens to them into a file, a line of JSON each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from peerd import Delivery, Message, MessengerFull, Undeliverable
+from peerd.domain.errors import MessageError
+from peerd.runtime.observability.events import Events
+from peerd.runtime.observability.log_rotation import LogRotation
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.process_context import ProcessContext
+
+
+class Toy:
+    """Does what its payload says for its slot: `{"facts": file, "slots": {SLOT: {"start": …, "run": …}}}`."""
+
+    def __init__(self, payload: Mapping[str, Any]) -> None:
+        self.payload = {**payload, **payload["slots"].get(payload["slot"], {})}
+        self.stopped = asyncio.Event()
+
+    def note(self, fact: str, **more: object) -> None:
+        line = json.dumps({"fact": fact, "slot": self.link.slot, "pid": os.getpid(), "at": time.monotonic(), **more})
+        with Path(self.payload["facts"]).open("a") as file:
+            file.write(line + "\n")
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        self.link = link
+        self.process = ProcessContext(link, Events(lambda fact: self.note("event", event=repr(fact))))
+        self.messenger = self.process.messenger
+        self._listen()
+        self.note("start", generation=link.generation)
+        await self._do("start")
+        return {"process_id": os.getpid() * 10}
+
+    async def run(self) -> None:
+        self.note("run")
+        await self._do("run")
+        await self.stopped.wait()
+
+    async def receive(self, message: Mapping[str, Any]) -> None:
+        if not self.payload.get("raw") and self.messenger.receive(message):
+            return
+        self.note("received", message=message)
+        if message["type"] == "death" and not self._once("unacknowledged"):
+            self.link.send({"type": "death-acknowledged", "id": message["id"]})
+
+    async def quiet(self) -> None:
+        self.note("quiet")
+
+    async def stop(self, grace: float) -> None:
+        self.note("stop", grace=grace)
+        await self._work(grace)
+        await self._do("stop")
+        self.note("stopped", grace=grace)
+        self.stopped.set()
+
+    def _listen(self) -> None:
+        """Take messages: some are noted, and some ask it to do something with its messenger."""
+        self.messenger.on("note", lambda m: self.note("message", data=m.data, sender=m.sender.slot))
+        self.messenger.on("relay", self._relay)
+        self.messenger.on("do", self._do_for_others)
+        self.messenger.on("die", lambda m: os.kill(os.getpid(), 9))
+        self.messenger.on("block", lambda m: time.sleep(m.data))
+        self.messenger.on("fail", lambda m: self.do_fail("no such cache"))
+        self.messenger.on("bereave", lambda m: self.process.run_in_background(self._bereave()))
+        self.messenger.on("flood", self._flood)
+        if self.payload.get("peers"):
+            self.messenger.on_change(self._note_peers)
+
+    def _note_peers(self) -> None:
+        agent = self.messenger.agent
+        workers = {peer.slot: peer.pid for peer in self.messenger.workers}
+        self.note("peers", agent=agent.pid if agent else None, workers=workers)
+
+    async def _relay(self, message: Message) -> Any:
+        """Let the process with a pid do it, which may be oneself."""
+        pid = message.data["pid"]
+        return await self.messenger.request(pid, "do", message.data, timeout=20.0)
+
+    async def _do_for_others(self, message: Message) -> Any:
+        call = getattr(self.messenger, message.data["call"])
+        try:
+            return {"value": await call(*message.data["args"], **message.data["more"])}
+        except MessageError as error:
+            return {"error": type(error).__name__, "text": str(error)}
+
+    async def _bereave(self) -> None:
+        """Kill the agent, and write to it as soon as there is none."""
+        agent = self.messenger.agent
+        assert agent is not None
+        os.kill(agent.pid, 9)
+        while self.messenger.agent is not None:  # noqa: ASYNC110 - its master is to say it
+            await asyncio.sleep(0.01)
+        self.note("bereaved", delivered=await self.messenger.send_to_agent("note", "are you there?"))
+
+    async def _flood(self, message: Message) -> dict[str, int]:
+        """Send as fast as one can until messages come back; count how it went."""
+        counts = {"delivered": 0, "undeliverable": 0, "full": 0}
+        sent: list[Delivery] = []
+        while not counts["undeliverable"]:
+            try:
+                sent += [self.messenger.send_to(message.data, "note", "x" * 1000) for _ in range(100)]
+            except MessengerFull:
+                counts["full"] += 1
+            for delivery in sent:
+                try:
+                    counts["delivered"] += await delivery
+                except Undeliverable:
+                    counts["undeliverable"] += 1
+            sent.clear()
+        return counts
+
+    async def _work(self, grace: float) -> None:
+        """What runs when the stop comes takes `work` seconds, or, said `until`, until there is such a file."""
+        await asyncio.sleep(min(grace, self.payload.get("work", 0.0)))
+        until = self.payload.get("until")
+        while until and not os.path.exists(until):  # noqa: ASYNC110, ASYNC240, PTH110 - the test makes it
+            await asyncio.sleep(0.02)
+
+    async def _do(self, when: str) -> None:
+        for deed in self.payload.get(when, []):
+            name, _, argument = deed.partition(" ")
+            if name == "once":
+                name, _, argument = argument.partition(" ") if self._once(f"{when}-{argument}") else ("nothing", "", "")
+            result = getattr(self, f"do_{name}")(argument)
+            if result is not None:
+                await result
+
+    def _once(self, what: str) -> bool:
+        """True the first `payload[what]` times over all processes of the slot (1 when not given)."""
+        counter = Path(f"{self.payload['facts']}.{self.link.slot}.{what}")
+        done = len(counter.read_bytes()) if counter.exists() else 0
+        if what == "unacknowledged" and what not in self.payload:
+            return False
+        if done < self.payload.get(what, 1):
+            with counter.open("ab") as file:
+                file.write(b".")
+            return True
+        return False
+
+    def do_early(self, text: str) -> None:
+        """Send messages before the node is ready."""
+        self.messenger.broadcast("note", text)
+        self.messenger.send_to_agent("note", text)
+
+    def do_nonsense(self, _: str) -> None:
+        """Send frames that no messenger would send."""
+        message: dict[str, Any] = {"type": "message", "id": 1, "to": {"role": "agent"}, "action": "note"}
+        for more in ({"to": 5}, {"action": None}, {"to": {"pid": 1}}, {"id": "one"}):
+            self.link.send({**message, **more})
+        self.link.send({**message, "request": True})
+        self.link.send({"type": "reply", "id": 10**30, "data": None})
+        self.link.send({"type": "taken", "count": "all"})
+
+    def do_nothing(self, _: str) -> None:
+        pass
+
+    def do_fail(self, text: str) -> None:
+        raise RuntimeError(text or "it is broken")
+
+    def do_crash(self, _: str) -> None:
+        os.kill(os.getpid(), 9)
+
+    def do_exit(self, status: str) -> None:
+        sys.exit(int(status))
+
+    def do_block(self, _: str) -> None:
+        """Hold the loop, as careless code does."""
+        self.note("blocks")
+        time.sleep(600)
+
+    def do_thread(self, _: str) -> None:
+        """Leave a thread behind that the interpreter waits for."""
+        threading.Thread(target=time.sleep, args=(600,)).start()
+
+    def do_deaf(self, _: str) -> None:
+        """Hold the whole interpreter as C code does that never lets go; here by stopping oneself."""
+        self.note("deaf")
+        os.kill(os.getpid(), 19)
+
+    def do_sleep(self, seconds: str) -> Any:
+        return asyncio.sleep(float(seconds))
+
+    def do_spawn(self, how: str) -> None:
+        """Start a program that would outlive us: in our group, or in a session of its own."""
+        program = subprocess.Popen(["sleep", "600"], start_new_session=how == "session")
+        program.returncode = 0  # it is to be left alone
+        self.note("spawned", program=program.pid)
+
+    def do_spawn_deaf(self, how: str) -> None:
+        """Start a program that ignores SIGTERM, and so does what it starts itself; wait until it does."""
+        script = "trap '' TERM INT HUP; sleep 600 & echo ready; wait"
+        program = subprocess.Popen(["sh", "-c", script], start_new_session=how == "session", stdout=subprocess.PIPE)
+        assert program.stdout is not None
+        program.stdout.readline()
+        program.returncode = 0  # it is to be left alone
+        self.note("spawned", program=program.pid)
+
+    def do_orphan(self, _: str) -> None:
+        """Start a program whose parent ends at once. It ends when there is a file `orphan-may-end`."""
+        until = Path(self.payload["facts"]).with_name("orphan-may-end")
+        script = f"(while [ ! -e {until} ]; do sleep 0.02; done) > /dev/null 2>&1 & echo $!"
+        orphan = int(subprocess.run(["sh", "-c", script], capture_output=True, check=True).stdout)
+        stat = Path(f"/proc/{orphan}/stat").read_text()
+        self.note("orphaned", orphan=orphan, parent=int(stat.rpartition(")")[2].split()[1]))
+
+    async def do_listen(self, _: str) -> None:
+        """Answer each connection on each socket with one's process id."""
+
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(f"{os.getpid()} {sorted(self.link.sockets)}".encode())
+            writer.close()
+
+        for one in self.link.sockets.values():
+            await asyncio.start_server(answer, sock=one)
+        self.note("environment", names=sorted(os.environ))
+
+    async def do_side_door(self, _: str) -> None:
+        """Listen on a port of one's own, which has nothing to do with being ready."""
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        self.note("side door", port=server.sockets[0].getsockname()[1])
+
+    async def do_until(self, file: str) -> None:
+        """Wait until there is such a file."""
+        while not os.path.exists(file):  # noqa: ASYNC110, ASYNC240, PTH110 - the test makes it
+            await asyncio.sleep(0.02)
+
+    def do_leave(self, _: str) -> None:
+        self.stopped.set()
+
+    def do_late_signal(self, _: str) -> None:
+        """Be sent SIGTERM while the interpreter is taken apart, when it has put signals back to their defaults."""
+        vars(sys)["thrown away last"] = SignalAtTheEnd()
+
+    def do_taint(self, _: str) -> None:
+        self.link.tainted("it saw something terrible")
+
+    def do_taint_task(self, _: str) -> None:
+        async def fail() -> None:
+            raise RuntimeError("nobody looks at this task")
+
+        # Kept by nobody, as in careless code: its failure is told when it is collected.
+        asyncio.get_running_loop().create_task(fail()).add_done_callback(lambda _: None)
+
+    def do_taint_thread(self, _: str) -> None:
+        threading.Thread(target=self.do_fail, args=("in a thread",)).start()
+
+    def do_recycle(self, _: str) -> None:
+        self.link.recycle("had 1000 tasks")
+
+    def do_own_signals(self, when: str) -> None:
+        """Handle other signals oneself, as user code may."""
+        if when == "loop":
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.note, "own signal")
+        else:
+            signal.signal(signal.SIGUSR1, lambda *_: self.note("own signal"))
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def do_write(self, count: str) -> None:
+        """Write so many numbered lines to the log, and hold the loop meanwhile."""
+        for number in range(int(count)):
+            stream = (sys.stdout, sys.stderr)[number % 2]
+            print(f"{self.link.slot} {number} {'x' * (number * 37 % 3000)} end", file=stream)
+            if number % 20 == 0:
+                time.sleep(0.002)
+        self.note("written")
+
+    async def do_rotate(self, _: str) -> None:
+        """Keep the log small, very eagerly."""
+        log = str(self.link.log_file)
+        rotation = LogRotation(Path(log), 50_000, 1000, self.link.ask_to_reopen_logs)
+        while True:
+            rotation.look()
+            await asyncio.sleep(0.01)
+
+    def do_babble(self, _: str) -> None:
+        self.link._watch._end.send(b"\xff" * 64)
+
+
+def toy(payload: Mapping[str, Any]) -> Toy:
+    return Toy(payload)
+
+
+def unmade(payload: Mapping[str, Any]) -> Toy:
+    raise LookupError("there is no such toy")
+
+
+class SignalAtTheEnd:
+    """Sends its process SIGTERM when it is thrown away."""
+
+    def __del__(self, kill: Any = os.kill, process: Any = os.getpid, number: int = signal.SIGTERM) -> None:
+        kill(process(), number)
+
+
+class WeakAfterFirstBoot(Toy):
+    """Its second and third boot fail."""
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        identity = await super().start(link)
+        if link.generation in (2, 3):
+            raise RuntimeError("the disk is not mounted")
+        return identity
+
+
+def weak_after_first_boot(payload: Mapping[str, Any]) -> Toy:
+    return WeakAfterFirstBoot(payload)
+
+
+class WeakForTenBoots(Toy):
+    """Its second to eleventh boot fail."""
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        identity = await super().start(link)
+        if 2 <= link.generation <= 11:
+            raise RuntimeError("the disk is not mounted")
+        return identity
+
+
+def weak_for_ten_boots(payload: Mapping[str, Any]) -> Toy:
+    return WeakForTenBoots(payload)
+
+
+class NeverAgain(Toy):
+    """Only its first boot goes well."""
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        if link.is_replacement:
+            raise RuntimeError("it was installed anew, and does not fit")
+        return await super().start(link)
+
+
+def never_again(payload: Mapping[str, Any]) -> Toy:
+    return NeverAgain(payload)
+
+
+class WaitsWhenItReplaces(Toy):
+    """A replacement boots slowly, and says why."""
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        identity = await super().start(link)
+        until = time.monotonic() + (2.0 if link.is_replacement else 0.0)
+        while time.monotonic() < until:
+            link.still_booting("the database does not answer")
+            await asyncio.sleep(0.1)
+        return identity
+
+
+def waits_when_it_replaces(payload: Mapping[str, Any]) -> Toy:
+    return WaitsWhenItReplaces(payload)
+
+
+class DiesOfItsFirstDeath(Toy):
+    """An agent that is killed by the first death that it is told."""
+
+    async def receive(self, message: Mapping[str, Any]) -> None:
+        if message["type"] == "death" and self.link.generation == 1:
+            self.note("received", message=message)
+            os.kill(os.getpid(), 9)
+        await super().receive(message)
+
+
+def dies_of_its_first_death(payload: Mapping[str, Any]) -> Toy:
+    return DiesOfItsFirstDeath(payload)

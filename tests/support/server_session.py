@@ -1,0 +1,108 @@
+"""What the processes of one test run share: a folder, and the database servers, each started when first wanted.
+
+The controller (pytest itself, not an xdist worker) opens the run and closes it; servers are kept by `keeper` processes,
+which end with the controller however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from peerd.testing import eventually
+from tests.support.galera import JOIN_WITHIN, Galera
+from tests.support.server import Server, ServerUnavailableError
+from tests.support.server_daemon import ALIVE
+from tests.support.server_kinds import KEPT
+
+FOLDER_VARIABLE = "PEERD_TEST_RUN_FOLDER"
+_ROOT = Path(__file__).parents[2]
+
+
+class Run:
+    """The controller's hold on a test run."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="peerd-", dir=_short_temporary_folder()))
+        self.folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
+        self._alive: IO[str] = (self.folder / ALIVE).open("w")
+        fcntl.lockf(self._alive, fcntl.LOCK_EX)  # per process: a forked child does not hold it on
+        os.environ[FOLDER_VARIABLE] = str(self.folder)  # xdist's workers inherit it
+
+    def close(self) -> None:
+        """Let the keepers stop their servers, wait for them, remove the folder."""
+        os.environ.pop(FOLDER_VARIABLE, None)
+        self._alive.close()
+        for kept in self.folder.glob("*.kept"):
+            with suppress(FileNotFoundError), kept.open() as lock:
+                eventually(partial(_is_free, lock), timeout=30, message=f"the keeper of {kept.stem} did not end")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def server(kind: str) -> Server | Galera:
+    """The run's server of this kind, started by whoever wants it first; raises ServerUnavailableError."""
+    folder = Path(os.environ[FOLDER_VARIABLE])
+    answer = folder / f"{kind}.json"
+    with (folder / f"{kind}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not answer.exists():
+            _start_keeper(kind, folder, answer)
+    return _server_from(json.loads(answer.read_text()), kind, folder)
+
+
+def _start_keeper(kind: str, folder: Path, answer: Path) -> None:
+    with (folder / f"{kind}.keeper.log").open("w") as log:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.server_daemon", kind, str(folder)],
+            cwd=_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    _keepers.append(keeper)
+    eventually(
+        lambda: answer.exists() or keeper.poll() is not None,
+        timeout=JOIN_WITHIN,
+        message=f"the keeper of {kind} did not answer",
+    )
+    if not answer.exists():
+        raise RuntimeError(f"the keeper of {kind} failed:\n{(folder / f'{kind}.keeper.log').read_text()}")
+
+
+_keepers: list[subprocess.Popen[bytes]] = []  # not to be collected before they end: that is a ResourceWarning
+
+
+def _server_from(answer: dict[str, object], kind: str, folder: Path) -> Server | Galera:
+    match answer:
+        case {"ports": list(ports)}:
+            found = KEPT[kind](folder / kind)
+            found.ports = ports
+            return found
+        case {"unavailable": str(reason)}:
+            raise ServerUnavailableError(reason)
+        case _:
+            raise RuntimeError(str(answer.get("broken", answer)))
+
+
+def _is_free(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _short_temporary_folder() -> str:
+    """Unix sockets' paths are limited to about a hundred bytes."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) < 40 else "/tmp"

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from peerd.cli.node.local_node import node_here
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def slot(name: str, **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": "RUNNING",
+        "pid": 1234567,
+        "generation": 1,
+        "restarts": 0,
+        "started_at": (NOW - timedelta(minutes=5)).isoformat(),
+        "last_cause": None,
+        "error": None,
+        "vitals": None,
+        "silent_for": None,
+        "sample": None,
+        "replacing": None,
+        "leaving": [],
+        **more,
+    }
+
+
+HERE: dict[str, Any] = {
+    "node": "here",
+    "pid": 7,
+    "state": "running",
+    "started_at": (NOW - timedelta(hours=1)).isoformat(),
+    "run_directory": "/srv/studio/.peerd/here",
+    "background": True,
+    "reloads": [],
+    "slots": [
+        slot("agent"),
+        slot(
+            "video-1",
+            generation=3,
+            restarts=2,
+            vitals={"lag": 0.003, "in_flight": 4},
+            sample={"memory": 64_000_000, "cpu": 1.25},
+            last_cause={"text": "killed by SIGKILL, for it used too much memory"},
+            leaving=[{"pid": 4711, "generation": 2, "started_at": (NOW - timedelta(hours=2)).isoformat()}],
+        ),
+        slot("video-2", state="STARTING", vitals={"lag": None, "in_flight": None}, replacing="process 8 boots"),
+        slot("cleanup-1", state="BACKOFF", pid=None, started_at=None, error="no \x1b[31mdisk"),
+    ],
+}
+
+
+def drawn(width: int, here: dict[str, Any] = HERE) -> list[str]:
+    console = Console(width=width, color_system=None, record=True, file=StringIO())
+    console.print(node_here(here, NOW))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def test_components_of_the_agent_that_fail_are_named_below() -> None:
+    well = {"name": "heartbeat", "state": "running", "failures": 0, "last_error": None}
+    ill = {"name": "prices", "state": "backoff", "failures": 3, "last_error": "OSError: no route\nto host"}
+    lines = drawn(160, {**HERE, "components": [well, ill]})
+    assert lines[-1] == "component prices of the agent has failed 3 times in a row: OSError: no route"
+    assert not any("heartbeat" in line for line in lines)
+
+
+def test_a_wide_terminal_has_all_figures_and_the_notes_beside_them() -> None:
+    lines = drawn(160)
+    assert lines[0] == "node here running for 1 h, master is process 7 in the background"
+    video = next(line for line in lines if "video-1" in line)
+    assert video.split("  ")[-1].startswith("process 4711 of generation 2 is leaving, 2 h old; killed by SIGKILL")
+    assert video.split()[:11] == ["video-1", "running", "3", "1234567", "5", "min", "2", "64", "MB", "125", "%"]
+    assert "3 ms      4" in video
+    assert "blocked" in next(line for line in lines if "video-2" in line)
+    assert "–" in next(line for line in lines if "agent" in line), "what is not known"
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_a_narrow_terminal_has_fewer_figures_and_the_notes_below_them(width: int) -> None:
+    lines = drawn(width)
+    assert all(len(line) <= width for line in lines)
+    text = "\n".join(lines)
+    assert "cleanup-1: no ?[31mdisk" in text, "whole, and harmless"
+    assert "video-2: process 8 boots" in text
+    titles = next(line for line in lines if "slot" in line).split()
+    assert {"slot", "state", "pid", "up", "restarts", "tasks"} <= set(titles)
+    assert ("gen" in titles) == (width == 80)
+
+
+def test_a_process_that_has_fallen_silent_is_told_from_one_that_speaks() -> None:
+    vitals = {"lag": 0.0, "in_flight": 1}
+    slots = [slot("video-1", vitals=vitals, silent_for=3.9), slot("video-2", vitals=vitals, silent_for=75.0)]
+    speaks, silent = [line for line in drawn(160, {**HERE, "slots": slots}) if "video-" in line]
+    assert "0 ms" in speaks
+    assert "silent 1 min" in silent
+    assert "has told its master nothing for 1 min 15 s" in silent
+    assert "silent" not in speaks
+
+
+def test_a_reload_that_goes_on_or_was_abandoned_is_told() -> None:
+    ended = {"number": 1, "progress": "abandoned", "error": "video: no module", "kinds": {}}
+    running = {"number": 2, "progress": "running", "error": None, "kinds": {"video": "replacing video-1"}}
+    assert "the last reload was abandoned: video: no module" in drawn(120, {**HERE, "reloads": [ended]})
+    lines = drawn(120, {**HERE, "reloads": [ended, running]})
+    assert "reload running: video replacing video-1" in lines
+    assert not any("abandoned" in line for line in lines)
+
+
+def test_without_a_node_it_says_how_to_start_one() -> None:
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(node_here(None, NOW))
+    assert "peerd start" in console.export_text()
+
+
+def test_how_long_a_node_is_up_is_not_how_long_it_stops() -> None:
+    assert drawn(160, {**HERE, "state": "stopping"})[0].startswith("node here stopping, up for 1 h, master is")

@@ -1,0 +1,70 @@
+"""What a plan carries of the settings: what peerd.toml holds, as JSON has it, and the same again in a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from peerd.config import load
+from peerd.config.serialization import as_plain, from_plain
+from peerd.config.settings import Settings
+from peerd.entrypoints.node_plan import plan
+from peerd.runtime.messages.frames import encode
+from peerd.supervision.plan import Plan
+from tests.unit.config.helpers import Write
+
+CONFIG = """
+[node]
+name = "one"
+grace = "1m"
+[workers.video]
+tasks = ["studio.jobs:video", "studio.jobs:posters"]
+count = 1
+[workers.video.options]
+numbers = [1, 0.5, nan, inf, 123456789012345678901234567890]
+moment = 2026-01-01T00:00:00Z
+[alerts.chat]
+webhook = "https://chat.example/secret"
+on = ["hung", "dead-tasks"]
+at_most = "2 per 1m"
+[alerts.boss.mail]
+server = "mail.example"
+sender = "peerd@studio.example"
+to = "boss@studio.example"
+[schedules.refresh]
+run = "studio.jobs:refresh"
+args = { count = 3 }
+interval = "10s"
+[web.site]
+app = "site:app"
+bind = ["127.0.0.1:0", "unix:run/site"]
+hang_after = "none"
+[logging]
+file = "log/peerd.log"
+"""
+
+
+def read(write: Write) -> Settings:
+    return load(write(CONFIG), {})
+
+
+def test_what_a_process_is_told_is_what_was_read(write: Write) -> None:
+    settings = read(write)
+    told = from_plain(as_plain(settings), Settings)
+    for section in ("node", "database", "cluster", "web", "agent", "schedules", "manager", "logging", "alerts"):
+        assert getattr(told, section) == getattr(settings, section), section
+    assert told.workers["video"].given == ("count", "options", "tasks")
+    assert told.project_directory == settings.project_directory
+    assert isinstance(told.logging.file, Path)
+
+
+def test_whatever_options_hold_a_plan_can_carry(write: Write) -> None:
+    settings = read(write)
+    encode({"plan": plan(settings, "life")["kinds"]})
+    assert Plan.parse(plan(settings, "life")).kinds
+    options = from_plain(as_plain(settings), Settings).workers["video"].options
+    assert options["numbers"] == [1, 0.5, None, None, 123456789012345678901234567890]
+    assert options["moment"] == "2026-01-01T00:00:00Z"
+
+
+def test_two_readings_of_one_file_make_the_same_plan(write: Write) -> None:
+    assert plan(read(write), "life") == plan(read(write), "life"), "or every reload would replace every process"

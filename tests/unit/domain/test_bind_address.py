@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from peerd.domain.bind_address import Systemd, Tcp, Unix, parse_binding
+
+
+@pytest.mark.parametrize(
+    "text, binding",
+    [
+        ("127.0.0.1:8080", Tcp("127.0.0.1", 8080)),
+        ("localhost:80", Tcp("localhost", 80)),
+        ("[::]:443", Tcp("::", 443)),
+        ("[0:0::1]:1", Tcp("::1", 1)),
+        (":0", Tcp("", 0)),
+        ("unix:relative.sock", Unix("relative.sock")),
+        ("unix:/run/a:b", Unix("/run/a:b")),
+        ("systemd:site.socket", Systemd("site.socket")),
+    ],
+)
+def test_what_names_a_place_is_read(text: str, binding: object) -> None:
+    assert parse_binding(text) == binding
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("", "names no port"),
+        ("8080", "names no port"),
+        ("localhost", "names no port"),
+        ("127.0.0.1:", "is no port"),
+        ("127.0.0.1:65536", "is no port"),
+        ("127.0.0.1:-1", "is no port"),
+        ("127.0.0.1:٣", "is no port"),
+        ("::1:80", "an IPv6 address stands in brackets"),
+        ("[::1%lo:80", "is neither an address nor the name of a host"),
+        ("[::g]:80", "is no IPv6 address"),
+        ("http://localhost:80", "is neither an address nor the name of a host"),
+        ("a b:80", "is neither an address nor the name of a host"),
+        ("-a:80", "is neither an address nor the name of a host"),
+        ("unix:", "names no file"),
+        ("unix:/run/", "names no file"),
+        ("unix:/a\0b", "names no file"),
+        ("unix:" + "ü" * 60, "at most 107 bytes"),
+        ("systemd:", "is no name of a systemd socket"),
+        ("systemd:a:b", "is no name of a systemd socket"),
+        ("x" * 100_000 + ":80", "is neither an address nor the name of a host"),
+    ],
+)
+def test_what_names_no_place_is_refused_in_words_of_readable_length(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as refused:
+        parse_binding(text)
+    assert len(str(refused.value)) < 400

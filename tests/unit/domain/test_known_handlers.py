@@ -1,0 +1,79 @@
+"""What becomes of a task that the process which holds it does not know."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from peerd.domain.known_handlers import Knowledge, NotServed, Sight, Signature, judge_not_served
+from peerd.domain.outcome import Deferred, Failed
+from peerd.testing import make_task
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OLD: Signature = {"n": ("int", True)}
+NEW: Signature = {"n": ("int", True), "by": ("int", False)}
+WIDER: Signature = {"n": ("int | str", True)}
+HOUR = 3600.0
+
+
+def judge(error: NotServed, *known: Signature | None, waited: float = 0.0) -> Deferred | Failed:
+    knowledge: list[Knowledge] = [{"q": {} if one is None else {"grows": one}, "other": None} for one in known]
+    sight = Sight(NOW, NOW - timedelta(seconds=waited), knowledge)
+    return judge_not_served(make_task(queue="q", name="grows"), error, sight, HOUR)
+
+
+def of(signature: Signature, *given: str) -> NotServed:
+    return NotServed("it does not fit", signature, frozenset(given))
+
+
+UNKNOWN = NotServed("no handler")
+
+
+@pytest.mark.parametrize("waited", [0.0, HOUR, 100 * HOUR])
+def test_what_another_process_knows_waits_for_it_without_end(waited: float) -> None:
+    for outcome in (
+        judge(UNKNOWN, None, OLD, waited=waited),
+        judge(of(OLD, "n", "by"), OLD, NEW, waited=waited),
+        judge(of(NEW, "by"), {"by": ("int", True)}, waited=waited),
+    ):
+        assert isinstance(outcome, Deferred)
+        assert 1.0 <= outcome.after <= 10.0
+
+
+def test_a_handler_that_nobody_knows_is_waited_for_ever_more_rarely_and_not_for_ever() -> None:
+    afters = []
+    for waited in (0.0, 100.0, 2000.0, HOUR - 1.0):
+        outcome = judge(UNKNOWN, None, waited=waited)
+        assert isinstance(outcome, Deferred)
+        afters.append(outcome.after)
+    assert afters == [5.0, 25.0, 60.0, 1.0]
+    assert judge(UNKNOWN, None, waited=HOUR) == Failed(
+        error="no handler; no process of the cluster knows it, and none that does was there for 1h (unknown_after)"
+    )
+
+
+@pytest.mark.parametrize("error", [of(OLD, "m"), of(OLD, "n", "by"), of(NEW)], ids=["other", "more", "less"])
+def test_arguments_that_no_process_knows_yet_are_waited_for_and_not_for_ever(error: NotServed) -> None:
+    known = error.signature
+    waiting = judge(error, known)
+    assert isinstance(waiting, Deferred)
+    assert waiting.after == 5.0
+    assert "no process of the cluster takes these arguments: dead at 2026-01-01 01:00:00 UTC" in waiting.reason
+    assert isinstance(judge(error, known, waited=HOUR), Failed)
+
+
+def test_a_value_of_a_wrong_type_is_dead_at_once() -> None:
+    assert judge(of(OLD, "n"), OLD) == Failed(error="it does not fit")
+    assert judge(of(OLD, "n"), OLD, None, {"m": ("int", True)}) == Failed(error="it does not fit")
+
+
+def test_a_type_that_is_wrong_here_is_given_to_versions_that_have_another_and_not_for_ever() -> None:
+    assert isinstance(judge(of(OLD, "n"), OLD, WIDER), Deferred)
+    assert isinstance(judge(of(OLD, "n"), OLD, WIDER, waited=HOUR), Failed)
+
+
+def test_a_process_that_runs_whole_rows_knows_every_name() -> None:
+    task = make_task(queue="other", name="any")
+    assert isinstance(judge_not_served(task, UNKNOWN, Sight(NOW, None, [{"other": None}]), 0.0), Deferred)
+    assert isinstance(judge_not_served(task, UNKNOWN, Sight(NOW, None, [{"q": None}]), 0.0), Failed)

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from peerd.entrypoints.watcher import Watched
+
+FOLDER = Path("/srv/.work/venv/studio")
+"""That the project itself lies in such folders does not matter."""
+
+
+@pytest.mark.parametrize(
+    ("file", "matters"),
+    [
+        ("jobs.py", True),
+        ("studio/deep/in/jobs.py", True),
+        ("peerd.toml", True),
+        ("other.toml", False),
+        ("jobs.pyc", False),
+        ("peerd.sqlite-wal", False),
+        ("__pycache__/jobs.py", False),
+        (".venv/lib/python3.11/site-packages/it.py", False),
+        ("venv/it.py", False),
+        (".peerd/here/it.py", False),
+        ("node_modules/gyp/it.py", False),
+        ("/elsewhere/it.py", False),
+    ],
+)
+def test_code_and_configuration_matter_and_what_others_have_written_does_not(*, file: str, matters: bool) -> None:
+    assert Watched(FOLDER, FOLDER / "peerd.toml")(None, str(FOLDER / file)) == matters
+
+
+def test_a_configuration_elsewhere_matters_too() -> None:
+    watched = Watched(FOLDER, Path("/etc/peerd.toml"))
+    assert watched(None, "/etc/peerd.toml")
+    assert not watched(None, "/etc/it.py")
+    assert watched.folders == {FOLDER, Path("/etc")}

@@ -1,0 +1,75 @@
+"""What [workers.NAME] may name; everything else is refused at the door, with what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from peerd.config.settings import WorkerSettings
+from peerd.entrypoints.worker import BadWorker, load_worker
+from peerd.work.task_worker import QueueWorker
+
+CODE = """
+from peerd import Queue, TaskWorker, Worker
+
+video = Queue("video")
+text = "no worker"
+
+class Idle(Worker):
+    pass
+
+class Deaf(TaskWorker):
+    queues = ("q",)
+
+class Nowhere(TaskWorker):
+    async def handle_task(self, task):
+        return None
+
+class Broken(Worker):
+    def __init__(self):
+        raise OSError("no camera")
+
+    def loop(self):
+        return None
+
+class Good(TaskWorker):
+    queues = ("q",)
+
+    def handle_task(self, task):
+        return None
+"""
+
+
+@pytest.fixture(autouse=True)
+def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "studio_of_the_test.py").write_text(CODE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Idle", "has no method loop()"),
+        ("Deaf", "has no method handle_task(task)"),
+        ("Nowhere", "names no queue"),
+        ("Broken", "cannot be made: OSError: no camera"),
+        ("text", "is not a class below"),
+        ("missing", "has no missing"),
+    ],
+)
+def test_a_class_that_cannot_work_is_refused_with_what_it_lacks(name: str, words: str) -> None:
+    with pytest.raises(BadWorker) as refused:
+        load_worker("studio", WorkerSettings(worker=f"studio_of_the_test:{name}"))
+    assert "[workers.studio]" in str(refused.value)
+    assert words in str(refused.value)
+
+
+def test_what_is_no_queue_is_refused_as_one() -> None:
+    with pytest.raises(BadWorker, match="not a Queue"):
+        load_worker("studio", WorkerSettings(tasks=("studio_of_the_test:Good",)))
+
+
+def test_a_class_and_a_queue_that_can_work_are_loaded() -> None:
+    assert load_worker("studio", WorkerSettings(worker="studio_of_the_test:Good")).settings.queues == ("q",)
+    assert isinstance(load_worker("studio", WorkerSettings(tasks=("studio_of_the_test:video",))), QueueWorker)

@@ -1,0 +1,68 @@
+"""A process that holds tasks, as the table sees it: what a worker's process does, one step at a time."""
+
+from __future__ import annotations
+
+from peerd.domain.outcome import Done, Outcome
+from peerd.domain.task import Task
+from peerd.store.claim.claim import claim
+from peerd.store.claim.claimer import Claimer
+from peerd.store.connection.database import Database
+from peerd.store.nodes.nodes import find_node, new_incarnation, register
+from peerd.store.nodes.processes import Served, register_process
+from peerd.store.outcomes.complete import complete
+from peerd.store.outcomes.recording import Held, conclude
+from peerd.store.outcomes.touch import Progress, report_progress
+from peerd.store.statements.token import new_token
+
+
+class Holder:
+    """A registered node with one process."""
+
+    def __init__(self, database: Database, node: str = "video-1") -> None:
+        self.database = database
+        self.incarnation = new_incarnation()
+        before = database.read(find_node, node)
+        node_id = database.run(
+            register, node, self.incarnation, replaces=None if before is None else before.incarnation
+        )
+        assert node_id is not None
+        self.node_id = node_id
+        self.process_id = database.run(
+            register_process,
+            node_id=node_id,
+            incarnation=self.incarnation,
+            kind="video",
+            slot="video-1",
+            role="worker",
+            pid=4242,
+            served=Served(("video",)),
+        )
+
+    def claim(self, queue: str = "video", max_attempts: int = 3) -> Task:
+        """The next task of the queue."""
+        claimer = Claimer(
+            node_id=self.node_id,
+            incarnation=self.incarnation,
+            process_id=self.process_id,
+            queues=(queue,),
+            default_attempts=max_attempts,
+        )
+        [task] = self.database.run(claim, claimer, token=new_token(), limit=1).tasks
+        return task
+
+    def report(self, task: Task, fraction: float, note: str) -> None:
+        assert not self.database.run(report_progress, {Held(task.id, task.lease): Progress(fraction, note)}).refused
+
+    def end(self, task: Task, outcome: Outcome) -> None:
+        """Write the outcome of a task that is held."""
+        held = Held(task.id, task.lease)
+        if isinstance(outcome, Done):
+            assert not self.database.run(complete, self.process_id, {held: outcome.result})
+        else:
+            assert self.database.run(conclude, self.process_id, held, outcome)
+
+    def run(self, outcome: Outcome, queue: str = "video", max_attempts: int = 3) -> Task:
+        """Claim the next task and end it at once."""
+        task = self.claim(queue, max_attempts)
+        self.end(task, outcome)
+        return task

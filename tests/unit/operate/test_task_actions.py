@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+
+from peerd.domain.errors import InvalidTask, KeyTaken, NodeNotFound, TaskNotFound
+from peerd.domain.lifecycle import IllegalTransition, Status
+from peerd.domain.outcome import Done, Failed
+from peerd.operate.client import Client
+from peerd.operate.validation import InvalidFilter
+from tests.unit.operate.claiming_process import Holder
+
+
+def test_pages_follow_each_other_by_the_last_id(client: Client) -> None:
+    ids = [job.id for job in client.enqueue_many(["video"] * 5)]
+    first = client.tasks.list(limit=3)
+    second = client.tasks.list(limit=3, before=first[-1].id)
+    assert [task.id for task in [*first, *second]] == ids[::-1]
+
+
+def test_tasks_are_found_by_queue_name_status_and_node(client: Client, holder: Holder) -> None:
+    mine = client.enqueue("video", name="look", node="video-1")
+    other = client.enqueue("mail", name="send")
+    assert [task.id for task in client.tasks.list(queue="mail")] == [other.id]
+    assert [task.id for task in client.tasks.list(name="look")] == [mine.id]
+    assert [task.id for task in client.tasks.list(node="video-1")] == [mine.id]
+    holder.claim()
+    assert [task.id for task in client.tasks.list(status="working")] == [mine.id]
+    assert client.tasks.counts()[Status.WORKING] == 1
+
+
+def test_a_filter_that_nothing_can_meet_is_refused(client: Client) -> None:
+    with pytest.raises(InvalidFilter, match="'finished' is none of scheduled, pending"):
+        client.tasks.list(status="finished")
+    with pytest.raises(InvalidFilter, match="limit"):
+        client.tasks.list(limit=0)
+    with pytest.raises(NodeNotFound):
+        client.tasks.list(node="nowhere")
+
+
+def test_a_task_that_is_not_there_is_said_so(client: Client) -> None:
+    for ask in (client.tasks.get, client.tasks.attempts, client.tasks.retry, client.tasks.cancel, client.tasks.delete):
+        with pytest.raises(TaskNotFound, match="no task 4711"):
+            ask(4711)
+    assert client.tasks.find(4711) is None
+
+
+def test_the_holder_of_a_canceled_task_can_write_nothing_any_more(client: Client, holder: Holder) -> None:
+    client.enqueue("video")
+    task = holder.claim()
+    client.tasks.cancel(task.id, "not today")
+    with pytest.raises(AssertionError):
+        holder.end(task, Done())
+    assert client.tasks.get(task.id).error == "not today"
+    with pytest.raises(IllegalTransition, match="canceled cannot cancel"):
+        client.tasks.cancel(task.id)
+
+
+def test_a_dead_task_is_retried_with_all_its_attempts(client: Client, holder: Holder) -> None:
+    job = client.enqueue("video")
+    holder.run(Failed(error="no", traceback="Traceback …"))
+    [attempt] = client.tasks.attempts(job.id)
+    assert (attempt.outcome, attempt.error, attempt.traceback) == ("dead", "no", "Traceback …")
+    client.tasks.retry(job.id)
+    task = client.tasks.get(job.id)
+    assert (task.status, task.attempts) == (Status.PENDING, 0)
+    with pytest.raises(IllegalTransition):
+        client.tasks.retry(job.id)
+
+
+def test_a_task_whose_key_a_younger_one_has_is_not_retried(client: Client, holder: Holder) -> None:
+    old = client.enqueue("video", unique="a")
+    holder.run(Failed(error="no"))
+    young = client.enqueue("video", unique="a")
+    with pytest.raises(KeyTaken, match=f"task {young.id}"):
+        client.tasks.retry(old.id)
+
+
+def test_a_running_task_is_moved_to_another_node(client: Client, holder: Holder) -> None:
+    other = Holder(client.database, "video-2")
+    client.enqueue("video")
+    task = holder.claim()
+    client.tasks.move(task.id, "video-2")
+    with pytest.raises(AssertionError):
+        holder.end(task, Done())
+    assert other.claim().id == task.id
+    client.tasks.move(task.id, None)
+    assert client.tasks.get(task.id).node_id is None
+
+
+def test_a_queue_is_paused_for_a_while_and_resumed(client: Client) -> None:
+    client.queues.pause("video", "1h")
+    [queue] = client.queues.list()
+    assert queue.paused
+    assert queue.paused_until is not None
+    client.queues.resume("video")
+    assert not client.queues.list()[0].paused
+    with pytest.raises(InvalidTask):
+        client.queues.pause("video", "a while")
+    with pytest.raises(InvalidTask):
+        client.queues.pause("no spaces")
+
+
+def test_a_node_is_drained_and_undrained(client: Client, holder: Holder) -> None:
+    client.nodes.drain("video-1")
+    assert client.nodes.list()[0].draining
+    client.nodes.undrain("video-1")
+    assert not client.nodes.list()[0].draining
+    assert [process.id for process in client.nodes.processes()] == [holder.process_id]
+    with pytest.raises(NodeNotFound, match="known are: video-1"):
+        client.nodes.drain("video-7")

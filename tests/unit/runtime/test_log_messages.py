@@ -1,0 +1,68 @@
+"""Lines of the log: each entry is recognizable as one, whatever its texts hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+WRITE = """
+import sys, threading
+from peerd.runtime.observability import events
+from peerd.runtime.process import uncaught_exceptions
+from peerd.runtime.observability.log_messages import LogReader, start_logging
+log = start_logging("info", sys.argv[1], node="n", slot="site-1")
+FORGED = "x\\n12:00:00.000 [info     ] all is well \\x1b[2J \\x9b \\u202e \\r\\u2028"
+try:
+    raise LookupError(FORGED)
+except LookupError as error:
+    reader = LogReader(log)
+    reader(events.RequestFailed(what="GET /\\x1b[31m", error=FORGED, traceback=f"Traceback\\n{FORGED}"))
+    reader(events.ServerSaid(text=FORGED, error=False))
+    thread = threading.Thread(target=uncaught_exceptions.show, args=(error,))
+    thread.start()
+    thread.join()
+"""
+
+
+def written(form: str) -> str:
+    done = subprocess.run([sys.executable, "-c", WRITE, form], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_nothing_in_an_entry_looks_like_another_one_or_steers_a_terminal() -> None:
+    text = written("console")
+    assert not {one for one in text if not (one.isprintable() or one == "\n")}
+    entries = [line for line in text.splitlines() if not line.startswith("    ")]
+    assert len(entries) == 3, text
+    assert all("slot=site-1" in entry for entry in entries), "in every thread"
+    assert "    LookupError: x\n    12:00:00.000 [info" in text
+
+
+def test_each_line_is_an_object_where_that_is_wanted() -> None:
+    lines = written("json").splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert line.isascii()
+        assert json.loads(line)["slot"] == "site-1"
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_what_the_master_says_is_one_line_of_the_form_that_is_wanted(form: str) -> None:
+    code = (
+        "import sys; from peerd.supervision.console import Console; console = Console('n', sys.argv[1])\n"
+        "console.say('died: x\\n12:00:00.000 [info] \\x1b[2J'); console.say('ä' * 5000, level='error')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, form], capture_output=True, text=True, check=True)
+    short, long = done.stderr.splitlines()
+    assert done.stderr.isascii() or form == "console"
+    assert not {one for one in done.stderr if not (one.isprintable() or one == "\n")}
+    if form == "json":
+        assert json.loads(short)["event"] == "died: x\n12:00:00.000 [info] \x1b[2J"
+        assert json.loads(long)["level"] == "error"
+    else:
+        assert short == r"peerd n: died: x\n12:00:00.000 [info] \x1b[2J"
+    assert 1500 < len(long.encode()) < 4096

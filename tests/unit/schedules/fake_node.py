@@ -1,0 +1,204 @@
+"""The processes of a node in one event loop: an agent with its clock, workers with their runners, and the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from peerd.domain.schedule import Schedule
+from peerd.runtime.observability.events import Events, Fact
+from peerd.runtime.process.process_context import ProcessContext
+from peerd.schedules.custom_triggers import CustomTypes
+from peerd.schedules.registry import Book
+from peerd.schedules.run_dispatcher import Dispatch
+from peerd.schedules.run_executor import ScheduleRunner
+from peerd.schedules.scheduler import ScheduleClock
+from peerd.store import schedule_runs, schedules
+from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.store.nodes import nodes
+from peerd.store.schedule_runs import Here, Run
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import schedules as table
+from peerd.testing import eventually_async
+from tests.unit.schedules import functions
+
+SILENCE = 5.0
+AGENT = 1
+
+
+class End:
+    """A process's end of the wire."""
+
+    def __init__(self, wire: Wire, pid: int, slot: str, kind: str, role: str) -> None:
+        self.node = wire.name
+        self.slot = slot
+        self.kind = kind
+        self.role = role
+        self.pid = pid
+        self._wire = wire
+
+    def send(self, message: Mapping[str, object]) -> None:
+        self._wire.carry(self, json.loads(json.dumps(message)))
+
+    def stuck(self, attempt: object, reason: str) -> None:
+        self._wire.stuck.append(reason)
+
+
+class Wire:
+    """A node: what the master does for messages, an agent, and workers that a test adds and takes away."""
+
+    def __init__(self, database: Database, *given: Schedule, name: str = "a") -> None:
+        self.name = name
+        self.database = database
+        self.facts: list[Fact] = []
+        self.stuck: list[str] = []
+        """Why processes were to be ended."""
+        self.events = Events(self.facts.append)
+        incarnation = nodes.new_incarnation()
+        seen = database.read(nodes.find_node, name)
+        node_id = database.run(nodes.register, name, incarnation, replaces=seen.incarnation if seen else None)
+        assert node_id is not None
+        self.here = Here(node_id, incarnation)
+        self._loop = asyncio.get_running_loop()
+        self._ends: dict[int, tuple[End, ProcessContext]] = {}
+        self._next_pid = 10
+        self.book = Book(given)
+        self.threads = DatabaseThreads(database, 2)
+        self._ticking: asyncio.Task[None] | None = None
+        self.replace_agent()
+
+    # ---------------------------------------------------------------- processes
+
+    def replace_agent(self, book: Book | None = None) -> None:
+        """A new agent, as after the death of the one before."""
+        self.book = book or self.book
+        context = self._join(End(self, AGENT, "agent", "agent", "agent"))
+        self.agent = context
+        dispatch = Dispatch(self.book, context, self.threads, self.here, self.events)
+        self.custom = CustomTypes(functions.find, self.threads, self.here, self.events)
+        self.clock = ScheduleClock(
+            self.book, dispatch, self.custom, self.threads, self.here, silence=SILENCE, events=self.events
+        )
+
+    def add_worker(self, kind: str = "w", *, runs: bool = True, timeout_grace: float = 30.0) -> ProcessContext:
+        self._next_pid += 1
+        pid = self._next_pid
+        context = self._join(End(self, pid, f"{kind}-{pid}", kind, "worker"))
+        if runs:
+            ScheduleRunner(context, functions.find, self.events, timeout_grace=timeout_grace)
+        return context
+
+    def kill_worker(self, process: ProcessContext) -> int:
+        """Let it be gone, and the agent hear of it; its process id."""
+        pid = self.lose_worker(process)
+        self.clock.hear_death(pid, "killed by SIGKILL")
+        return pid
+
+    def lose_worker(self, process: ProcessContext, *, tell: bool = True) -> int:
+        """Let it be gone, and nobody hear of its death."""
+        pid = next(pid for pid, (_, context) in self._ends.items() if context is process)
+        del self._ends[pid]
+        if tell:
+            self.tell_processes()
+        return pid
+
+    def _join(self, end: End) -> ProcessContext:
+        context = ProcessContext(end, self.events)
+        self._ends[end.pid] = end, context
+        self.tell_processes()
+        return context
+
+    def tell_processes(self) -> None:
+        peers = [
+            {"slot": end.slot, "kind": end.kind, "role": end.role, "pid": end.pid, "generation": 1}
+            for end, _ in self._ends.values()
+        ]
+        for _, context in self._ends.values():
+            context.messenger.receive({"type": "processes", "processes": peers})
+
+    # ---------------------------------------------------------------- messages
+
+    def carry(self, sender: End, frame: dict[str, Any]) -> None:
+        self._loop.call_soon(self._deliver, sender, frame)
+
+    def _deliver(self, sender: End, frame: dict[str, Any]) -> None:
+        if sender.pid not in self._ends:
+            return
+        to = frame.get("to", {})
+        pid = AGENT if to.get("role") == "agent" else to.get("pid")
+        reached = self._ends.get(pid)
+        match frame["type"]:
+            case "message" if reached is not None:
+                who = {key: getattr(sender, key) for key in ("pid", "slot", "kind", "role")}
+                reached[1].messenger.receive({**frame, "from": {**who, "generation": 1}})
+                if not frame["request"]:
+                    self._tell(sender, {"type": "delivery", "id": frame["id"], "delivered": 1, "error": None})
+            case "message" if frame["request"]:
+                answer = {"type": "reply", "id": frame["id"], "error": "it is not there", "reason": "undeliverable"}
+                self._tell(sender, answer)
+            case "reply" if reached is not None:
+                reason = {"reason": "handler"} if "error" in frame else {}
+                reached[1].messenger.receive({**frame, **reason})
+
+    def _tell(self, end: End, frame: dict[str, Any]) -> None:
+        self._ends[end.pid][1].messenger.receive(frame)
+
+    # ---------------------------------------------------------------- time
+
+    def start(self) -> None:
+        """Let the clock go on by itself."""
+        self._ticking = asyncio.create_task(self.clock.run())
+
+    async def stop(self) -> None:
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.wait([self._ticking])
+        await self.custom.stop_all()
+        for _, context in list(self._ends.values()):
+            await context.finish(0.0)
+        self.threads.close()
+
+    def runs(self) -> list[Run]:
+        """The oldest first."""
+        return self.database.read(schedule_runs.list_runs)[::-1]
+
+    def statuses(self) -> list[str]:
+        return [str(run.status) for run in self.runs()]
+
+    async def until(self, *statuses: str, steps: bool = True) -> list[Run]:
+        """Wait for runs of these statuses, in their order; looking, as the clock does, or not."""
+
+        async def look() -> list[Run] | None:
+            if steps and self._ticking is None:
+                await self.clock.step()
+            found = await self.threads.read(schedule_runs.list_runs)
+            return found[::-1] if [str(run.status) for run in found[::-1]] == list(statuses) else None
+
+        found = await eventually_async(look, message=lambda: str((self.runs(), self.facts)))
+        assert found is not None
+        return found
+
+    def let_be_due(self, name: str = "s", seconds: float = 0.0) -> None:
+        self.database.run(_let_be_due, name, seconds)
+
+    def request(self, name: str = "s", args: str | None = None) -> Run:
+        return self.database.run(schedule_runs.request_run, name, args)
+
+    def disable(self, name: str = "s", *, disabled: bool = True) -> None:
+        self.database.run(schedules.set_disabled, name, disabled=disabled)
+
+
+def _let_be_due(connection: Any, name: str, seconds: float) -> None:
+    ticking = sa.and_(table.c.name == name, table.c.next_at.is_not(None))
+    connection.execute(sa.update(table).where(ticking).values(next_at=seconds_from_now(-seconds)))
+
+
+def schedule(function: str = "works", **given: Any) -> Schedule:
+    """One that runs a function of `functions`, each hour unless it is given when."""
+    when = {} if {"interval", "cron", "immediate"} & set(given) else {"interval": 3600.0}
+    what = {} if "queue" in given else {"run": f"m:{function}"}
+    return Schedule(**{"name": "s", **what, **when, **given})

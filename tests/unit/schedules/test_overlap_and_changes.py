@@ -1,0 +1,114 @@
+"""Schedules that overlap, are off, or change while the node runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from peerd.domain.errors import InvalidSchedule
+from peerd.schedules.registry import Book
+from peerd.store.schedules import list_clocks
+from peerd.testing import eventually_async
+from tests.unit.schedules.fake_node import schedule
+from tests.unit.schedules.functions import CALLS
+
+
+async def test_a_queued_tick_runs_when_the_earlier_run_has_ended(node: Any, gate: asyncio.Event) -> None:
+    wire = node(schedule("gated", overlap="queue"))
+    wire.add_worker()
+    await wire.clock.step()
+    wire.let_be_due()
+    await wire.until("running")
+    wire.let_be_due()
+    await wire.until("running", "waiting")
+    gate.set()
+    await wire.until("done", "done")
+    assert len(CALLS) == 2
+
+
+async def test_a_disabled_schedule_does_not_tick_and_may_be_run_by_hand(node: Any) -> None:
+    wire = node(schedule())
+    wire.add_worker()
+    await wire.clock.step()
+    wire.disable()
+    wire.let_be_due()
+    await wire.clock.step()
+    assert wire.runs() == []
+    wire.request()
+    [run] = await wire.until("done")
+    assert run.origin == "hand"
+    wire.disable(disabled=False)
+    await wire.clock.step()
+    assert len(wire.runs()) == 1, "what has passed is not made up for"
+    wire.let_be_due()
+    await wire.until("done", "done")
+
+
+async def test_what_is_off_in_the_configuration_may_be_run_by_hand(node: Any) -> None:
+    wire = node(schedule(enabled=False, immediate=True))
+    wire.add_worker()
+    await wire.clock.step()
+    wire.let_be_due()
+    await wire.clock.step()
+    assert wire.runs() == []
+    wire.request()
+    await wire.until("done")
+
+
+async def test_an_unknown_schedule_of_the_table_is_left_alone(node: Any) -> None:
+    wire = node(schedule())
+    wire.add_worker()
+    wire.request("another")
+    await wire.clock.step()
+    assert wire.statuses() == ["waiting"]
+    wire.request()
+    await wire.until("waiting", "done")
+
+
+async def test_schedules_are_registered_and_unregistered_at_run_time(node: Any) -> None:
+    wire = node()
+    wire.add_worker()
+    wire.start()
+    wire.book.register("s", run="m:works", immediate=True, interval="1h")
+    await wire.until("done")
+    wire.book.unregister("s")
+    await eventually_async(lambda: [c.node_id for c in wire.database.read(list_clocks)] == [0])
+    wire.request()
+    wire.book.register("t", run="m:works", interval="1h")
+    await eventually_async(lambda: len(wire.database.read(list_clocks)) == 3)
+    assert wire.statuses() == ["done", "waiting"]
+
+
+def test_what_is_registered_is_checked_as_the_configuration_is() -> None:
+    book = Book([])
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"run": "no entry", "interval": 1}, "run: 'no entry' names no object"),
+        ({"run": "m:f", "interval": "soon"}, "interval: 'soon' is not a duration"),
+        ({"run": "m:f", "intervall": 1}, "intervall: there is no such key; there are run"),
+        ({"run": "m:f"}, "when does it tick"),
+    ]
+    for keys, words in wrong:
+        with pytest.raises(InvalidSchedule, match=words):
+            book.register("s", **keys)
+    with pytest.raises(InvalidSchedule, match="name"):
+        book.register("x" * 200, run="m:f", interval=1)
+    assert len(book) == 0
+
+
+async def test_the_clock_ticks_by_itself_and_keeps_its_time(node: Any) -> None:
+    wire = node(schedule(interval=0.2))
+    wire.add_worker()
+    wire.start()
+    await eventually_async(lambda: len(wire.runs()) >= 4)
+    anchor = wire.database.read(list_clocks)[0].anchor_at
+    assert anchor is not None
+    late = [(run.created_at - run.tick_at).total_seconds() for run in wire.runs()]
+    assert min(late) >= 0
+    assert {round((run.tick_at - anchor).total_seconds() * 1000) % 200 for run in wire.runs()} == {0}
+    await wire.stop()
+    count = len(wire.runs())
+    wire.let_be_due()
+    await asyncio.sleep(0)
+    assert len(wire.runs()) == count

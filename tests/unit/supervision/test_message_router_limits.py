@@ -1,0 +1,156 @@
+"""Whatever a process posts, in whatever number: it is told what is wrong, and the others have what is theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from peerd.runtime.messages.addressing import LARGEST, UNANSWERED
+from peerd.supervision.control.channel import Channel
+from peerd.supervision.messages.flow_control import Inboxes
+from tests.unit.supervision.router_node import World, by_name
+
+# ---------------------------------------------------------------- floods
+
+
+def test_a_flood_fills_the_senders_own_share_and_leaves_the_others_theirs(node: World) -> None:
+    flooder, other, site = by_name(node, "video-1"), by_name(node, "video-2"), by_name(node, "site-1")
+    to = {"pid": site.peer.pid}
+    for number in range(UNANSWERED + 50):
+        node.send(flooder, to, number)
+        node.heard("site-1")  # it is read, and not taken
+    told = node.heard("video-1")
+    assert sum(frame["delivered"] for frame in told) == UNANSWERED
+    assert {frame["error"] for frame in told if not frame["delivered"]} == {
+        "too much waits already to be taken by site-1 (process 104)"
+    }
+    node.send(other, to)
+    assert node.heard("video-2")[0]["delivered"] == 1
+    node.post.taken(site, {"type": "taken", "count": UNANSWERED})
+    node.send(flooder, to)
+    assert node.heard("video-1")[0]["delivered"] == 1
+
+
+def test_a_process_that_does_not_read_costs_the_master_no_more_than_its_room(node: World) -> None:
+    site = by_name(node, "site-1")
+    senders = [by_name(node, slot) for slot in ("agent", "video-1", "video-2")]
+    for number in range(60):
+        for sender in senders:
+            node.send(sender, {"pid": site.peer.pid}, number, data="x" * 250_000)
+    assert isinstance(site.link, Channel)
+    assert site.link.has_unsent()
+    assert len(site.link._outgoing) < 7 * 1024 * 1024
+    assert site.link.send({"type": "stop"}), "there is room for what the master has to say"
+
+
+def test_what_reaches_only_some_is_told_as_such(node: World) -> None:
+    sender = by_name(node, "agent")
+    for number in range(UNANSWERED):
+        node.send(sender, {"role": "workers", "kind": "site"}, number)
+        node.heard("site-1")
+    node.heard("agent")
+    node.send(sender, {"role": "workers"}, 1)
+    (told,) = node.heard("agent")
+    assert (told["delivered"], told["error"]) == (2, "too much waits already to be taken by site-1 (process 104)")
+
+
+def test_so_much_and_no_more_waits_of_each_sender(world: World) -> None:
+    world.begin("agent", "agent")
+    flooder = world.begin("video-1")
+    other = world.begin("video-2")
+    for number in range(UNANSWERED + 1):
+        world.send(flooder, {"role": "agent"}, number)
+    (told,) = world.heard("video-1")
+    assert told["delivered"] == 0
+    assert "messages of its sender wait already" in told["error"]
+    world.send(other, {"role": "agent"})
+    assert world.heard("video-2") == []
+    world.end(flooder)
+    world.post.open(world.now)
+    assert len(world.heard("agent")) == 1, "what the dead have sent and is not delivered is forgotten"
+
+
+def test_requests_that_are_open_are_bounded_too(node: World) -> None:
+    video = by_name(node, "video-1")
+    for number in range(UNANSWERED + 1):
+        node.ask(video, {"role": "agent"}, number)
+    (told,) = node.heard("video-1")
+    assert told["reason"] == "undeliverable"
+    assert len(node.post._asked) == UNANSWERED
+
+
+def test_a_share_is_given_back_in_the_order_in_which_messages_were_handed_over() -> None:
+    inboxes = Inboxes(most=2, most_bytes=100)
+    for sender, size in (("a", 60), ("b", 10), ("a", 30)):
+        inboxes.put("x", sender, size)
+    assert [inboxes.has_room("x", sender, 20) for sender in "abc"] == [False, True, True]
+    inboxes.taken("x", 2)
+    assert inboxes.has_room("x", "a", 70)
+    assert not inboxes.has_room("x", "a", 71)
+    inboxes.taken("x", 99)
+    inboxes.taken("x", -1)
+    inboxes.forget("x")
+    assert inboxes._shares == inboxes._inboxes == {}
+
+
+# ---------------------------------------------------------------- what makes no sense
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"to": {"role": "boss"}}, "a message is for all, workers, agent, random, or a process id"),
+        ({"to": {"role": ["all"]}}, "is none of these"),
+        ({"to": {"role": "agent", "kind": "video"}}, "is none of these"),
+        ({"to": {"pid": True}}, "is none of these"),
+        ({"to": {"pid": 1.5}}, "is none of these"),
+        ({"to": {"pid": 101, "role": "all"}}, "is none of these"),
+        ({"to": "agent"}, "is none of these"),
+        ({"to": None}, "is none of these"),
+        ({"to": {"role": "workers", "kind": "k" * 10_000}}, "is none of these"),
+        ({"to": {"role": "workers", "kind": "vidoe"}}, "no workers of the kind 'vidoe'; it has site, video"),
+        ({"to": {"pid": 10**400}}, "this node has no process 1000"),
+        ({"to": {"pid": -1}}, "this node has no process -1"),
+        ({"action": None}, "its `action` must be a text of 1 to 200 characters"),
+        ({"action": ""}, "its `action` must be"),
+        ({"action": "a" * 201}, "its `action` must be"),
+        ({"action": "\ud800"}, "cannot be said in JSON"),
+        ({"data": float("nan")}, "cannot be said in JSON"),
+        ({"data": "x" * (LARGEST + 4000)}, f"bytes, and {LARGEST} are allowed"),
+        ({"request": "yes"}, "its `request` must be true or false"),
+        ({"request": True, "timeout": 1.0, "to": {"role": "all"}}, "a request is for one process"),
+        ({"request": True}, "its `timeout` must be seconds"),
+        ({"request": True, "timeout": float("inf")}, "its `timeout` must be seconds"),
+        ({"request": True, "timeout": True}, "its `timeout` must be seconds"),
+    ],
+)
+def test_what_is_no_message_is_answered_with_what_is_wrong(node: World, more: dict[str, Any], says: str) -> None:
+    node.send(by_name(node, "video-1"), {"role": "agent"}, 7, **more)
+    (told,) = node.heard("video-1")
+    assert told["id"] == 7
+    assert says in told["error"]
+    assert node.heard("agent") == []
+
+
+@pytest.mark.parametrize("number", [None, "x" * 900_000, True, 1.5, 2**70, [1]])
+def test_a_number_that_is_none_is_not_sent_back(node: World, number: Any) -> None:
+    node.send(by_name(node, "video-1"), {"role": "agent"}, id=number)
+    assert node.heard("video-1") == [
+        {"type": "delivery", "id": None, "delivered": 0, "error": "this is no message: its `id` must be a number"}
+    ]
+
+
+def test_replies_and_counts_that_make_no_sense_change_nothing(node: World) -> None:
+    agent = by_name(node, "agent")
+    node.ask(by_name(node, "video-1"), {"role": "agent"}, 5)
+    (request,) = node.heard("agent")
+    for number in (None, "1", [request["id"]], True, request["id"] + 1):
+        node.post.take_reply(agent, {"type": "reply", "id": number, "data": 1})
+    for taken in (None, "1", -5, 10**400, [3]):
+        node.post.taken(agent, {"type": "taken", "count": taken})
+    assert node.heard("video-1") == []
+    node.post.take_reply(agent, {"type": "reply", "id": request["id"], "data": "x" * (LARGEST + 4000)})
+    (reply,) = node.heard("video-1")
+    assert (reply["reason"], reply["id"]) == ("handler", 5)
+    assert f"{LARGEST} are allowed" in reply["error"]

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+
+import pytest
+from websockets.asyncio.client import ClientConnection, unix_connect
+from websockets.exceptions import ConnectionClosed
+
+from peerd.runtime.observability import events
+from peerd.web_server.connection_tracker import Limits
+from peerd.web_server.server import Options
+from tests.unit.web_server.apps import App
+from tests.unit.web_server.conftest import Serve, Served
+
+PATIENT = Options(limits=Limits(keep_alive=60, head_timeout=60))
+
+
+async def test_a_request_in_flight_is_answered_and_its_connection_closed(serve: Serve) -> None:
+    app = App()
+    served = await serve(app, PATIENT)
+    client = await served.connect()
+    client.ask("/gated")
+    await app.entered.wait()
+    draining = served.leave()
+    await served.drains()
+    app.gate.set()
+    status, headers, body = await client.answer()
+    assert (status, headers["connection"], body) == (200, "close", "/gated")
+    assert await client.ended() == b""
+    await draining
+
+
+async def test_a_request_that_begins_on_an_idle_connection_during_the_drain_is_answered(serve: Serve) -> None:
+    served = await serve(App(), PATIENT)
+    idle = await served.connect()
+    assert await idle.answered("/a") == (200, "keep-alive", "/a")
+    draining = served.leave()
+    await asyncio.sleep(0.1)
+    assert not draining.done(), "an idle connection is not cut"
+    assert await idle.answered("/b") == (200, "close", "/b")
+    await draining
+
+
+async def test_an_idle_connection_is_closed_when_its_time_is_up_and_not_before(serve: Serve) -> None:
+    served = await serve(App(), Options(limits=Limits(keep_alive=0.3, head_timeout=60)))
+    idle, silent = await served.connect(), await served.connect()
+    await idle.answered("/a")
+    began = asyncio.get_running_loop().time()
+    await served.leave()
+    assert 0.2 < asyncio.get_running_loop().time() - began < 5
+    assert await idle.ended() == await silent.ended() == b""
+
+
+async def test_a_connection_that_is_accepted_and_not_attached_yet_is_answered(serve: Serve) -> None:
+    served = await serve(App(), PATIENT)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(served.path))
+        client.sendall(b"GET /a HTTP/1.1\r\nhost: test\r\n\r\n")
+        [listener] = served.server._listeners
+        listener._accept()
+        assert listener._attaching
+        assert not served.server.traffic.open
+        await served.leave()
+        client.settimeout(5)
+        assert b"connection: close" in client.recv(1000)
+
+
+async def test_who_is_replaced_leaves_what_waits_to_its_siblings(serve: Serve) -> None:
+    served = await serve(App(), PATIENT)
+    served.server.stop_accepting(for_good=False)
+    client = await served.connect()
+    client.ask("/a")
+    await served.server.drain(5.0)
+    sibling = served.listening.dup()
+    connection, _ = sibling.accept()
+    with sibling, connection:
+        connection.settimeout(5)
+        assert connection.recv(100).startswith(b"GET /a ")
+
+
+async def test_who_has_no_siblings_answers_what_waits_and_closes_the_door(serve: Serve) -> None:
+    served = await serve(App(), PATIENT)
+    waiting = [await served.connect() for _ in range(5)]
+    for client in waiting:
+        client.ask("/a")
+    draining = served.leave(for_good=True)
+    with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
+        late.connect(str(served.path))
+    for client in waiting:
+        assert (await client.answer())[::2] == (200, "/a")
+        client.writer.close()
+    await draining
+
+
+async def test_an_answer_that_has_begun_is_finished_and_the_next_one_is_the_last(serve: Serve) -> None:
+    app = App()
+    served = await serve(app, PATIENT)
+    client = await served.connect()
+    client.ask("/halfway")
+    await client.reader.readuntil(b"\r\n\r\n")
+    draining = served.leave()
+    await served.drains()
+    app.gate.set()
+    assert await client.reader.readexactly(8) == b"/halfway"
+    assert await client.answered("/b") == (200, "close", "/b")
+    await draining
+
+
+async def test_all_requests_that_a_client_has_sent_ahead_are_answered(serve: Serve) -> None:
+    app = App()
+    served = await serve(app, PATIENT)
+    client = await served.connect()
+    client.ask("/gated")
+    client.ask("/b")
+    client.ask("/c")
+    await app.entered.wait()
+    draining = served.leave()
+    await served.drains()
+    app.gate.set()
+    answers = [await client.answer() for _ in range(3)]
+    assert [body for *_, body in answers] == ["/gated", "/b", "/c"]
+    assert [headers["connection"] for _, headers, _ in answers] == ["keep-alive", "keep-alive", "close"]
+    await draining
+
+
+async def test_a_client_that_still_sends_is_not_reset_under_its_answer(serve: Serve) -> None:
+    app = App()
+    served = await serve(app, PATIENT)
+    client = await served.connect()
+    client.send("POST /gated HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
+    await app.entered.wait()
+    draining = served.leave()
+    await served.drains()
+    app.gate.set()
+    status, headers, _ = await client.answer()
+    assert (status, headers["connection"]) == (200, "keep-alive")
+    client.send("67890")
+    assert await client.answered("/b") == (200, "close", "/b")
+    await draining
+
+
+async def test_what_the_app_does_after_its_answer_is_waited_for(serve: Serve) -> None:
+    app = App()
+    served = await serve(app, PATIENT)
+    client = await served.connect()
+    client.ask("/afterwards")
+    await client.answer()
+    client.writer.close()
+    draining = served.leave()
+    await asyncio.sleep(0.05)
+    assert not draining.done()
+    app.gate.set()
+    await draining
+    assert app.after == ["/afterwards"]
+
+
+async def test_what_is_not_answered_within_the_grace_is_cut_off_and_told(serve: Serve) -> None:
+    app = App()
+    served = await serve(app, PATIENT)
+    client, idle = await served.connect(), await served.connect()
+    await idle.answered("/a")
+    client.ask("/gated")
+    app.entered.clear()
+    await app.entered.wait()
+    await served.leave(grace=0.1)
+    assert (await client.answer())[0] == 500
+    assert await idle.ended() == b""
+    cut, failed = served.facts
+    assert cut == events.RequestsCutOff(requests=1, connections=2)
+    assert isinstance(failed, events.RequestFailed)
+    assert failed.error == "not answered within the grace"
+
+
+# ---------------------------------------------------------------- WebSockets
+
+
+async def websocket(served: Served, path: str = "/") -> ClientConnection:
+    return await unix_connect(str(served.path), f"ws://test{path}")
+
+
+async def closed_with(client: ClientConnection) -> int | None:
+    with suppress(ConnectionClosed):
+        async with asyncio.timeout(10):
+            async for _ in client:
+                pass
+    return client.close_code
+
+
+async def test_an_idle_websocket_is_closed_with_1012_at_once(serve: Serve) -> None:
+    app = App()
+    served = await serve(app, PATIENT)
+    client = await websocket(served)
+    await client.send("a")
+    assert await client.recv() == "A"
+    draining = served.leave()
+    assert await closed_with(client) == 1012
+    await draining
+    assert app.after == ["disconnected with 1012"]
+    assert served.facts == []
+
+
+async def test_what_a_websocket_has_asked_is_answered_before_it_is_closed(serve: Serve) -> None:
+    app = App()
+    served = await serve(app, PATIENT)
+    client = await websocket(served)
+    await client.send("gated")
+    await app.entered.wait()
+    await client.send("b")
+    draining = served.leave()
+    await asyncio.sleep(0.05)
+    app.gate.set()
+    assert [await client.recv(), await client.recv()] == ["GATED", "B"]
+    assert await closed_with(client) == 1012
+    await draining
+
+
+async def test_a_websocket_whose_app_only_sends_is_closed_between_two_messages(serve: Serve) -> None:
+    served = await serve(App(), PATIENT)
+    client = await websocket(served, "/pushes")
+    assert await client.recv() == "tick"
+    draining = served.leave()
+    assert await closed_with(client) == 1012
+    await draining
+    assert served.facts == []
+
+
+async def test_a_websocket_that_is_being_opened_is_opened_and_then_closed(serve: Serve) -> None:
+    app = App()
+    served = await serve(app, PATIENT)
+    opening = asyncio.create_task(websocket(served, "/unaccepted"))
+    await app.entered.wait()
+    draining = served.leave()
+    await served.drains()
+    app.gate.set()
+    assert await closed_with(await opening) == 1012
+    await draining

@@ -1,0 +1,283 @@
+"""Whatever a client sends: it is refused, and neither the process nor other clients notice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from peerd.web_server.connection_tracker import Limits
+from peerd.web_server.server import Options
+from tests.unit.web_server.apps import App, Reading
+from tests.unit.web_server.conftest import Serve
+
+CRLF, LF = "\r\n", "\n"
+UPGRADE = (
+    b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
+    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+HOSTILE = [
+    b"\0" * 100,
+    b"GET\r\n\r\n",
+    b"GET /\xff HTTP/1.1\r\n\r\n",
+    b"GET /%ff%00 HTTP/1.1\r\n\r\n",
+    b"GET * HTTP/1.1\r\n\r\n",
+    b"GET http://[ HTTP/1.1\r\n\r\n",
+    b"GET //x:y@z:99999999/ HTTP/1.1\r\n\r\n",
+    b"CONNECT x:80 HTTP/1.1\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+    b"GET / HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
+    b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\nabc",
+    b"GET / HTTP/1.1\r\nx\xff: \xff\r\n\r\n",
+    b"GET / HTTP/1.1\r\nx-forwarded-for: \xff\xfe, ,,\r\nx-forwarded-proto: \xff\r\n\r\n",
+    b"GET / HTTP/1.1\r\nexpect: 100-continue\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n",
+    b"GET /\xff HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n",
+    b"GET / HTTP/1.1\r\nhost: \xff\xfe\r\n" + UPGRADE + b"\r\n",
+    b"GET / HTTP/1.1\r\nhost: x\r\nsec-websocket-protocol: \xff,,\r\n" + UPGRADE + b"\r\n",
+    b"GET / HTTP/1.1\r\nhost: x\r\nsec-websocket-extensions: permessage-deflate; =\r\n" + UPGRADE + b"\r\n",
+    b"POST / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n",
+    b"GET / HTTP/1.0\r\nhost: x\r\n" + UPGRADE + b"\r\n",
+    b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE.replace(b"dGh", b"???") + b"\r\n",
+    b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n\xff\xff\xff\xff",
+    b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n\x81\x85\0\0\0\0\xff\xfe\xfd\xfc\xfb",
+    b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n\x88\x81\0\0\0\0\1",
+    b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n\x80\x80\0\0\0\0\x80\x80\0\0\0\0",
+]
+
+
+def mangled(seed: int) -> bytes:
+    """A hostile request with a few bytes changed, taken out or doubled."""
+    chance = random.Random(seed)
+    data = bytearray(chance.choice(HOSTILE))
+    for _ in range(chance.randint(1, 6)):
+        at = chance.randrange(len(data))
+        data[at : at + chance.randint(0, 2)] = chance.randbytes(chance.randint(0, 3))
+    return bytes(data)
+
+
+@pytest.fixture
+async def uncaught() -> list[dict[str, Any]]:
+    """What reaches the loop's exception handler; in a web process it would taint it."""
+    found: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context))
+    return found
+
+
+@pytest.mark.parametrize("data", [*HOSTILE, *map(mangled, range(60))])
+async def test_what_a_client_sends_cannot_harm_the_process(
+    serve: Serve, uncaught: list[dict[str, Any]], data: bytes
+) -> None:
+    served = await serve(App(), Options(limits=Limits(head_timeout=0.05, keep_alive=0.05)))
+    client = await served.connect()
+    client.writer.write(data[: len(data) // 2])
+    await asyncio.sleep(0)
+    client.writer.write(data[len(data) // 2 :])
+    client.writer.write_eof()
+    async with asyncio.timeout(10):
+        await client.reader.read()
+    assert (await (await served.connect()).answered("/a"))[0] == 200
+    assert uncaught == []
+
+
+# ---------------------------------------------------------------- heads, bodies and trailers
+
+CHUNKED = b"POST /%b HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
+ENDLESS = {
+    "trailers": (b"0\r\n", b"x-trailer: y\r\n"),
+    "one trailer": (b"0\r\nx: ", b"y"),
+    "the name of a trailer": (b"0\r\n", b"y"),
+    "the extension of a chunk": (b"5;x=", b"y"),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+async def test_what_is_neither_head_nor_body_may_not_be_larger_than_a_head(serve: Serve, what: str) -> None:
+    served = await serve(Reading(), Options(limits=Limits(head_bytes=50_000)))
+    client = await served.connect()
+    begin, more = ENDLESS[what]
+    client.writer.write(CHUNKED % b"" + begin)
+    sent = 0
+    with suppress(ConnectionError):
+        while sent < 2_000_000 and not client.has_heard:
+            client.writer.write(more * (10_000 // len(more)))
+            sent += 10_000
+            await client.writer.drain()
+            await asyncio.sleep(0.01)
+    assert sent < 2_000_000, "it may send for ever"
+    assert (await client.answer())[0] == 431
+
+
+async def test_trailers_that_do_not_end_are_not_waited_for(serve: Serve) -> None:
+    served = await serve(Reading(), Options(limits=Limits(body_timeout=0.2)))
+    client = await served.connect()
+    client.writer.write(CHUNKED % b"" + b"0\r\n")
+    with suppress(ConnectionError):
+        async with asyncio.timeout(10):
+            while not client.has_heard:
+                client.writer.write(b"x: y\r\n")
+                await client.writer.drain()
+                await asyncio.sleep(0.02)
+    assert (await client.answer())[0] == 408
+
+
+async def test_trailers_are_read_and_are_no_headers_of_the_request(serve: Serve) -> None:
+    app = Reading()
+    served = await serve(app)
+    client = await served.connect()
+    client.writer.write(CHUNKED % b"" + b"0\r\nx-forged: yes\r\n\r\n")
+    assert (await client.answer())[2] == "5"
+    assert not [name for name, _ in app.headers if name == b"x-forged"]
+    assert await client.answered("/a") == (200, None, "0")
+
+
+async def test_a_body_that_stalls_is_not_waited_for(serve: Serve) -> None:
+    served = await serve(Reading(), Options(limits=Limits(concurrency=1, body_timeout=0.2)))
+    stalled = await served.connect()
+    stalled.send("POST / HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
+    status, headers, text = await stalled.answer()
+    assert (status, headers["connection"], text) == (408, "close", "the request's body did not arrive in time")
+    assert await stalled.ended() == b""
+    assert (await (await served.connect()).answered("/a"))[0] == 200, "its place is free"
+
+
+async def test_a_body_that_trickles_is_not_waited_for(serve: Serve) -> None:
+    served = await serve(Reading(), Options(limits=Limits(body_timeout=0.3, body_rate=1000)))
+    client = await served.connect()
+    client.send("POST / HTTP/1.1\nhost: test\ncontent-length: 10000\n\n")
+    with suppress(ConnectionError):
+        async with asyncio.timeout(10):
+            while not client.has_heard:
+                client.writer.write(b"y")
+                await client.writer.drain()
+                await asyncio.sleep(0.02)
+    assert (await client.answer())[0] == 408
+
+
+async def test_a_slow_upload_that_goes_on_may_take_as_long_as_it_needs(serve: Serve) -> None:
+    served = await serve(Reading(), Options(limits=Limits(body_timeout=0.3, body_rate=100)))
+    client = await served.connect()
+    client.send("POST / HTTP/1.1\nhost: test\ncontent-length: 3000\n\n")
+    for _ in range(30):  # a second in all
+        client.writer.write(b"y" * 100)
+        await asyncio.sleep(0.035)
+    assert (await client.answer())[::2] == (200, "3000")
+
+
+async def test_a_client_is_not_charged_for_an_app_that_does_not_read(serve: Serve) -> None:
+    app = Reading()
+    app.gate.clear()
+    served = await serve(app, Options(limits=Limits(body_timeout=0.1)))
+    waits_to_be_asked, has_sent_what_fits = await served.connect(), await served.connect()
+    waits_to_be_asked.send("POST / HTTP/1.1\nhost: test\ncontent-length: 5\nexpect: 100-continue\n\n")
+    has_sent_what_fits.send("POST / HTTP/1.1\nhost: test\ncontent-length: 1000000\n\n")
+    has_sent_what_fits.writer.write(b"y" * 1_000_000)
+    await asyncio.sleep(0.5)
+    app.gate.set()
+    assert await waits_to_be_asked.reader.readexactly(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    waits_to_be_asked.writer.write(b"hello")
+    assert (await waits_to_be_asked.answer())[::2] == (200, "5")
+    assert (await has_sent_what_fits.answer())[::2] == (200, "1000000")
+
+
+async def test_a_body_that_stalls_after_its_answer_has_begun_ends_the_connection(serve: Serve) -> None:
+    served = await serve(Reading(), Options(limits=Limits(body_timeout=0.1)))
+    client = await served.connect()
+    client.send("POST /echo HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
+    answer = await client.ended()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"408" not in answer
+
+
+async def test_a_head_behind_a_body_is_counted_from_where_it_begins(serve: Serve) -> None:
+    served = await serve(Reading(), Options(limits=Limits(head_bytes=10_000)))
+    client = await served.connect()
+    body = b"y" * 200_000
+    first = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 200000\r\n\r\n" + body
+    client.writer.write(first + b"GET /a HTTP/1.1\r\nhost: te")
+    assert (await client.answer())[::2] == (200, "200000")
+    client.writer.write(b"st\r\n\r\n")
+    assert (await client.answer())[::2] == (200, "0")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET /a HTTP/1.1\n\n",
+        "GET /a HTTP/1.1\nhost: a\nhost: b\n\n",
+        "GET /a HTTP/1.0\nhost: a\nhost: a\n\n",
+        "GET /a\n\n",
+        "GET /a HTTP/0.9\nhost: a\n\n",
+        "GET /a HTTP/2.0\nhost: a\n\n",
+        f"GET /a HTTP/1.1\n{UPGRADE.decode().replace(CRLF, LF)}\n",
+    ],
+)
+async def test_a_request_without_its_one_host_or_of_another_version_is_refused(serve: Serve, head: str) -> None:
+    served = await serve(App())
+    client = await served.connect()
+    client.send(head)
+    assert (await client.answer())[0] == 400
+    assert await client.ended() == b""
+
+
+async def test_a_client_of_1_0_needs_no_host(serve: Serve) -> None:
+    served = await serve(Reading())
+    client = await served.connect()
+    client.send("GET /a HTTP/1.0\n\n")
+    assert (await client.answer())[0] == 200
+
+
+async def test_what_is_refused_does_not_answer_the_request_before_it(serve: Serve) -> None:
+    app = App()
+    served = await serve(app)
+    client = await served.connect()
+    client.ask("/gated")
+    await app.entered.wait()
+    client.send("GET /a HTTP/1.1\n\n")  # without a host
+    await asyncio.sleep(0.05)
+    app.gate.set()
+    assert (await client.answer())[::2] == (200, "/gated")
+    assert await client.ended() == b""
+
+
+# ---------------------------------------------------------------- WebSockets
+
+MASKED_PING = b"\x89\xfd" + b"\0\0\0\0" + b"y" * 125
+
+
+async def test_a_websocket_that_pings_and_does_not_read_is_not_read_either(serve: Serve) -> None:
+    served = await serve(App())
+    pinging = socket.socket(socket.AF_UNIX)
+    pinging.connect(str(served.path))
+    pinging.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n")
+    pinging.setblocking(False)
+    loop = asyncio.get_running_loop()
+    assert (await loop.sock_recv(pinging, 4096)).startswith(b"HTTP/1.1 101 ")
+    sent = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(2):
+            while sent < 20_000_000:
+                await asyncio.wait_for(loop.sock_sendall(pinging, MASKED_PING * 500), 0.5)
+                sent += len(MASKED_PING) * 500
+    [connection] = served.server.traffic.open
+    held = connection.transport.get_write_buffer_size()  # type: ignore[attr-defined]
+    assert sent < 20_000_000, "it is read for ever"
+    assert held < 1_000_000
+    while held := connection.transport.get_write_buffer_size():  # type: ignore[attr-defined]  # it reads: all goes on
+        await loop.sock_recv(pinging, 1_000_000)
+    pinging.close()
+
+
+async def test_a_websocket_outlives_the_time_of_a_head(serve: Serve) -> None:
+    served = await serve(App(), Options(limits=Limits(head_timeout=0.1, keep_alive=0.1)))
+    client = await served.connect()
+    client.writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n")
+    assert (await client.answer())[0] == 101
+    await asyncio.sleep(0.4)
+    assert not client.reader.at_eof()

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from peerd.runtime.observability import events
+from peerd.web_server.connection_tracker import Limits
+from peerd.web_server.lifespan import StartupFailed
+from peerd.web_server.server import Options
+from tests.unit.web_server.apps import App
+from tests.unit.web_server.conftest import Serve
+
+TOO_LARGE = "the request's line and headers are too large"
+
+
+async def test_the_app_finds_its_process_in_the_state_of_each_scope(serve: Serve) -> None:
+    app = App()
+    served = await serve(app)
+    client = await served.connect()
+    assert await client.answered("/a") == (200, "keep-alive", "/a")
+    socket = await served.connect()
+    socket.ask("/", "upgrade: websocket\nconnection: upgrade\nsec-websocket-version: 13\nsec-websocket-key: " + KEY)
+    assert (await socket.answer())[0] == 101
+    assert app.states == [(kind, "the context") for kind in ("lifespan", "http", "websocket")]
+
+
+KEY = "dGhlIHNhbXBsZSBub25jZQ==\n"
+
+
+async def test_a_request_that_raises_is_answered_with_500_and_is_no_more_than_that(serve: Serve) -> None:
+    served = await serve(App())
+    for path, error in (("/broken", "RuntimeError: it is broken"), ("/leaves", "SystemExit: 3")):
+        status, connection, _ = await (await served.connect()).answered(path)
+        assert (status, connection) == (500, "close")
+        fact = served.facts.pop()
+        assert isinstance(fact, events.RequestFailed)
+        assert (fact.what, fact.error) == (f"GET {path}", error)
+        assert "apps.py" in fact.traceback
+    assert (served.facts, served.lost) == ([], [])
+    assert (await (await served.connect()).answered("/a"))[0] == 200
+
+
+async def test_the_access_log_names_method_path_and_status(serve: Serve) -> None:
+    served = await serve(App(), Options(access_log=True))
+    client = await served.connect()
+    await client.answered("/%0Aforged?secret=1")
+    [fact] = served.facts
+    assert isinstance(fact, events.RequestAnswered)
+    assert (fact.what, fact.status) == ("GET /%0Aforged", 200)
+
+
+async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Serve) -> None:
+    served = await serve(App(), Options(limits=Limits(head_bytes=1000)))
+    at_once = await served.connect()
+    at_once.ask("/", f"x: {'y' * 1000}\n")
+    assert (await at_once.answer())[::2] == (431, TOO_LARGE)
+    in_parts = await served.connect()
+    in_parts.send("GET / HTTP/1.1\nx: ")
+    for _ in range(10):
+        in_parts.send("y" * 100)
+        await asyncio.sleep(0)
+    assert (await in_parts.answer())[::2] == (431, TOO_LARGE)
+    enough = await served.connect()
+    enough.ask("/", f"x: {'y' * 800}\n")
+    assert (await enough.answer())[0] == 200
+
+
+async def test_a_head_that_does_not_arrive_is_not_waited_for(serve: Serve) -> None:
+    served = await serve(App(), Options(limits=Limits(head_timeout=0.1)))
+    silent, slow = await served.connect(), await served.connect()
+    slow.send("GET / HTTP/1.1\n")
+    assert await silent.ended() == b""
+    assert (await slow.answer())[0] == 408
+
+
+async def test_blank_lines_do_not_keep_a_connection_for_ever(serve: Serve) -> None:
+    served = await serve(App(), Options(limits=Limits(head_timeout=0.1, keep_alive=60)))
+    client = await served.connect()
+    await client.answered("/a")
+    client.send("\n")
+    assert await client.ended() == b""
+
+
+async def test_more_requests_than_there_are_places_for_are_told_to_try_again(serve: Serve) -> None:
+    app = App()
+    served = await serve(app, Options(limits=Limits(concurrency=1)))
+    first, second = await served.connect(), await served.connect()
+    first.ask("/gated")
+    await app.entered.wait()
+    second.ask("/a")
+    head = await second.ended()
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 1\r\n" in head
+    assert served.server.traffic.in_flight == 1
+    app.gate.set()
+    assert (await first.answer())[0] == 200
+
+
+async def test_what_is_no_http_is_refused(serve: Serve) -> None:
+    served = await serve(App())
+    client = await served.connect()
+    client.send("\x16\x03\x01\n\n")
+    assert (await client.answer())[0] == 400
+    [fact] = served.facts
+    assert isinstance(fact, events.ServerSaid)
+
+
+# ---------------------------------------------------------------- lifespan
+
+
+async def test_the_lifespan_begins_before_the_first_request_and_ends_after_the_last(serve: Serve) -> None:
+    app = App()
+    served = await serve(app)
+    client = await served.connect()
+    client.ask("/gated")
+    await app.entered.wait()
+    draining = served.leave()
+    await asyncio.sleep(0.05)
+    assert app.lifespan == ["startup"]
+    app.gate.set()
+    assert (await client.answer())[0] == 200
+    await draining
+    await served.server.end(5.0)
+    assert app.lifespan == ["startup", "shutdown"]
+
+
+async def says_that_it_failed(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "lifespan.startup.failed", "message": "Traceback …\n  File …\nKeyError: 'a'\n"})
+    raise KeyError("a")
+
+
+async def raises_in_its_startup(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    raise LookupError("there is no cache")
+
+
+async def leaves_in_its_startup(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    raise SystemExit(1)
+
+
+@pytest.mark.parametrize(
+    "app, words",
+    [
+        (says_that_it_failed, "KeyError: 'a'"),
+        (raises_in_its_startup, "LookupError: there is no cache"),
+        (leaves_in_its_startup, "RuntimeError: the lifespan raised SystemExit: 1"),
+    ],
+)
+async def test_an_app_that_does_not_start_says_why(serve: Serve, app: Any, words: str) -> None:
+    with pytest.raises(StartupFailed, match="the app's startup failed") as failed:
+        await serve(app)
+    assert failed.value.reason == words
+    assert failed.value.__cause__ is not None, "its traceback is shown"
+
+
+async def knows_http_only(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] != "http":
+        raise ValueError(scope["type"])
+    await App()(scope, receive, send)
+
+
+async def does_nothing_else(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        await App()(scope, receive, send)
+
+
+@pytest.mark.parametrize("app", [knows_http_only, does_nothing_else])
+async def test_an_app_without_a_lifespan_is_served_all_the_same(serve: Serve, app: Any) -> None:
+    served = await serve(app)
+    assert (await (await served.connect()).answered("/a"))[0] == 200
+
+
+async def test_a_lifespan_that_ends_by_itself_with_an_exception_is_told(serve: Serve) -> None:
+    breaks = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await breaks.wait()
+        raise OSError("the pool is gone")
+
+    served = await serve(app)
+    assert served.lost == []
+    breaks.set()
+    async with asyncio.timeout(10):
+        while not served.lost:  # noqa: ASYNC110 - it is told by a callback
+            await asyncio.sleep(0.01)
+    assert served.lost == ["the app's lifespan ended: OSError: the pool is gone"]
+
+
+async def test_a_shutdown_that_takes_too_long_is_cut_short_and_told(serve: Serve) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await asyncio.sleep(600)
+
+    served = await serve(app)
+    await served.leave()
+    await served.server.end(0.1)
+    assert served.facts == [events.HookFailed(hook="lifespan shutdown", error="it did not end within 0.1 s")]

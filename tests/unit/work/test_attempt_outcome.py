@@ -1,0 +1,221 @@
+"""What an attempt comes to, by what its code returned or raised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerd import Cancel, Dead, Queue, Retry, Snooze, Status, Task, TaskWorker
+from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Snoozed
+from peerd.runtime.observability.events import HookFailed
+from peerd.testing import run_inline, run_row
+from peerd.work.attempts import attempt_execution
+from tests.unit.work.run_execution import execution
+
+ASKED = [
+    (Retry("10s", "not yet"), Failed(error="not yet", retry_in=10.0)),
+    (Retry(), Failed(error="the handler asked for another attempt", retry_in=300.0)),
+    (Snooze("1h", "tired"), Snoozed(3600.0, "tired")),
+    (Cancel("nobody"), Canceled("nobody")),
+    (Cancel(), Canceled("the handler canceled it")),
+    (Dead("no video"), Failed(error="no video")),
+]
+
+
+@pytest.mark.parametrize(("asked", "outcome"), ASKED)
+@pytest.mark.parametrize("raises", [False, True], ids=["returned", "raised"])
+@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
+async def test_an_outcome_counts_whether_it_is_returned_or_raised(
+    asked: Exception,
+    outcome: Outcome,
+    raises: bool,  # noqa: FBT001
+    thread: bool,  # noqa: FBT001
+) -> None:
+    queue = Queue("q")
+
+    def plain() -> object:
+        if raises:
+            raise asked
+        return asked
+
+    async def coroutine() -> object:
+        return plain()
+
+    queue.task(name="it")(plain if thread else coroutine)
+    assert await execution(queue, "it").outcome() == outcome
+
+
+async def test_a_value_is_done_with_its_json() -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def it(n: int) -> dict[str, Any]:
+        return {"n": n, "at": Path("/a")}
+
+    assert await execution(queue, "it", '{"n": 3}').outcome() == Done('{"n":3,"at":"/a"}')
+    assert (await run_inline(it.with_args(3))).result == {"n": 3, "at": "/a"}
+
+
+class Odd:
+    """Asked what it is, it fails in a way of its own."""
+
+    @property
+    def __dataclass_fields__(self) -> Any:
+        raise OverflowError("odd")
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (object(), "not JSON"),
+        ("\ud800", "not JSON"),
+        (Odd(), "not JSON"),
+        ("x" * (1 << 20), "more than 1048576"),
+        (Dead, "class Dead"),
+    ],
+)
+async def test_a_result_that_cannot_be_kept_makes_the_task_dead_with_words(value: object, says: str) -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def it() -> object:
+        return value
+
+    ran = await run_inline(it.with_args())
+    assert ran.status is Status.DEAD
+    assert says in str(ran.error)
+
+
+async def test_an_exception_is_retried_with_its_traceback_as_retry_on_and_discard_on_say() -> None:
+    queue = Queue("q")
+
+    @queue.task(retry_on=(OSError,))
+    async def it(kind: str) -> None:
+        raise {"os": OSError, "value": ValueError}[kind]("boom")
+
+    retried = await run_inline(it.with_args("os"))
+    assert (retried.status, retried.retry_in, retried.error) == (Status.FAILURE, 300.0, "OSError: boom")
+    assert "in it" in str(retried.traceback)
+    assert (await run_inline(it.with_args("value"))).status is Status.DEAD
+    assert (await run_inline(it.with_args("os"), attempts=2)).status is Status.DEAD
+
+
+async def test_the_first_retry_waits_for_one_delay_ratio_and_the_second_for_two() -> None:
+    class Legacy(TaskWorker):
+        queues = ("legacy",)
+        delay_ratio = "10s"
+
+        async def handle_task(self, task: Task) -> None:
+            raise ValueError("no")
+
+    assert [(await run_row(Legacy(), attempts=n)).retry_in for n in (0, 1)] == [10.0, 20.0]
+
+
+async def test_the_delay_can_be_overridden() -> None:
+    class Legacy(TaskWorker):
+        queues = ("legacy",)
+
+        def handle_task(self, task: Task) -> None:
+            raise ValueError("no")
+
+        def delay(self, task: Task) -> float:
+            return 1000.0 + task.attempts
+
+    assert (await run_row(Legacy())).retry_in == 1001.0
+
+
+@pytest.mark.parametrize("delay", [float("nan"), "soon", None])
+async def test_a_delay_that_makes_no_sense_does_not_lose_the_task(delay: Any) -> None:
+    queue = Queue("q")
+    queue.task(name="it", backoff=lambda _: delay)(lambda: 1 / 0)
+    ran = await run_inline(queue.handlers["it"].with_args())
+    assert ran.status is Status.FAILURE
+    assert (ran.retry_in, ran.error) == (attempt_execution.FALLBACK_DELAY, "ZeroDivisionError: division by zero")
+    assert [fact.hook for fact in ran.events if isinstance(fact, HookFailed)] == ["delay"]
+
+
+async def test_a_backoff_that_raises_does_not_lose_the_task() -> None:
+    queue = Queue("q")
+    queue.task(name="it", backoff=lambda attempts: attempts / 0)(lambda: 1 / 0)
+    assert (await run_inline(queue.handlers["it"].with_args())).status is Status.FAILURE
+
+
+def raising(error: BaseException, *, thread: bool) -> Queue:
+    """A queue whose handler raises this, in a thread or as a coroutine."""
+    queue = Queue("q")
+
+    def plain() -> None:
+        raise error
+
+    async def coroutine() -> None:
+        raise error
+
+    queue.task(name="it")(plain if thread else coroutine)
+    return queue
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
+async def test_leaving_the_interpreter_ends_the_attempt_and_not_the_process(
+    error: BaseException,
+    thread: bool,  # noqa: FBT001
+) -> None:
+    queue = raising(error, thread=thread)
+    ran = await run_inline(queue.handlers["it"].with_args())
+    assert ran.status is Status.FAILURE
+    assert type(error).__name__ in str(ran.error)
+
+
+async def test_a_body_that_does_not_fit_is_dead_and_names_the_argument() -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def it(height: int) -> None: ...
+
+    outcome = await execution(queue, "it", '{"height": "tall"}').outcome()
+    assert outcome == Failed(error="it: Expected `int`, got `str` - at `$.height`")
+
+
+async def test_a_task_without_a_handler_is_dead_and_names_those_that_are() -> None:
+    queue = Queue("q")
+    queue.task(name="this")(lambda: None)
+    outcome = await execution(queue, "that").outcome()
+    assert outcome == Failed(error="queue q has no handler named 'that'; its handlers are: this")
+
+
+class Unspeakable(Exception):
+    """It cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (Unspeakable(), Status.FAILURE, "Unspeakable: (its __str__ raised ValueError)"),
+        (
+            type("Leaving", (SystemExit,), {"__str__": Unspeakable.__str__})(3),
+            Status.FAILURE,
+            "(its __str__ raised ValueError)",
+        ),
+        (Dead(Unspeakable()), Status.DEAD, "Unspeakable: (its __str__ raised ValueError)"),  # type: ignore[arg-type]
+        (Dead(ValueError("no video")), Status.DEAD, "no video"),  # type: ignore[arg-type]
+    ],
+)
+async def test_an_exception_that_cannot_be_worded_is_an_outcome_as_any_other(
+    error: BaseException,
+    status: Status,
+    says: str,
+    thread: bool,  # noqa: FBT001
+) -> None:
+    queue = raising(error, thread=thread)
+    outcome = await execution(queue, "it").outcome()
+    assert isinstance(outcome, Failed)
+    assert (outcome.retry_in is None) is (status is Status.DEAD)
+    assert says in outcome.error

@@ -1,0 +1,163 @@
+"""How a running attempt is told to end, and what of it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from peerd import Context, Queue, Snooze, Status, Task, TaskWorker
+from peerd.domain.outcome import Canceled, Done, Outcome, Released, Snoozed
+from peerd.runtime.observability.events import AttemptLingers, Events, Fact
+from peerd.testing import eventually_async, run_inline, run_row
+from peerd.work.attempts import attempt_execution
+from peerd.work.attempts.time_limits import Because
+from tests.unit.work.run_execution import ended_after, execution
+
+
+async def test_a_coroutine_is_cancelled_at_its_timeout() -> None:
+    queue = Queue("q")
+
+    @queue.task(timeout=0.05)
+    async def it() -> None:
+        await asyncio.sleep(60)
+
+    ran = await run_inline(it.with_args())
+    assert (ran.status, ran.error) == (Status.FAILURE, "it ran longer than its timeout of 50ms")
+
+
+async def test_a_thread_hears_of_its_timeout_and_what_it_returns_late_does_not_count() -> None:
+    queue = Queue("q")
+
+    @queue.task(timeout=0.05)
+    def it(ctx: Context) -> str:
+        while not ctx.cancelled:
+            time.sleep(0.005)
+        return "late"
+
+    ran = await run_inline(it.with_args())
+    assert (ran.status, ran.error) == (Status.FAILURE, "it ran longer than its timeout of 50ms")
+
+
+async def test_an_attempt_is_ended_when_the_finish_at_of_its_task_comes() -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def it() -> None:
+        await asyncio.sleep(60)
+
+    assert await execution(queue, "it", until_finish=0.02).outcome() == Canceled("its finish_at came while it ran")
+
+
+async def test_a_coroutine_that_catches_its_cancellation_and_finishes_is_done() -> None:
+    queue, started = Queue("q"), asyncio.Event()
+
+    @queue.task
+    async def it() -> str:
+        started.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        return "saved"
+
+    assert await ended_after(execution(queue, "it"), Because.STOPPING, started) == Done('"saved"')
+
+
+async def test_a_coroutine_that_catches_its_cancellation_may_ask_for_an_outcome() -> None:
+    queue, started = Queue("q"), asyncio.Event()
+
+    @queue.task
+    async def it() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise Snooze("5m", "interrupted") from None
+
+    assert await ended_after(execution(queue, "it"), Because.STOPPING, started) == Snoozed(300.0, "interrupted")
+
+
+async def test_an_exception_that_comes_of_a_cancellation_is_not_the_tasks_failure() -> None:
+    queue, started = Queue("q"), asyncio.Event()
+
+    @queue.task
+    async def it() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise OSError("closed already")
+
+    outcome = await ended_after(execution(queue, "it"), Because.STOPPING, started)
+    assert outcome == Released("its process was stopped")
+
+
+@pytest.mark.parametrize(("looks", "outcome"), [(True, Released("its process was stopped")), (False, Done('"whole"'))])
+async def test_a_thread_that_never_saw_that_it_was_cancelled_has_finished_its_work(
+    looks: bool,  # noqa: FBT001
+    outcome: Outcome,
+) -> None:
+    queue, started, go_on = Queue("q"), threading.Event(), threading.Event()
+
+    @queue.task
+    def it(ctx: Context) -> str:
+        started.set()
+        go_on.wait(10)
+        return "half" if looks and ctx.cancelled else "whole"
+
+    running = execution(queue, "it")
+    ending = asyncio.ensure_future(running.outcome())
+    await eventually_async(started.is_set)
+    running.end(Because.STOPPING)
+    go_on.set()
+    assert await ending == outcome
+
+
+async def test_a_handler_that_was_told_to_end_before_it_began_does_not_begin() -> None:
+    queue, ran = Queue("q"), []
+
+    @queue.task
+    async def it() -> None:
+        ran.append(1)
+
+    running = execution(queue, "it")
+    running.end(Because.STOPPING)
+    assert await running.outcome() == Released("its process was stopped")
+    assert ran == []
+
+
+async def test_a_handler_that_goes_on_although_it_was_told_to_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_execution, "LINGERS_AFTER", 0.01)
+    queue, started, facts = Queue("q"), threading.Event(), list[Fact]()
+    go_on = threading.Event()
+
+    @queue.task
+    def it() -> None:
+        started.set()
+        go_on.wait(10)
+
+    running = execution(queue, "it", events=Events(facts.append))
+    ending = asyncio.ensure_future(running.outcome())
+    await eventually_async(started.is_set)
+    running.end(Because.TIMEOUT)
+    await eventually_async(lambda: facts)
+    go_on.set()
+    await ending
+    assert facts == [AttemptLingers(task_id=1, queue="q", name="it", because="timeout")]
+
+
+async def test_a_whole_row_worker_finds_its_context_and_reports_progress() -> None:
+    class Legacy(TaskWorker):
+        queues = ("legacy",)
+
+        async def handle_task(self, task: Task) -> str:
+            await self.set_progress(task, 7.0, "n" * 300)
+            return self.context(task).node
+
+    worker = Legacy()
+    ran = await run_row(worker, "{")
+    assert (ran.result, ran.progress[0][0]) == ("inline", 1.0)
+    assert 200 < len(ran.progress[0][1] or "") <= 255
+    assert worker.contexts == {}

@@ -1,0 +1,61 @@
+"""Recycling: after so many tasks, so much time, so much memory, a process asks to be replaced."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from peerd.runtime.messages.frames import receive
+from peerd.runtime.process.link import Link, Place
+from peerd.work import recycler
+from peerd.work.recycler import Recycling
+from peerd.work.settings import Settings
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, Link]]:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(10)
+    with ours, theirs:
+        yield ours, Link(theirs, Place(slot="w-1", kind="w", role="worker", node="n"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (Settings(recycle_after=3), "it has run 3 tasks"),
+        (Settings(recycle_age=0.05), "recycle_age"),
+    ],
+)
+async def test_a_limit_that_is_reached_is_said_once_with_its_reason(
+    settings: Settings, reason: str, ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recycler, "LOOK_EVERY", 0.01)
+    master, link = ends
+    looks: list[str] = []
+
+    def is_drained() -> bool:
+        looks.append("drained?")
+        return len(looks) > 3
+
+    recycling_ = Recycling(settings, link, lambda: 3, quiet=lambda: looks.append("quiet"), is_drained=is_drained)
+    await recycling_.watch()
+    for kind in ("drain", "recycle"):
+        message = receive(master)
+        assert message is not None
+        assert message["type"] == kind
+        assert reason in str(message["reason"])
+    assert looks == ["quiet", *["drained?"] * 3], "it claims nothing more before it waits for what runs"
+
+
+async def test_what_does_not_end_within_the_drain_timeout_is_waited_for_no_longer(
+    ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recycler, "LOOK_EVERY", 0.01)
+    master, link = ends
+    settings = Settings(recycle_after=1, drain_timeout=0.05)
+    await Recycling(settings, link, lambda: 1, quiet=lambda: None, is_drained=lambda: False).watch()
+    said = [receive(master), receive(master)]
+    assert [message["type"] for message in said if message] == ["drain", "recycle"]

@@ -1,0 +1,95 @@
+"""What the video tests work with: a context that records, a media directory, clips made by ffmpeg."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+
+from peerd.workers.video.programs.ffmpeg_tools import find_tools
+
+
+class RecordingContext:
+    """A task's context as handlers see it, which keeps what it is told."""
+
+    def __init__(self, directory: Path, task: int = 7, **options: object) -> None:
+        self.options: Mapping[str, Any] = {"directory": str(directory), **options}
+        self.task = SimpleNamespace(id=task, attempts=0)
+        self.reports: list[tuple[float, str]] = []
+        self.working = asyncio.Event()
+
+    async def progress(self, fraction: float, note: str | None = None) -> None:
+        self.reports.append((fraction, note or ""))
+        if "encoded" in (note or "") and fraction > 0:
+            self.working.set()
+
+
+def run_ffmpeg(*arguments: object) -> None:
+    subprocess.run(
+        [find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *map(str, arguments)], check=True, timeout=100
+    )
+
+
+def make_clip(
+    path: Path, *more: object, size: str = "320x180", seconds: float = 2, rate: int = 25, sound: bool = True
+) -> Path:
+    """A generated clip: test picture, and a tone unless `sound` is false; `more` are output options."""
+    picture = ("-f", "lavfi", "-i", f"testsrc2=size={size}:rate={rate}:duration={seconds}")
+    tone = ("-f", "lavfi", "-i", f"sine=frequency=440:sample_rate=48000:duration={seconds}") if sound else ()
+    codec = () if "-c:v" in more else ("-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
+    run_ffmpeg(*picture, *tone, *codec, *(("-c:a", "aac") if sound and "-c:a" not in more else ()), *more, path)
+    return path
+
+
+def remuxed(source: Path, path: Path, *options: object) -> Path:
+    """The same streams in another container; `options` stand before the output."""
+    run_ffmpeg("-i", source, "-c", "copy", *options, path)
+    return path
+
+
+def cut_in_half(source: Path, path: Path) -> Path:
+    content = source.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    return path
+
+
+def programs_of_this_process() -> list[psutil.Process]:
+    """ffmpeg and ffprobe below this process, or what is about to become them; not the test run's own servers."""
+    return [program for program in psutil.Process().children(recursive=True) if _is_ours(program)]
+
+
+def _is_ours(program: psutil.Process) -> bool:
+    try:
+        command = program.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+    return program.name().startswith("ff") or any("peerd.runtime.launch" in word for word in command)
+
+
+def files_in(directory: Path) -> list[Path]:
+    """Everything below a directory, hidden or not."""
+    return sorted(directory.rglob("*"))
+
+
+def held_below(directory: Path) -> list[str]:
+    """What this process has open below a directory, the directory included."""
+    held = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            held.append(str(link.readlink()))
+    return [path for path in held if path.startswith(str(directory))]
+
+
+def output_of(*command: object) -> bytes:
+    return subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=60).stdout
+
+
+def work_in_progress(directory: Path) -> list[Path]:
+    """The private folders that are left below a media directory."""
+    return list(directory.glob(".peerd-video*")) + list(directory.glob(".peerd-video/*"))

@@ -1,0 +1,189 @@
+"""What happens when somebody else may write in the media directory, or looks for what the worker knows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from peerd.workers.video.errors import Misconfigured, PathRefused, PublishFailed, SourceChanged
+from peerd.workers.video.jobs import poster, probe, transcode
+from tests.video.attacks import NOBODY, Interrupted, as_another_user, exchange_for_link, wrapped_tools
+from tests.video.media_helpers import RecordingContext, files_in, held_below, make_clip
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that every user of the machine can enter; pytest's own are for one user."""
+    folder = Path(tempfile.mkdtemp(prefix="peerd-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def open_directory(shared: Path) -> Path:
+    """A media directory in which everybody may write."""
+    media = shared / "media"
+    media.mkdir()
+    media.chmod(0o777)
+    return media
+
+
+@pytest.fixture
+def victim(shared: Path) -> Path:
+    """A file of the worker's user that is nobody else's business."""
+    path = shared / "victim"
+    path.write_bytes(b"precious")
+    path.chmod(0o600)
+    return path
+
+
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def assert_published(path: Path, size: int) -> None:
+    made = path.lstat()
+    assert stat.S_ISREG(made.st_mode)
+    assert made.st_size == size
+
+
+async def test_a_work_folder_that_is_exchanged_during_the_work_does_no_harm(open_directory: Path, victim: Path) -> None:
+    make_clip(open_directory / "clip.mp4", seconds=1)
+
+    def exchange() -> None:
+        (mine,) = (open_directory / ".peerd-video").iterdir()
+        as_another_user(
+            'cd "$1" && mv .peerd-video stolen && mkdir -m 777 -p ".peerd-video/$2"'
+            ' && ln -s "$3" ".peerd-video/$2/output.mp4" && ln -s "$1/clip.mp4" ".peerd-video/$2/source"',
+            open_directory, mine.name, victim,
+        )  # fmt: skip
+
+    result = await transcode(
+        Interrupted(open_directory, "reading the source", exchange), "clip.mp4", "out.mp4", quality="draft"
+    )
+    assert_published(open_directory / "out.mp4", result["size"])
+    assert files_in(open_directory / "stolen") == []
+    assert content_of(victim) == b"precious"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+async def test_a_work_folder_of_another_user_is_refused_with_the_remedy(open_directory: Path) -> None:
+    clip = make_clip(open_directory / "clip.mp4", seconds=1)
+    as_another_user('mkdir -m 777 "$1"', open_directory / ".peerd-video")
+    for handler in (transcode, poster):
+        with pytest.raises(Misconfigured, match=rf"\.peerd-video is not used, .* user {NOBODY}, .*remove it"):
+            await handler(RecordingContext(open_directory), "clip.mp4")
+    assert files_in(open_directory) == [open_directory / ".peerd-video", clip]
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o722])
+async def test_a_work_folder_in_which_others_may_write_is_refused(directory: Path, mode: int) -> None:
+    make_clip(directory / "clip.mp4", seconds=1)
+    scratch = directory / "scratch"
+    scratch.mkdir()
+    scratch.chmod(mode)
+    (directory / ".peerd-video").mkdir()
+    (directory / ".peerd-video").chmod(mode)
+    for context in (RecordingContext(directory), RecordingContext(directory, scratch=str(scratch))):
+        with pytest.raises(Misconfigured, match="others may write"):
+            await transcode(context, "clip.mp4", "out.mp4")
+    assert not (directory / "out.mp4").exists()
+
+
+async def test_a_link_in_place_of_the_work_folder_is_refused(directory: Path, tmp_path: Path) -> None:
+    make_clip(directory / "clip.mp4", seconds=1)
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "task-7.old").mkdir(parents=True)
+    (directory / ".peerd-video").symlink_to(elsewhere)
+    with pytest.raises(Misconfigured, match="link"):
+        await transcode(RecordingContext(directory), "clip.mp4", "out.mp4")
+    assert files_in(elsewhere) == [elsewhere / "task-7.old"]
+
+
+@pytest.mark.parametrize("moment", ["reading the source", "encoded", "publishing"])
+async def test_an_output_folder_that_is_exchanged_for_a_link_leads_nowhere(
+    directory: Path, tmp_path: Path, moment: str
+) -> None:
+    make_clip(directory / "clip.mp4", seconds=1)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+
+    def exchange() -> None:
+        (directory / "out").rename(directory / "away")
+        (directory / "out").symlink_to(outside)
+
+    with pytest.raises(PublishFailed, match=r"out/a\.mp4 .* folder was moved or exchanged"):
+        await transcode(Interrupted(directory, moment, exchange), "clip.mp4", "out/a.mp4", quality="draft")
+    assert files_in(outside) == []
+    assert files_in(directory / "away") == []
+    assert held_below(directory) == []
+    with pytest.raises(PathRefused, match="link"):  # what the next attempt meets
+        await transcode(RecordingContext(directory), "clip.mp4", "out/a.mp4", quality="draft")
+
+
+async def test_an_output_folder_that_is_removed_meanwhile_is_made_anew_by_the_next_attempt(directory: Path) -> None:
+    make_clip(directory / "clip.mp4", seconds=1)
+    context = Interrupted(directory, "publishing", (directory / "out").rmdir)
+    with pytest.raises(PublishFailed, match="folder was moved or exchanged"):
+        await transcode(context, "clip.mp4", "out/a.mp4", quality="draft")
+    result = await transcode(context, "clip.mp4", "out/a.mp4", quality="draft")
+    assert (directory / "out" / "a.mp4").stat().st_size == result["size"]
+
+
+@pytest.mark.parametrize("exchanged", ["folder", "file"])
+async def test_a_source_that_is_exchanged_after_its_check_is_not_read(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanged: str
+) -> None:
+    (directory / "in").mkdir()
+    make_clip(directory / "in" / "clip.mp4", seconds=1)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    opened = tmp_path / "opened"
+    os.mkfifo(outside / "clip.mp4")  # who opens it, waits
+    source = directory / "in" if exchanged == "folder" else directory / "in" / "clip.mp4"
+    target = outside if exchanged == "folder" else outside / "clip.mp4"
+    tools = wrapped_tools(tmp_path / "tools", f"{exchange_for_link(source, target)}; touch {opened}")
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(SourceChanged):
+        await probe(RecordingContext(directory, probe_timeout=5), "in/clip.mp4")
+    assert opened.exists()
+
+
+async def test_a_link_to_a_folder_within_the_directory_is_followed_for_outputs(directory: Path) -> None:
+    make_clip(directory / "clip.mp4", seconds=1)
+    (directory / "2030").mkdir()
+    (directory / "newest").symlink_to("2030")
+    (directory / "whole").symlink_to(directory / "2030" / ".." / "2030")
+    for folder in ("newest", "whole"):
+        result = await poster(RecordingContext(directory), "clip.mp4", f"{folder}/new/a.jpg")
+        assert result["output"] == "2030/new/a.jpg"
+    (directory / "round").symlink_to("round")
+    with pytest.raises(PathRefused, match="links"):
+        await poster(RecordingContext(directory), "clip.mp4", "round/a.jpg")
+
+
+async def test_programs_are_told_nothing_of_the_workers_environment(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_clip(directory / "clip.mp4", seconds=1)
+    told = tmp_path / "told"
+    told.mkdir()
+    tools = wrapped_tools(tmp_path / "tools", f"cat /proc/$$/environ > {told}/$$")
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PEERD_DATABASE_URL", "postgresql://peerd:hunter2@db/peerd")
+    monkeypatch.setenv("CLUSTER_SECRET", "hunter2")
+    monkeypatch.setenv("FFREPORT", f"file={tmp_path}/report:level=56")  # ffmpeg would write a report there
+    await transcode(RecordingContext(directory), "clip.mp4", quality="draft")
+    await poster(RecordingContext(directory), "clip.mp4")
+    seen = [path.read_bytes() for path in told.iterdir()]
+    assert len(seen) >= 7
+    names = {variable.split(b"=")[0] for each in seen for variable in each.split(b"\0") if variable}
+    assert names <= {b"PATH", b"LC_CTYPE", b"LD_LIBRARY_PATH"}
+    assert not (tmp_path / "report").exists()

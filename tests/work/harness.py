@@ -1,0 +1,114 @@
+"""A Runner in the test's own process, with a real database in which answers can be lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+from peerd import Client, Context, Queue, Status, Task, TaskWorker
+from peerd.runtime.observability.events import Events, Fact
+from peerd.store.claim.claimer import Claimer
+from peerd.testing import Facts, FaultyDatabase, eventually_async
+from peerd.work.settings import Settings
+from peerd.work.task_runner import Runner
+from peerd.work.task_worker import QueueWorker
+from tests.store.world import World
+
+F = TypeVar("F", bound=Fact)
+
+
+class Bench:
+    """The database, what happened, and the runners that run."""
+
+    def __init__(self, database: FaultyDatabase, world: World) -> None:
+        self.database = database
+        self.world = world
+        self.facts = Facts()
+        self.uncaught: list[dict[str, Any]] = []
+        self._runners: list[tuple[Runner, asyncio.Task[None]]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.uncaught.append(context))
+
+    def run(
+        self,
+        served: Queue | TaskWorker,
+        claimer: Claimer | None = None,
+        client: Client | None = None,
+        **settings: Any,
+    ) -> Runner:
+        """Start a runner for a queue's handlers, or for a worker of whole rows; with a client, they may enqueue."""
+        worker = QueueWorker([served]) if isinstance(served, Queue) else served
+        given = {"queues": worker.queues, "poll_every": 0.05, "update": 0.1, "delay_ratio": 0.0, **settings}
+        worker.settings = Settings(**given)
+        worker.events = Events(self.facts)
+        by = claimer or self.world.claimer(*worker.settings.queues, attempts_of=worker.attempts_by_handler())
+        enqueue = None if client is None else client.aio.enqueue
+        runner = Runner(worker, self.database, by, node="a", events=worker.events, enqueue=enqueue, client=client)
+        self._runners.append((runner, asyncio.create_task(runner.run())))
+        return runner
+
+    async def stop(self, runner: Runner, grace: float = 10.0) -> None:
+        """Stop a runner in good order, and see that it ended without an exception."""
+        await runner.stop(grace)
+        for one, running in self._runners:
+            if one is runner:
+                await running
+
+    async def end(self) -> None:
+        self.database.heal()
+        for runner, running in self._runners:
+            async with asyncio.timeout(20):
+                await runner.stop(0.0)
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    async def until(self, task_id: int, status: Status, within: float = 20.0) -> Task:
+        """The task's row, once it has this status."""
+
+        def look() -> Task | None:
+            task = self.world.find(task_id)
+            assert task is not None
+            assert task.status is status, task
+            return task
+
+        found = await eventually_async(look, timeout=within)
+        assert found is not None
+        return found
+
+    def of(self, kind: type[F]) -> list[F]:
+        """What happened of one kind."""
+        return self.facts.of(kind)
+
+
+class Gates:
+    """A queue with a handler ``gated(key)`` that runs until its gate is opened, and what it has seen."""
+
+    def __init__(self) -> None:
+        self.queue = Queue("q")
+        self.began: list[str] = []
+        self.cancelled: list[str] = []
+        self._failing: set[str] = set()
+        self._gates: dict[str, asyncio.Event] = {}
+        self.queue.task(name="gated")(self._gated)
+
+    async def _gated(self, ctx: Context, key: str = "") -> str:
+        self.began.append(key)
+        try:
+            await self.gate(key).wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(key)
+            raise
+        if key in self._failing:
+            raise RuntimeError(f"{key} was told to fail")
+        return key
+
+    def gate(self, key: str) -> asyncio.Event:
+        return self._gates.setdefault(key, asyncio.Event())
+
+    def fail(self, *keys: str) -> None:
+        """Open these gates; what has waited there fails."""
+        self._failing.update(keys)
+        self.open(*keys)
+
+    def open(self, *keys: str) -> None:
+        for key in keys:
+            self.gate(key).set()

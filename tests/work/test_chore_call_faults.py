@@ -1,0 +1,80 @@
+"""Each call that a manager makes fails, loses its reply, and is refused once; its work is done nevertheless."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from peerd import Status, Task
+from peerd.config.settings import ManagerSettings
+from peerd.runtime.observability.events import ComponentFailed
+from peerd.store.outcomes.recording import database_now
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import limit_starts, nodes, unique_keys
+from peerd.testing import eventually_async, insert_task
+from tests.work.harness import Bench
+from tests.work.test_manager import managing
+from tests.work.test_worker_call_faults import WAYS, harm
+
+CHORES = (
+    "scheduled",
+    "failures",
+    "ahead",
+    "expired",
+    "done",
+    "canceled",
+    "dead",
+    "keys",
+    "starts",
+    "processes",
+    "follow_policy",
+)
+OWN = ("_beat_and_read_agenda", "rescue_frozen", "deactivate_silent")
+PERIODS = ManagerSettings(every=0.02, max_update=0.5, max_completed=1800.0, max_failed=1800.0, pinned_policy="move")
+
+
+def due(bench: Bench) -> dict[str, Task]:
+    """A task for each chore, a key whose period is over, a start that no rate counts, and a node that is silent."""
+    database = bench.database
+    key = {"queue": "q", "unique_key": "k", "token": 1, "scope": "period", "expires_at": seconds_from_now(-60.0)}
+    over = {"queue": "q", "limit_key": "k", "turn": 1, "starts": 1, "counts_until": seconds_from_now(-60.0)}
+    database.run(lambda connection: connection.execute(limit_starts.insert().values(over)))
+    bench.world.node("silent")
+    silent = nodes.update().where(nodes.c.name == "silent").values(checked_at=seconds_from_now(-60.0))
+    database.run(lambda connection: connection.execute(unique_keys.insert().values(key)))
+    database.run(lambda connection: connection.execute(silent))
+    long_ago = database.read(database_now) - timedelta(hours=1)
+    rows = {status: insert_task(database, status, finished_at=long_ago) for status in ("done", "dead", "canceled")}
+    rows["late"] = insert_task(database, "pending", finish_at=long_ago)
+    rows["early"] = insert_task(database, "pending", start_at=long_ago + timedelta(hours=2))
+    rows["frozen"] = insert_task(database, "working", checked_at=long_ago)
+    for status in ("scheduled", "failure"):
+        rows[status] = insert_task(database, status, start_at=long_ago)
+    return rows
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_whatever_becomes_of_its_calls_a_manager_does_its_work(each_bench: Bench, way: str) -> None:
+    world = each_bench.world
+    rows = due(each_bench)
+    faults = {operation: harm(each_bench.database, way, operation, 1) for operation in (*CHORES, *OWN)}
+    async with managing(each_bench, PERIODS):
+        await eventually_async(lambda: all(fault.hits for fault in faults.values()), timeout=30)
+
+        def all_done() -> bool:
+            left = {name: row for name, task in rows.items() if (row := world.find(task.id)) is not None}
+            assert {name: row.status for name, row in left.items()} == {
+                "early": Status.SCHEDULED,
+                "frozen": Status.PENDING,
+                "scheduled": Status.PENDING,
+                "failure": Status.PENDING,
+            }
+            return True
+
+        await eventually_async(all_done, timeout=30)
+    assert (world.count(unique_keys), world.count(limit_starts)) == (0, 0)
+    assert world.outcomes(rows["frozen"].id) == ["rescued"]
+    assert world.get(rows["frozen"].id).attempts == 1
+    failed = {fact.component for fact in each_bench.of(ComponentFailed)}
+    assert len(failed) == (len(faults) if way == "refused" else 0)

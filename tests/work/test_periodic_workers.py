@@ -1,0 +1,230 @@
+"""Periodic workers: their states, their stop, and what their loops raise."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from peerd import Worker
+from peerd.runtime.observability.events import ComponentFailed, Events, Fact, LoopEnded
+from peerd.runtime.observability.log_messages import worded
+from peerd.store.connection.outages import Outages
+from peerd.store.nodes import process_registration
+from peerd.testing import eventually_async
+from peerd.work.settings import Settings
+from peerd.work.worker import State, WorkerExited
+from tests.work.harness import Bench
+
+
+class Steps(Worker):
+    """Each round waits for the test."""
+
+    sleep = 0.01
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds = 0
+        self.go_on = asyncio.Event()
+        self.torn_down = 0
+
+    async def loop(self) -> None:
+        self.rounds += 1
+        await self.go_on.wait()
+
+    async def teardown(self) -> None:
+        self.torn_down += 1
+
+
+def state_of(worker: Worker) -> State:
+    return worker.state
+
+
+async def test_it_is_idle_between_rounds_at_work_in_one_and_stopped_before_and_after() -> None:
+    worker = Steps()
+    worker.settings = Settings(sleep=0.2)
+    assert state_of(worker) is State.STOP
+    await worker.start()
+    await eventually_async(lambda: state_of(worker) is State.WORK)
+    worker.go_on.set()
+    await eventually_async(lambda: state_of(worker) is State.IDLE)
+    await eventually_async(lambda: worker.rounds >= 2)
+    await worker.stop()
+    assert (state_of(worker), worker.stopped.is_set(), worker.torn_down) == (State.STOP, True, 1)
+
+
+async def test_it_stops_at_once_while_idle() -> None:
+    worker = Steps()
+    worker.settings = Settings(sleep=3600.0)
+    worker.go_on.set()
+    await worker.start()
+    await eventually_async(lambda: worker.rounds == 1 and state_of(worker) is State.IDLE)
+    began = time.monotonic()
+    await worker.stop()
+    assert time.monotonic() - began < 1.0
+
+
+async def test_it_stops_after_the_round_while_at_work() -> None:
+    worker = Steps()
+    await worker.start()
+    await eventually_async(lambda: worker.rounds == 1)
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.sleep(0)
+    assert not worker.stopped.is_set()
+    worker.go_on.set()
+    await stopping
+    assert worker.rounds == 1
+
+
+async def test_it_can_be_abandoned_in_its_round() -> None:
+    worker = Steps()
+    await worker.start()
+    await eventually_async(lambda: worker.rounds == 1)
+    await worker.abandon()
+    assert (worker.stopped.is_set(), worker.torn_down) == (True, 1)
+    await worker.ended()
+
+
+async def test_a_teardown_that_has_begun_is_not_cut_short_by_somebody_who_hurries() -> None:
+    begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Slow(Steps):
+        async def teardown(self) -> None:
+            begun.set()
+            await may_end.wait()
+            ended.set()
+
+    worker = Slow()
+    worker.go_on.set()
+    await worker.start()
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.wait_for(begun.wait(), 10)
+    hurrying = asyncio.create_task(worker.abandon())
+    await asyncio.sleep(0)
+    may_end.set()
+    await asyncio.wait_for(asyncio.gather(stopping, hurrying), 10)
+    assert ended.is_set()
+    await worker.ended()
+
+
+async def test_it_stops_before_it_was_started() -> None:
+    worker = Steps()
+    await worker.stop()
+    assert worker.stopped.is_set()
+
+
+async def test_it_is_started_once() -> None:
+    worker = Steps()
+    await worker.start()
+    with pytest.raises(RuntimeError, match="was started already"):
+        await worker.start()
+    await worker.abandon()
+
+
+async def test_an_exception_in_the_loop_is_told_and_the_loop_goes_on() -> None:
+    rounds: list[int] = []
+
+    class Failing(Worker):
+        sleep = 0
+
+        async def loop(self) -> None:
+            rounds.append(1)
+            raise ValueError("boom")
+
+    worker, facts = Failing(), list[Fact]()
+    worker.events = Events(facts.append)
+    await worker.start()
+    await eventually_async(lambda: len(rounds) >= 3)
+    await worker.stop()
+    ended = [fact for fact in facts if isinstance(fact, LoopEnded)]
+    assert {fact.error for fact in ended} == {"ValueError: boom"}
+    assert f'{__file__}", line ' in worded(ended[0])[2]["exception"], "it says where"
+
+
+async def test_a_plain_loop_runs_in_a_thread() -> None:
+    threads: list[bool] = []
+
+    class Plain(Worker):
+        sleep = 0
+
+        def loop(self) -> None:
+            threads.append(threading.current_thread() is threading.main_thread())
+
+    worker = Plain()
+    await worker.start()
+    await eventually_async(lambda: len(threads) >= 2)
+    await worker.stop()
+    assert set(threads) == {False}
+
+
+class Leaves(Worker):
+    sleep = 0
+
+    def __init__(self, code: Any) -> None:
+        super().__init__()
+        self.code = code
+
+    async def loop(self) -> None:
+        sys.exit(self.code)
+
+
+class LeavesInAThread(Leaves):
+    def loop(self) -> None:  # type: ignore[override]
+        sys.exit(self.code)
+
+
+class StopsItself(Leaves):
+    async def loop(self) -> None:
+        await self.stop()
+
+
+@pytest.mark.parametrize("worker", [Leaves, LeavesInAThread, StopsItself])
+@pytest.mark.parametrize("code", [0, None])
+async def test_it_can_leave_for_good(worker: type[Leaves], code: int | None) -> None:
+    made = worker(code)
+    await made.start()
+    async with asyncio.timeout(10):
+        await made.ended()
+    assert state_of(made) is State.STOP
+
+
+@pytest.mark.parametrize("worker", [Leaves, LeavesInAThread])
+async def test_a_status_that_is_not_0_crashes_the_process(worker: type[Leaves]) -> None:
+    made = worker(3)
+    await made.start()
+    with pytest.raises(WorkerExited, match=r"SystemExit\(3\)"):
+        async with asyncio.timeout(10):
+            await made.ended()
+
+
+async def test_a_teardown_that_raises_is_told_and_does_not_hang_the_stop() -> None:
+    class Bad(Steps):
+        async def teardown(self) -> None:
+            raise ValueError("cannot close")
+
+    worker = Bad()
+    worker.go_on.set()
+    await worker.start()
+    async with asyncio.timeout(10):
+        await worker.stop()
+    with pytest.raises(ValueError, match="cannot close"):
+        await worker.ended()
+
+
+async def test_a_beat_that_fails_unexpectedly_is_told_and_is_not_the_last(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_registration, "BEAT_EVERY", 0.01)
+    process_id = bench.world.claimer().process_id
+    events = Events(bench.facts)
+    outages = Outages(events, asyncio.get_running_loop().time)
+    bench.database.fail("beat_process", error=RuntimeError("boom"))
+    beating = asyncio.create_task(process_registration.keep_fresh(bench.database, process_id, outages, events))
+    await eventually_async(lambda: bench.database.calls["beat_process"] >= 3)
+    assert [(fact.component, fact.error) for fact in bench.of(ComponentFailed)] == [("beat", "RuntimeError: boom")]
+    beating.cancel()
+    await asyncio.wait([beating])

@@ -1,0 +1,27 @@
+"""A process that gives tasks back for other code makes way for the processes that have it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from peerd import Client
+from peerd.domain.known_handlers import NotServed
+from peerd.runtime.observability.events import Events
+from peerd.store.connection.database import DatabaseThreads
+from peerd.store.connection.outages import Outages
+from peerd.store.schema.migrate import migrate
+from peerd.work.attempts.unknown_handlers import MAKES_WAY_FOR, NotServedHere
+from tests.support.servers import DatabaseFactory
+
+
+def test_a_process_that_has_given_a_task_back_makes_way_when_it_is_rung_at(database_factory: DatabaseFactory) -> None:
+    with Client(database_factory("sqlite")) as client:
+        migrate(client.database)
+        task = client.tasks.get(client.enqueue("work", name="goes").id)
+        outages = Outages(Events(), time.monotonic)
+        not_served = NotServedHere(DatabaseThreads(client.database), outages, unknown_after=60.0)
+        assert not_served.makes_way_for() == 0.0
+        asyncio.run(not_served.ask_others(task, NotServed("no handler named 'goes'")))
+        waits = [not_served.makes_way_for() for _ in range(20)]
+        assert 0.0 <= min(waits) < max(waits) <= MAKES_WAY_FOR
