@@ -27,15 +27,15 @@ from bench import (  # fmt: skip
     scaling,
     shapes,
 )
-from bench.databases import VARIANTS, ServerUnavailableError, Stage, stage
+from bench.databases import VARIANTS, BenchDatabase, ServerUnavailableError, open_bench_database
 from bench.machine import this_machine
-from bench.peer_measurements import REDIS, WAYS, Peers, peers_of
+from bench.peer_measurements import PEER_SETUPS, REDIS, PeerMeasurements, peers_of
 from bench.redis_server import Redis
-from bench.report import Run, joined, save
-from bench.samples import Failure, Sample, Timing
+from bench.report import BenchRun, joined, save
+from bench.samples import MeasurementFailure, Sample, TimingSample
 from bench.sizes import ALL, BY_NAME, Sizes
 
-Measure = Callable[[Stage, Sizes], Iterable[Sample]]
+Measure = Callable[[BenchDatabase, Sizes], Iterable[Sample]]
 Step = tuple[str, Callable[[], Iterable[Sample]]]
 IN_ROUNDS: Final[dict[str, Measure]] = {
     "enqueue": enqueuing.measure,
@@ -85,43 +85,49 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def measure(names: Iterable[str], only: Sequence[str], sizes: Sizes) -> Run:
+def measure(names: Iterable[str], only: Sequence[str], sizes: Sizes) -> BenchRun:
     """Measure on each database. Rounds are interleaved: a slow minute of the machine touches all of them alike."""
     samples: list[Sample] = []
     with ExitStack() as afterwards:
-        stages = [opened for name in names if (opened := _open(name, afterwards, samples)) is not None]
-        peers = _peers(stages, afterwards, sizes, samples) if {"peers", "pick-up"} & set(only) else []
+        targets = [opened for name in names if (opened := _open(name, afterwards, samples)) is not None]
+        peers = _peers(targets, afterwards, sizes, samples) if {"peers", "pick-up"} & set(only) else []
         machine = this_machine()
         began = time.monotonic()
         for number in range(sizes.rounds):
-            for words, step in _round(stages, peers, only, sizes):
-                _say(f"round {number + 1} of {sizes.rounds}: {words}", began)
-                for sample in _patiently(words, step):
-                    if isinstance(sample, Timing):
+            for words, step in _round(targets, peers, only, sizes):
+                _print_progress(f"round {number + 1} of {sizes.rounds}: {words}", began)
+                for sample in _run_step(words, step):
+                    if isinstance(sample, TimingSample):
                         sample.round = number
                     samples.append(sample)
         if "pick-up" in only:
-            _say(f"pick-up: {sizes.pick_ups} tasks on each", began)
-            samples += _pick_ups(stages, peers, sizes)
-        for words, step in _once(stages, only, sizes):
-            _say(words, began)
-            samples += _patiently(words, step)
-        versions = {one.name: one.version for one in stages}
-    return Run(machine=machine, sizes=sizes, versions=versions, samples=samples)
+            _print_progress(f"pick-up: {sizes.pick_ups} tasks on each", began)
+            samples += _pick_ups(targets, peers, sizes)
+        for words, step in _once(targets, only, sizes):
+            _print_progress(words, began)
+            samples += _run_step(words, step)
+        versions = {one.name: one.version for one in targets}
+    return BenchRun(machine=machine, sizes=sizes, versions=versions, samples=samples)
 
 
-def _open(name: str, afterwards: ExitStack, samples: list[Sample]) -> Stage | None:
+def _open(name: str, afterwards: ExitStack, samples: list[Sample]) -> BenchDatabase | None:
     try:
-        return afterwards.enter_context(stage(name))
+        return afterwards.enter_context(open_bench_database(name))
     except ServerUnavailableError as error:
         samples.append(_failed(name, "everything", str(error)))
         return None
 
 
-def _peers(stages: Sequence[Stage], afterwards: ExitStack, sizes: Sizes, samples: list[Sample]) -> list[Peers]:
+def _peers(
+    targets: Sequence[BenchDatabase], afterwards: ExitStack, sizes: Sizes, samples: list[Sample]
+) -> list[PeerMeasurements]:
     """Those of each database, in its faster variant where there are two servers, and those on Redis."""
-    found = [peers_of(one, sizes.peers) for one in stages if one.kind == "sqlite" or one in _fastest(stages)]
-    modules = [way.module for way in WAYS if way.store == REDIS and (sizes.peers is None or way.module in sizes.peers)]
+    found = [peers_of(one, sizes.peers) for one in targets if one.kind == "sqlite" or one in _fastest(targets)]
+    modules = [
+        peer_setup.module
+        for peer_setup in PEER_SETUPS
+        if peer_setup.store == REDIS and (sizes.peers is None or peer_setup.module in sizes.peers)
+    ]
     if modules:
         folder = Path(afterwards.enter_context(report.temporary_folder()))
         redis = Redis(folder / REDIS)
@@ -132,26 +138,28 @@ def _peers(stages: Sequence[Stage], afterwards: ExitStack, sizes: Sizes, samples
         else:
             afterwards.callback(redis.stop)
             addresses = {module: redis.url(str(number)) for number, module in enumerate(modules)}
-            found.append(Peers(REDIS, REDIS, addresses, sizes.peers))
+            found.append(PeerMeasurements(REDIS, REDIS, addresses, sizes.peers))
     return found
 
 
-def _fastest(stages: Sequence[Stage]) -> list[Stage]:
+def _fastest(targets: Sequence[BenchDatabase]) -> list[BenchDatabase]:
     """One of each kind: of MariaDB the last one, which is by mysqlclient; of SQLite the first, at FULL."""
-    kinds = {one.kind: one for one in stages}
-    first_sqlite = next((one for one in stages if one.kind == "sqlite"), None)
-    return [one for one in stages if one is (first_sqlite if one.kind == "sqlite" else kinds[one.kind])]
+    kinds = {one.kind: one for one in targets}
+    first_sqlite = next((one for one in targets if one.kind == "sqlite"), None)
+    return [one for one in targets if one is (first_sqlite if one.kind == "sqlite" else kinds[one.kind])]
 
 
-def _chosen(stages: Sequence[Stage], name: str) -> Sequence[Stage]:
-    return _fastest(stages) if name in NOT_TWICE else stages
+def _chosen(targets: Sequence[BenchDatabase], name: str) -> Sequence[BenchDatabase]:
+    return _fastest(targets) if name in NOT_TWICE else targets
 
 
-def _round(stages: Sequence[Stage], peers: Sequence[Peers], only: Sequence[str], sizes: Sizes) -> Iterator[Step]:
+def _round(
+    targets: Sequence[BenchDatabase], peers: Sequence[PeerMeasurements], only: Sequence[str], sizes: Sizes
+) -> Iterator[Step]:
     """What is compared has its turns beside each other: a database with its floors and its peers."""
-    for one in stages:
+    for one in targets:
         for name, measured in IN_ROUNDS.items():
-            if name in only and one in _chosen(stages, name):
+            if name in only and one in _chosen(targets, name):
                 yield f"{name} on {one.name}", partial(measured, one, sizes)
         for others in peers:
             if others.database == one.name and "peers" in only:
@@ -161,27 +169,27 @@ def _round(stages: Sequence[Stage], peers: Sequence[Peers], only: Sequence[str],
             yield f"peers on {REDIS}", partial(others.measure, sizes)
 
 
-def _once(stages: Sequence[Stage], only: Sequence[str], sizes: Sizes) -> Iterator[Step]:
+def _once(targets: Sequence[BenchDatabase], only: Sequence[str], sizes: Sizes) -> Iterator[Step]:
     for name, measured in ONCE.items():
         if name in only:
-            for one in _chosen(stages, name):
+            for one in _chosen(targets, name):
                 yield f"{name} on {one.name}", partial(measured, one, sizes)
 
 
-def _pick_ups(stages: Sequence[Stage], peers: Sequence[Peers], sizes: Sizes) -> list[Sample]:
+def _pick_ups(targets: Sequence[BenchDatabase], peers: Sequence[PeerMeasurements], sizes: Sizes) -> list[Sample]:
     """All at once: a worker that waits takes no time from the others."""
-    steps: list[Step] = [(f"pick-up on {one.name}", partial(pick_up_latency.measure, one, sizes)) for one in stages]
+    steps: list[Step] = [(f"pick-up on {one.name}", partial(pick_up_latency.measure, one, sizes)) for one in targets]
     steps += [(f"peers' pick-up on {one.database}", partial(one.pick_up, sizes)) for one in peers]
     with ThreadPoolExecutor(max(len(steps), 1)) as threads:
-        return [sample for found in threads.map(lambda step: list(_patiently(*step)), steps) for sample in found]
+        return [sample for found in threads.map(lambda step: list(_run_step(*step)), steps) for sample in found]
 
 
-def _patiently(words: str, step: Callable[[], Iterable[Sample]]) -> Iterator[Sample]:
+def _run_step(words: str, step: Callable[[], Iterable[Sample]]) -> Iterator[Sample]:
     """What it measures; what fails is said at once, and again in the report, and the others go on."""
     what, _, database = words.rpartition(" on ")
     try:
         for sample in step():
-            if isinstance(sample, Failure):
+            if isinstance(sample, MeasurementFailure):
                 print(f"NOT MEASURED on {sample.database}: {sample.what}: {sample.reason}", file=sys.stderr)
             yield sample
     except Exception as error:  # noqa: BLE001 - an hour's samples are not lost for one that failed
@@ -189,12 +197,12 @@ def _patiently(words: str, step: Callable[[], Iterable[Sample]]) -> Iterator[Sam
         yield _failed(database, what, f"{type(error).__name__}: {error}\n{notes}".strip())
 
 
-def _failed(database: str, what: str, reason: str) -> Failure:
+def _failed(database: str, what: str, reason: str) -> MeasurementFailure:
     print(f"NOT MEASURED on {database}: {what}: {reason}", file=sys.stderr)
-    return Failure(database=database, what=what, reason=reason)
+    return MeasurementFailure(database=database, what=what, reason=reason)
 
 
-def _say(words: str, began: float) -> None:
+def _print_progress(words: str, began: float) -> None:
     print(f"{time.monotonic() - began:5.0f} s  {words}", file=sys.stderr, flush=True)
 
 

@@ -24,7 +24,7 @@ from typing import Final
 
 import psutil
 
-from bench.databases import VARIANTS, Stage, stage
+from bench.databases import VARIANTS, BenchDatabase, open_bench_database
 from bench.machine import this_machine
 
 READY: Final = "ready: 8 processes"
@@ -61,7 +61,7 @@ MiB: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ProcessCost:
     """Of one process: seconds of processor time until the node is ready, and memory when it idles, in MiB."""
 
     processor: float
@@ -71,12 +71,12 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Boot:
+class BootMeasurement:
     """One node: seconds until it is ready, processor time of the whole until then, and each process by its kind."""
 
     wall: float
     processor: float
-    processes: Mapping[str, Sequence[Cost]]
+    processes: Mapping[str, Sequence[ProcessCost]]
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def main() -> None:
     chosen = arguments(sys.argv[1:])
     print(f"boot of a node of eight processes, on {this_machine()}\n")
     for name in chosen.on:
-        with stage(name) as one:
+        with open_bench_database(name) as one:
             boots = measured(one, chosen.of, chosen.rounds, chosen.idle)
         for python, found in boots.items():
             print(table(f"{name}, by {python}", found), flush=True)
@@ -107,9 +107,9 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def measured(on: Stage, pythons: Iterable[str], rounds: int, idle: float) -> dict[str, list[Boot]]:
+def measured(on: BenchDatabase, pythons: Iterable[str], rounds: int, idle: float) -> dict[str, list[BootMeasurement]]:
     """So many boots of each, in turns. The first of each is not counted: files are read, and modules compiled."""
-    found: dict[str, list[Boot]] = defaultdict(list)
+    found: dict[str, list[BootMeasurement]] = defaultdict(list)
     folders = {python: _project(on, f"boot{place}", python) for place, python in enumerate(pythons)}
     for number in range(rounds + 1):
         for python, folder in folders.items():
@@ -119,12 +119,12 @@ def measured(on: Stage, pythons: Iterable[str], rounds: int, idle: float) -> dic
     return found
 
 
-def _project(on: Stage, name: str, python: str) -> Path:
+def _project(on: BenchDatabase, name: str, python: str) -> Path:
     """A project's folder, with a database that has its tables."""
     folder = on.folder / name
     folder.mkdir()
     (folder / "boot_code.py").write_text(CODE)
-    (folder / "peerd.toml").write_text(CONFIG.format(url=on.another(name)))
+    (folder / "peerd.toml").write_text(CONFIG.format(url=on.extra_database(name)))
     command = [python, "-m", "peerd.cli", "migrate"]
     subprocess.run(command, cwd=folder, env=_environment(), check=True, stdout=subprocess.DEVNULL)
     return folder
@@ -134,7 +134,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("PEERD_", "PYTHON"))}
 
 
-def boot_of(folder: Path, python: str, idle: float) -> Boot:
+def boot_of(folder: Path, python: str, idle: float) -> BootMeasurement:
     """Boot a node once, and end it."""
     log = folder / "log"
     began = time.monotonic()
@@ -149,8 +149,8 @@ def boot_of(folder: Path, python: str, idle: float) -> Boot:
         for one in (master, *children):
             memory = one.memory_full_info()
             sizes = (memory.rss / MiB, memory.pss / MiB, memory.uss / MiB)
-            costs[_kind_of(one, master)].append(Cost(processor[one.pid], *sizes))
-    return Boot(wall, sum(processor.values()), costs)
+            costs[_kind_of(one, master)].append(ProcessCost(processor[one.pid], *sizes))
+    return BootMeasurement(wall, sum(processor.values()), costs)
 
 
 def _processor_time(process: psutil.Process) -> float:
@@ -188,12 +188,12 @@ def _wait_until_ready(node: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.005)
 
 
-def table(title: str, boots: Sequence[Boot]) -> str:
+def table(title: str, boots: Sequence[BootMeasurement]) -> str:
     """The medians of some boots, by kind of process; of several processes of a kind, their mean."""
     lines = [title, f"  {'':20}{'processor s':>12}{'RSS MiB':>10}{'PSS MiB':>10}{'USS MiB':>10}"]
     for kind in boots[0].processes:
         each = [_mean(boot.processes[kind]) for boot in boots]
-        cost = Cost(*(statistics.median(values) for values in zip(*map(_figures, each), strict=True)))
+        cost = ProcessCost(*(statistics.median(values) for values in zip(*map(_figures, each), strict=True)))
         number = f" × {len(boots[0].processes[kind])}" if len(boots[0].processes[kind]) > 1 else ""
         lines.append(f"  {kind + number:20}{cost.processor:12.2f}{cost.rss:10.1f}{cost.pss:10.1f}{cost.uss:10.1f}")
     processor = statistics.median(boot.processor for boot in boots)
@@ -204,11 +204,11 @@ def table(title: str, boots: Sequence[Boot]) -> str:
     return "\n".join(lines)
 
 
-def _mean(costs: Sequence[Cost]) -> Cost:
-    return Cost(*(statistics.fmean(values) for values in zip(*map(_figures, costs), strict=True)))
+def _mean(costs: Sequence[ProcessCost]) -> ProcessCost:
+    return ProcessCost(*(statistics.fmean(values) for values in zip(*map(_figures, costs), strict=True)))
 
 
-def _figures(cost: Cost) -> tuple[float, float, float, float]:
+def _figures(cost: ProcessCost) -> tuple[float, float, float, float]:
     return cost.processor, cost.rss, cost.pss, cost.uss
 
 

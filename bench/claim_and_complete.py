@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench.databases import Stage, enter
-from bench.samples import Timing
+from bench.databases import BenchDatabase, register_bench_process
+from bench.samples import TimingSample
 from bench.sizes import Sizes
 from peerd.store.claim.claim import claim
 from peerd.store.outcomes.complete import complete
-from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.statements.token import new_token
 
 WARM = 6
@@ -19,41 +19,41 @@ Claim = Callable[[int], list[Any]]
 Complete = Callable[[list[Any]], object]
 
 
-def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
+def measure(target: BenchDatabase, sizes: Sizes) -> Iterator[TimingSample]:
     """Claim a batch, complete it, and so on, by the bare driver and by the store's operations."""
     ways: dict[str, tuple[Claim, Complete]] = {
-        "bare": (stage.floors["bare"].claim, stage.floors["bare"].complete),
-        "same": (stage.floors["same"].claim, stage.floors["same"].complete),
-        "peerd": operations(stage),
+        "bare": (target.floors["bare"].claim, target.floors["bare"].complete),
+        "same": (target.floors["same"].claim, target.floors["same"].complete),
+        "peerd": operations(target),
     }
     for batch, number in sizes.hold.items():
         for by, (take, finish) in ways.items():
-            stage.empty()
-            stage.floors["bare" if by == "bare" else "same"].insert(number + WARM * batch)
-            stage.analyze()
+            target.empty()
+            target.floors["bare" if by == "bare" else "same"].insert(number + WARM * batch)
+            target.analyze()
             for _ in range(WARM):
                 finish(take(batch))
-            yield from _hold(stage.name, by, batch, number, take, finish)
+            yield from _hold(target.name, by, batch, number, take, finish)
 
 
-def operations(stage: Stage) -> tuple[Claim, Complete]:
+def operations(target: BenchDatabase) -> tuple[Claim, Complete]:
     """The store's claim and complete, each in a transaction of its own."""
-    claimer = enter(stage.database, "bench")
+    claimer = register_bench_process(target.database, "bench")
 
-    def take(limit: int) -> list[Held]:
-        won = stage.database.run_each(claim, claimer, token=new_token(), limit=limit)
-        return [Held(task.id, task.lease) for task in won.tasks]
+    def take(limit: int) -> list[ClaimId]:
+        won = target.database.run_autocommit(claim, claimer, token=new_token(), limit=limit)
+        return [ClaimId(task.id, task.lease) for task in won.tasks]
 
-    def finish(held: list[Held]) -> None:
-        refused = stage.database.run_each(complete, claimer.process_id, dict.fromkeys(held))
+    def finish(held: list[ClaimId]) -> None:
+        refused = target.database.run_autocommit(complete, claimer.process_id, dict.fromkeys(held))
         assert not refused
 
     return take, finish
 
 
-def _hold(name: str, by: str, batch: int, number: int, take: Claim, finish: Complete) -> Iterator[Timing]:
+def _hold(name: str, by: str, batch: int, number: int, take: Claim, finish: Complete) -> Iterator[TimingSample]:
     claiming, completing, both = (
-        Timing(database=name, measurement=what, batch=batch, by=by, tasks=number)
+        TimingSample(database=name, measurement=what, batch=batch, by=by, tasks=number)
         for what in ("claim", "complete", "claim + complete")
     )
     left = number

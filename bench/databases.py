@@ -23,7 +23,7 @@ from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.nodes import nodes, processes
 from peerd.store.schema.migrate import migrate
-from tests.support.server import Server, ServerUnavailableError
+from tests.support.server import DatabaseServer, ServerUnavailableError
 from tests.support.server_kinds import SERVERS
 from tests.support.servers import create_database
 
@@ -50,7 +50,7 @@ VARIANTS: Final[Mapping[str, Variant]] = {
 """peerd itself keeps SQLite at FULL; what NORMAL would give is measured, and not offered."""
 
 
-class Stage:
+class BenchDatabase:
     """One database with everything that measurements need.
 
     Args:
@@ -60,7 +60,7 @@ class Stage:
         server: that it is on.
     """
 
-    def __init__(self, name: str, url: str, folder: Path, server: Server | None = None) -> None:
+    def __init__(self, name: str, url: str, folder: Path, server: DatabaseServer | None = None) -> None:
         self.name = name
         self.variant = VARIANTS[name]
         self.kind = self.variant.kind
@@ -85,7 +85,7 @@ class Stage:
         [found] = self.ask(questions.get(self.kind, "SELECT version()"))
         return str(found[0])
 
-    def another(self, name: str) -> str:
+    def extra_database(self, name: str) -> str:
         """The address of another database on the same server, or of a file beside; made when it is first asked for."""
         if name not in self._others:
             if self.server is None:
@@ -95,7 +95,7 @@ class Stage:
         return self._others[name]
 
     def _by_driver(self, url: str) -> str:
-        return spoken(url, self.variant.driver)
+        return with_driver(url, self.variant.driver)
 
     def empty(self) -> None:
         """Take all tasks away, and what they left behind in the files."""
@@ -129,7 +129,7 @@ class Stage:
 
 
 @contextmanager
-def stage(name: str) -> Iterator[Stage]:
+def open_bench_database(name: str) -> Iterator[BenchDatabase]:
     """A database that waits for the disk at each commit, for the time of the block.
 
     Raises:
@@ -142,20 +142,20 @@ def stage(name: str) -> Iterator[Stage]:
         folder = Path(tempfile.mkdtemp(prefix="peerd-bench-"))
         afterwards.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
-        server: Server | None = None
+        server: DatabaseServer | None = None
         if variant.kind == "sqlite":
             url = f"sqlite:///{folder / 'peerd.sqlite'}"
         else:
             server = SERVERS[variant.kind](folder / variant.kind, durable=True)
             afterwards.callback(server.stop)
             server.start()
-            url = spoken(create_database(server, "peerd"), variant.driver)
-        ready = Stage(name, url, folder, server)
+            url = with_driver(create_database(server, "peerd"), variant.driver)
+        ready = BenchDatabase(name, url, folder, server)
         afterwards.callback(ready.close)
         yield ready
 
 
-def spoken(url: str, driver: str | None) -> str:
+def with_driver(url: str, driver: str | None) -> str:
     """The address with another driver."""
     scheme, _, rest = url.partition("://")
     return f"{driver or scheme}://{rest}"
@@ -179,17 +179,17 @@ Node = tuple[int, str]
 """A node's id, and its incarnation."""
 
 
-def enter_node(database: Database) -> Node:
+def register_bench_node(database: Database) -> Node:
     """Be a node."""
     incarnation = nodes.new_incarnation()
-    node_id = database.run(nodes.register, f"bench-{incarnation}", incarnation, replaces=None)
+    node_id = database.run(nodes.register_incarnation, f"bench-{incarnation}", incarnation, replaces=None)
     assert node_id is not None
     return node_id, incarnation
 
 
-def enter(database: Database, *queues: str, node: Node | None = None) -> Claimer:
+def register_bench_process(database: Database, *queues: str, node: Node | None = None) -> Claimer:
     """Be a process that serves these queues, of this node or of one of its own."""
-    node_id, incarnation = node or enter_node(database)
+    node_id, incarnation = node or register_bench_node(database)
     process_id = database.run(
         processes.register_process,
         node_id=node_id,
@@ -202,4 +202,12 @@ def enter(database: Database, *queues: str, node: Node | None = None) -> Claimer
     return Claimer(node_id=node_id, incarnation=incarnation, process_id=process_id, queues=queues)
 
 
-__all__ = ["VARIANTS", "ServerUnavailableError", "Stage", "enter", "enter_node", "open_database", "stage"]
+__all__ = [
+    "VARIANTS",
+    "BenchDatabase",
+    "ServerUnavailableError",
+    "open_bench_database",
+    "open_database",
+    "register_bench_node",
+    "register_bench_process",
+]

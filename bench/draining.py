@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from bench.databases import Stage
-from bench.samples import Timing
+from bench.databases import BenchDatabase
+from bench.samples import TimingSample
 from bench.sizes import Sizes
-from bench.worker import Drained, Order
+from bench.worker import Drained, DrainRequest
 
 ROOT = Path(__file__).parents[1]
 WARM = 3
@@ -23,15 +23,15 @@ LONGEST = 300
 """Seconds."""
 
 
-def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
+def measure(target: BenchDatabase, sizes: Sizes) -> Iterator[TimingSample]:
     """Fill the queue, let a fresh process drain it, see in the table that all of it is done."""
     for count, number in sizes.drain.items():
-        stage.empty()
-        fill(stage, number + (WARM + BEYOND) * count)
-        drained = drain(stage, count, WARM * count, number)
-        assert stage.count_done() >= number + WARM * count
-        yield Timing(
-            database=stage.name,
+        target.empty()
+        fill(target, number + (WARM + BEYOND) * count)
+        drained = drain(target, count, WARM * count, number)
+        assert target.count_done() >= number + WARM * count
+        yield TimingSample(
+            database=target.name,
             measurement="drain",
             batch=count,
             by="peerd",
@@ -41,18 +41,18 @@ def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
         )
 
 
-def fill(stage: Stage, number: int, name: str = "noop") -> None:
+def fill(target: BenchDatabase, number: int, name: str = "noop") -> None:
     """Enqueue at least so many tasks, as fast as the bare driver can."""
     for _ in range(0, number, 1000):
-        stage.floors["same"].insert(1000, name)
-    stage.analyze()
+        target.floors["same"].insert(1000, name)
+    target.analyze()
 
 
-def drain(stage: Stage, count: int, warm: int, number: int) -> Drained:
+def drain(target: BenchDatabase, count: int, warm: int, number: int) -> Drained:
     """Run the worker process; it writes a line for each task into its log, as a node's workers do."""
-    order = Order(url=stage.url, synchronous=stage.variant.synchronous, count=count, warm=warm, tasks=number)
+    order = DrainRequest(url=target.url, synchronous=target.variant.synchronous, count=count, warm=warm, tasks=number)
     command = [sys.executable, "-m", "bench.worker", msgspec.json.encode(order).decode()]
-    with (stage.folder / "worker.log").open("w+") as log:
+    with (target.folder / "worker.log").open("w+") as log:
         ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, timeout=LONGEST, check=False)
         if ended.returncode != 0:
             log.seek(0)

@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from bench.databases import Stage
-from bench.filling import Rows
+from bench.databases import BenchDatabase
+from bench.filling import RowTemplate
 from bench.node import running_node
-from bench.samples import Beside
-from bench.shapes import DAY, MILLION, WARM, Table
+from bench.samples import ClaimsDuringChore
+from bench.shapes import DAY, MILLION, WARM, ShapedTable
 from bench.sizes import Sizes
 
 LONGEST: Final = 600.0
@@ -28,20 +28,20 @@ BETWEEN: Final = 0.02
 """Seconds between two claims: they are there to see, not to fill the machine."""
 
 
-class Chore(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredChore(msgspec.Struct, frozen=True, kw_only=True):
     """What it treats, and how one sees that it is done."""
 
-    rows: Rows
+    rows: RowTemplate
     left: str
 
 
 CHORES: Final = {
-    "arrive": Chore(
-        rows=Rows(number=MILLION, values={"status": "'scheduled'", "priority": "5"}),
+    "arrive": MeasuredChore(
+        rows=RowTemplate(number=MILLION, values={"status": "'scheduled'", "priority": "5"}),
         left="SELECT id FROM tasks WHERE status = 'scheduled' LIMIT 1",
     ),
-    "purge": Chore(
-        rows=Rows(
+    "purge": MeasuredChore(
+        rows=RowTemplate(
             number=2 * MILLION,
             values={"status": "'done'", "progress": "1.0"},
             moments={"created_at": -40 * DAY, "finished_at": -40 * DAY, "updated_at": -40 * DAY},
@@ -57,35 +57,35 @@ LONG_AGO: Final = {
 }
 
 
-def measure(stage: Stage, sizes: Sizes) -> Iterator[Beside]:
+def measure(target: BenchDatabase, sizes: Sizes) -> Iterator[ClaimsDuringChore]:
     """A node with its manager, and no worker, runs beside claims of ours."""
     for name, chore in CHORES.items():
-        yield _beside(stage, name, chore, max(int(chore.rows.number * sizes.shapes), 10))
+        yield _beside(target, name, chore, max(int(chore.rows.number * sizes.shapes), 10))
 
 
-def _beside(stage: Stage, name: str, chore: Chore, number: int) -> Beside:
-    stage.empty()
-    table = Table(stage, stage.url)
-    left = chore.left.format(long_ago=LONG_AGO[stage.kind])
+def _beside(target: BenchDatabase, name: str, chore: MeasuredChore, number: int) -> ClaimsDuringChore:
+    target.empty()
+    table = ShapedTable(target, target.url)
+    left = chore.left.format(long_ago=LONG_AGO[target.kind])
     try:
         for _ in range(WARM):
             table.offer_and_claim()
         before = [taken for _, taken in _claims(table, until=time.time() + BEFORE)]
         due = time.time() + (UP_IN + number / FILLED if name == "arrive" else 0.0)
-        values = {"start_at": _moment(stage.kind, due)} if name == "arrive" else {}
-        table.fill(Rows(number=number, values={**chore.rows.values, **values}, moments=chore.rows.moments))
-        with running_node(stage, f"chores-{name}"):
+        values = {"start_at": _moment(target.kind, due)} if name == "arrive" else {}
+        table.fill(RowTemplate(number=number, values={**chore.rows.values, **values}, moments=chore.rows.moments))
+        with running_node(target, f"chores-{name}"):
             due = max(due, time.time())
             beside = []
-            while stage.ask(left):
+            while target.ask(left):
                 if time.time() > due + LONGEST:
                     raise TimeoutError(f"{name}: rows are left after {LONGEST:g} s")
                 beside += _claims(table, until=time.time() + 0.5)
             seconds = time.time() - due
     finally:
         table.close()
-    return Beside(
-        database=stage.name,
+    return ClaimsDuringChore(
+        database=target.name,
         chore=name,
         rows=number,
         seconds=seconds,
@@ -94,7 +94,7 @@ def _beside(stage: Stage, name: str, chore: Chore, number: int) -> Beside:
     )
 
 
-def _claims(table: Table, until: float) -> list[tuple[float, float]]:
+def _claims(table: ShapedTable, until: float) -> list[tuple[float, float]]:
     """Claims, one after the other: when, and the milliseconds that it took."""
     taken = []
     while (moment := time.time()) < until:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bench.databases import Stage
+from bench.databases import BenchDatabase
 from bench.jobs import noop
-from bench.samples import Timing
+from bench.samples import TimingSample
 from bench.sizes import Sizes
 
 WARM = 6
@@ -14,28 +14,28 @@ WARM = 6
 WARM_ROWS = 100
 
 
-def measure(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
+def measure(target: BenchDatabase, sizes: Sizes) -> Iterator[TimingSample]:
     """Insert by the bare driver, and by the Client that applications use."""
     for batch, number in sizes.enqueue.items():
         ways: list[tuple[str, Callable[[int], object]]] = [
-            ("bare", stage.floors["bare"].insert),
-            ("same", stage.floors["same"].insert),
-            ("peerd", lambda rows: enqueue(stage, rows)),
+            ("bare", target.floors["bare"].insert),
+            ("same", target.floors["same"].insert),
+            ("peerd", lambda rows: enqueue(target, rows)),
         ]
         for by, insert in ways:
-            stage.empty()
+            target.empty()
             for _ in range(WARM):
                 insert(min(batch, WARM_ROWS))
-            timing = Timing(database=stage.name, measurement="enqueue", batch=batch, by=by, tasks=number)
+            timing = TimingSample(database=target.name, measurement="enqueue", batch=batch, by=by, tasks=number)
             with timing.running():
                 for done in range(0, number, batch):
                     insert(min(batch, number - done))
             yield timing
 
 
-def enqueue(stage: Stage, number: int) -> None:
+def enqueue(target: BenchDatabase, number: int) -> None:
     """As an application does it: the arguments checked, the ids known afterwards."""
     if number == 1:
-        stage.client.enqueue(noop.with_args(1))
+        target.client.enqueue(noop.with_args(1))
     else:
-        stage.client.enqueue_many(noop.with_args(one) for one in range(number))
+        target.client.enqueue_many(noop.with_args(one) for one in range(number))

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from bench.databases import Stage
+from bench.databases import BenchDatabase
 from bench.jobs import NAP, nap, notes_in
 from bench.node import running_node
 from bench.pick_up_latency import PATIENCE
-from bench.samples import Wait
+from bench.samples import FairnessWait
 from bench.sizes import Sizes
 from peerd.testing import eventually
 
@@ -27,21 +27,21 @@ notes = "{notes}"
 """
 
 
-def measure(stage: Stage, sizes: Sizes) -> Iterator[Wait]:
+def measure(target: BenchDatabase, sizes: Sizes) -> Iterator[FairnessWait]:
     """Tasks of a second arrive one by one at a whole node with four processes, each with one place."""
-    stage.empty()
-    notes = stage.folder / "naps"
+    target.empty()
+    notes = target.folder / "naps"
     notes.unlink(missing_ok=True)
-    with running_node(stage, "fair", WORKERS.format(processes=PROCESSES, notes=notes)):
+    with running_node(target, "fair", WORKERS.format(processes=PROCESSES, notes=notes)):
         first = range(-1000 - PROCESSES, -1000)
         for number in first:
-            stage.client.enqueue(nap.with_args(number))
+            target.client.enqueue(nap.with_args(number))
         eventually(lambda: len(notes_in(notes)) == 2 * PROCESSES, timeout=PATIENCE, message="the node has not come up")
         notes.unlink()
         enqueued: dict[int, int] = {}
         for number in range(1, sizes.naps + 1):
             time.sleep(random.uniform(*BETWEEN))
-            stage.client.enqueue(nap.with_args(number))
+            target.client.enqueue(nap.with_args(number))
             enqueued[number] = time.monotonic_ns()  # from its commit on it can be seen
         eventually(
             lambda: len(notes_in(notes)) == 2 * sizes.naps,
@@ -49,7 +49,7 @@ def measure(stage: Stage, sizes: Sizes) -> Iterator[Wait]:
             message=f"not all of {sizes.naps} tasks were run",
         )
     for waited in waits(enqueued, notes_in(notes)):
-        yield Wait(database=stage.name, milliseconds=waited / 1e6)
+        yield FairnessWait(database=target.name, milliseconds=waited / 1e6)
 
 
 def waits(enqueued: Mapping[int, int], noted: Mapping[int, int]) -> Iterator[int]:

@@ -17,7 +17,7 @@ Moment = int
 """Seconds from now."""
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
+class RowTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """So many tasks with these values; a column that ends in ``_at`` is given in seconds from now.
 
     ``values`` are literals of SQL.
@@ -28,7 +28,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     moments: Mapping[str, Moment] = {}
 
 
-def insert_rows(connection: Any, kind: str, rows: Rows) -> None:
+def insert_rows(connection: Any, kind: str, rows: RowTemplate) -> None:
     """Insert them into ``tasks``, some at a time.
 
     Args:
@@ -46,14 +46,14 @@ def insert_rows(connection: Any, kind: str, rows: Rows) -> None:
 
 
 @contextmanager
-def hurrying(connection: Any, kind: str) -> Iterator[None]:
+def unsafe_fast_fill(connection: Any, kind: str) -> Iterator[None]:
     """Let a server fill faster than it is safe, for the time of the block; its buffers stay large."""
-    for statement in _HURRY[kind]:
+    for statement in _FAST[kind]:
         connection.cursor().execute(statement)
     try:
         yield
     finally:
-        for statement in _CALM[kind]:
+        for statement in _RESTORE[kind]:
             connection.cursor().execute(statement)
 
 
@@ -78,7 +78,7 @@ def _moment(kind: str, seconds: int) -> str:
             return f"strftime('%Y-%m-%d %H:%M:%f', 'now', '{seconds} seconds')"
 
 
-_HURRY: Final[Mapping[str, tuple[str, ...]]] = {
+_FAST: Final[Mapping[str, tuple[str, ...]]] = {
     "mariadb": (
         f"SET GLOBAL innodb_buffer_pool_size = {LARGE}",
         f"SET GLOBAL innodb_log_file_size = {LARGE}",
@@ -91,7 +91,7 @@ _HURRY: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "sqlite": ("PRAGMA synchronous = OFF", "PRAGMA cache_size = -262144"),
 }
-_CALM: Final[Mapping[str, tuple[str, ...]]] = {
+_RESTORE: Final[Mapping[str, tuple[str, ...]]] = {
     "mariadb": ("SET GLOBAL innodb_flush_log_at_trx_commit = 1", "ANALYZE TABLE tasks"),
     "postgresql": ("RESET synchronous_commit", "VACUUM (ANALYZE) tasks", "CHECKPOINT"),
     "sqlite": ("PRAGMA synchronous = FULL", "ANALYZE tasks", "PRAGMA wal_checkpoint(TRUNCATE)"),

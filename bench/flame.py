@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from bench.databases import VARIANTS, Stage, stage
+from bench.databases import VARIANTS, BenchDatabase, open_bench_database
 from bench.draining import LONGEST, ROOT, fill
-from bench.worker import Order
+from bench.worker import DrainRequest
 
 TASKS: Final = 100_000
 AT_ONCE: Final = 100
@@ -57,16 +57,18 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "images", help="where the pictures go")
     arguments = parser.parse_args()
     for name in arguments.databases or DEFAULT:
-        with stage(name) as opened:
+        with open_bench_database(name) as opened:
             root = tree(record(opened))
         print(draw(root, f"{name}: a worker process drains", arguments.folder / f"flame-{name}.png"))
 
 
-def record(opened: Stage) -> str:
+def record(opened: BenchDatabase) -> str:
     """Drain in a process that is sampled; its stacks, a line each, the outermost function first."""
     opened.empty()
     fill(opened, TASKS + 4 * AT_ONCE)
-    order = Order(url=opened.url, synchronous=opened.variant.synchronous, count=AT_ONCE, warm=3 * AT_ONCE, tasks=TASKS)
+    order = DrainRequest(
+        url=opened.url, synchronous=opened.variant.synchronous, count=AT_ONCE, warm=3 * AT_ONCE, tasks=TASKS
+    )
     stacks = opened.folder / "stacks.txt"
     # Stopped for each sample, a process would be met in its system calls far more often than it is there.
     how = ["--gil", "--nonblocking", "--format", "raw", "--rate", str(PER_SECOND)]
@@ -109,8 +111,8 @@ def names(path: str) -> Iterator[str]:
     ['asyncio.runners.run', 'peerd.work.claims.prefetch.f']
     """
     for frame in path.split(";"):
-        function, _, place = frame.partition(" (")
-        file = place.rpartition(":")[0].removesuffix(".py")
+        function, _, counter_index = frame.partition(" (")
+        file = counter_index.rpartition(":")[0].removesuffix(".py")
         parts = [part for part in file.split("/") if part not in ("site-packages", "lib", "src")]
         start = parts.index("peerd") if "peerd" in parts else -2
         module = ".".join(parts[start:])

@@ -29,7 +29,7 @@ from bench.report import RESULTS
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.connection.database import Database
-from peerd.store.connection.galera import catch_up
+from peerd.store.connection.galera import wait_for_sync
 from peerd.store.enqueue.enqueue import enqueue_many
 from peerd.store.schema.migrate import migrate
 from peerd.store.tasks.read import count_tasks
@@ -44,7 +44,7 @@ LONGEST: Final = 300
 HEAD: Final = ("6 processes", "tasks a second", "÷ plain", "claims", "conflicts", "% of claims", "% of tasks")
 
 
-class Sample(msgspec.Struct, kw_only=True):
+class GaleraSample(msgspec.Struct, kw_only=True):
     """One drain by all processes."""
 
     servers: str
@@ -64,7 +64,7 @@ class GaleraRun(msgspec.Struct, kw_only=True):
     """A whole run, as it is kept."""
 
     machine: Machine
-    samples: list[Sample]
+    samples: list[GaleraSample]
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def main() -> None:
     print(f"\nraw samples: {file}")
 
 
-def measure(tasks: int, rounds: int) -> Iterator[Sample]:
+def measure(tasks: int, rounds: int) -> Iterator[GaleraSample]:
     """Drain on each, round by round; a database of its own each time."""
     with folder() as home:
         plain, galera = MariaDB(home / "plain", durable=True), Galera(home / "galera", durable=True)
@@ -106,7 +106,7 @@ def measure(tasks: int, rounds: int) -> Iterator[Sample]:
             plain.stop()
 
 
-def drain(servers: str, number: int, tasks: int, urls: Sequence[str]) -> Sample:
+def drain(servers: str, number: int, tasks: int, urls: Sequence[str]) -> GaleraSample:
     """Fill the queue, let six processes empty it, see in the table that all is done."""
     with closing(Database(urls[0])) as database:
         migrate(database)
@@ -114,11 +114,11 @@ def drain(servers: str, number: int, tasks: int, urls: Sequence[str]) -> Sample:
         for _ in range(0, tasks, 1000):
             database.run(enqueue_many, [NewTask(queue="bench", name="noop", body='{"number":1}')] * 1000)
         began, counted = run_workers(urls)
-        database.run(catch_up)
+        database.run(wait_for_sync)
         done = database.read(count_tasks)[Status.DONE]
     total = sum(one.tasks for one in counted)
     assert done == total, f"{done} are done in the table, and {total} were accepted"
-    return Sample(
+    return GaleraSample(
         servers=servers,
         round=number,
         tasks=total,

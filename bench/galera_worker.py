@@ -15,13 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 
-from bench.databases import enter
+from bench.databases import register_bench_process
 from bench.jobs import bench
-from peerd.runtime.observability.events import AttemptEnded, Events, Fact, TasksClaimed
-from peerd.runtime.observability.log_messages import LogReader, start_logging
+from peerd.runtime.observability.events import AttemptEnded, Event, EventBus, TasksClaimed
+from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.store.connection.database import Database
 from peerd.store.connection.database_errors import was_rolled_back
-from peerd.work.settings import Settings
+from peerd.work.settings import EffectiveWorkerSettings
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 
@@ -39,13 +39,13 @@ class Counted(msgspec.Struct):
     ended_at: float
 
 
-class Tally(msgspec.Struct):
+class ConflictTally(msgspec.Struct):
     """Reads events, and errors of the database."""
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     ended_at: float = 0.0
 
-    def __call__(self, fact: Fact) -> None:
+    def __call__(self, fact: Event) -> None:
         """Count what was claimed, and what is done and committed."""
         match fact:
             case TasksClaimed():
@@ -63,13 +63,13 @@ class Tally(msgspec.Struct):
 async def drain(url: str, count: int) -> Counted:
     """Drain, so many tasks at once, until nothing is left."""
     database = Database(url, pool_size=POOL_SIZE)
-    counter = Tally()
+    counter = ConflictTally()
     sa.event.listen(database.engine, "handle_error", counter.on_error)
-    claimer = enter(database, bench.name)
+    claimer = register_bench_process(database, bench.name)
     worker = QueueWorker([bench])
-    worker.settings = Settings(queues=(bench.name,), count=count)
-    log = start_logging("info", "console", node="bench", slot="bench-1")
-    runner = Runner(worker, database, claimer, node="bench", events=Events(LogReader(log), counter))
+    worker.settings = EffectiveWorkerSettings(queues=(bench.name,), count=count)
+    log = configure_logging("info", "console", node="bench", slot="bench-1")
+    runner = Runner(worker, database, claimer, node="bench", events=EventBus(LogEventListener(log), counter))
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.readline)

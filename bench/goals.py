@@ -8,7 +8,19 @@ from typing import Final
 import msgspec
 
 from bench.pick_up_latency import FROM_A_NODE
-from bench.samples import Idle, Key, PickUp, Read, Sample, Shape, Timing, Timings, Wait, percentile, short
+from bench.samples import (
+    FairnessWait,
+    Idle,
+    Key,
+    PickUp,
+    ReadCounts,
+    Sample,
+    Shape,
+    Timings,
+    TimingSample,
+    percentile,
+    short,
+)
 
 NOT_YET: Final = "not measured"
 MARIADB: Final = ("mariadb-mysqlclient", "mariadb")
@@ -26,7 +38,7 @@ class Goal(msgspec.Struct, frozen=True):
 
 def _ratio(ours: Callable[[str], Key], theirs: Callable[[str], Key], *databases: str) -> Callable[..., str]:
     def measured(samples: Sequence[Sample]) -> str:
-        timings = Timings(one for one in samples if isinstance(one, Timing))
+        timings = Timings(one for one in samples if isinstance(one, TimingSample))
         found = {database: timings.ratio(ours(database), theirs(database)) for database in databases}
         return _listed({database: str(ratio) for database, ratio in found.items() if ratio is not None})
 
@@ -37,7 +49,7 @@ def _fastest(ours: Callable[[str], Key], database: str, name: str) -> Callable[.
     """Beside the setting of a peer with which it is fastest."""
 
     def measured(samples: Sequence[Sample]) -> str:
-        timings = Timings(one for one in samples if isinstance(one, Timing))
+        timings = Timings(one for one in samples if isinstance(one, TimingSample))
         theirs = [key for key in timings if key[:2] == (database, "drain") and key[3].startswith(name)]
         if not theirs:
             return NOT_YET
@@ -91,7 +103,7 @@ def _shapes_touch(samples: Sequence[Sample]) -> str:
     return _listed(words)
 
 
-def _touched(read: Read) -> tuple[int | None, int | None]:
+def _touched(read: ReadCounts) -> tuple[int | None, int | None]:
     return read.rows, read.locks
 
 
@@ -118,7 +130,7 @@ def _idle(samples: Sequence[Sample]) -> str:
 def _fair(samples: Sequence[Sample]) -> str:
     longest: dict[str, float] = {}
     for one in samples:
-        if isinstance(one, Wait):
+        if isinstance(one, FairnessWait):
             longest[one.database] = max(one.milliseconds, longest.get(one.database, 0.0))
     return _listed({database: f"{short(waited)} ms" for database, waited in longest.items()})
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from bench.databases import Stage
+from bench.databases import BenchDatabase
 from bench.jobs import note, notes_in
 from bench.node import running_node
 from bench.pick_up_latency import PATIENCE, WORKER
@@ -24,30 +24,30 @@ from peerd.testing import eventually
 STATEMENT: Final = re.compile(r"LOG:  (?:statement|execute [^:]*|fastpath[^:]*): (\S+)")
 
 
-def measure(stage: Stage, sizes: Sizes) -> Iterator[Idle]:
+def measure(target: BenchDatabase, sizes: Sizes) -> Iterator[Idle]:
     """Count every statement that the server gets, commits included, for a while."""
-    if stage.kind == "sqlite":
+    if target.kind == "sqlite":
         return
-    stage.empty()
-    notes = stage.folder / "idle-notes"
-    with running_node(stage, "idle", WORKER.format(notes=notes)):
-        stage.client.enqueue(note.with_args(0))
+    target.empty()
+    notes = target.folder / "idle-notes"
+    with running_node(target, "idle", WORKER.format(notes=notes)):
+        target.client.enqueue(note.with_args(0))
         eventually(lambda: 0 in notes_in(notes), timeout=PATIENCE, message="the node has not come up")
-        stage.client.database.close()
+        target.client.database.close()
         time.sleep(sizes.idle_settling)
-        counter = _QuestionsOfMariaDB(stage) if stage.kind == "mariadb" else _LinesOfPostgreSQL(stage)
+        counter = _QuestionsOfMariaDB(target) if target.kind == "mariadb" else _LinesOfPostgreSQL(target)
         before, began = counter.count(), time.monotonic()
         time.sleep(sizes.idle_seconds)
         kinds, seconds = counter.count() - before, time.monotonic() - began
         counter.close()
-    yield Idle(database=stage.name, seconds=seconds, statements=kinds.total(), kinds=dict(kinds.most_common()))
+    yield Idle(database=target.name, seconds=seconds, statements=kinds.total(), kinds=dict(kinds.most_common()))
 
 
 class _QuestionsOfMariaDB:
     """The server's own counts, without those that ask for them."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, target: BenchDatabase) -> None:
+        self._stage = target
         self._own = 0
 
     def count(self) -> Counter[str]:
@@ -65,11 +65,11 @@ class _QuestionsOfMariaDB:
 class _LinesOfPostgreSQL:
     """The server logs each statement of all sessions but ours."""
 
-    def __init__(self, stage: Stage) -> None:
-        assert stage.server is not None
-        self._stage = stage
-        self._log: Path = stage.server.log
-        stage.ask("SET log_statement = 'none'")
+    def __init__(self, target: BenchDatabase) -> None:
+        assert target.server is not None
+        self._stage = target
+        self._log: Path = target.server.log
+        target.ask("SET log_statement = 'none'")
         self._set("ALTER SYSTEM SET log_statement = 'all'")
         self._from = self._log.stat().st_size
 

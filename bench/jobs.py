@@ -46,7 +46,7 @@ IDLE: Final = (2.0, 3.5)
 """Seconds of rest between two tasks, drawn evenly: the pauses between looks have grown to poll_every by then."""
 
 
-class Asker(Worker):
+class PeriodicEnqueuer(Worker):
     """On another node: enqueues `note` at odd moments, and appends its number and the moment to the file of askings."""
 
     sleep = 0

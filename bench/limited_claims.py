@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any, Final
 
-from bench.databases import VARIANTS, Stage, stage
-from bench.filling import Rows, insert_rows
-from bench.shapes import BATCH, MILLION, WARM, Table
-from peerd.store.limits.limited_claim import claim_by_turns
+from bench.databases import VARIANTS, BenchDatabase, open_bench_database
+from bench.filling import RowTemplate, insert_rows
+from bench.shapes import BATCH, MILLION, WARM, ShapedTable
+from peerd.store.limits.limited_claim import claim_limited
 from peerd.store.outcomes.complete import complete
-from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.statements.token import new_token
 
 CLAIMS: Final = 100
@@ -37,7 +37,7 @@ CASES: Final[Mapping[str, tuple[str | None, tuple[tuple[str, int], ...]]]] = {
 """The keys of what else waits, and how many of which may run."""
 
 
-class Turns(Table):
+class LimitedTable(ShapedTable):
     """A table from which is claimed by turns."""
 
     def prepare(self, keys: str | None, limits: tuple[tuple[str, int], ...], rows: int) -> None:
@@ -48,18 +48,18 @@ class Turns(Table):
         for key, running in limits:
             self._ask(f"INSERT INTO limits (queue, limit_key, running) VALUES ('bench', '{key}', {running})")
         if keys is not None:
-            self.fill(Rows(number=rows, values={"limit_key": self._of(keys)}))
+            self.fill(RowTemplate(number=rows, values={"limit_key": self._of(keys)}))
 
     def offer_keyed(self, number: int) -> None:
         """Tasks of ten keys, beside what else waits."""
-        insert_rows(self._connection, self._kind, Rows(number=number, values={"limit_key": self._of(FEW)}))
+        insert_rows(self._connection, self._kind, RowTemplate(number=number, values={"limit_key": self._of(FEW)}))
 
-    def claim_by_turns(self) -> tuple[float, int]:
+    def claim_limited(self) -> tuple[float, int]:
         """Claim ten by turns, and complete them; the milliseconds that the claim took, and how many it won."""
         began = time.perf_counter()
-        turn = self.database.run(claim_by_turns, self._claimer, "bench", token=new_token(), limit=BATCH)
+        turn = self.database.run(claim_limited, self._claimer, "bench", token=new_token(), limit=BATCH)
         took = time.perf_counter() - began
-        held: dict[Held, Any] = {Held(task.id, task.lease): None for task in turn.tasks}
+        held: dict[ClaimId, Any] = {ClaimId(task.id, task.lease): None for task in turn.tasks}
         self.database.run(complete, self._claimer.process_id, held)
         return took * 1000, len(held)
 
@@ -76,13 +76,18 @@ def main() -> None:
     arguments = parser.parse_args()
     print("| | claim of ten, p50 ms | won | a plain claim, p50 ms |\n|---|---:|---:|---:|")
     for name in arguments.databases:
-        with stage(name) as opened:
+        with open_bench_database(name) as opened:
             for case, (keys, limits) in CASES.items():
                 _measure(opened, case, keys, limits, arguments.rows)
 
 
-def _measure(opened: Stage, case: str, keys: str | None, limits: tuple[tuple[str, int], ...], rows: int) -> None:
-    table, plain = Turns(opened, opened.another("turns")), Table(opened, opened.another("plain"))
+def _measure(
+    opened: BenchDatabase, case: str, keys: str | None, limits: tuple[tuple[str, int], ...], rows: int
+) -> None:
+    table, plain = (
+        LimitedTable(opened, opened.extra_database("turns")),
+        ShapedTable(opened, opened.extra_database("plain")),
+    )
     try:
         table.prepare(keys, limits, rows)
         table.offer_keyed((CLAIMS + WARM) * BATCH)
@@ -91,7 +96,7 @@ def _measure(opened: Stage, case: str, keys: str | None, limits: tuple[tuple[str
         taken: list[tuple[float, int]] = []
         beside: list[float] = []
         for _ in range(CLAIMS + WARM):
-            taken.append(table.claim_by_turns())
+            taken.append(table.claim_limited())
             beside.append(plain.claim())
         won = sum(number for _, number in taken) / len(taken)
         spent = median(milliseconds for milliseconds, _ in taken[WARM:])

@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bench.databases import SECRET, Stage
+from bench.databases import SECRET, BenchDatabase
 
 ROOT: Final = Path(__file__).parents[1]
 
 
 @contextmanager
-def running_node(stage: Stage, name: str, sections: str = "") -> Iterator[Path]:
+def running_node(target: BenchDatabase, name: str, sections: str = "") -> Iterator[Path]:
     """A node of this name with these sections of a peerd.toml, stopped in good order; its folder."""
-    folder = stage.folder / name
+    folder = target.folder / name
     folder.mkdir(exist_ok=True)
     config = folder / "peerd.toml"
-    cluster = f'[database]\nurl = "{stage.url}"\n[cluster]\nsecret = "{SECRET}"\n'
+    cluster = f'[database]\nurl = "{target.url}"\n[cluster]\nsecret = "{SECRET}"\n'
     config.write_text(f'[node]\nname = "{name}"\n{cluster}{sections}')
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PEERD_")}
     command = [sys.executable, "-m", "peerd.cli", "up", "--config", str(config)]

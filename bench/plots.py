@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.databases import VARIANTS
-from bench.report import Run
+from bench.report import BenchRun
 from bench.samples import Shape, percentile
 
 Line = tuple[str, str, Sequence[float], Sequence[float]]
@@ -18,7 +18,7 @@ WIDE: Final = 50
 """Times the least value that the greatest must be for a logarithmic axis."""
 
 
-def draw(run: Run, folder: Path) -> list[Path]:
+def draw(run: BenchRun, folder: Path) -> list[Path]:
     """Draw what the run has measured; the files."""
     import matplotlib as mpl  # noqa: PLC0415 - it takes a second
 
@@ -37,7 +37,7 @@ def draw(run: Run, folder: Path) -> list[Path]:
     ]
 
 
-def _by_batch(run: Run) -> Sequence[Line]:
+def _by_batch(run: BenchRun) -> Sequence[Line]:
     """The floor's claim + complete, and peerd's drain."""
     lines: list[Line] = []
     for database in run.versions:
@@ -49,7 +49,7 @@ def _by_batch(run: Run) -> Sequence[Line]:
     return lines
 
 
-def _by_number(run: Run, measurement: str) -> list[Line]:
+def _by_number(run: BenchRun, measurement: str) -> list[Line]:
     lines: list[Line] = []
     for database in run.versions:
         numbers = run.timings.batches(database, measurement)
@@ -58,11 +58,11 @@ def _by_number(run: Run, measurement: str) -> list[Line]:
     return lines
 
 
-def _by_size(run: Run) -> list[Line]:
+def _by_size(run: BenchRun) -> list[Line]:
     return [line for database in run.versions for line in _sizes_of(run, database)]
 
 
-def _sizes_of(run: Run, database: str) -> Iterator[Line]:
+def _sizes_of(run: BenchRun, database: str) -> Iterator[Line]:
     found = [one for one in run.samples if isinstance(one, Shape) and (one.database, one.shape) == (database, "done")]
     if found:
         yield database, "-", [one.rows for one in found], [percentile(one.milliseconds, 0.5) for one in found]

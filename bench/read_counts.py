@@ -9,7 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from bench.samples import Read
+from bench.samples import ReadCounts
 from peerd.store.connection.database import Database
 
 Operation = Callable[[Connection], object]
@@ -17,7 +17,7 @@ STALE: Final = 0.15
 """Seconds; InnoDB's table of transactions is made anew when nobody has looked for a tenth of a second."""
 
 
-def read_by(database: Database, kind: str, operation: Operation) -> Read:
+def read_by(database: Database, kind: str, operation: Operation) -> ReadCounts:
     """Run it in a transaction that is rolled back, and ask."""
     match kind:
         case "mariadb":
@@ -25,10 +25,10 @@ def read_by(database: Database, kind: str, operation: Operation) -> Read:
         case "postgresql":
             return _by_postgresql(database, operation)
         case _:
-            return Read()
+            return ReadCounts()
 
 
-def _by_mariadb(database: Database, operation: Operation) -> Read:
+def _by_mariadb(database: Database, operation: Operation) -> ReadCounts:
     """The session's own count of the rows that the engine handed out, less what the asking costs."""
     with database.engine.connect() as connection:
         first, second = _handed_out(connection), _handed_out(connection)
@@ -39,7 +39,7 @@ def _by_mariadb(database: Database, operation: Operation) -> Read:
             "SELECT trx_rows_locked FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = connection_id()"
         ).scalar_one()
         connection.rollback()
-    return Read(rows=rows, locks=int(locks))
+    return ReadCounts(rows=rows, locks=int(locks))
 
 
 def _handed_out(connection: Connection) -> int:
@@ -47,7 +47,7 @@ def _handed_out(connection: Connection) -> int:
     return sum(int(value) for _, value in found)
 
 
-def _by_postgresql(database: Database, operation: Operation) -> Read:
+def _by_postgresql(database: Database, operation: Operation) -> ReadCounts:
     """The plans of its statements, as they were carried out."""
     said: list[tuple[str, Any]] = []
 
@@ -61,7 +61,7 @@ def _by_postgresql(database: Database, operation: Operation) -> Read:
         finally:
             sa.event.remove(database.engine, "before_cursor_execute", hear)
             connection.rollback()
-        read = Read(rows=0, locks=0, pages=0)
+        read = ReadCounts(rows=0, locks=0, pages=0)
         for statement, parameters in said:
             explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}"
             [found] = connection.exec_driver_sql(explained, parameters).scalar_one()
@@ -70,7 +70,7 @@ def _by_postgresql(database: Database, operation: Operation) -> Read:
     return read
 
 
-def _add(read: Read, plan: Any) -> None:
+def _add(read: ReadCounts, plan: Any) -> None:
     assert read.rows is not None
     assert read.locks is not None
     read.pages = (read.pages or 0) + plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]

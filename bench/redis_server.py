@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import socket
 
-from tests.support.server import Server, find_program
+from tests.support.server import DatabaseServer, find_program
 
 
-class Redis(Server):
+class Redis(DatabaseServer):
     """redis-server without persistence."""
 
     kind = "redis"

@@ -21,7 +21,7 @@ from typing import Final
 
 from bench.machine import this_machine
 from bench.web_load import KINDS
-from bench.web_servers import ROOT, SERVERS, WORKERS, Server, answers, version_of, wait_until
+from bench.web_servers import ROOT, SERVERS, WORKERS, RunningServer, answers, version_of, wait_until
 
 GENERATORS: Final = 2
 CLIENTS: Final = {"new": 15, "busy": 10, "idle": 15}
@@ -30,7 +30,7 @@ HEADINGS: Final = {"new": "new connection", "busy": "keep-alive", "idle": "keep-
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ReloadResult:
     """What became of the requests to one server, by kind of client."""
 
     name: str
@@ -65,7 +65,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def measure(name: str, replacements: int) -> Result:
+def measure(name: str, replacements: int) -> ReloadResult:
     """Replace the workers of one server so many times, under load."""
     with tempfile.TemporaryDirectory(prefix=f"peerd-bench-{name}-") as folder, SERVERS[name](Path(folder)) as server:
         wait_until(lambda: answers(server.port) and len(server.workers()) == WORKERS, f"{name} answers")
@@ -81,10 +81,10 @@ def measure(name: str, replacements: int) -> Result:
             problem = str(error)
         time.sleep(1.0)
         counts = _collected(generators)
-        return Result(name, version_of(name), counts, done, time.monotonic() - began, problem)
+        return ReloadResult(name, version_of(name), counts, done, time.monotonic() - began, problem)
 
 
-def _generator(server: Server) -> subprocess.Popen[str]:
+def _generator(server: RunningServer) -> subprocess.Popen[str]:
     numbers = [str(CLIENTS[kind]) for kind in KINDS]
     command = [sys.executable, "-m", "bench.web_load", str(server.port), *numbers]
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -99,7 +99,7 @@ def _collected(generators: Sequence[subprocess.Popen[str]]) -> dict[str, Counter
     return counts
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[ReloadResult]) -> str:
     """The results, side by side: failed of all requests, then how they failed."""
     heads = ["server", "replacements", *(HEADINGS[kind] for kind in KINDS)]
     rows = [
@@ -125,7 +125,7 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(parts)
 
 
-def _how(result: Result, kind: str) -> str:
+def _how(result: ReloadResult, kind: str) -> str:
     return ", ".join(f"{number:,} × {how}" for how, number in result.counts[kind].most_common() if how != "ok")
 
 

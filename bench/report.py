@@ -17,15 +17,15 @@ from bench.machine import Machine
 from bench.markdown_table import aligned
 from bench.peer_measurements import REDIS
 from bench.samples import (
-    Beside,
-    Failure,
+    ClaimsDuringChore,
+    FairnessWait,
     Idle,
+    MeasurementFailure,
     PickUp,
     Sample,
     Shape,
-    Timing,
     Timings,
-    Wait,
+    TimingSample,
     percentile,
     short,
 )  # fmt: skip
@@ -47,7 +47,7 @@ COUNT: Final = 100
 """Tasks at once with which peerd stands beside its peers."""
 
 
-class Run(msgspec.Struct, kw_only=True):
+class BenchRun(msgspec.Struct, kw_only=True):
     """A whole run, as it is kept."""
 
     machine: Machine
@@ -58,7 +58,7 @@ class Run(msgspec.Struct, kw_only=True):
     @property
     def timings(self) -> Timings:
         """Those of the samples that are rates."""
-        return Timings(one for one in self.samples if isinstance(one, Timing))
+        return Timings(one for one in self.samples if isinstance(one, TimingSample))
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
@@ -66,7 +66,7 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="peerd-bench-")
 
 
-def save(run: Run, folder: Path = RESULTS) -> Path:
+def save(run: BenchRun, folder: Path = RESULTS) -> Path:
     """Keep the raw samples; the file."""
     folder.mkdir(exist_ok=True)
     file = folder / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}.json"
@@ -74,14 +74,14 @@ def save(run: Run, folder: Path = RESULTS) -> Path:
     return file
 
 
-def joined(files: Sequence[Path]) -> Run:
+def joined(files: Sequence[Path]) -> BenchRun:
     """Runs that were kept, as one: each measured other things, or the same once more."""
-    runs = [msgspec.json.decode(file.read_bytes(), type=Run) for file in files]
+    runs = [msgspec.json.decode(file.read_bytes(), type=BenchRun) for file in files]
     for number, run in enumerate(runs):
         for sample in run.samples:
-            if isinstance(sample, Timing):
+            if isinstance(sample, TimingSample):
                 sample.round += number * FAR  # rounds of two runs were not beside each other
-    return Run(
+    return BenchRun(
         machine=runs[0].machine,
         sizes=runs[0].sizes,
         versions={name: version for run in runs for name, version in run.versions.items()},
@@ -89,7 +89,7 @@ def joined(files: Sequence[Path]) -> Run:
     )
 
 
-def report(run: Run) -> str:
+def report(run: BenchRun) -> str:
     """The tables, for people; they are Markdown too."""
     parts = [f"{run.machine}; medians of {run.sizes.rounds} rounds"]
     sections = [("What must be shown", _goals(run))]
@@ -112,7 +112,7 @@ def report(run: Run) -> str:
     return "\n".join(parts)
 
 
-def _goals(run: Run) -> list[str]:
+def _goals(run: BenchRun) -> list[str]:
     rows = [(goal.what, goal.wanted, goal.measured(run.samples)) for goal in GOALS]
     return aligned([("", "wanted", "measured (least–most)"), *rows], left=3)
 
@@ -162,7 +162,7 @@ def _beside_peers(database: str, timings: Timings) -> list[str]:
     return aligned([head, *sorted(rows, key=lambda row: row[0])], left=2) if rows else []
 
 
-def _pick_ups(run: Run) -> list[str]:
+def _pick_ups(run: BenchRun) -> list[str]:
     waited: dict[tuple[str, str], list[float]] = {}
     for one in run.samples:
         if isinstance(one, PickUp):
@@ -192,7 +192,7 @@ def _fleets(timings: Timings) -> list[str]:
     return aligned([head, *rows], left=2) if rows else []
 
 
-def _shapes(run: Run) -> list[str]:
+def _shapes(run: BenchRun) -> list[str]:
     rows = []
     for one in run.samples:
         if isinstance(one, Shape):
@@ -211,10 +211,10 @@ def _shapes(run: Run) -> list[str]:
     return aligned([head, *rows], left=2) if rows else []
 
 
-def _chores(run: Run) -> list[str]:
+def _chores(run: BenchRun) -> list[str]:
     rows = []
     for one in run.samples:
-        if isinstance(one, Beside) and one.milliseconds:
+        if isinstance(one, ClaimsDuringChore) and one.milliseconds:
             times = zip(_percentiles(one.before_milliseconds), _percentiles(one.milliseconds), strict=True)
             shown = (f"{short(before)} → {short(during)}" for before, during in times)
             rate = f"{one.rows / one.seconds:,.0f}"
@@ -223,11 +223,11 @@ def _chores(run: Run) -> list[str]:
     return aligned([head, *rows], left=2) if rows else []
 
 
-def _rest(run: Run) -> list[str]:
+def _rest(run: BenchRun) -> list[str]:
     waited: dict[str, list[float]] = {}
     lines = []
     for one in run.samples:
-        if isinstance(one, Wait):
+        if isinstance(one, FairnessWait):
             waited.setdefault(one.database, []).append(one.milliseconds)
         elif isinstance(one, Idle):
             rate = one.statements / one.seconds
@@ -242,8 +242,8 @@ def _rest(run: Run) -> list[str]:
     return lines
 
 
-def _failures(run: Run) -> list[str]:
-    failures = [one for one in run.samples if isinstance(one, Failure)]
+def _failures(run: BenchRun) -> list[str]:
+    failures = [one for one in run.samples if isinstance(one, MeasurementFailure)]
     return [f"- {one.database}: {one.what}: {one.reason.splitlines()[-1][:200]}" for one in failures]
 
 

@@ -23,8 +23,8 @@ from typing import Final
 import msgspec
 
 from bench.databases import VARIANTS
-from bench.report import Run
-from bench.samples import Failure, PickUp, Ratio
+from bench.report import BenchRun
+from bench.samples import MeasurementFailure, PickUp, Ratio
 from bench.sizes import ALL, BY_NAME
 
 ROOT: Final = Path(__file__).parents[1]
@@ -78,7 +78,7 @@ def git(*words: str) -> None:
     subprocess.run(["git", *words], cwd=ROOT, check=True)
 
 
-def measure(place: Path, chosen: argparse.Namespace) -> Run:
+def measure(place: Path, chosen: argparse.Namespace) -> BenchRun:
     """One round of a revision, in processes that import nothing of the other."""
     command = [sys.executable, "-P", "-m", "bench", "--size", chosen.size, "--rounds", "1"]
     command += ["--on", *chosen.on, "--only", *chosen.only]
@@ -93,17 +93,17 @@ def measure(place: Path, chosen: argparse.Namespace) -> Run:
         check=True,
     )
     saved = next(line for line in reversed(done.stdout.splitlines()) if line.startswith(SAVED))
-    return msgspec.json.decode((place / saved.removeprefix(SAVED)).read_bytes(), type=Run)
+    return msgspec.json.decode((place / saved.removeprefix(SAVED)).read_bytes(), type=BenchRun)
 
 
-def figures(run: Run) -> Figures:
+def figures(run: BenchRun) -> Figures:
     """What a run says of peerd itself, by name; more is better.
 
     Raises:
         SystemExit: something was not measured.
     """
     for sample in run.samples:
-        if isinstance(sample, Failure) and sample.what in OURS:
+        if isinstance(sample, MeasurementFailure) and sample.what in OURS:
             sys.exit(f"not measured: {sample.what} on {sample.database}: {sample.reason}")
     found = {f"{key[1]}, batch {key[2]}, {key[0]}": key for key in run.timings if key[3] == "peerd"}
     rates = {name: median(one.rate for one in run.timings.of(key)) for name, key in found.items()}

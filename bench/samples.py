@@ -10,7 +10,7 @@ from statistics import median
 import msgspec
 
 
-class Timing(msgspec.Struct, kw_only=True, tag=True):
+class TimingSample(msgspec.Struct, kw_only=True, tag=True):
     """Some tasks went through one measurement in so many seconds.
 
     ``by`` is who did it: ``bare`` (the driver on a bare table), ``same`` (the driver on peerd's table), ``peerd``, or
@@ -52,7 +52,7 @@ class PickUp(msgspec.Struct, kw_only=True, tag=True):
     milliseconds: float
 
 
-class Wait(msgspec.Struct, kw_only=True, tag=True):
+class FairnessWait(msgspec.Struct, kw_only=True, tag=True):
     """How long a task waited while a place was free, of several processes with one place each."""
 
     database: str
@@ -69,7 +69,7 @@ class Idle(msgspec.Struct, kw_only=True, tag=True):
     """By their first word."""
 
 
-class Read(msgspec.Struct, kw_only=True):
+class ReadCounts(msgspec.Struct, kw_only=True):
     """What a claim touched."""
 
     rows: int | None = None
@@ -89,11 +89,11 @@ class Shape(msgspec.Struct, kw_only=True, tag=True):
     batch: int
     milliseconds: tuple[float, ...]
     empty_milliseconds: tuple[float, ...]
-    read: Read
-    empty_read: Read
+    read: ReadCounts
+    empty_read: ReadCounts
 
 
-class Beside(msgspec.Struct, kw_only=True, tag=True):
+class ClaimsDuringChore(msgspec.Struct, kw_only=True, tag=True):
     """Claims before, and beside, a chore of the manager's that has many rows to treat."""
 
     database: str
@@ -104,7 +104,7 @@ class Beside(msgspec.Struct, kw_only=True, tag=True):
     milliseconds: tuple[float, ...]
 
 
-class Failure(msgspec.Struct, kw_only=True, tag=True):
+class MeasurementFailure(msgspec.Struct, kw_only=True, tag=True):
     """Something that was to be measured, and was not."""
 
     database: str
@@ -112,7 +112,7 @@ class Failure(msgspec.Struct, kw_only=True, tag=True):
     reason: str
 
 
-Sample = Timing | PickUp | Wait | Idle | Shape | Beside | Failure
+Sample = TimingSample | PickUp | FairnessWait | Idle | Shape | ClaimsDuringChore | MeasurementFailure
 
 
 class Ratio(msgspec.Struct, frozen=True):
@@ -138,8 +138,8 @@ Key = tuple[str, str, int, str]
 class Timings:
     """All timings of a run."""
 
-    def __init__(self, timings: Iterable[Timing]) -> None:
-        self._timings: dict[Key, list[Timing]] = {}
+    def __init__(self, timings: Iterable[TimingSample]) -> None:
+        self._timings: dict[Key, list[TimingSample]] = {}
         for one in timings:
             self._timings.setdefault((one.database, one.measurement, one.batch, one.by), []).append(one)
 
@@ -166,7 +166,7 @@ class Timings:
         """All that was measured, in the order of the measuring."""
         return iter(self._timings)
 
-    def of(self, key: Key) -> Sequence[Timing]:
+    def of(self, key: Key) -> Sequence[TimingSample]:
         """All rounds of one measurement."""
         return self._timings.get(key, [])
 

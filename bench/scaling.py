@@ -14,11 +14,11 @@ from typing import Final, Self
 import msgspec
 import psutil
 
-from bench.databases import Stage, enter_node
+from bench.databases import BenchDatabase, register_bench_node
 from bench.draining import LONGEST, ROOT, fill
-from bench.samples import Timing
+from bench.samples import TimingSample
 from bench.sizes import Sizes
-from bench.worker import PLACE, Order
+from bench.worker import COUNTER, DrainRequest
 
 COUNT: Final = 10
 """Tasks at once in each process."""
@@ -29,30 +29,30 @@ SPARE: Final = 150
 warm, and what is left at the end."""
 
 
-def measure_cores(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
+def measure_cores(target: BenchDatabase, sizes: Sizes) -> Iterator[TimingSample]:
     """One process and two, with tasks that compute for a millisecond."""
     for processes in (1, 2):
-        yield measure(stage, "cores", processes, sizes.spins, "spin", nodes=False)
+        yield measure(target, "cores", processes, sizes.spins, "spin", nodes=False)
 
 
-def measure_processes(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
+def measure_processes(target: BenchDatabase, sizes: Sizes) -> Iterator[TimingSample]:
     """More and more processes of one node."""
     for processes in sizes.processes:
-        yield measure(stage, "processes", processes, sizes.fleet_tasks, "noop", nodes=False)
+        yield measure(target, "processes", processes, sizes.fleet_tasks, "noop", nodes=False)
 
 
-def measure_nodes(stage: Stage, sizes: Sizes) -> Iterator[Timing]:
+def measure_nodes(target: BenchDatabase, sizes: Sizes) -> Iterator[TimingSample]:
     """More and more nodes, each with a process."""
     for processes in sizes.nodes:
-        yield measure(stage, "nodes", processes, sizes.fleet_tasks, "noop", nodes=True)
+        yield measure(target, "nodes", processes, sizes.fleet_tasks, "noop", nodes=True)
 
 
-def measure(stage: Stage, what: str, processes: int, tasks: int, handler: str, *, nodes: bool) -> Timing:
+def measure(target: BenchDatabase, what: str, processes: int, tasks: int, handler: str, *, nodes: bool) -> TimingSample:
     """Fill the queue, begin all at the same moment, and look at what they have ended together."""
-    stage.empty()
-    fill(stage, tasks + SPARE * COUNT * processes, handler)
-    timing = Timing(database=stage.name, measurement=what, batch=processes, by="peerd", tasks=0)
-    with Fleet(stage, processes, nodes=nodes) as fleet:
+    target.empty()
+    fill(target, tasks + SPARE * COUNT * processes, handler)
+    timing = TimingSample(database=target.name, measurement=what, batch=processes, by="peerd", tasks=0)
+    with WorkerFleet(target, processes, nodes=nodes) as fleet:
         fleet.wait_until(lambda tallies: min(tallies) >= WARM * COUNT)
         before = fleet.tallies()
         psutil.cpu_times_percent()
@@ -62,11 +62,11 @@ def measure(stage: Stage, what: str, processes: int, tasks: int, handler: str, *
         timing.idle = psutil.cpu_times_percent().idle
     timing.tasks = sum(after) - sum(before)
     timing.shares = tuple(then - now for now, then in zip(before, after, strict=True))
-    assert stage.count_done() >= sum(after)
+    assert target.count_done() >= sum(after)
     return timing
 
 
-class Fleet:
+class WorkerFleet:
     """Worker processes that began at the same moment, for the time of a block.
 
     Args:
@@ -75,11 +75,11 @@ class Fleet:
         nodes: whether each is of a node of its own.
     """
 
-    def __init__(self, stage: Stage, processes: int, *, nodes: bool) -> None:
-        self._stage = stage
-        self._node = None if nodes else enter_node(stage.database)
-        self._file = stage.folder / "tallies"
-        self._file.write_bytes(bytes(PLACE.size * processes))
+    def __init__(self, target: BenchDatabase, processes: int, *, nodes: bool) -> None:
+        self._stage = target
+        self._node = None if nodes else register_bench_node(target.database)
+        self._file = target.folder / "tallies"
+        self._file.write_bytes(bytes(COUNTER.size * processes))
         with self._file.open("r+b") as opened:
             self._memory = mmap.mmap(opened.fileno(), 0)
         self._processes = processes
@@ -87,7 +87,7 @@ class Fleet:
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
-            workers = [self._start(place, opened) for place in range(self._processes)]
+            workers = [self._start(counter_index, opened) for counter_index in range(self._processes)]
             for worker in workers:
                 assert worker.stdout is not None
                 assert worker.stdout.readline() == b"ready\n", self._said()
@@ -103,7 +103,10 @@ class Fleet:
 
     def tallies(self) -> Sequence[int]:
         """How many tasks each has ended."""
-        return [PLACE.unpack_from(self._memory, place * PLACE.size)[0] for place in range(self._processes)]
+        return [
+            COUNTER.unpack_from(self._memory, counter_index * COUNTER.size)[0]
+            for counter_index in range(self._processes)
+        ]
 
     def wait_until(self, so_far: Callable[[Sequence[int]], bool]) -> None:
         """Until what each has ended is as it should be."""
@@ -113,16 +116,16 @@ class Fleet:
                 raise TimeoutError(f"no more was ended than {tallies}: {self._said()}")
             time.sleep(0.005)
 
-    def _start(self, place: int, opened: ExitStack) -> subprocess.Popen[bytes]:
-        order = Order(
+    def _start(self, counter_index: int, opened: ExitStack) -> subprocess.Popen[bytes]:
+        order = DrainRequest(
             url=self._stage.url,
             synchronous=self._stage.variant.synchronous,
             count=COUNT,
             node=self._node,
             tally=str(self._file),
-            place=place,
+            counter_index=counter_index,
         )
-        log = opened.enter_context((self._stage.folder / f"worker-{place}.log").open("w"))
+        log = opened.enter_context((self._stage.folder / f"worker-{counter_index}.log").open("w"))
         worker = subprocess.Popen(
             [sys.executable, "-m", "bench.worker", msgspec.json.encode(order).decode()],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,

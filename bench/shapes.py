@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 
-from bench.databases import Stage, enter, open_database
-from bench.filling import Rows, hurrying, insert_rows
+from bench.databases import BenchDatabase, open_database, register_bench_process
+from bench.filling import RowTemplate, insert_rows, unsafe_fast_fill
 from bench.floor import connect
 from bench.read_counts import read_by
 from bench.samples import Shape
@@ -22,7 +22,7 @@ from peerd.store.claim.claim import claim
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.complete import complete
-from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements.token import new_token
 
@@ -33,54 +33,56 @@ DAY: Final = 86_400
 STEPS: Final = (0.001, 0.01, 0.1, 1.0)
 """The done rows come in steps: a claim's time by the size of the table."""
 
-DONE: Final = Rows(number=10 * MILLION, values={"status": "'done'", "progress": "1.0"}, moments={"finished_at": 0})
+DONE: Final = RowTemplate(
+    number=10 * MILLION, values={"status": "'done'", "progress": "1.0"}, moments={"finished_at": 0}
+)
 OTHERS: Final = {
-    "scheduled": Rows(number=MILLION, values={"status": "'scheduled'"}, moments={"start_at": DAY}),
-    "pinned to other nodes": Rows(number=MILLION, values={"node_id": "987654"}),
-    "in other queues": Rows(number=MILLION, values={"queue": "'other'"}),
-    "paused": Rows(number=MILLION, values={"queue": "'paused'"}),
-    "of one priority": Rows(number=MILLION, values={}),
+    "scheduled": RowTemplate(number=MILLION, values={"status": "'scheduled'"}, moments={"start_at": DAY}),
+    "pinned to other nodes": RowTemplate(number=MILLION, values={"node_id": "987654"}),
+    "in other queues": RowTemplate(number=MILLION, values={"queue": "'other'"}),
+    "paused": RowTemplate(number=MILLION, values={"queue": "'paused'"}),
+    "of one priority": RowTemplate(number=MILLION, values={}),
 }
 """Each alone, and at the end all of them with the done ones."""
 
 
-def measure(stage: Stage, sizes: Sizes) -> Iterator[Shape]:
+def measure(target: BenchDatabase, sizes: Sizes) -> Iterator[Shape]:
     """Fill, claim in turns, take away, and so on."""
-    table = Table(stage, stage.another("shape"))
-    empty = Table(stage, stage.another("empty"))
+    table = ShapedTable(target, target.extra_database("shape"))
+    empty = ShapedTable(target, target.extra_database("empty"))
     try:
         for shape, rows in OTHERS.items():
             table.clear()
             table.fill(_scaled(rows, sizes.shapes))
-            yield compare(stage, shape, table, empty, sizes.shape_claims)
+            yield compare(target, shape, table, empty, sizes.shape_claims)
         table.clear()
         filled = 0
         for step in STEPS:
             more = _scaled(DONE, sizes.shapes * step).number - filled
             filled += more
-            table.fill(Rows(number=more, values=DONE.values, moments=DONE.moments))
-            yield compare(stage, "done", table, empty, sizes.shape_claims)
+            table.fill(RowTemplate(number=more, values=DONE.values, moments=DONE.moments))
+            yield compare(target, "done", table, empty, sizes.shape_claims)
         for rows in OTHERS.values():
             table.fill(_scaled(rows, sizes.shapes))
-        yield compare(stage, "all of them", table, empty, sizes.shape_claims)
+        yield compare(target, "all of them", table, empty, sizes.shape_claims)
         table.clear()
     finally:
         table.close()
         empty.close()
 
 
-def _scaled(rows: Rows, factor: float) -> Rows:
-    return Rows(number=max(int(rows.number * factor), 1), values=rows.values, moments=rows.moments)
+def _scaled(rows: RowTemplate, factor: float) -> RowTemplate:
+    return RowTemplate(number=max(int(rows.number * factor), 1), values=rows.values, moments=rows.moments)
 
 
-def compare(stage: Stage, shape: str, table: Table, empty: Table, claims: int) -> Shape:
+def compare(target: BenchDatabase, shape: str, table: ShapedTable, empty: ShapedTable, claims: int) -> Shape:
     """Claims on both tables, in turns."""
     rows = table.rows
     for one in (table, empty):
         one.offer((claims + WARM + 2) * BATCH)
         for _ in range(WARM):
             one.claim()
-    reads = [read_by(one.database, stage.kind, one.claiming()) for one in (table, empty)]
+    reads = [read_by(one.database, target.kind, one.claiming()) for one in (table, empty)]
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(claims):
         for one, taken in zip((table, empty), times, strict=True):
@@ -88,7 +90,7 @@ def compare(stage: Stage, shape: str, table: Table, empty: Table, claims: int) -
     table.forget_offered()
     empty.clear()
     return Shape(
-        database=stage.name,
+        database=target.name,
         shape=shape,
         rows=rows,
         batch=BATCH,
@@ -99,7 +101,7 @@ def compare(stage: Stage, shape: str, table: Table, empty: Table, claims: int) -
     )
 
 
-class Table:
+class ShapedTable:
     """A database of its own, filled and claimed from.
 
     Args:
@@ -107,21 +109,21 @@ class Table:
         url: an empty database.
     """
 
-    def __init__(self, stage: Stage, url: str) -> None:
-        self._kind = stage.kind
-        self.database: Database = open_database(url, stage.variant.synchronous)
+    def __init__(self, target: BenchDatabase, url: str) -> None:
+        self._kind = target.kind
+        self.database: Database = open_database(url, target.variant.synchronous)
         migrate(self.database)
-        self._connection: Any = connect(self.database.url, stage.variant.synchronous)
-        self._claimer: Claimer = enter(self.database, "bench", "paused")
+        self._connection: Any = connect(self.database.url, target.variant.synchronous)
+        self._claimer: Claimer = register_bench_process(self.database, "bench", "paused")
         paused = {"mariadb": "true", "postgresql": "true", "sqlite": "1"}[self._kind]
         self._ask("DELETE FROM queues WHERE name = 'paused'")
         self._ask(f"INSERT INTO queues (name, paused) VALUES ('paused', {paused})")
         self._last = 0
         self.rows = 0
 
-    def fill(self, rows: Rows) -> None:
+    def fill(self, rows: RowTemplate) -> None:
         """Put rows in that are to stay."""
-        with hurrying(self._connection, self._kind):
+        with unsafe_fast_fill(self._connection, self._kind):
             insert_rows(self._connection, self._kind, rows)
         self.rows += rows.number
 
@@ -129,7 +131,7 @@ class Table:
         """Put tasks in that are to be claimed: more urgent than all others."""
         [(last,)] = self._ask("SELECT coalesce(max(id), 0) FROM tasks")
         self._last = int(last)
-        insert_rows(self._connection, self._kind, Rows(number=number, values={}))
+        insert_rows(self._connection, self._kind, RowTemplate(number=number, values={}))
 
     def forget_offered(self) -> None:
         """Take those away again."""
@@ -147,16 +149,16 @@ class Table:
     def claim(self) -> float:
         """Claim a batch and complete it; the milliseconds that the claim took."""
         began = time.perf_counter()
-        won = self.database.run_each(claim, self._claimer, token=new_token(), limit=BATCH)
+        won = self.database.run_autocommit(claim, self._claimer, token=new_token(), limit=BATCH)
         took = time.perf_counter() - began
         assert len(won.tasks) == BATCH, f"a claim won {len(won.tasks)} of {BATCH} tasks"
-        held = {Held(task.id, task.lease): None for task in won.tasks}
-        assert not self.database.run_each(complete, self._claimer.process_id, held)
+        held = {ClaimId(task.id, task.lease): None for task in won.tasks}
+        assert not self.database.run_autocommit(complete, self._claimer.process_id, held)
         return took * 1000
 
     def offer_and_claim(self) -> float:
         """Put one batch in, and claim it; the milliseconds that the claim took."""
-        insert_rows(self._connection, self._kind, Rows(number=BATCH, values={}))
+        insert_rows(self._connection, self._kind, RowTemplate(number=BATCH, values={}))
         return self.claim()
 
     def close(self) -> None:

@@ -22,11 +22,11 @@ LONGEST_PAUSE: Final = 2.0
 KINDS: Final = ("new", "busy", "idle")
 
 
-class Lost(Exception):
+class RequestLost(Exception):
     """A request was not answered; the text says how."""
 
 
-class Client:
+class LoadClient:
     """One client: a request after the other, until it is stopped."""
 
     def __init__(self, port: int, kind: str) -> None:
@@ -45,7 +45,7 @@ class Client:
                 self.counts["ok"] += 1
             except TimeoutError:
                 await self._fail("no answer in time")
-            except Lost as lost:
+            except RequestLost as lost:
                 await self._fail(str(lost))
             if self._kind == "idle":
                 await asyncio.sleep(random.uniform(0, LONGEST_PAUSE))
@@ -63,9 +63,11 @@ class Client:
             await self._writer.drain()
             keep = await self._read(self._reader)
         except ConnectionError as error:
-            raise Lost(f"{type(error).__name__} in the request") from error
+            raise RequestLost(f"{type(error).__name__} in the request") from error
         except asyncio.IncompleteReadError as error:
-            raise Lost("closed in the middle of the answer" if error.partial else "closed without an answer") from error
+            raise RequestLost(
+                "closed in the middle of the answer" if error.partial else "closed without an answer"
+            ) from error
         if self._kind == "new" or not keep:
             await self._close()
 
@@ -76,14 +78,14 @@ class Client:
         await reader.readexactly(length)
         status = head.split(b" ", 2)[1].decode()
         if status != "200":
-            raise Lost(f"status {status}")
+            raise RequestLost(f"status {status}")
         return b"connection: close" not in head
 
     async def _connect(self) -> None:
         try:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         except OSError as error:
-            raise Lost(f"{type(error).__name__} in connecting") from error
+            raise RequestLost(f"{type(error).__name__} in connecting") from error
 
     async def _fail(self, how: str) -> None:
         self.counts[how] += 1
@@ -100,7 +102,7 @@ class Client:
 
 async def load(port: int, numbers: dict[str, int]) -> dict[str, dict[str, int]]:
     """Run so many clients of each kind until standard input ends; their counts by kind."""
-    clients = {kind: [Client(port, kind) for _ in range(number)] for kind, number in numbers.items()}
+    clients = {kind: [LoadClient(port, kind) for _ in range(number)] for kind, number in numbers.items()}
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin, stopped.set)
     await asyncio.gather(*(client.run(stopped) for some in clients.values() for client in some))

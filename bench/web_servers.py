@@ -26,7 +26,7 @@ ROOT: Final = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class RunningServer:
     """A server that runs."""
 
     name: str
@@ -52,7 +52,7 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def peerd(folder: Path) -> Iterator[Server]:
+def peerd(folder: Path) -> Iterator[RunningServer]:
     """A node whose only section is [web.web]."""
     port = free_port()
     (folder / "peerd.toml").write_text(
@@ -65,29 +65,29 @@ def peerd(folder: Path) -> Iterator[Server]:
         return {slot["pid"] for slot in slots if slot["kind"] == "web" and slot["state"] == "RUNNING"}
 
     def replace() -> None:
-        control_client.ask(run_directory, {"command": "reload", "kinds": ["web"]})
+        control_client.send_command(run_directory, {"command": "reload", "kinds": ["web"]})
 
     command = [sys.executable, "-m", "peerd", "up", "--migrate", "--config", str(folder / "peerd.toml")]
     with _running(command, folder) as master:
-        yield Server("peerd", master, port, workers, replace)
+        yield RunningServer("peerd", master, port, workers, replace)
 
 
 @contextmanager
-def uvicorn(folder: Path) -> Iterator[Server]:
+def uvicorn(folder: Path) -> Iterator[RunningServer]:
     """Uvicorn's own process manager."""
     with _signalled("uvicorn", folder, "--workers", str(WORKERS), "--no-access-log", "--port", "{port}", APP) as server:
         yield server
 
 
 @contextmanager
-def gunicorn(folder: Path) -> Iterator[Server]:
+def gunicorn(folder: Path) -> Iterator[RunningServer]:
     """Gunicorn with its ASGI worker."""
     with _signalled("gunicorn", folder, "-w", str(WORKERS), "-k", "asgi", "-b", "127.0.0.1:{port}", APP) as server:
         yield server
 
 
 @contextmanager
-def granian(folder: Path) -> Iterator[Server]:
+def granian(folder: Path) -> Iterator[RunningServer]:
     """Granian."""
     words = ("--interface", "asgi", "--workers", str(WORKERS), "--respawn-interval", "0.5", "--port", "{port}", APP)
     with _signalled("granian", folder, *words) as server:
@@ -103,7 +103,7 @@ def version_of(name: str) -> str:
 
 
 @contextmanager
-def _signalled(name: str, folder: Path, *words: str) -> Iterator[Server]:
+def _signalled(name: str, folder: Path, *words: str) -> Iterator[RunningServer]:
     """A server that replaces its workers at SIGHUP."""
     port = free_port()
     command = [sys.executable, "-m", name, *(word.format(port=port) for word in words)]
@@ -112,7 +112,7 @@ def _signalled(name: str, folder: Path, *words: str) -> Iterator[Server]:
         def workers() -> set[int]:
             return {child.pid for child in master.children() if not _is_helper(child)}
 
-        yield Server(name, master, port, workers, lambda: master.send_signal(signal.SIGHUP))
+        yield RunningServer(name, master, port, workers, lambda: master.send_signal(signal.SIGHUP))
 
 
 def _is_helper(child: psutil.Process) -> bool:

@@ -15,24 +15,24 @@ from pathlib import Path
 
 import msgspec
 
-from bench.databases import Node, enter, open_database
+from bench.databases import Node, open_database, register_bench_process
 from bench.jobs import bench
 from peerd.runtime.concurrency import threads
-from peerd.runtime.observability.events import AttemptEnded, Events, Fact
-from peerd.runtime.observability.log_aggregation import Condensed
-from peerd.runtime.observability.log_messages import LogReader, start_logging
+from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
+from peerd.runtime.observability.log_aggregation import SuccessAggregator
+from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.runtime.process import gc_tuning
-from peerd.work.settings import Settings
+from peerd.work.settings import EffectiveWorkerSettings
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 
 POOL_SIZE = 4
 """Connections, as the config's default."""
-PLACE = struct.Struct("q")
+COUNTER = struct.Struct("q")
 """A process's number of ended tasks, in the file of all tallies."""
 
 
-class Order(msgspec.Struct, kw_only=True):
+class DrainRequest(msgspec.Struct, kw_only=True):
     """What a worker process shall do: `count` tasks at once, and either so many tasks, or until told to stop.
 
     With ``tally`` it is one of several: it says `ready` and waits for a line on its standard input before it begins,
@@ -46,7 +46,7 @@ class Order(msgspec.Struct, kw_only=True):
     tasks: int = 0
     node: Node | None = None
     tally: str | None = None
-    place: int = 0
+    counter_index: int = 0
 
 
 class Drained(msgspec.Struct):
@@ -70,17 +70,17 @@ class StopWatch:
         self._seen: list[tuple[float, float]] = []
         self.all_ended = asyncio.Event()
 
-    def hears(self, kind: type[Fact]) -> bool:
+    def accepts(self, kind: type[Event]) -> bool:
         """What ends."""
         return kind is AttemptEnded
 
-    def __call__(self, fact: Fact) -> None:
+    def __call__(self, event: Event) -> None:
         """Count the tasks that are done and committed; what is given back at the end is none of them."""
-        if not isinstance(fact, AttemptEnded) or self.all_ended.is_set():
+        if not isinstance(event, AttemptEnded) or self.all_ended.is_set():
             return
-        if fact.outcome == "released":
+        if event.outcome == "released":
             return  # it was claimed ahead, and went back
-        assert fact.outcome == "done", fact
+        assert event.outcome == "done", event
         self._ended += 1
         if self._ended in self._marks:
             self._seen.append((time.perf_counter(), time.process_time()))
@@ -93,7 +93,7 @@ class StopWatch:
         return Drained(seconds=ended - began, cpu=used_then - used)
 
 
-class Tally:
+class SharedTally:
     """Reads events; counts what has ended where the process that started this one can see it.
 
     Args:
@@ -101,24 +101,24 @@ class Tally:
         place: this one's.
     """
 
-    def __init__(self, file: Path, place: int) -> None:
+    def __init__(self, file: Path, counter_index: int) -> None:
         with file.open("r+b") as opened:
             self._memory = mmap.mmap(opened.fileno(), 0)
-        self._offset = place * PLACE.size
+        self._offset = counter_index * COUNTER.size
         self._ended = 0
 
-    def hears(self, kind: type[Fact]) -> bool:
+    def accepts(self, kind: type[Event]) -> bool:
         """What ends."""
         return kind is AttemptEnded
 
-    def __call__(self, fact: Fact) -> None:
+    def __call__(self, event: Event) -> None:
         """Count."""
-        if isinstance(fact, AttemptEnded) and fact.outcome == "done":
+        if isinstance(event, AttemptEnded) and event.outcome == "done":
             self._ended += 1
-            PLACE.pack_into(self._memory, self._offset, self._ended)
+            COUNTER.pack_into(self._memory, self._offset, self._ended)
 
 
-async def drain(order: Order) -> Drained:
+async def drain(order: DrainRequest) -> Drained:
     """Drain so many tasks."""
     watch = StopWatch(order.warm, order.tasks)
     async with _Running(order, watch):
@@ -126,10 +126,10 @@ async def drain(order: Order) -> Drained:
     return watch.drained()
 
 
-async def drain_with_others(order: Order) -> None:
+async def drain_with_others(order: DrainRequest) -> None:
     """Begin when all are ready, and stop when it is said."""
     assert order.tally is not None
-    running = _Running(order, Tally(Path(order.tally), order.place))
+    running = _Running(order, SharedTally(Path(order.tally), order.counter_index))
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     async with running:
@@ -139,20 +139,24 @@ async def drain_with_others(order: Order) -> None:
 class _Running:
     """A Runner for the time of a block."""
 
-    def __init__(self, order: Order, watch: StopWatch | Tally) -> None:
+    def __init__(self, order: DrainRequest, watch: StopWatch | SharedTally) -> None:
         self._database = open_database(order.url, order.synchronous, pool_size=POOL_SIZE)
-        claimer = enter(self._database, bench.name, node=order.node)
+        claimer = register_bench_process(self._database, bench.name, node=order.node)
         worker = QueueWorker([bench])
-        worker.settings = Settings(queues=(bench.name,), count=order.count)
-        log = start_logging("info", "console", node="bench", slot="bench-1")
+        worker.settings = EffectiveWorkerSettings(queues=(bench.name,), count=order.count)
+        log = configure_logging("info", "console", node="bench", slot="bench-1")
         self._runner = Runner(
-            worker, self._database, claimer, node="bench", events=Events(Condensed(LogReader(log)), watch)
+            worker,
+            self._database,
+            claimer,
+            node="bench",
+            events=EventBus(SuccessAggregator(LogEventListener(log)), watch),
         )
 
     async def __aenter__(self) -> None:
-        gc_tuning.settle()
-        if self._database.has_one_writer:
-            threads.take_turns_sooner()
+        gc_tuning.freeze_and_enable_gc()
+        if self._database.is_single_writer:
+            threads.shorten_switch_interval()
         self._task = asyncio.create_task(self._runner.run())
 
     async def __aexit__(self, *_: object) -> None:
@@ -163,7 +167,7 @@ class _Running:
 
 def main() -> None:
     """Answer on standard output; the log goes to standard error."""
-    order = msgspec.json.decode(sys.argv[1], type=Order)
+    order = msgspec.json.decode(sys.argv[1], type=DrainRequest)
     if order.tally is None:
         sys.stdout.write(msgspec.json.encode(asyncio.run(drain(order))).decode())
     else:

@@ -11,7 +11,7 @@ from kombu import Connection
 from bench.peers import contract
 
 
-class Measured(contract.Peer):
+class Measured(contract.PeerQueue):
     """Celery."""
 
     distribution = "celery"

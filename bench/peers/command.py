@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from bench.peers.contract import ANSWER_VARIABLE, NOTES_VARIABLE, TASKS_VARIABLE, WARM_VARIABLE, Peer
+from bench.peers.contract import ANSWER_VARIABLE, NOTES_VARIABLE, TASKS_VARIABLE, WARM_VARIABLE, PeerQueue
 
 ROOT: Final = Path(__file__).parents[2]
 LONGEST: Final = 180.0
@@ -27,7 +27,7 @@ IDLE: Final = (1.0, 2.5)
 """Seconds of rest between two tasks of which the way is timed."""
 
 
-def measure_enqueue(peer: Peer, how: str, number: int) -> dict[str, Any]:
+def measure_enqueue(peer: PeerQueue, how: str, number: int) -> dict[str, Any]:
     """Enqueue one by one, or all together."""
     enqueue = peer.enqueue_singly if how == "singly" else peer.enqueue_together
     enqueue(10)
@@ -36,7 +36,7 @@ def measure_enqueue(peer: Peer, how: str, number: int) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - used}
 
 
-def measure_drain(peer: Peer, name: str, at_once: int, warm: int, number: int) -> dict[str, Any]:
+def measure_drain(peer: PeerQueue, name: str, at_once: int, warm: int, number: int) -> dict[str, Any]:
     """Fill the queue, let one worker process empty it, and see in its store that nothing is left."""
     with tempfile.TemporaryDirectory(prefix="peerd-bench-peer-") as folder:
         peer.enqueue_together(warm + number)
@@ -49,7 +49,7 @@ def measure_drain(peer: Peer, name: str, at_once: int, warm: int, number: int) -
         return measured
 
 
-def measure_pick_up(peer: Peer, name: str, at_once: int, times: int) -> dict[str, Any]:
+def measure_pick_up(peer: PeerQueue, name: str, at_once: int, times: int) -> dict[str, Any]:
     """Enqueue single tasks at odd moments for a worker that has nothing else to do."""
     with tempfile.TemporaryDirectory(prefix="peerd-bench-peer-") as folder:
         notes = Path(folder) / "notes"
@@ -63,7 +63,7 @@ def measure_pick_up(peer: Peer, name: str, at_once: int, times: int) -> dict[str
         return {"milliseconds": waited}
 
 
-def _pick_up(peer: Peer, notes: Path, number: int) -> float:
+def _pick_up(peer: PeerQueue, notes: Path, number: int) -> float:
     began = time.monotonic_ns()
     peer.enqueue_note(number)
     wait_until(lambda: _noted(notes, number) is not None, 60, f"task {number} was not run")
@@ -107,9 +107,9 @@ def wait_until(holds: Any, within: float, what: str) -> None:
         time.sleep(0.02)
 
 
-def load(name: str, url: str) -> Peer:
+def load(name: str, url: str) -> PeerQueue:
     """The peer of this name: the class `Measured` of its module."""
-    measured: type[Peer] = importlib.import_module(f"bench.peers.{name}").Measured
+    measured: type[PeerQueue] = importlib.import_module(f"bench.peers.{name}").Measured
     return measured(url)
 
 

@@ -19,7 +19,7 @@ _ended = count(1)
 _marks: list[tuple[float, float]] = []
 
 
-class Peer(ABC):
+class PeerQueue(ABC):
     """One queue on one store.
 
     Args:

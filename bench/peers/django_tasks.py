@@ -13,7 +13,7 @@ from bench.peers import contract
 BACKENDS: Final = {"mysql": "django.db.backends.mysql", "postgresql": "django.db.backends.postgresql"}
 
 
-class Measured(contract.Peer):
+class Measured(contract.PeerQueue):
     """django-tasks-db: ``at_once`` means nothing to it."""
 
     distribution = "django-tasks-db"

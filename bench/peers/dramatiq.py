@@ -10,7 +10,7 @@ from dramatiq.brokers.redis import RedisBroker
 from bench.peers import contract
 
 
-class Measured(contract.Peer):
+class Measured(contract.PeerQueue):
     """Dramatiq."""
 
     distribution = "dramatiq"

@@ -7,7 +7,7 @@ from typing import Any
 from bench.peers import contract
 
 
-class HueyPeer(contract.Peer):
+class HueyPeer(contract.PeerQueue):
     """Huey on a store. It has no call that enqueues many at once."""
 
     distribution = "huey"

@@ -15,7 +15,7 @@ SEVERAL = 1000
 """Jobs in one of its bulk enqueues."""
 
 
-class Measured(contract.Peer):
+class Measured(contract.PeerQueue):
     """PgQueuer."""
 
     distribution = "pgqueuer"

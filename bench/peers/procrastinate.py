@@ -9,7 +9,7 @@ from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
 from bench.peers import contract
 
 
-class Measured(contract.Peer):
+class Measured(contract.PeerQueue):
     """Procrastinate: an asynchronous worker; a synchronous application that defers."""
 
     distribution = "procrastinate"

@@ -12,7 +12,7 @@ from rq.worker import SimpleWorker
 from bench.peers import contract
 
 
-class Measured(contract.Peer):
+class Measured(contract.PeerQueue):
     """RQ."""
 
     distribution = "rq"

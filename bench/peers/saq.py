@@ -24,7 +24,7 @@ async def note(_: Any, *, number: int) -> None:
     contract.note(number)
 
 
-class Measured(contract.Peer):
+class Measured(contract.PeerQueue):
     """SAQ."""
 
     distribution = "saq"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from peerd.operate.client import Client
     from peerd.operate.job import Job, JobCanceled, JobExpired, JobFailed
     from peerd.operate.tasks import TaskFilter
-    from peerd.runtime.launch import Limits, launch_command
+    from peerd.runtime.launch import ResourceLimits, launch_command
     from peerd.runtime.messages.addressing import Peer, Target
     from peerd.runtime.messages.delivery import Delivery
     from peerd.runtime.messages.message_handlers import Message
@@ -66,7 +66,6 @@ _HOMES = {
     "JobCanceled": "peerd.operate.job",
     "JobExpired": "peerd.operate.job",
     "JobFailed": "peerd.operate.job",
-    "Limits": "peerd.runtime.launch",
     "Message": "peerd.runtime.messages.message_handlers",
     "MessageTooLarge": "peerd.domain.errors",
     "Messenger": "peerd.runtime.messages.messenger",
@@ -79,6 +78,7 @@ _HOMES = {
     "ProcessStopping": "peerd.domain.errors",
     "Queue": "peerd.work.handlers",
     "RequestFailed": "peerd.domain.errors",
+    "ResourceLimits": "peerd.runtime.launch",
     "Retry": "peerd.domain.outcome",
     "ScheduleContext": "peerd.schedules.context",
     "SharedCallFailed": "peerd.shared.errors",
@@ -119,7 +119,6 @@ __all__ = [
     "JobCanceled",
     "JobExpired",
     "JobFailed",
-    "Limits",
     "Message",
     "MessageTooLarge",
     "Messenger",
@@ -132,6 +131,7 @@ __all__ = [
     "ProcessStopping",
     "Queue",
     "RequestFailed",
+    "ResourceLimits",
     "Retry",
     "ScheduleContext",
     "SharedCallFailed",

@@ -19,44 +19,44 @@ from typing import Any, cast
 
 from peerd.runtime.messages.frames import receive
 from peerd.runtime.process import exit_codes, gc_tuning
-from peerd.runtime.process.import_blocker import hidden
-from peerd.runtime.process.import_path import add_project
-from peerd.runtime.process.link import Link, Place
+from peerd.runtime.process.import_blocker import blocked_import
+from peerd.runtime.process.import_path import add_project_folder
+from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.runtime.process.pdeathsig import die_with_parent
 from peerd.runtime.process.service import Service
-from peerd.runtime.process.service_runner import live
-from peerd.runtime.process.uncaught_exceptions import show, show_failed_boot, words
+from peerd.runtime.process.service_runner import run_service
+from peerd.runtime.process.uncaught_exceptions import describe_exception, log_boot_failure, log_exception
 
 
 def main(fd: int, master: int) -> int:
     """Live the life that the plan on the link describes; return the exit status."""
-    end = socket.socket(fileno=fd)
-    end.set_inheritable(False)
+    master_socket = socket.socket(fileno=fd)
+    master_socket.set_inheritable(False)
     if not die_with_parent(signal.SIGTERM, master):
         return exit_codes.MASTER_LOST
     faulthandler.enable()
-    gc_tuning.wait()
-    plan: Mapping[str, Any] | None = receive(end)
+    gc_tuning.disable_gc()
+    plan: Mapping[str, Any] | None = receive(master_socket)
     if plan is None:
         return exit_codes.MASTER_LOST
     _start_logging(plan)
-    link = Link(end, _place(plan), _sockets(plan))
+    link = Link(master_socket, _read_process_info(plan), _adopt_sockets(plan))
     link.listen()
-    _write_whole_lines()
-    _set_title(link)
-    status = _run(plan, link)
+    _use_line_buffering()
+    _set_process_title(link)
+    status = _run_service(plan, link)
     link.leave(status)
     return status
 
 
 def _start_logging(plan: Mapping[str, Any]) -> None:
-    with hidden("rich"):  # with which structlog paints tracebacks; in our log they are text
-        from peerd.runtime.observability.log_messages import start_logging  # noqa: PLC0415 - the first that loads structlog
-    start_logging("info", plan["log_format"], node=plan["node"], slot=plan["slot"])
+    with blocked_import("rich"):  # with which structlog paints tracebacks; in our log they are text
+        from peerd.runtime.observability.log_messages import configure_logging  # noqa: PLC0415 - the first that loads structlog
+    configure_logging("info", plan["log_format"], node=plan["node"], slot=plan["slot"])
 
 
-def _place(plan: Mapping[str, Any]) -> Place:
-    return Place(
+def _read_process_info(plan: Mapping[str, Any]) -> ProcessInfo:
+    return ProcessInfo(
         slot=plan["slot"],
         kind=plan["kind"],
         role=plan["role"],
@@ -70,7 +70,7 @@ def _place(plan: Mapping[str, Any]) -> Place:
     )
 
 
-def _write_whole_lines() -> None:
+def _use_line_buffering() -> None:
     """What user code prints belongs into the log at once, and a line at a time: other processes write there too.
 
     (Unbuffered, as PYTHONUNBUFFERED wants it, a line and its end are two writes, with room for others between them.)
@@ -80,14 +80,14 @@ def _write_whole_lines() -> None:
             stream.reconfigure(line_buffering=True, write_through=False)
 
 
-def _sockets(plan: Mapping[str, Any]) -> dict[str, socket.socket]:
+def _adopt_sockets(plan: Mapping[str, Any]) -> dict[str, socket.socket]:
     found = {name: socket.socket(fileno=number) for name, number in plan["sockets"].items()}
     for one in found.values():
         one.set_inheritable(False)  # the programs that user code starts have nothing to do with them
     return found
 
 
-def _set_title(link: Link) -> None:
+def _set_process_title(link: Link) -> None:
     try:
         from setproctitle import setproctitle  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
     except ImportError:
@@ -95,29 +95,29 @@ def _set_title(link: Link) -> None:
     setproctitle(f"peerd: {link.slot} ({link.node})")
 
 
-def _run(plan: Mapping[str, Any], link: Link) -> int:
+def _run_service(plan: Mapping[str, Any], link: Link) -> int:
     try:
-        service = _load(plan)
+        service = _create_service(plan)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: whatever it raises, the boot has failed
-        show_failed_boot(error)
-        link.send({"type": "boot-failed", "error": f"cannot load {plan['entry']}: {words(error)}"})
+        log_boot_failure(error)
+        link.send({"type": "boot-failed", "error": f"cannot load {plan['entry']}: {describe_exception(error)}"})
         return exit_codes.BOOT_FAILED
-    gc_tuning.settle()
+    gc_tuning.freeze_and_enable_gc()
     try:
-        return asyncio.run(live(service, link))
+        return asyncio.run(run_service(service, link))
     except (SystemExit, KeyboardInterrupt) as error:
         # Raised in any task these end the whole loop; nobody has asked for that, so it is no way to leave for good.
-        show(error)
-        link.send({"type": "crashed", "error": f"{words(error)} was raised inside the event loop"})
+        log_exception(error)
+        link.send({"type": "crashed", "error": f"{describe_exception(error)} was raised inside the event loop"})
         return exit_codes.CRASHED
 
 
-def _load(plan: Mapping[str, Any]) -> Service:
-    add_project(plan["project_directory"])
+def _create_service(plan: Mapping[str, Any]) -> Service:
+    add_project_folder(plan["project_directory"])
     module, _, name = plan["entry"].partition(":")
-    make = getattr(importlib.import_module(module), name)
+    factory = getattr(importlib.import_module(module), name)
     payload = plan["payload"]
-    return cast("Service", make({**payload, "slot": plan["slot"]} if isinstance(payload, dict) else payload))
+    return cast("Service", factory({**payload, "slot": plan["slot"]} if isinstance(payload, dict) else payload))
 
 
 if __name__ == "__main__":

@@ -14,21 +14,21 @@ from bench.databases import VARIANTS
 from bench.fairness import waits
 from bench.goals import GOALS
 from bench.machine import this_machine
-from bench.peer_measurements import WAYS, Peers
+from bench.peer_measurements import PEER_SETUPS, PeerMeasurements
 from bench.pick_up_latency import FROM_A_NODE
-from bench.report import Run, joined, report, save
+from bench.report import BenchRun, joined, report, save
 from bench.samples import (
-    Beside,
-    Failure,
+    ClaimsDuringChore,
+    FairnessWait,
     Idle,
+    MeasurementFailure,
     PickUp,
     Ratio,
-    Read,
+    ReadCounts,
     Sample,
     Shape,
-    Timing,
     Timings,
-    Wait,
+    TimingSample,
     percentile,
 )
 from bench.sizes import TINY
@@ -38,8 +38,8 @@ SPEAKS_SQL = ("enqueue", "hold", "drain", "idle", "shapes", "beside")
 """Measurements with statements of their own."""
 
 
-def timing(by: str, seconds: float, number: int = 0, measurement: str = "claim", batch: int = 10) -> Timing:
-    return Timing(
+def timing(by: str, seconds: float, number: int = 0, measurement: str = "claim", batch: int = 10) -> TimingSample:
+    return TimingSample(
         database="sqlite",
         measurement=measurement,
         batch=batch,
@@ -51,11 +51,11 @@ def timing(by: str, seconds: float, number: int = 0, measurement: str = "claim",
     )
 
 
-def run_with(*samples: Sample) -> Run:
-    return Run(machine=this_machine(), sizes=TINY, versions={"sqlite": "3.40"}, samples=list(samples))
+def run_with(*samples: Sample) -> BenchRun:
+    return BenchRun(machine=this_machine(), sizes=TINY, versions={"sqlite": "3.40"}, samples=list(samples))
 
 
-def row_of(run: Run, start: str) -> list[str]:
+def row_of(run: BenchRun, start: str) -> list[str]:
     """The cells of the one row of the report that begins so."""
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report(run).splitlines()]
     [row] = [row for row in rows if " | ".join(row).startswith(start)]
@@ -82,16 +82,18 @@ def test_every_database_is_measured_beside_its_floors_and_in_every_shape(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     taken = taken_on(name, SPEAKS_SQL)
-    if [one.what for one in taken[Failure]] == ["everything"]:
+    if [one.what for one in taken[MeasurementFailure]] == ["everything"]:
         note_missing_server(request.node, VARIANTS[name].kind)
-        pytest.skip(f"NOT TESTED on {name}: {taken[Failure][0].reason}")
+        pytest.skip(f"NOT TESTED on {name}: {taken[MeasurementFailure][0].reason}")
     note_database(request.node, VARIANTS[name].kind)
-    assert taken[Failure] == []
-    assert {(one.measurement, one.batch, one.by) for one in taken[Timing]} == beside_its_floors()
-    assert all(one.seconds > 0 for one in taken[Timing])
+    assert taken[MeasurementFailure] == []
+    assert {(one.measurement, one.batch, one.by) for one in taken[TimingSample]} == beside_its_floors()
+    assert all(one.seconds > 0 for one in taken[TimingSample])
     assert len(taken[Shape]) == 10
-    assert [one.chore for one in taken[Beside]] == ["arrive", "purge"]
-    assert any(one.milliseconds for one in taken[Beside])  # a chore of so few rows may end before the first claim
+    assert [one.chore for one in taken[ClaimsDuringChore]] == ["arrive", "purge"]
+    assert any(
+        one.milliseconds for one in taken[ClaimsDuringChore]
+    )  # a chore of so few rows may end before the first claim
     if VARIANTS[name].kind == "sqlite":
         assert taken[Idle] == []
     else:
@@ -105,7 +107,7 @@ def test_every_database_is_measured_beside_its_floors_and_in_every_shape(
 def test_a_task_is_picked_up_from_a_program_and_from_another_node(request: pytest.FixtureRequest) -> None:
     note_database(request.node, "sqlite")
     taken = taken_on("sqlite", ("pick-up",))
-    assert taken[Failure] == []
+    assert taken[MeasurementFailure] == []
     assert [one.by for one in taken[PickUp]] == [FROM_A_NODE, "peerd, from a program"]
     assert all(0 < one.milliseconds < 60_000 for one in taken[PickUp])
 
@@ -114,18 +116,18 @@ def test_a_task_is_picked_up_from_a_program_and_from_another_node(request: pytes
 def test_processes_and_nodes_share_the_tasks(request: pytest.FixtureRequest) -> None:
     note_database(request.node, "sqlite")
     taken = taken_on("sqlite", ("cores", "processes", "nodes"))
-    assert taken[Failure] == []
-    measured = {(one.measurement, one.batch) for one in taken[Timing]}
+    assert taken[MeasurementFailure] == []
+    measured = {(one.measurement, one.batch) for one in taken[TimingSample]}
     assert measured == {("cores", 1), ("cores", 2), ("processes", 1), ("processes", 2), ("nodes", 2)}
-    assert all(len(one.shares) == one.batch and sum(one.shares) == one.tasks for one in taken[Timing])
+    assert all(len(one.shares) == one.batch and sum(one.shares) == one.tasks for one in taken[TimingSample])
 
 
 @pytest.mark.slow
 def test_the_waits_of_a_node_with_four_places_are_measured(request: pytest.FixtureRequest) -> None:
     note_database(request.node, "sqlite")
     taken = taken_on("sqlite", ("fairness",))
-    assert taken[Failure] == []
-    assert len(taken[Wait]) == TINY.naps
+    assert taken[MeasurementFailure] == []
+    assert len(taken[FairnessWait]) == TINY.naps
 
 
 def test_only_the_waiting_beside_a_free_place_counts() -> None:
@@ -173,13 +175,13 @@ def test_the_goals_are_read_from_the_samples() -> None:
         batch=10,
         milliseconds=(3.0,),
         empty_milliseconds=(2.0,),
-        read=Read(rows=80, locks=10),
-        empty_read=Read(rows=74, locks=10),
+        read=ReadCounts(rows=80, locks=10),
+        empty_read=ReadCounts(rows=74, locks=10),
     )
     run = run_with(
         shape,
         Idle(database="mariadb", seconds=10.0, statements=15, kinds={"SELECT": 15}),
-        Wait(database="mariadb", milliseconds=12.5),
+        FairnessWait(database="mariadb", milliseconds=12.5),
         PickUp(database="mariadb", by=FROM_A_NODE, milliseconds=6.0),
         PickUp(database="redis", by="Celery", milliseconds=3.0),
     )
@@ -194,9 +196,9 @@ def test_samples_are_kept_as_they_are(tmp_path: Path) -> None:
     run = run_with(
         timing("peerd", 4.0),
         PickUp(database="sqlite", by="peerd", milliseconds=1.5),
-        Failure(database="redis", what="RQ", reason="no module"),
+        MeasurementFailure(database="redis", what="RQ", reason="no module"),
     )
-    assert msgspec.json.decode(save(run, tmp_path).read_bytes(), type=Run) == run
+    assert msgspec.json.decode(save(run, tmp_path).read_bytes(), type=BenchRun) == run
 
 
 def test_runs_that_were_kept_are_joined_and_their_rounds_stay_apart(tmp_path: Path) -> None:
@@ -218,26 +220,26 @@ def test_a_peer_that_cannot_be_measured_is_in_the_report(monkeypatch: pytest.Mon
     """In this environment there are no peers: each of them fails to be imported, and says so."""
     monkeypatch.setattr(peer_measurements, "PYTHON", Path(sys.executable))
     sizes = msgspec.structs.replace(TINY, peers=("rq",))
-    failures = list(Peers("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",)).measure(sizes))
-    assert all(isinstance(one, Failure) for one in failures)
+    failures = list(PeerMeasurements("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",)).measure(sizes))
+    assert all(isinstance(one, MeasurementFailure) for one in failures)
     assert "- redis: RQ: drain 10 30 20: ModuleNotFoundError: No module named 'redis'" in report(run_with(*failures))
 
 
 def test_peers_without_an_environment_say_how_to_make_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(peer_measurements, "PYTHON", tmp_path / "python")
-    peers = Peers("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",))
+    peers = PeerMeasurements("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",))
     [failure] = peers.pick_up(TINY)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, MeasurementFailure)
     assert failure.reason.endswith("make bench-peers")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not peer_measurements.PYTHON.exists(), reason="the peers are not installed (make bench-peers)")
 def test_a_peer_enqueues_drains_and_picks_up(tmp_path: Path) -> None:
-    peers = Peers("sqlite", "sqlite", {"huey_sqlite": f"sqlite:///{tmp_path}/huey.sqlite"})
+    peers = PeerMeasurements("sqlite", "sqlite", {"huey_sqlite": f"sqlite:///{tmp_path}/huey.sqlite"})
     taken = [*peers.measure(TINY), *peers.pick_up(TINY)]
-    assert [type(one) for one in taken] == [Timing, Timing, Timing, PickUp], taken
-    assert all(one.seconds > 0 for one in taken if isinstance(one, Timing))
+    assert [type(one) for one in taken] == [TimingSample, TimingSample, TimingSample, PickUp], taken
+    assert all(one.seconds > 0 for one in taken if isinstance(one, TimingSample))
 
 
 def test_every_peer_is_pinned() -> None:
@@ -246,7 +248,7 @@ def test_every_peer_is_pinned() -> None:
     lines = [line for line in (folder / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
     wanted = {word.partition("[")[0].lower() for line in lines for word in line.split()}
     assert wanted <= pinned
-    assert {way.module for way in WAYS} <= {file.stem for file in folder.glob("*.py")}
+    assert {peer_setup.module for peer_setup in PEER_SETUPS} <= {file.stem for file in folder.glob("*.py")}
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:

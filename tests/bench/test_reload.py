@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bench.reload import Result, table
-from bench.web_load import KINDS, Client
+from bench.reload import ReloadResult, table
+from bench.web_load import KINDS, LoadClient
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx"
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -39,7 +39,7 @@ async def close_the_second_time(reader: asyncio.StreamReader, writer: asyncio.St
 
 async def counted(kind: str, answer: Answer, requests: int = 4) -> Counter[str]:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    client = Client(server.sockets[0].getsockname()[1], kind)
+    client = LoadClient(server.sockets[0].getsockname()[1], kind)
     stopped = asyncio.Event()
     running = asyncio.create_task(client.run(stopped))
     async with asyncio.timeout(20):
@@ -78,7 +78,7 @@ async def test_a_closed_door_is_a_failure() -> None:
     server = await asyncio.start_server(reply(OK), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()
-    client = Client(port, "new")
+    client = LoadClient(port, "new")
     stopped = asyncio.Event()
     running = asyncio.create_task(client.run(stopped))
     async with asyncio.timeout(20):
@@ -92,7 +92,12 @@ async def test_a_closed_door_is_a_failure() -> None:
 def test_the_table_shows_what_failed_of_how_many_and_how() -> None:
     counts = {kind: Counter(ok=1000) for kind in KINDS}
     counts["busy"]["closed without an answer"] = 7
-    shown = table([Result("uvicorn", "0.54.0", counts, 20, 61.2), Result("peerd", "0.1.0", counts, 3, 9.0, "too slow")])
+    shown = table(
+        [
+            ReloadResult("uvicorn", "0.54.0", counts, 20, 61.2),
+            ReloadResult("peerd", "0.1.0", counts, 3, 9.0, "too slow"),
+        ]
+    )
     assert "uvicorn 0.54.0  20 × 2 in 61 s  0 of 1,000      7 of 1,007  0 of 1,000" in shown
     assert "uvicorn, keep-alive: 7 × closed without an answer" in shown
     assert shown.endswith("  too slow")

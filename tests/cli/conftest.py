@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from peerd.cli.app import app
-from peerd.config.reading.environment import CONFIG_VARIABLE, variables
+from peerd.config.reading.environment import CONFIG_VARIABLE, setting_variables
 from peerd.operate.client import Client
 from peerd.store.schema.migrate import migrate
 from tests.support.summary import note_database
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Peerd(Protocol):
 @pytest.fixture
 def peerd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Peerd:
     """`peerd …` in a folder of its own; the call fails the test when it leaves with another status."""
-    for name in {*variables(), CONFIG_VARIABLE} & set(os.environ):
+    for name in {*setting_variables(), CONFIG_VARIABLE} & set(os.environ):
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
@@ -78,5 +78,5 @@ def client(project: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
 
 
 @pytest.fixture
-def holder(client: Client) -> Holder:
-    return Holder(client.database)
+def holder(client: Client) -> ClaimingProcess:
+    return ClaimingProcess(client.database)

@@ -14,7 +14,7 @@ import pytest
 
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
-from tests.supervision.nodes import ToyNode
+from tests.supervision.nodes import StubNode
 
 PEERD = [sys.executable, "-m", "peerd.cli"]
 
@@ -104,10 +104,12 @@ def test_without_a_node_and_a_log_it_says_so(folder: Path, peerd: Peerd) -> None
 
 
 def test_a_stop_that_takes_too_long_says_whom_it_waits_for_and_goes_on(tmp_path: Path, peerd: Peerd) -> None:
-    toys = ToyNode(tmp_path, {"name": "agent", "role": "agent"}, {"name": "video-1", "until": str(tmp_path / "done")})
+    stub_node = StubNode(
+        tmp_path, {"name": "agent", "role": "agent"}, {"name": "video-1", "until": str(tmp_path / "done")}
+    )
     try:
-        toys.up()
-        stop = ("stop", "--run-directory", str(toys.run_directory))
+        stub_node.up()
+        stop = ("stop", "--run-directory", str(stub_node.run_directory))
         said = peerd(*stop, "--timeout", "200ms", status=1).err
         assert "has not ended within 200ms; it goes on stopping, and waits for agent, video-1" in said.replace(
             "\n", " "
@@ -115,7 +117,7 @@ def test_a_stop_that_takes_too_long_says_whom_it_waits_for_and_goes_on(tmp_path:
         (tmp_path / "done").touch()
         assert "stopped" in peerd(*stop).out
     finally:
-        assert not toys.clean_up()
+        assert not stub_node.clean_up()
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from peerd.cli.app import COMMANDS, load
+from peerd.cli.app import COMMANDS, load_command
 from tests.cli.conftest import Peerd
 
 
@@ -18,15 +18,15 @@ def walk(command: Any, path: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_table_of_commands_says_what_each_command_says(name: str) -> None:
-    help_text = load(name).help
+    help_text = load_command(name).help
     assert help_text.strip().splitlines()[0] == COMMANDS[name][2]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself_and_answers_in_json(peerd: Peerd, name: str) -> None:
-    for path in walk(load(name), (name,)):
+    for path in walk(load_command(name), (name,)):
         page = peerd(*path, "--help").out
-        if not hasattr(load(name), "commands") or len(path) > 1:
+        if not hasattr(load_command(name), "commands") or len(path) > 1:
             for option in ("--json", "--config", "--database", "--debug"):
                 assert option in page, path
 

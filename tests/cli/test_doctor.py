@@ -9,13 +9,13 @@ import sqlalchemy as sa
 from peerd.domain.outcome import Failed
 from peerd.operate.client import Client
 from peerd.operate.diagnostics import Finding, Level, cluster, mysql, postgresql
-from peerd.store.nodes.nodes import leave
+from peerd.store.nodes.nodes import deregister_node
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def found(client: Client, subject: str) -> Finding:
     return max(findings, key=lambda finding: list(Level).index(finding.level))
 
 
-def test_a_healthy_cluster_has_no_problem(client: Client, holder: Holder) -> None:
+def test_a_healthy_cluster_has_no_problem(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue("video")
     bad = [finding for finding in client.examine() if finding.level is Level.PROBLEM and finding.subject != "fsync"]
     assert bad == []
@@ -40,15 +40,15 @@ def test_a_healthy_cluster_has_no_problem(client: Client, holder: Holder) -> Non
     assert found(client, "nodes").message == "1 active, none silent"
 
 
-def test_a_silent_node_is_a_problem_and_one_that_left_is_none(client: Client, holder: Holder) -> None:
+def test_a_silent_node_is_a_problem_and_one_that_left_is_none(client: Client, holder: ClaimingProcess) -> None:
     client.database.run(lambda connection: connection.execute(sa.text("UPDATE nodes SET active = false")))
     assert found(client, "nodes").level is Level.PROBLEM
     assert "video-1 is silent" in found(client, "nodes").message
-    client.database.run(leave, "video-1", holder.incarnation)
+    client.database.run(deregister_node, "video-1", holder.incarnation)
     assert found(client, "nodes").level is Level.OK
 
 
-def test_a_task_that_nobody_touches_is_a_problem(client: Client, holder: Holder) -> None:
+def test_a_task_that_nobody_touches_is_a_problem(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue("video")
     holder.claim()
     assert found(client, "running tasks").level is Level.OK
@@ -57,21 +57,21 @@ def test_a_task_that_nobody_touches_is_a_problem(client: Client, holder: Holder)
     )
 
 
-def test_tasks_pinned_to_a_node_that_is_not_there_are_a_problem(client: Client, holder: Holder) -> None:
+def test_tasks_pinned_to_a_node_that_is_not_there_are_a_problem(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue_many(["video", "video"], node="video-1")
     assert not [finding for finding in client.examine() if finding.subject == "pinned tasks"]
-    client.database.run(leave, "video-1", holder.incarnation)
+    client.database.run(deregister_node, "video-1", holder.incarnation)
     assert found(client, "pinned tasks").message == "2 tasks are waiting for video-1, which is not there"
 
 
-def test_tasks_pinned_to_a_node_that_never_was_are_a_problem(client: Client, holder: Holder) -> None:
+def test_tasks_pinned_to_a_node_that_never_was_are_a_problem(client: Client, holder: ClaimingProcess) -> None:
     first, _ = client.enqueue_many(["video", "video"])
     client.database.run(lambda connection: connection.execute(sa.text("UPDATE tasks SET node_id = 4711")))
     assert found(client, "pinned tasks").message == "2 tasks are waiting for node 4711, which is not there"
     assert found(client, "pinned tasks").remedy.startswith(f"no node has this id: peerd tasks move {first.id} ")
 
 
-def test_tasks_of_a_queue_that_no_worker_has_ever_served_are_a_problem(client: Client, holder: Holder) -> None:
+def test_tasks_of_a_queue_that_no_worker_has_ever_served_are_a_problem(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue_many(["video", "viedo", "viedo"])
     client.enqueue("again", limit_key="a customer")
     told = {one.message: one for one in client.examine() if one.subject == "queues"}
@@ -83,7 +83,9 @@ def test_tasks_of_a_queue_that_no_worker_has_ever_served_are_a_problem(client: C
     assert (finding.level, finding.remedy.startswith("did you mean 'video'?")) == (Level.PROBLEM, True)
 
 
-def test_tasks_that_wait_for_long_while_none_of_their_queue_runs_are_a_warning(client: Client, holder: Holder) -> None:
+def test_tasks_that_wait_for_long_while_none_of_their_queue_runs_are_a_warning(
+    client: Client, holder: ClaimingProcess
+) -> None:
     def told() -> list[str]:
         return [one.message for one in client.examine() if one.subject == "queues" and one.level is Level.WARNING]
 
@@ -107,7 +109,7 @@ def wait_for_ten_minutes(connection: sa.Connection) -> None:
     connection.execute(sa.update(tasks).values(created_at=seconds_from_now(-600)))
 
 
-def test_dead_tasks_and_paused_queues_are_told(client: Client, holder: Holder) -> None:
+def test_dead_tasks_and_paused_queues_are_told(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue("video")
     holder.run(Failed(error="no"))
     client.queues.pause("mail")
@@ -115,7 +117,9 @@ def test_dead_tasks_and_paused_queues_are_told(client: Client, holder: Holder) -
     assert found(client, "queues").message == "mail is paused"
 
 
-def test_counting_ends_where_it_would_cost(client: Client, monkeypatch: pytest.MonkeyPatch, holder: Holder) -> None:
+def test_counting_ends_where_it_would_cost(
+    client: Client, monkeypatch: pytest.MonkeyPatch, holder: ClaimingProcess
+) -> None:
     monkeypatch.setattr(cluster, "MANY", 2)
     for _ in range(3):
         client.enqueue("video")
@@ -169,7 +173,7 @@ def test_the_doctor_words_its_findings_and_fails_on_a_problem(peerd: Peerd, proj
     (project / "peerd.toml").write_text('[workers.video]\ntasks = "peerd.workers.video.jobs:video"\n')
     assert any(finding["subject"] == "ffmpeg" for finding in peerd("doctor", "--json").json["findings"])
     with Client(f"sqlite:///{project / 'peerd.sqlite'}") as client:
-        Holder(client.database)
+        ClaimingProcess(client.database)
         client.database.run(lambda connection: connection.execute(sa.text("UPDATE nodes SET active = false")))
     answer = peerd("doctor", status=1)
     assert answer.lines[-3:-1] == [

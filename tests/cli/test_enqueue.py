@@ -10,10 +10,10 @@ from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 
-def test_a_task_is_enqueued_with_all_its_options(peerd: Peerd, client: Client, holder: Holder) -> None:
+def test_a_task_is_enqueued_with_all_its_options(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
     answer = peerd(
         "enqueue", "video", "transcode", '{"source": "a.mp4"}', "--priority", "20", "--max-attempts", "5",
         "--timeout", "2h", "--unique", "a.mp4", "--unique-for", "1d", "--limit-key", "acme", "--node", "video-1",
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_refused_and_nothing_is_written(
     assert client.tasks.list() == []
 
 
-def test_a_result_is_waited_for_and_printed(peerd: Peerd, client: Client, holder: Holder) -> None:
+def test_a_result_is_waited_for_and_printed(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
     def work() -> None:
         eventually(lambda: client.tasks.counts()[Status.PENDING])
         holder.run(Done('{"height":720}'))
@@ -88,7 +88,7 @@ def test_a_result_is_waited_for_and_printed(peerd: Peerd, client: Client, holder
     assert answer.out == '{\n  "height": 720\n}\n'
 
 
-def test_waiting_for_a_task_that_dies_fails(peerd: Peerd, client: Client, holder: Holder) -> None:
+def test_waiting_for_a_task_that_dies_fails(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
     client.enqueue("video", unique="a", unique_for="forever")
     holder.run(Failed(error="OSError: the disk is full"))
     answer = peerd("enqueue", "video", "--unique", "a", "--wait", status=1)

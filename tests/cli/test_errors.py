@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
-from peerd.cli.errors import failure_of
-from peerd.domain.errors import DatabaseAway
-from peerd.store.connection.database_errors import FREE_SPACE
+from peerd.cli.errors import to_command_error
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.store.connection.database_errors import FREE_DISK_SPACE
 from tests.cli.conftest import Peerd
 from tests.support.servers import ServerFactory
 
@@ -30,15 +30,15 @@ def test_an_unknown_user_and_an_unknown_database_are_said_with_the_remedy(
     "reason", ['Error writing file (Errcode: 28 "No space left on device")', "disk I/O error", "the disk is full"]
 )
 def test_a_full_disk_is_no_question_of_the_way_to_the_server(reason: str) -> None:
-    failure = failure_of(DatabaseAway(reason))
+    failure = to_command_error(DatabaseUnavailable(reason))
     assert failure is not None
-    assert failure.remedy == FREE_SPACE
+    assert failure.remedy == FREE_DISK_SPACE
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "postgresql"])
 def test_a_server_that_is_away_is_said_in_one_line(peerd: Peerd, project: Path, scheme: str) -> None:
     error = peerd("status", "--database", f"{scheme}://peerd@127.0.0.1:1/peerd", "--json").json["cluster"]["error"]
-    assert error["type"] == "DatabaseAway"
+    assert error["type"] == "DatabaseUnavailable"
     assert "see that it runs" in error["remedy"]
     assert "at " + f"{scheme}://peerd@127.0.0.1:1/peerd" in error["remedy"], "with its port"
     answer = peerd("tasks", "list", "--database", f"{scheme}://peerd@127.0.0.1:1/peerd", status=1)
@@ -82,7 +82,7 @@ def test_a_duration_that_is_none_is_named_by_its_option(peerd: Peerd, project: P
 
 
 def test_debug_shows_the_traceback(peerd: Peerd, project: Path) -> None:
-    with pytest.raises((DatabaseAway, DBAPIError)):
+    with pytest.raises((DatabaseUnavailable, DBAPIError)):
         peerd("tasks", "list", "--database", "mysql://peerd@127.0.0.1:1/peerd", "--debug")
 
 

@@ -8,7 +8,7 @@ from peerd.operate.client import Client
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes
 from tests.cli.conftest import Peerd
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 
 def test_queues_are_listed_paused_and_resumed(peerd: Peerd, client: Client) -> None:
@@ -29,7 +29,7 @@ def test_queues_are_listed_paused_and_resumed(peerd: Peerd, client: Client) -> N
 
 
 def test_a_queue_that_nobody_has_served_is_shown_and_is_paused_with_a_warning(
-    peerd: Peerd, client: Client, holder: Holder
+    peerd: Peerd, client: Client, holder: ClaimingProcess
 ) -> None:
     client.enqueue_many(["viedo", "video"])
     head, video, viedo = peerd("queues", "list").lines
@@ -54,7 +54,7 @@ def test_a_pause_of_no_duration_is_refused(peerd: Peerd, client: Client) -> None
     assert client.queues.list() == []
 
 
-def test_nodes_are_listed_drained_and_undrained(peerd: Peerd, client: Client, holder: Holder) -> None:
+def test_nodes_are_listed_drained_and_undrained(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
     peerd("nodes", "drain", "video-1")
     head, row = peerd("nodes", "list").lines
     assert head.split()[:4] == ["node", "state", "seen", "processes"]
@@ -65,7 +65,9 @@ def test_nodes_are_listed_drained_and_undrained(peerd: Peerd, client: Client, ho
     assert "known are: video-1" in peerd("nodes", "drain", "video-7", status=1).err
 
 
-def test_a_node_that_is_gone_is_forgotten_and_a_living_one_is_not(peerd: Peerd, client: Client, holder: Holder) -> None:
+def test_a_node_that_is_gone_is_forgotten_and_a_living_one_is_not(
+    peerd: Peerd, client: Client, holder: ClaimingProcess
+) -> None:
     assert "is alive" in peerd("nodes", "forget", "video-1", status=1).err
     long_ago = sa.update(nodes).values(checked_at=seconds_from_now(-3600.0), active=False)
     client.database.run(lambda connection: connection.execute(long_ago).rowcount)

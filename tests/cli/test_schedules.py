@@ -9,33 +9,37 @@ from peerd.domain.schedule import RunStatus, Schedule
 from peerd.operate.client import Client
 from peerd.store import schedule_runs, schedules
 from peerd.store.nodes import nodes
-from peerd.store.schedule_runs import Here, Run
+from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
 from tests.cli.conftest import Peerd
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 REFRESH = Schedule(name="refresh", run="studio:refresh", interval=60.0, args=["a"], jitter=5.0)
 NIGHTLY = Schedule(name="nightly", queue="video", task="clean", cron="0 3 * * *", timezone="Europe/Berlin")
 
 
 @pytest.fixture
-def here(client: Client, holder: Holder) -> Here:
+def identity(client: Client, holder: ClaimingProcess) -> NodeIdentity:
     """A node that has two schedules."""
     node = client.database.read(nodes.find_node, "video-1")
     assert node is not None
     assert node.incarnation is not None
-    here = Here(node.id, node.incarnation)
+    identity = NodeIdentity(node.id, node.incarnation)
     for one in (REFRESH, NIGHTLY):
-        client.database.run(schedules.declare, one, here, 10.0)
-    return here
+        client.database.run(schedules.declare_schedule, one, identity, 10.0)
+    return identity
 
 
-def carried_out(client: Client, here: Here, run: Run, status: RunStatus, error: str | None = None) -> None:
-    [taken] = client.database.run(schedule_runs.take, run, REFRESH, here, [("video-1", 4242)])
+def carried_out(
+    client: Client, identity: NodeIdentity, run: ScheduleRun, status: RunStatus, error: str | None = None
+) -> None:
+    [taken] = client.database.run(schedule_runs.claim_run, run, REFRESH, identity, [("video-1", 4242)])
     client.database.run(schedule_runs.end_run, taken.id, status, error)
 
 
-def test_schedules_are_listed_with_their_next_tick_and_latest_run(peerd: Peerd, client: Client, here: Here) -> None:
-    carried_out(client, here, client.schedules.run("refresh"), RunStatus.FAILED, "OSError: no disk")
+def test_schedules_are_listed_with_their_next_tick_and_latest_run(
+    peerd: Peerd, client: Client, identity: NodeIdentity
+) -> None:
+    carried_out(client, identity, client.schedules.run("refresh"), RunStatus.FAILED, "OSError: no disk")
     head, nightly, refresh = peerd("schedules", "list").lines
     assert head.split() == ["schedule", "state", "type", "when", "next", "last", "outcome", "runs"]
     assert re.fullmatch(
@@ -48,8 +52,8 @@ def test_schedules_are_listed_with_their_next_tick_and_latest_run(peerd: Peerd, 
     assert second["nodes"] == [{"node": "video-1", "next_at": None, "is_own": True, "error": None}]
 
 
-def test_a_schedule_is_shown_with_its_nodes_and_runs(peerd: Peerd, client: Client, here: Here) -> None:
-    carried_out(client, here, client.schedules.run("refresh"), RunStatus.DONE)
+def test_a_schedule_is_shown_with_its_nodes_and_runs(peerd: Peerd, client: Client, identity: NodeIdentity) -> None:
+    carried_out(client, identity, client.schedules.run("refresh"), RunStatus.DONE)
     said = peerd("schedules", "show", "refresh").out
     for words in ("every 1m", '["a"]', "jitter", "skip, after 1 min", "video-1", "as the cluster's", "hand", "done"):
         assert words in said, words
@@ -58,23 +62,23 @@ def test_a_schedule_is_shown_with_its_nodes_and_runs(peerd: Peerd, client: Clien
     assert peerd("schedules", "runs", "nightly").lines == ["nothing has run yet"]
 
 
-def test_a_schedule_is_disabled_and_enabled(peerd: Peerd, client: Client, here: Here) -> None:
+def test_a_schedule_is_disabled_and_enabled(peerd: Peerd, client: Client, identity: NodeIdentity) -> None:
     peerd("schedules", "disable", "refresh", "nightly")
     assert {state.state for state in client.schedules.list()} == {"disabled"}
     assert peerd("schedules", "enable", "refresh").lines == ["refresh ticks again"]
     assert client.schedules.get("refresh").state == "on"
     off = Schedule(name="refresh", run="studio:refresh", interval=60.0, enabled=False)
-    client.database.run(schedules.declare, off, here, 10.0)
+    client.database.run(schedules.declare_schedule, off, identity, 10.0)
     assert peerd("schedules", "enable", "refresh").lines == ["refresh is off in peerd.toml: enabled = false"]
     assert peerd("schedules", "disable", "x", status=1).err
 
 
 def test_a_run_by_hand_is_asked_for_and_waited_for(
-    peerd: Peerd, client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
+    peerd: Peerd, client: Client, identity: NodeIdentity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = peerd("schedules", "run", "refresh", '{"b": 1}', "text", "--no-wait", "--json").json
     assert (asked["status"], asked["args"]) == ("waiting", '[{"b":1},"text"]')
-    carry_out = partial(carried_out, client, here)
+    carry_out = partial(carried_out, client, identity)
     ends = [(RunStatus.DONE, None, 0), (RunStatus.FAILED, "OSError: no disk", 1)]
     for status, error, leaves_with in ends:
 
@@ -87,7 +91,7 @@ def test_a_run_by_hand_is_asked_for_and_waited_for(
         assert re.fullmatch(rf"run \d+ of refresh: {status} in video-1{': ' + error if error else ''}", said[0])
 
 
-def test_a_run_that_nobody_takes_is_told(peerd: Peerd, client: Client, here: Here) -> None:
+def test_a_run_that_nobody_takes_is_told(peerd: Peerd, client: Client, identity: NodeIdentity) -> None:
     said = peerd("schedules", "run", "refresh", "--timeout", "10ms", status=1).err
     before = len(client.schedules.runs("refresh"))
     assert "has not ended within 10ms: no node has taken it" in said
@@ -102,6 +106,6 @@ def test_a_cluster_without_schedules_says_so(peerd: Peerd, client: Client) -> No
     assert peerd("schedules", "list").lines == ["no node has had a schedule yet"]
 
 
-def test_a_schedule_of_a_node_that_has_left_is_nowhere(peerd: Peerd, client: Client, here: Here) -> None:
-    client.database.run(nodes.leave, "video-1", here.incarnation)
+def test_a_schedule_of_a_node_that_has_left_is_nowhere(peerd: Peerd, client: Client, identity: NodeIdentity) -> None:
+    client.database.run(nodes.deregister_node, "video-1", identity.incarnation)
     assert {state["state"] for state in peerd("schedules", "list", "--json").json} == {"nowhere"}

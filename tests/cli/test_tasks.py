@@ -8,11 +8,11 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
 from tests.cli.conftest import Peerd
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 
 @pytest.fixture
-def three(client: Client, holder: Holder) -> list[int]:
+def three(client: Client, holder: ClaimingProcess) -> list[int]:
     """A dead task, a running one, and one that is scheduled."""
     ids = [client.enqueue("video", name="transcode", body={"source": "a.mp4"}).id]
     holder.run(Failed(error="OSError: the disk is full\nsecond line", traceback="Traceback (most recent call last)"))
@@ -68,7 +68,7 @@ def test_a_task_is_shown_with_its_attempts(peerd: Peerd, three: list[int]) -> No
     assert (row["failed_attempts"][0]["outcome"], row["body"]) == ("dead", '{"source":"a.mp4"}')
 
 
-def test_text_of_a_task_cannot_steer_the_terminal(peerd: Peerd, client: Client, holder: Holder) -> None:
+def test_text_of_a_task_cannot_steer_the_terminal(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
     client.enqueue("video", name="\x1b[2J")
     holder.run(Failed(error="\x1b]0;owned\x07"))
     for words in (("tasks", "list"), ("tasks", "show", "1")):
@@ -98,7 +98,7 @@ def test_tasks_are_retried_moved_and_deleted(peerd: Peerd, client: Client, three
     assert [task.id for task in client.tasks.list()] == [2]
 
 
-def test_what_a_filter_finds_is_acted_on_after_a_yes(peerd: Peerd, client: Client, holder: Holder) -> None:
+def test_what_a_filter_finds_is_acted_on_after_a_yes(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
     for _ in range(3):
         client.enqueue("video")
         holder.run(Failed(error="no"))
@@ -137,7 +137,7 @@ def test_an_action_on_what_a_filter_found_leaves_alone_what_has_changed_since(
     assert client.tasks.get(changed).status == "canceled"
 
 
-def test_a_list_reads_neither_bodies_nor_results(peerd: Peerd, client: Client, holder: Holder) -> None:
+def test_a_list_reads_neither_bodies_nor_results(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
     body = "x" * 2_000_000
     for _ in range(30):
         client.enqueue("video", text=body)

@@ -8,66 +8,68 @@ from threading import Thread
 import pytest
 from rich.console import Console
 
-from peerd.cli.tasks.watch_state import Change, WatchState, What, look
-from peerd.cli.tasks.watching import Bars, Watched
+from peerd.cli.tasks.watch_state import ChangeKind, TaskChange, WatchState, apply_poll
+from peerd.cli.tasks.watching import TaskWatcher, WatchBars
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed, Released
 from peerd.domain.task import Task
 from peerd.operate.client import Client
 from tests.cli.conftest import Peerd
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 
-def seen(state: WatchState, client: Client) -> list[tuple[What, int]]:
+def seen(state: WatchState, client: Client) -> list[tuple[ChangeKind, int]]:
     """One look at all that runs, and at what is followed."""
     working = client.tasks.list(status=Status.WORKING)
     others: dict[int, Task | None] = {
-        task_id: client.tasks.find(task_id) for task_id in state.followed - {task.id for task in working}
+        task_id: client.tasks.find(task_id) for task_id in state.tracked - {task.id for task in working}
     }
-    return [(change.what, change.task.id) for change in look(state, working, others)]
+    return [(change.kind, change.task.id) for change in apply_poll(state, working, others)]
 
 
-def test_each_change_is_told_once(client: Client, holder: Holder) -> None:
+def test_each_change_is_told_once(client: Client, holder: ClaimingProcess) -> None:
     state = WatchState()
     first, second = client.enqueue_many(["video", "video"])
     assert seen(state, client) == []
     running = holder.claim()
-    assert seen(state, client) == [(What.STARTED, first.id)]
+    assert seen(state, client) == [(ChangeKind.STARTED, first.id)]
     assert seen(state, client) == []
     holder.report(running, 0.5, "half")
-    assert seen(state, client) == [(What.PROGRESSED, first.id)]
+    assert seen(state, client) == [(ChangeKind.PROGRESSED, first.id)]
     holder.end(running, Done())
     holder.claim()
-    assert seen(state, client) == [(What.STARTED, second.id), (What.ENDED, first.id)]
+    assert seen(state, client) == [(ChangeKind.STARTED, second.id), (ChangeKind.ENDED, first.id)]
     client.tasks.delete(second.id)
-    assert seen(state, client) == [(What.GONE, second.id)]
+    assert seen(state, client) == [(ChangeKind.GONE, second.id)]
     assert not state.running
 
 
-def test_a_task_that_was_given_back_and_taken_again_is_started_anew(client: Client, holder: Holder) -> None:
+def test_a_task_that_was_given_back_and_taken_again_is_started_anew(client: Client, holder: ClaimingProcess) -> None:
     state = WatchState()
     client.enqueue("video")
     running = holder.claim()
-    assert seen(state, client) == [(What.STARTED, running.id)]
+    assert seen(state, client) == [(ChangeKind.STARTED, running.id)]
     holder.end(running, Released("its process must end"))
-    assert seen(state, client) == [(What.RETURNED, running.id)]
+    assert seen(state, client) == [(ChangeKind.RETURNED, running.id)]
     again = holder.claim()
     holder.end(again, Released("its process must end"))
     holder.claim()
-    assert seen(state, client) == [(What.STARTED, running.id)]
+    assert seen(state, client) == [(ChangeKind.STARTED, running.id)]
 
 
-def test_a_named_task_is_followed_until_it_has_ended(client: Client, holder: Holder) -> None:
+def test_a_named_task_is_followed_until_it_has_ended(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
     state = WatchState([job.id])
     assert seen(state, client) == []
     holder.run(Failed(error="no"))
-    assert seen(state, client) == [(What.ENDED, job.id)]
+    assert seen(state, client) == [(ChangeKind.ENDED, job.id)]
     assert (state.unfinished, state.dead) == (set(), {job.id})
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_watching_ends_when_nothing_is_left(peerd: Peerd, client: Client, holder: Holder, as_json: bool) -> None:  # noqa: FBT001
+def test_watching_ends_when_nothing_is_left(
+    peerd: Peerd, client: Client, holder: ClaimingProcess, *, as_json: bool
+) -> None:
     client.enqueue_many(["video", "video"])
     holder.report(holder.claim(), 0.5, "half")
 
@@ -81,23 +83,23 @@ def test_watching_ends_when_nothing_is_left(peerd: Peerd, client: Client, holder
     answer = peerd("tasks", "watch", "--until-done", "--every", "50ms", *(["--json"] if as_json else []))
     finishing.join()
     if as_json:
-        assert {json.loads(line)["change"] for line in answer.lines} <= set(What)
+        assert {json.loads(line)["change"] for line in answer.lines} <= set(ChangeKind)
     else:
         assert all(line[2] == ":" for line in answer.lines)
 
 
-def test_a_task_that_started_and_ended_between_two_looks_is_told_once(client: Client, holder: Holder) -> None:
+def test_a_task_that_started_and_ended_between_two_looks_is_told_once(client: Client, holder: ClaimingProcess) -> None:
     state = WatchState()
     client.enqueue("video")
     task = client.tasks.get(holder.run(Done()).id)
-    assert [change.what for change in look(state, [], {}, [task])] == [What.ENDED]
-    assert look(state, [], {}, [task]) == []
+    assert [change.kind for change in apply_poll(state, [], {}, [task])] == [ChangeKind.ENDED]
+    assert apply_poll(state, [], {}, [task]) == []
     client.tasks.retry(task.id)
     again = client.tasks.get(holder.run(Done()).id)
-    assert [change.what for change in look(state, [], {}, [again])] == [What.ENDED]
+    assert [change.kind for change in apply_poll(state, [], {}, [again])] == [ChangeKind.ENDED]
 
 
-def test_watching_named_tasks_fails_when_one_is_dead(peerd: Peerd, client: Client, holder: Holder) -> None:
+def test_watching_named_tasks_fails_when_one_is_dead(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
     client.enqueue_many(["video", "video"])
     holder.run(Failed(error="OSError: the disk is full"))
     holder.run(Done())
@@ -109,7 +111,7 @@ def test_watching_named_tasks_fails_when_one_is_dead(peerd: Peerd, client: Clien
 
 @pytest.mark.parametrize("option", ["--every=500ms", "--json"])
 def test_a_named_task_that_is_not_there_is_said_and_fails(
-    peerd: Peerd, client: Client, holder: Holder, option: str
+    peerd: Peerd, client: Client, holder: ClaimingProcess, option: str
 ) -> None:
     client.enqueue_many(["video", "video"])
     holder.claim()
@@ -124,22 +126,24 @@ def test_a_named_task_that_is_not_there_is_said_and_fails(
 ERASE = "\x1b[2J"
 
 
-def test_bars_of_a_terminal_that_has_become_narrower_leave_nothing_behind(client: Client, holder: Holder) -> None:
+def test_bars_of_a_terminal_that_has_become_narrower_leave_nothing_behind(
+    client: Client, holder: ClaimingProcess
+) -> None:
     """A terminal wraps, or cuts, what was drawn for another width: how many rows it has then, nobody knows."""
     client.enqueue_many(["video", "video"])
     console = Console(file=StringIO(), force_terminal=True, width=120, height=30, highlight=False)
-    ended = Change(What.ENDED, client.tasks.get(holder.run(Done()).id))
+    ended = TaskChange(ChangeKind.ENDED, client.tasks.get(holder.run(Done()).id))
     holder.report(holder.claim(), 0.5, "half of it")
-    watched = Watched(client, [], None, None)
-    [changes] = islice(watched.looks(), 1)
-    with Bars(console) as screen:
-        screen.show([ended], watched)
-        screen.show(changes, watched)
+    watcher = TaskWatcher(client, [], None, None)
+    [changes] = islice(watcher.poll(), 1)
+    with WatchBars(console) as screen:
+        screen.show([ended], watcher)
+        screen.show(changes, watcher)
         console.file = StringIO()
-        screen.show([], watched)
+        screen.show([], watcher)
         assert ERASE not in console.file.getvalue(), "nothing has changed"
         console.width, console.file = 60, StringIO()
-        screen.show([], watched)
+        screen.show([], watcher)
         drawn = console.file.getvalue()
     assert ERASE in drawn.partition("video")[0]
     assert "done" in drawn, "what had been told is told again"

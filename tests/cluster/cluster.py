@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from peerd import Client, Job
-from peerd.domain.lifecycle import Event, IllegalTransition, Status, sources
+from peerd.domain.lifecycle import IllegalTransition, Status, TaskEvent, sources
 from peerd.domain.task import Task
 from peerd.store.schema.migrate import migrate
 from peerd.supervision.control import control_client
@@ -75,7 +75,7 @@ class ClusterNode:
         return self
 
     def wait_until_running(self) -> None:
-        eventually(lambda: self.state() == "running", timeout=WITHIN, message=self.said)
+        eventually(lambda: self.state() == "running", timeout=WITHIN, message=self.log_text)
 
     def signal_slot(self, slot: str, number: signal.Signals) -> int:
         """Send a signal to a slot's process; its process id."""
@@ -95,9 +95,9 @@ class ClusterNode:
     def kill_all(self) -> None:
         """What a power cut does: the whole node is gone at once."""
         assert self.master is not None
-        family = self.family()
-        stop_processes(family)  # first, so that none of them can still do anything about the others' end
-        for pid in family:
+        all_pids = self.all_pids()
+        stop_processes(all_pids)  # first, so that none of them can still do anything about the others' end
+        for pid in all_pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.master.wait(WITHIN)
@@ -109,7 +109,7 @@ class ClusterNode:
     def is_stopping(self) -> bool:
         """Whether it has begun to stop, or has ended."""
         assert self.master is not None
-        return self.master.poll() is not None or f"peerd {self.name}: stopping" in self.said()
+        return self.master.poll() is not None or f"peerd {self.name}: stopping" in self.log_text()
 
     def stop(self) -> int:
         """Stop it in good order; the master's exit status."""
@@ -119,15 +119,15 @@ class ClusterNode:
 
     # ------------------------------------------------------------ looking
 
-    def family(self) -> list[int]:
+    def all_pids(self) -> list[int]:
         """The master's process id, and those of all that descend from it."""
         assert self.master is not None
         return [self.master.pid, *(child.pid for child in psutil.Process(self.master.pid).children(recursive=True))]
 
     def state(self) -> str | None:
         assert self.master is not None
-        assert self.master.poll() is None, f"the master has ended: {self.said()}"
-        with contextlib.suppress(control_client.NotRunning):
+        assert self.master.poll() is None, f"the master has ended: {self.log_text()}"
+        with contextlib.suppress(control_client.MasterNotRunning):
             return str(control_client.status(self.run_directory)["state"])
         return None
 
@@ -142,7 +142,7 @@ class ClusterNode:
         """Whether another process than this one runs in the slot."""
         return lambda: (now := self.slot(slot))["state"] == "RUNNING" and now["pid"] not in (None, pid)
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
 
@@ -235,14 +235,14 @@ class Cluster:
         """Open a task's gate."""
         (self._gates / str(job.id)).touch()
 
-    def facts(self, job: Job | None = None, fact: str | None = None) -> list[dict[str, Any]]:
+    def notes(self, job: Job | None = None, fact: str | None = None) -> list[dict[str, Any]]:
         lines = self._facts.read_text().rpartition("\n")[0].splitlines()
         found = [json.loads(line) for line in lines]
         return [one for one in found if (job is None or one["task"] == job.id) and fact in (None, one["fact"])]
 
     def wait_for(self, job: Job, fact: str, times: int = 1) -> dict[str, Any]:
         """The latest fact of this name, when there are so many."""
-        found = eventually(lambda: self.facts(job, fact)[times - 1 :], timeout=WITHIN, message=self.story)
+        found = eventually(lambda: self.notes(job, fact)[times - 1 :], timeout=WITHIN, message=self.describe)
         return found[-1]
 
     def wait_until(self, job: Job, *statuses: Status, within: float = WITHIN) -> Task:
@@ -250,7 +250,7 @@ class Cluster:
             task = self.client.tasks.get(job.id)
             return task if task.status in statuses else None
 
-        found = eventually(look, timeout=within, message=self.story)
+        found = eventually(look, timeout=within, message=self.describe)
         assert found is not None
         return found
 
@@ -260,16 +260,16 @@ class Cluster:
     def outcomes(self, job: Job) -> list[tuple[str, str | None]]:
         return [(attempt.outcome, attempt.cause) for attempt in self.client.tasks.attempts(job.id)]
 
-    def holder(self, job: Job) -> ClusterNode:
+    def claiming_node(self, job: Job) -> ClusterNode:
         """The node that holds a task."""
         held = self.wait_until(job, Status.WORKING)
         names = {node.id: node.name for node in self.client.nodes.list()}
         return next(node for node in self.nodes if node.name == names[held.worker_node_id or 0])
 
-    def story(self) -> str:
+    def describe(self) -> str:
         """All that is known, for a test that fails."""
         tasks = "\n".join(str(task) for task in self.client.tasks.list(limit=20))
-        return "\n".join([tasks, self._facts.read_text(), *(node.said() for node in self.nodes)])
+        return "\n".join([tasks, self._facts.read_text(), *(node.log_text() for node in self.nodes)])
 
     # ------------------------------------------------------------ the end
 
@@ -285,11 +285,11 @@ class Cluster:
 
     def release_all(self) -> None:
         """End all tasks, and wait until none runs."""
-        for status in sources(Event.CANCEL):
+        for status in sources(TaskEvent.CANCEL):
             for task in self.client.tasks.list(status=status, limit=1000):
                 with contextlib.suppress(IllegalTransition):  # it has ended by itself
                     self.client.tasks.cancel(task.id)
-        eventually(lambda: not self.client.tasks.list(status=Status.WORKING), timeout=WITHIN, message=self.story)
+        eventually(lambda: not self.client.tasks.list(status=Status.WORKING), timeout=WITHIN, message=self.describe)
 
     def clean_up(self) -> list[int]:
         """Stop what runs, end it in any case; the processes that a stop has left behind."""

@@ -42,8 +42,8 @@ def each_cluster(make_cluster: MakeCluster, database: str) -> Cluster:
 def end(cluster: Cluster) -> None:
     """Stop what runs; what a stop left behind is an error, and so is a fault in a master."""
     left = cluster.clean_up()
-    said = "\n".join(node.said() for node in cluster.nodes)
-    print(said)  # noqa: T201 - pytest shows it with a failure
+    log_text = "\n".join(node.log_text() for node in cluster.nodes)
+    print(log_text)  # noqa: T201 - pytest shows it with a failure
     assert not left, f"processes were left behind: {left}"
-    assert "fault in the master" not in said
-    assert "an event without words" not in said
+    assert "fault in the master" not in log_text
+    assert "an event without words" not in log_text

@@ -27,7 +27,7 @@ SILENT_AFTER = 5.0
 SITE = Path(__file__).parent / "site_app.py"
 
 
-class Field:
+class MatrixNode:
     """A node on which cells are tried, one after another.
 
     Args:
@@ -47,11 +47,11 @@ class Field:
 
     # ------------------------------------------------------------ situations
 
-    def be_up(self) -> None:
+    def ensure_running(self) -> None:
         master = self.node.master
         if master is None or master.poll() is not None:
             self.node.up()
-        eventually(self.is_at_full_strength, timeout=WITHIN, message=self.cluster.story)
+        eventually(self.is_at_full_strength, timeout=WITHIN, message=self.cluster.describe)
 
     def make_busy(self) -> Job:
         """Let a task run that has an ffmpeg."""
@@ -60,13 +60,13 @@ class Field:
         self.cluster.wait_for(job, "encodes")
         return job
 
-    def make_the_site_busy(self) -> socket.socket:
+    def make_site_busy(self) -> socket.socket:
         """Let a request be at work that is answered when the gate opens."""
         (address,) = control_client.status(self.node.run_directory)["sockets"]
         host, _, port = address["addresses"][0].rpartition(":")
         request = socket.create_connection((host, int(port)), timeout=WITHIN)
         request.sendall(b"GET /gated HTTP/1.1\r\nhost: site\r\nconnection: close\r\n\r\n")
-        eventually((self.cluster.folder / "entered").exists, timeout=WITHIN, message=self.cluster.story)
+        eventually((self.cluster.folder / "entered").exists, timeout=WITHIN, message=self.cluster.describe)
         self.requests.append(request)
         return request
 
@@ -85,7 +85,7 @@ class Field:
     def booting_process(self, kind: str) -> int:
         """The process of a kind that boots because of a reload."""
         before = {slot["pid"] for slot in self.slots(kind)}
-        control_client.ask(self.node.run_directory, {"command": "reload", "kinds": [kind]})
+        control_client.send_command(self.node.run_directory, {"command": "reload", "kinds": [kind]})
 
         def boots() -> int | None:
             for slot in self.slots(kind):
@@ -97,7 +97,7 @@ class Field:
 
     def draining_process(self, kind: str, pid: int) -> int:
         """A busy process, which a reload lets finish its work."""
-        control_client.ask(self.node.run_directory, {"command": "reload", "kinds": [kind]})
+        control_client.send_command(self.node.run_directory, {"command": "reload", "kinds": [kind]})
         eventually(lambda: pid in self.leaving(kind), timeout=WITHIN)
         return pid
 
@@ -126,10 +126,10 @@ class Field:
             records = self.cluster.client.nodes.processes(ended=True)
             return next((one.cause for one in records if one.pid == pid and one.cause), None)
 
-        return eventually(recorded, timeout=WITHIN, message=self.cluster.story) or ""
+        return eventually(recorded, timeout=WITHIN, message=self.cluster.describe) or ""
 
     def is_at_full_strength(self) -> bool:
-        with contextlib.suppress(control_client.NotRunning):
+        with contextlib.suppress(control_client.MasterNotRunning):
             slots = self.slots()
             steady = all(slot["state"] == "RUNNING" and not slot["leaving"] and not slot["successor"] for slot in slots)
             wanted = {"agent": 1, "manager": 1, **self.kinds}
@@ -141,13 +141,13 @@ class Field:
     def is_alive(self, pid: int) -> bool:
         return pid in self.cluster.processes()
 
-    def must_recover(self, *, node_ended: bool = False) -> None:
+    def assert_recovers(self, *, node_ended: bool = False) -> None:
         """What must hold after every cell."""
         self.open_gates()
         if node_ended:
             eventually(lambda: not self.cluster.processes(), timeout=WITHIN, message="no process is left")
             self.node.up()
-        eventually(self.is_at_full_strength, timeout=WITHIN, message=self.cluster.story)
+        eventually(self.is_at_full_strength, timeout=WITHIN, message=self.cluster.describe)
         for job in self.jobs:
             self.cluster.done(job)
         self.jobs.clear()
@@ -155,16 +155,20 @@ class Field:
             (self.cluster.folder / file).unlink(missing_ok=True)
         counts = self.cluster.client.tasks.counts()
         assert {status for status in Status if counts[status]} <= {Status.DONE}
-        eventually(lambda: not self.strays(), timeout=WITHIN, message=lambda: f"{self.strays()} do not belong to it")
+        eventually(
+            lambda: not self.leftover_pids(),
+            timeout=WITHIN,
+            message=lambda: f"{self.leftover_pids()} do not belong to it",
+        )
 
-    def strays(self) -> set[int]:
+    def leftover_pids(self) -> set[int]:
         """Processes that the node has started and has no hold of any more."""
-        return set(self.cluster.processes()) - set(self.node.family())
+        return set(self.cluster.processes()) - set(self.node.all_pids())
 
 
-def hit(pid: int, number: signal.Signals) -> None:
+def send_signal(pid: int, number: signal.Signals) -> None:
     os.kill(pid, number)
 
 
-def until_gone(field: Field, pid: int) -> None:
-    eventually(lambda: not field.is_alive(pid), timeout=WITHIN, message=field.cluster.story)
+def wait_until_gone(matrix_node: MatrixNode, pid: int) -> None:
+    eventually(lambda: not matrix_node.is_alive(pid), timeout=WITHIN, message=matrix_node.cluster.describe)

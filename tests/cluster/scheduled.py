@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from peerd.schedules.context import ScheduleContext
-from peerd.schedules.custom_triggers import Ticker
+from peerd.schedules.custom_triggers import CustomTrigger
 
 
 def note(ctx: ScheduleContext, fact: str, **more: Any) -> None:
@@ -56,7 +56,7 @@ def deaf(ctx: ScheduleContext) -> None:
 class Tide:
     """A type of its own: sends its arguments to one process, and to all of them."""
 
-    def __init__(self, ticker: Ticker) -> None:
+    def __init__(self, ticker: CustomTrigger) -> None:
         self.ticker = ticker
 
     async def run(self) -> None:
@@ -67,7 +67,7 @@ class Tide:
 class Dry:
     """A type that cannot be made."""
 
-    def __init__(self, ticker: Ticker) -> None:
+    def __init__(self, ticker: CustomTrigger) -> None:
         raise LookupError("there is no sea")
 
 

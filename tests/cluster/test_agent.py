@@ -39,25 +39,25 @@ def test_shared_connections_survive_the_agent_and_no_worker_is_touched(cluster: 
     gate(cluster, "news").write_text("first")
     follow = {"key": "news", "until": "last"}
     followers = [cluster.client.enqueue("studio", name="follow", body=follow) for _ in range(2)]
-    eventually(lambda: [fact["value"] for fact in cluster.facts(fact="saw")] == ["first"] * 2, timeout=WITHIN)
-    assert len(cluster.facts(fact="follow")) == 1
+    eventually(lambda: [fact["value"] for fact in cluster.notes(fact="saw")] == ["first"] * 2, timeout=WITHIN)
+    assert len(cluster.notes(fact="follow")) == 1
 
     assert cluster.client.enqueue("studio", name="call").result(timeout=WITHIN) == agent
-    eventually(lambda: [fact["value"] for fact in cluster.facts(fact="saw")][2:] == ["called"] * 2, timeout=WITHIN)
+    eventually(lambda: [fact["value"] for fact in cluster.notes(fact="saw")][2:] == ["called"] * 2, timeout=WITHIN)
     assert cluster.client.enqueue("studio", name="call_from_a_thread").result(timeout=WITHIN) == agent
 
     node.kill("agent")
     later = cluster.client.enqueue("studio", name="call")  # may be made while there is no agent
     gate(cluster, "news").write_text("while nobody looked")
-    eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.said)
+    eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.log_text)
     assert later.result(timeout=WITHIN) == node.pid("agent")
     gate(cluster, "news").write_text("last")
     for follower in followers:
         cluster.done(follower)
-    saw = cluster.facts(fact="saw")
+    saw = cluster.notes(fact="saw")
     after = [fact for fact in saw if fact["generation"] > saw[0]["generation"]]
     assert {fact["missed"] for fact in after[:2]} == {True}
-    assert len(cluster.facts(fact="follow")) == 2
+    assert len(cluster.notes(fact="follow")) == 2
     assert node.pid("studio-1") == worker == saw[-1]["pid"]
 
 
@@ -66,19 +66,19 @@ def test_a_component_that_fails_is_started_again_alone_and_a_person_hears_of_it(
 ) -> None:
     node.up()
     agent = node.pid("agent")
-    eventually(lambda: len(cluster.facts(fact="fragile began")) == 1, timeout=WITHIN)
+    eventually(lambda: len(cluster.notes(fact="fragile began")) == 1, timeout=WITHIN)
     gate(cluster, "break").touch()
-    eventually(lambda: len(cluster.facts(fact="fragile began")) == 2, timeout=WITHIN, message=node.said)
+    eventually(lambda: len(cluster.notes(fact="fragile began")) == 2, timeout=WITHIN, message=node.log_text)
     dead = cluster.client.enqueue("studio", name="fail")
     expected = {
         ("exception", "fragile failed: SystemExit: it is broken"),
         ("dead-tasks", f"task {dead.id} (studio/fail) is dead: ValueError: no such film"),
     }
-    eventually(lambda: expected <= set(alerts(cluster)), timeout=WITHIN, message=cluster.story)
+    eventually(lambda: expected <= set(alerts(cluster)), timeout=WITHIN, message=cluster.describe)
     assert node.pid("agent") == agent
-    assert len(cluster.facts(fact="set up")) == 1
+    assert len(cluster.notes(fact="set up")) == 1
     assert node.stop() == 0
-    assert cluster.facts(fact="stopped")[0]["pid"] == agent
+    assert cluster.notes(fact="stopped")[0]["pid"] == agent
 
 
 def test_a_setup_that_fails_ends_the_first_start_of_a_node_and_nothing_later(
@@ -88,13 +88,13 @@ def test_a_setup_that_fails_ends_the_first_start_of_a_node_and_nothing_later(
     node.start()
     assert node.master is not None
     assert node.master.wait(WITHIN) == 3
-    assert "[agent] setup studio:setup: ValueError: the studio is closed" in node.said()
+    assert "[agent] setup studio:setup: ValueError: the studio is closed" in node.log_text()
     gate(cluster, "broken").unlink()
 
     node.up()
     gate(cluster, "broken").touch()
     agent = node.kill("agent")
-    eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.said)
+    eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.log_text)
     held = cluster.enqueue("gated")
     cluster.wait_for(held, "began")
     node.kill("jobs-1")  # the agent without its setup does its own duties
@@ -104,7 +104,7 @@ def test_a_setup_that_fails_ends_the_first_start_of_a_node_and_nothing_later(
     waiting = cluster.client.enqueue("studio", name="call")
     gate(cluster, "broken").unlink()
     assert waiting.result(timeout=WITHIN) == node.pid("agent")
-    assert [fact["pid"] for fact in cluster.facts(fact="set up")] == [agent, node.pid("agent")]
+    assert [fact["pid"] for fact in cluster.notes(fact="set up")] == [agent, node.pid("agent")]
 
 
 def test_a_blocked_event_loop_of_the_agent_does_not_make_its_node_look_dead(
@@ -126,15 +126,15 @@ def test_a_blocked_event_loop_of_the_agent_does_not_make_its_node_look_dead(
     eventually(lambda: gate(cluster, "blocked").exists(), timeout=WITHIN)
     eventually(lambda: gate(cluster, "unblocked").exists(), timeout=WITHIN)
     blocked.wait_until_running()
-    assert "nodes fell silent" not in other.said()
+    assert "nodes fell silent" not in other.log_text()
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_above_its_limit_of_memory_is_replaced_by_the_agents_wish(cluster: Cluster) -> None:
+def test_a_worker_that_is_above_its_limit_of_memory_is_replaced_at_the_agents_request(cluster: Cluster) -> None:
     [node] = cluster.up("one", recycle_memory="1MB")
     first = node.pid("jobs-1")
-    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.said)
-    assert "(recycle_memory = 1 MB)" in node.said()
+    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.log_text)
+    assert "(recycle_memory = 1 MB)" in node.log_text()
     cause = eventually(lambda: node.slot("jobs-1")["last_cause"], timeout=WITHIN)
     assert cause["kind"] == "memory-limit"
     assert node.slot("agent")["sample"]["memory"] > 1_000_000

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from peerd.cli.cluster.nodes import state_of
+from peerd.cli.cluster.nodes import node_state
 from peerd.domain.lifecycle import Status
 from peerd.testing import eventually
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster
@@ -27,7 +27,7 @@ def test_a_killed_workers_task_is_finished_by_another_process_long_before_max_up
     assert task.crashes == 1
     assert each_cluster.outcomes(job) == [("crash", "killed by SIGKILL")]
     assert job.refresh().result()["pid"] != pid
-    eventually(node.replaced(slot, pid), timeout=WITHIN, message=node.said)
+    eventually(node.replaced(slot, pid), timeout=WITHIN, message=node.log_text)
 
 
 def test_the_record_of_a_killed_process_tells_how_it_died(cluster: Cluster) -> None:
@@ -67,15 +67,15 @@ def test_a_node_whose_master_was_killed_is_silent_at_once_and_a_person_hears_of_
     records = {process.id: process for process in cluster.client.nodes.processes(ended=True)}
     assert records[agent].cause == "its master died"
     [row] = cluster.client.nodes.list()
-    assert state_of(row) == "silent"
+    assert node_state(row) == "silent"
     told = [json.loads(line) for line in file.read_text().splitlines() if line]
     assert [(one["alert"], one["text"]) for one in told] == [
         ("master-died", "the master of one has died: its processes end, and none is started again until the node is")
     ]
-    assert "the master has died; this node ends" in node.said()
+    assert "the master has died; this node ends" in node.log_text()
     node.up()  # it need not wait until the earlier life has been silent for long
     assert node.stop() == 0
-    assert state_of(cluster.client.nodes.list()[0]) == "stopped"
+    assert node_state(cluster.client.nodes.list()[0]) == "stopped"
 
 
 @pytest.mark.each_database_in_ci
@@ -85,7 +85,7 @@ def test_a_nodes_tasks_are_finished_by_the_others_when_it_has_been_silent_for_ma
     jobs = [cluster.enqueue("first_hangs") for _ in range(6)]
     for job in jobs:
         cluster.wait_for(job, "began")
-    on_one = [job for job in jobs if cluster.facts(job)[0]["node"] == "one"]
+    on_one = [job for job in jobs if cluster.notes(job)[0]["node"] == "one"]
     if not on_one:  # the other one was quicker to all of them
         one, two, on_one = two, one, jobs
     one.kill_all()
@@ -107,7 +107,7 @@ def test_a_node_started_again_after_a_power_cut_waits_out_the_silence_and_rescue
     cluster.wait_for(job, "began")
     node.kill_all()
     node.up()
-    assert "an earlier life of this node may go on" in node.said()
+    assert "an earlier life of this node may go on" in node.log_text()
     task = cluster.done(job)
     assert task.attempts == 1
     assert [outcome for outcome, _ in cluster.outcomes(job)] == ["rescued"]
@@ -131,10 +131,10 @@ def test_a_master_started_again_takes_nothing_from_workers_that_finish_for_the_k
 def test_a_second_living_node_of_a_name_is_refused(cluster: Cluster) -> None:
     [node] = cluster.up("one")
     second = cluster.node("one", node={"run_directory": str(cluster.folder / "elsewhere")})
-    said = len(second.said())
+    log_text = len(second.log_text())
     assert second.start().master.wait(WITHIN) == 3  # type: ignore[union-attr]
-    assert second.said()[said:].count("a node named 'one' is alive already") == 1, "in one line"
-    assert "Traceback" not in second.said()[said:]
+    assert second.log_text()[log_text:].count("a node named 'one' is alive already") == 1, "in one line"
+    assert "Traceback" not in second.log_text()[log_text:]
     assert node.state() == "running"
     cluster.done(cluster.enqueue("quick"))
 
@@ -177,7 +177,7 @@ def test_a_killed_manager_is_replaced_and_retries_go_on(cluster: Cluster) -> Non
 def test_a_process_frozen_beyond_max_update_can_change_nothing_when_it_thaws(cluster: Cluster) -> None:
     one, two = cluster.up("one", "two", count=1)
     job = cluster.enqueue("first_hangs")
-    frozen = cluster.holder(job)
+    frozen = cluster.claiming_node(job)
     cluster.wait_for(job, "began")
     worker = frozen.pid("jobs-1")
     cluster.freeze([worker])
@@ -187,7 +187,7 @@ def test_a_process_frozen_beyond_max_update_can_change_nothing_when_it_thaws(clu
         cluster.open(job)  # it would end, and write, as soon as it goes on
     finally:
         cluster.thaw([worker])
-    eventually(lambda: "task was taken from this process" in frozen.said(), timeout=WITHIN, message=frozen.said)
+    eventually(lambda: "task was taken from this process" in frozen.log_text(), timeout=WITHIN, message=frozen.log_text)
     assert cluster.client.tasks.get(job.id) == task
     assert job.refresh().result()["lease"] == 2
     assert {one.state(), two.state()} == {"running"}
@@ -196,7 +196,7 @@ def test_a_process_frozen_beyond_max_update_can_change_nothing_when_it_thaws(clu
 def test_the_handler_of_a_thawed_process_is_cancelled(cluster: Cluster) -> None:
     cluster.up("one", "two", count=1)
     job = cluster.enqueue("first_hangs")
-    frozen = cluster.holder(job)
+    frozen = cluster.claiming_node(job)
     cluster.wait_for(job, "began")
     worker = frozen.pid("jobs-1")
     cluster.freeze([worker])

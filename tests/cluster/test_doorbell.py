@@ -1,7 +1,7 @@
 """The doorbell between real nodes. A worker looks once here, and then not for a minute: what is quick was rung for.
 
-Most of these tests share two nodes on each database (`rung`); a test that leaves a node in another state than it found
-it in has nodes of its own (`own`).
+Most of these tests share two nodes on each database (`idle_pair`); a test that leaves a node in another state than it
+found it in has nodes of its own (`own`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import sqlalchemy as sa
 
 from peerd import Client, Job
 from peerd.domain.lifecycle import Status
-from peerd.domain.ring import Told
-from peerd.doorbell.datagram import ALL, Sealer, as_text
-from peerd.doorbell.wake_up_socket import NAME
+from peerd.domain.ring import Broadcast
+from peerd.doorbell.datagram import ALL_NODES, Signer, encode_text
+from peerd.doorbell.wake_up_socket import SOCKET_PREFIX
 from peerd.supervision.control import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import Cluster, ClusterNode
@@ -31,9 +31,9 @@ from tests.support.servers import DATABASES, create_database
 from tests.support.summary import note_database, note_missing_server
 
 SECRET = "a secret that all nodes share"
-SOON = 5.0
+RING_DEADLINE = 5.0
 """Seconds, on a busy machine; a poll would come after forty-five at the least."""
-RARELY: dict[str, Any] = {
+RARE_POLLING: dict[str, Any] = {
     "poll_every": "60s",
     "rung_poll_every": "60s",
     "update": "100s",
@@ -49,21 +49,21 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         url = (
             f"sqlite:///{folder / 'peerd.sqlite'}"
             if request.param == "sqlite"
-            else create_database(server_session.server(request.param), f"bell_{secrets.token_hex(4)}")
+            else create_database(server_session.shared_server(request.param), f"bell_{secrets.token_hex(4)}")
         )
     except ServerUnavailableError:
         yield None
         return
     cluster = with_secret(Cluster(folder, url))
     try:
-        up_and_heard(cluster, "one", "two")
+        up_with_working_doorbell(cluster, "one", "two")
         yield cluster
     finally:
         end(cluster)
 
 
 @pytest.fixture
-def rung(request: pytest.FixtureRequest, pair: Cluster | None) -> Iterator[Cluster]:
+def idle_pair(request: pytest.FixtureRequest, pair: Cluster | None) -> Iterator[Cluster]:
     """The shared pair, with nothing to do and a client that has the secret."""
     kind = request.node.callspec.params["pair"]
     if pair is None:
@@ -90,7 +90,7 @@ def with_secret(cluster: Cluster) -> Cluster:
 
 def up(cluster: Cluster, *names: str, secret: str | None = SECRET) -> list[ClusterNode]:
     nodes = [
-        cluster.node(name, **RARELY, sections={"cluster": {"secret": secret}} if secret else {}).start()
+        cluster.node(name, **RARE_POLLING, sections={"cluster": {"secret": secret}} if secret else {}).start()
         for name in names
     ]
     for node in nodes:
@@ -103,7 +103,7 @@ def bell(node: ClusterNode) -> dict[str, Any]:
     return found
 
 
-def up_and_heard(cluster: Cluster, *names: str) -> list[ClusterNode]:
+def up_with_working_doorbell(cluster: Cluster, *names: str) -> list[ClusterNode]:
     """Nodes whose bells are known to work, and whose workers have looked in vain."""
     nodes = up(cluster, *names)
     for node in nodes:
@@ -116,28 +116,28 @@ def wait_for_bell(node: ClusterNode) -> None:
 
 
 def soon(cluster: Cluster, job: Job, fact: str) -> None:
-    eventually(lambda: cluster.facts(job, fact), timeout=SOON, message=cluster.story)
+    eventually(lambda: cluster.notes(job, fact), timeout=RING_DEADLINE, message=cluster.describe)
 
 
-def test_what_is_enqueued_is_begun_at_once_by_whichever_node(rung: Cluster) -> None:
+def test_what_is_enqueued_is_begun_at_once_by_whichever_node(idle_pair: Cluster) -> None:
     for name in ("one", "two", "one"):
-        soon(rung, rung.enqueue("quick", node=name), "ran")
+        soon(idle_pair, idle_pair.enqueue("quick", node=name), "ran")
 
 
-def test_a_ring_does_not_wait_for_the_master(rung: Cluster) -> None:
-    node = rung.nodes[0]
+def test_a_ring_does_not_wait_for_the_master(idle_pair: Cluster) -> None:
+    node = idle_pair.nodes[0]
     assert node.master is not None
     node.master.send_signal(signal.SIGSTOP)
     try:
-        soon(rung, rung.enqueue("quick", node="one"), "ran")
+        soon(idle_pair, idle_pair.enqueue("quick", node="one"), "ran")
     finally:
         node.master.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.each_database_in_ci
 def test_who_has_no_ear_is_told_by_the_master(own: Cluster) -> None:
-    [node] = up_and_heard(own, "one")
-    ears = list(node.run_directory.glob(f"{NAME}*"))
+    [node] = up_with_working_doorbell(own, "one")
+    ears = list(node.run_directory.glob(f"{SOCKET_PREFIX}*"))
     assert ears
     for ear in ears:
         ear.unlink()
@@ -146,98 +146,104 @@ def test_who_has_no_ear_is_told_by_the_master(own: Cluster) -> None:
 
 @pytest.mark.each_database_in_ci
 def test_a_killed_worker_leaves_no_ear(own: Cluster) -> None:
-    [node] = up_and_heard(own, "one")
-    [ear] = node.run_directory.glob(f"{NAME}*")
+    [node] = up_with_working_doorbell(own, "one")
+    [ear] = node.run_directory.glob(f"{SOCKET_PREFIX}*")
     node.kill("jobs-1")
-    eventually(lambda: ear not in (now := list(node.run_directory.glob(f"{NAME}*"))) and len(now) == 1, timeout=20)
+    eventually(
+        lambda: ear not in (now := list(node.run_directory.glob(f"{SOCKET_PREFIX}*"))) and len(now) == 1, timeout=20
+    )
     soon(own, own.enqueue("quick"), "ran")
 
 
-def test_a_ring_goes_out_after_the_commit_and_not_after_a_rollback(rung: Cluster) -> None:
-    node = rung.nodes[0]
-    with rung.client.database.engine.connect() as connection:
-        rung.client.enqueue_in(connection, "jobs", name="quick")
-        assert rung.client.ringer.flush()
+def test_a_ring_goes_out_after_the_commit_and_not_after_a_rollback(idle_pair: Cluster) -> None:
+    node = idle_pair.nodes[0]
+    with idle_pair.client.database.engine.connect() as connection:
+        idle_pair.client.enqueue_in(connection, "jobs", name="quick")
+        assert idle_pair.client.notifier.flush()
         heard = bell(node)["heard"]
         connection.rollback()
-        job = rung.client.enqueue_in(connection, "jobs", name="quick")
-        assert rung.client.ringer.flush()
+        job = idle_pair.client.enqueue_in(connection, "jobs", name="quick")
+        assert idle_pair.client.notifier.flush()
         assert bell(node)["heard"] == heard
         connection.commit()
-        soon(rung, job, "ran")
+        soon(idle_pair, job, "ran")
 
 
-def test_raw_sql_is_rung_for_by_hand(rung: Cluster) -> None:
-    with rung.client.database.engine.begin() as connection:
+def test_raw_sql_is_rung_for_by_hand(idle_pair: Cluster) -> None:
+    with idle_pair.client.database.engine.begin() as connection:
         connection.execute(sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', 'quick', '{}')"))
-    [task, *_] = rung.client.tasks.list()
-    rung.client.ring("jobs")
-    eventually(lambda: rung.client.tasks.get(task.id).status is Status.DONE, timeout=SOON, message=rung.story)
+    [task, *_] = idle_pair.client.tasks.list()
+    idle_pair.client.ring("jobs")
+    eventually(
+        lambda: idle_pair.client.tasks.get(task.id).status is Status.DONE,
+        timeout=RING_DEADLINE,
+        message=idle_pair.describe,
+    )
 
 
-def test_a_task_begins_at_the_moment_it_falls_due(rung: Cluster) -> None:
-    first = rung.enqueue("quick", start_in=3600)
-    second = rung.enqueue("quick", start_in=1.0)
-    third = rung.enqueue("quick", start_at=datetime.now(UTC) + timedelta(seconds=1.5))
+def test_a_task_begins_at_the_moment_it_falls_due(idle_pair: Cluster) -> None:
+    first = idle_pair.enqueue("quick", start_in=3600)
+    second = idle_pair.enqueue("quick", start_in=1.0)
+    third = idle_pair.enqueue("quick", start_at=datetime.now(UTC) + timedelta(seconds=1.5))
     for job in (second, third):
-        task = rung.done(job, within=5.0)
+        task = idle_pair.done(job, within=5.0)
         assert task.worker_started_at is not None
         assert task.start_at is not None
-        assert timedelta(0) <= task.worker_started_at - task.start_at < timedelta(seconds=SOON)
-    assert rung.client.tasks.get(first.id).status is Status.SCHEDULED
+        assert timedelta(0) <= task.worker_started_at - task.start_at < timedelta(seconds=RING_DEADLINE)
+    assert idle_pair.client.tasks.get(first.id).status is Status.SCHEDULED
 
 
-def test_a_retry_begins_when_it_is_due(rung: Cluster) -> None:
-    job = rung.enqueue("fails_once")
-    rung.done(job, within=5.0)
+def test_a_retry_begins_when_it_is_due(idle_pair: Cluster) -> None:
+    job = idle_pair.enqueue("fails_once")
+    idle_pair.done(job, within=5.0)
 
 
-def test_a_canceled_task_is_ended_at_once_and_a_moved_one_goes_on_elsewhere(rung: Cluster) -> None:
-    canceled = rung.enqueue("gated", node="one")
-    soon(rung, canceled, "began")
-    rung.client.tasks.cancel(canceled.id)
-    soon(rung, canceled, "cancelled")
-    moved = rung.enqueue("gated", node="one")
-    soon(rung, moved, "began")
-    rung.client.tasks.move(moved.id, "two")
-    soon(rung, moved, "cancelled")
-    eventually(lambda: len(rung.facts(moved, "began")) == 2, timeout=SOON, message=rung.story)
+def test_a_canceled_task_is_ended_at_once_and_a_moved_one_goes_on_elsewhere(idle_pair: Cluster) -> None:
+    canceled = idle_pair.enqueue("gated", node="one")
+    soon(idle_pair, canceled, "began")
+    idle_pair.client.tasks.cancel(canceled.id)
+    soon(idle_pair, canceled, "cancelled")
+    moved = idle_pair.enqueue("gated", node="one")
+    soon(idle_pair, moved, "began")
+    idle_pair.client.tasks.move(moved.id, "two")
+    soon(idle_pair, moved, "cancelled")
+    eventually(lambda: len(idle_pair.notes(moved, "began")) == 2, timeout=RING_DEADLINE, message=idle_pair.describe)
 
 
-def test_what_a_node_gives_back_is_begun_by_another_at_once(rung: Cluster) -> None:
-    job = rung.enqueue("gated", node="one")
-    soon(rung, job, "began")
-    rung.client.tasks.move(job.id, None)
-    rung.wait_for(job, "began", times=2)
-    holder = rung.holder(job)
-    holder.kill("jobs-1")
-    eventually(lambda: len(rung.facts(job, "began")) == 3, timeout=5 * SOON, message=rung.story)
+def test_what_a_node_gives_back_is_begun_by_another_at_once(idle_pair: Cluster) -> None:
+    job = idle_pair.enqueue("gated", node="one")
+    soon(idle_pair, job, "began")
+    idle_pair.client.tasks.move(job.id, None)
+    idle_pair.wait_for(job, "began", times=2)
+    claiming_node = idle_pair.claiming_node(job)
+    claiming_node.kill("jobs-1")
+    eventually(lambda: len(idle_pair.notes(job, "began")) == 3, timeout=5 * RING_DEADLINE, message=idle_pair.describe)
 
 
 @pytest.mark.each_database_in_ci
 def test_a_task_of_a_schedule_is_begun_at_once(own: Cluster) -> None:
     often = {"interval": "3s", "queue": "jobs", "task": "quick"}
-    node = own.node("one", **RARELY, sections={"cluster": {"secret": SECRET}}, schedules={"often": often}).up()
+    node = own.node("one", **RARE_POLLING, sections={"cluster": {"secret": SECRET}}, schedules={"often": often}).up()
     wait_for_bell(node)
     known = {task.id for task in own.client.tasks.list()}
     [task] = eventually(lambda: [task for task in own.client.tasks.list() if task.id not in known], timeout=10) or []
-    eventually(lambda: own.client.tasks.get(task.id).status is Status.DONE, timeout=SOON, message=own.story)
+    eventually(lambda: own.client.tasks.get(task.id).status is Status.DONE, timeout=RING_DEADLINE, message=own.describe)
 
 
-def test_a_resumed_queue_is_taken_from_at_once(rung: Cluster) -> None:
-    rung.client.queues.pause("jobs")
-    job = rung.enqueue("quick")
-    rung.client.ringer.flush()
-    assert rung.client.tasks.get(job.id).status is Status.PENDING
-    rung.client.queues.resume("jobs")
-    soon(rung, job, "ran")
+def test_a_resumed_queue_is_taken_from_at_once(idle_pair: Cluster) -> None:
+    idle_pair.client.queues.pause("jobs")
+    job = idle_pair.enqueue("quick")
+    idle_pair.client.notifier.flush()
+    assert idle_pair.client.tasks.get(job.id).status is Status.PENDING
+    idle_pair.client.queues.resume("jobs")
+    soon(idle_pair, job, "ran")
 
 
-def test_a_message_reaches_the_workers_of_all_nodes_once(rung: Cluster) -> None:
-    listening = [rung.enqueue("hears", node=name) for name in ("one", "two", "two")]
+def test_a_message_reaches_the_workers_of_all_nodes_once(idle_pair: Cluster) -> None:
+    listening = [idle_pair.enqueue("hears", node=name) for name in ("one", "two", "two")]
     for job in listening:
-        soon(rung, job, "listens")
-    rung.enqueue("tells_all_nodes", body={"data": "hello"})
+        soon(idle_pair, job, "listens")
+    idle_pair.enqueue("tells_all_nodes", body={"data": "hello"})
     assert [job.result(timeout=10)["data"] for job in listening] == ["hello"] * 3
 
 
@@ -253,7 +259,7 @@ def test_nobody_without_the_secret_can_send_a_message_by_postgresql(each_cluster
     each_cluster.wait_for(listening, "listens")
     forged = [
         '{"type":"told","action":"news","data":"forged"}',
-        as_text(Sealer("quite another secret", time.time).seal(Told("news", "forged"), ALL)),
+        encode_text(Signer("quite another secret", time.time).sign(Broadcast("news", "forged"), ALL_NODES)),
     ]
     for payload in forged:
         with each_cluster.client.database.engine.begin() as connection:
@@ -270,7 +276,7 @@ def test_with_a_bell_that_is_lost_the_poll_finds_the_task(cluster: Cluster) -> N
     with cluster.client.database.engine.begin() as connection:
         connection.execute(sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', 'quick', '{}')"))
     [task] = cluster.client.tasks.list()
-    eventually(lambda: cluster.client.tasks.get(task.id).status is Status.DONE, timeout=20, message=cluster.story)
+    eventually(lambda: cluster.client.tasks.get(task.id).status is Status.DONE, timeout=20, message=cluster.describe)
 
 
 def test_on_sqlite_nothing_needs_to_be_configured(cluster: Cluster) -> None:
@@ -282,15 +288,15 @@ def test_on_sqlite_nothing_needs_to_be_configured(cluster: Cluster) -> None:
 
 
 def test_a_ring_with_another_secret_is_refused_and_told(cluster: Cluster) -> None:
-    [node] = up_and_heard(cluster, "one")
+    [node] = up_with_working_doorbell(cluster, "one")
     with Client(cluster.url, secret="quite another secret") as stranger:
         job = stranger.enqueue("jobs", name="quick")
-        assert stranger.ringer.flush()
+        assert stranger.notifier.flush()
     found = eventually(lambda: (now := bell(node))["refused"] and now, timeout=5)
     assert found
     assert found["refused"] == {"it was made with another secret": 1}
     assert found["last_refused"] == "it was made with another secret, from 127.0.0.1"
-    assert "a ring was refused: it was made with another secret" in node.said()
+    assert "a ring was refused: it was made with another secret" in node.log_text()
     assert cluster.client.tasks.get(job.id).status in (Status.PENDING, Status.DONE)
 
 
@@ -306,7 +312,7 @@ def test_without_a_secret_the_nodes_of_a_server_poll_and_say_why(each_cluster: C
 
 @pytest.mark.each_database_in_ci
 def test_a_replaced_agent_hears_again(own: Cluster) -> None:
-    [node] = up_and_heard(own, "one")
+    [node] = up_with_working_doorbell(own, "one")
     address = bell(node)["address"]
     pid = node.kill("agent")
     eventually(node.replaced("agent", pid), timeout=30)
@@ -314,7 +320,7 @@ def test_a_replaced_agent_hears_again(own: Cluster) -> None:
     assert bell(node)["address"] == address
     eventually(lambda: node.slot("jobs-1")["state"] == "RUNNING", timeout=10)
     job = own.enqueue("quick")
-    eventually(lambda: own.facts(job, "ran"), timeout=SOON, message=own.story)
+    eventually(lambda: own.notes(job, "ran"), timeout=RING_DEADLINE, message=own.describe)
 
 
 def test_a_listening_connection_that_is_lost_is_opened_again(each_cluster: Cluster) -> None:
@@ -322,16 +328,16 @@ def test_a_listening_connection_that_is_lost_is_opened_again(each_cluster: Clust
     if database.name != "postgresql":
         pytest.skip("only PostgreSQL listens")
     each_cluster.environment["FIRST_PAUSE"] = "60"
-    [node] = up_and_heard(each_cluster, "one")
+    [node] = up_with_working_doorbell(each_cluster, "one")
     ours = "datname = current_database() AND query = 'LISTEN peerd'"
     kill = sa.text(f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {ours}")
     with database.engine.connect() as connection:
         assert connection.execute(kill).scalar() == 1
-    eventually(lambda: not bell(node)["works"] or "doorbell is not known to work" in node.said(), timeout=10)
+    eventually(lambda: not bell(node)["works"] or "doorbell is not known to work" in node.log_text(), timeout=10)
     wait_for_bell(node)
     soon(each_cluster, each_cluster.enqueue("quick"), "ran")
     with database.engine.begin() as connection:  # and what a person rings
         connection.execute(sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', 'quick', '{}')"))
         connection.execute(sa.text("NOTIFY peerd, 'jobs'"))
     last = each_cluster.client.tasks.list()[0]
-    eventually(lambda: each_cluster.client.tasks.get(last.id).status is Status.DONE, timeout=SOON)
+    eventually(lambda: each_cluster.client.tasks.get(last.id).status is Status.DONE, timeout=RING_DEADLINE)

@@ -17,7 +17,7 @@ from tests.support.galera import Galera
 
 TASKS = 3000
 LONG = 240.0
-HELD = 6
+HELD_TASKS = 6
 
 
 @pytest.mark.slow
@@ -25,14 +25,16 @@ HELD = 6
 def test_one_of_three_servers_is_killed_under_load_and_comes_back(
     private_galera: Galera, make_cluster: MakeCluster, record_line: Callable[[str, str], None]
 ) -> None:
-    cluster = make_cluster(private_galera.url_of_all("peerd"))
+    cluster = make_cluster(private_galera.multi_host_url("peerd"))
     nodes = [
-        cluster.node(f"n{place}", database={"url": private_galera.url_of_all("peerd", first=place)}, count=20).start()
+        cluster.node(
+            f"n{place}", database={"url": private_galera.multi_host_url("peerd", first=place)}, count=20
+        ).start()
         for place in range(3)
     ]
     for node in nodes:
         node.wait_until_running()
-    held = [cluster.enqueue("gated") for _ in range(HELD)]
+    held = [cluster.enqueue("gated") for _ in range(HELD_TASKS)]
     for job in held:
         cluster.wait_for(job, "began")
     first = enqueue(cluster, TASKS)
@@ -45,7 +47,7 @@ def test_one_of_three_servers_is_killed_under_load_and_comes_back(
     assert elsewhere.result is not None, "the node of that server works with another one"
     wait_until_done(cluster, len(first) + len(second))
     victim.start()
-    private_galera.wait_until_whole()
+    private_galera.wait_until_synced()
     third = enqueue(cluster, 500)
     wait_until_done(cluster, len(first) + len(second) + len(third))
     for job in held:
@@ -55,7 +57,7 @@ def test_one_of_three_servers_is_killed_under_load_and_comes_back(
 
     everything = [*first, *second, *third, elsewhere.id]
     assert len(set(everything)) == len(everything)
-    begun = Counter((fact["task"], fact["lease"]) for fact in cluster.facts(fact="ran"))
+    begun = Counter((fact["task"], fact["lease"]) for fact in cluster.notes(fact="ran"))
     assert set(begun.values()) == {1}, "no claim was run twice"
     for task_id in everything:
         task = cluster.client.tasks.get(task_id)
@@ -77,4 +79,4 @@ def wait_until_done(cluster: Cluster, number: int) -> None:
     def enough() -> bool:
         return cluster.client.tasks.counts().get(Status.DONE, 0) >= number
 
-    eventually(enough, timeout=LONG, every=0.2, message=cluster.story)
+    eventually(enough, timeout=LONG, every=0.2, message=cluster.describe)

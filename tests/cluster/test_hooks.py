@@ -21,9 +21,9 @@ def test_a_stop_awaits_the_asynchronous_hooks_of_all_processes_the_agents_last(c
             "web.site": {"app": "hooks:app", "bind": "127.0.0.1:0"},
         },
     ).up()
-    assert "good evening" in node.said(), "the agent's own log"
+    assert "good evening" in node.log_text(), "the agent's own log"
     assert node.stop() == 0
     *others, last = (cluster.folder / "hooks").read_text().splitlines()
     assert (sorted(others), last) == (["periodic", "rows", "site"], "agent")
-    assert "exit status 70: LookupError: there is nothing to close" in node.said()
-    assert "OSError: the connection was closed already" in node.said()
+    assert "exit status 70: LookupError: there is nothing to close" in node.log_text()
+    assert "OSError: the connection was closed already" in node.log_text()

@@ -25,11 +25,11 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import MakeCluster
 from tests.support.servers import ServerFactory
 
-MOST: Final = 2.0
+MAX_STATEMENTS_PER_SECOND: Final = 2.0
 """Statements per second."""
-SETTLING: Final = 35.0
+SETTLE_SECONDS: Final = 35.0
 """Seconds until the pauses between looks have grown, and nothing that was claimed can be astray."""
-COUNTED: Final = 60.0
+COUNT_SECONDS: Final = 60.0
 """Seconds: the rarest chores that an idle node has come once in them."""
 DEFAULTS: Final[dict[str, Any]] = {
     "node": {"heartbeat_every": "2s"},
@@ -60,19 +60,19 @@ Sent = Counter[str]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def require_quiet(cluster: Cluster, workers: dict[str, Any], count: Callable[[], Sent]) -> None:
+def assert_few_statements(cluster: Cluster, workers: dict[str, Any], count: Callable[[], Sent]) -> None:
     """One idle node sends little; what it sent stands in the message."""
     [node] = cluster.up("one", workers=workers, **DEFAULTS)
     eventually(lambda: bool(control_client.call_agent(node.run_directory, "peerd.doorbell")["works"]), timeout=30)
-    time.sleep(SETTLING)
+    time.sleep(SETTLE_SECONDS)
     before, began = count(), time.monotonic()
-    time.sleep(COUNTED)
+    time.sleep(COUNT_SECONDS)
     sent, seconds = count() - before, time.monotonic() - began
     rate = sent.total() / seconds
     each = "".join(f"\n{number:6} {words}" for words, number in sent.most_common())
-    said = f"{rate:.2f} statements per second, {MOST:g} are allowed:{each}"
-    print(said)  # noqa: T201
-    assert 0.3 < rate <= MOST, said
+    log_text = f"{rate:.2f} statements per second, {MAX_STATEMENTS_PER_SECOND:g} are allowed:{each}"
+    print(log_text)  # noqa: T201
+    assert 0.3 < rate <= MAX_STATEMENTS_PER_SECOND, log_text
 
 
 def test_on_mariadb(make_cluster: MakeCluster, private_server: ServerFactory) -> None:
@@ -94,7 +94,7 @@ def test_on_mariadb(make_cluster: MakeCluster, private_server: ServerFactory) ->
                 cursor.execute("SHOW GLOBAL STATUS LIKE 'Com_admin_commands'")  # pings are not logged
                 return sent + Counter({"Ping": int((cursor.fetchone() or ("", 0))[1])})
 
-        require_quiet(cluster, TWO_KINDS, count)
+        assert_few_statements(cluster, TWO_KINDS, count)
 
 
 def test_on_postgresql(make_cluster: MakeCluster, private_server: ServerFactory) -> None:
@@ -113,10 +113,12 @@ def test_on_postgresql(make_cluster: MakeCluster, private_server: ServerFactory)
             transactions.append(0 if row is None else int(row[0]))
             return Counter(first_words(found) for found in logged.findall(server.log.read_text(errors="replace")))
 
-        require_quiet(cluster, TWO_KINDS, count)
-    rate = (transactions[1] - transactions[0]) / COUNTED
+        assert_few_statements(cluster, TWO_KINDS, count)
+    rate = (transactions[1] - transactions[0]) / COUNT_SECONDS
     print(f"{rate:.2f} transactions per second")  # noqa: T201
-    assert rate <= MOST, f"{rate:.2f} transactions per second, {MOST:g} are allowed"
+    assert rate <= MAX_STATEMENTS_PER_SECOND, (
+        f"{rate:.2f} transactions per second, {MAX_STATEMENTS_PER_SECOND:g} are allowed"
+    )
 
 
 def test_on_sqlite(cluster: Cluster, tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_on_sqlite(cluster: Cluster, tmp_path: Path) -> None:
         lines = statements.read_text().splitlines()
         return Counter(first_words(line.split(" ", 2)[2]) for line in lines)
 
-    require_quiet(cluster, ONE_KIND, count)
+    assert_few_statements(cluster, ONE_KIND, count)
 
 
 def first_words(statement: str) -> str:

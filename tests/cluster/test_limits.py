@@ -13,15 +13,15 @@ from tests.cluster.cluster import WITHIN, Cluster
 
 def running(cluster: Cluster) -> set[int]:
     """The tasks whose handlers began an attempt, and neither ended it nor died in it."""
-    latest = {fact["task"]: fact["fact"] for fact in cluster.facts() if fact["fact"] in ("began", "ended", "cancelled")}
+    latest = {fact["task"]: fact["fact"] for fact in cluster.notes() if fact["fact"] in ("began", "ended", "cancelled")}
     return {task for task, fact in latest.items() if fact == "began"}
 
 
-def most_at_once(cluster: Cluster, keys: dict[int, str]) -> Counter[str]:
+def max_running(cluster: Cluster, keys: dict[int, str]) -> Counter[str]:
     """How many tasks of each key ran at once at the most, by the order of what they told."""
     now: dict[int, str] = {}
     most: Counter[str] = Counter()
-    for fact in cluster.facts():
+    for fact in cluster.notes():
         if fact["fact"] == "began":
             now[fact["task"]] = keys[fact["task"]]
         elif fact["fact"] in ("ended", "cancelled"):
@@ -44,13 +44,13 @@ def test_of_each_key_no_more_run_at_once_than_its_limit_allows(each_cluster: Clu
     while left:
         allowed = {"a": 1, "b": 2}
         wanted = sum(min(most, sum(keys[task] == key for task in left)) for key, most in allowed.items())
-        eventually(lambda: len(running(cluster)) == wanted, timeout=WITHIN, message=cluster.story)  # noqa: B023
+        eventually(lambda: len(running(cluster)) == wanted, timeout=WITHIN, message=cluster.describe)  # noqa: B023
         for task in running(cluster):
-            cluster.open(Job(task, created=True, look=lambda _: None))
+            cluster.open(Job(task, created=True, find_task=lambda _: None))
             left.discard(task)
     for job in [*plain, *keyed["a"], *keyed["b"]]:
         cluster.done(job)
-    assert most_at_once(cluster, keys) == {"a": 1, "b": 2}
+    assert max_running(cluster, keys) == {"a": 1, "b": 2}
 
 
 @pytest.mark.each_database_in_ci
@@ -60,7 +60,7 @@ def test_the_place_of_a_holder_that_was_killed_is_taken_by_the_next(each_cluster
     nodes = {node.name: node for node in cluster.up("one", "two", count=2)}
     first, second = [cluster.enqueue("gated", limit_key="file.mp4") for _ in range(2)]
     began = cluster.wait_for(first, "began")
-    assert not cluster.facts(second, "began")
+    assert not cluster.notes(second, "began")
     cluster.open(second)
     cluster.open(first)
     nodes[began["node"]].kill("jobs-1")
@@ -74,10 +74,10 @@ def test_a_limited_queue_runs_no_more_than_its_limit_with_keys_and_without(clust
     keys = {job.id: "all" for job in jobs}
     opened: set[int] = set()
     while len(opened) < len(jobs):
-        eventually(lambda: len(running(cluster) - opened) == 2, timeout=WITHIN, message=cluster.story)
+        eventually(lambda: len(running(cluster) - opened) == 2, timeout=WITHIN, message=cluster.describe)
         for task in running(cluster) - opened:
-            cluster.open(Job(task, created=True, look=lambda _: None))
+            cluster.open(Job(task, created=True, find_task=lambda _: None))
             opened.add(task)
     for job in jobs:
         cluster.done(job)
-    assert most_at_once(cluster, keys) == {"all": 2}
+    assert max_running(cluster, keys) == {"all": 2}

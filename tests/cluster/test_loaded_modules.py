@@ -64,7 +64,7 @@ def test_no_process_of_a_node_loads_what_it_does_not_use(each_cluster: Cluster) 
         },
     ).up()
     job = each_cluster.client.enqueue("lean", name="run", body={"number": 7})
-    eventually(lambda: each_cluster.client.tasks.get(job.id).status == "done", timeout=WITHIN, message=node.said)
+    eventually(lambda: each_cluster.client.tasks.get(job.id).status == "done", timeout=WITHIN, message=node.log_text)
     assert node.stop() == exit_codes.OK
     loaded = {file.name: set(file.read_text().splitlines()) for file in notes.iterdir()}
     assert loaded.keys() == {"agent", "manager", "periodic-1", "tasks-1", "site-1", "video-1"}

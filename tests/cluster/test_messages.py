@@ -27,8 +27,8 @@ def test_work_in_the_background_is_awaited_when_its_process_stops(cluster: Clust
     cluster.done(job)
     assert node.master is not None
     node.master.send_signal(signal.SIGTERM)
-    eventually(lambda: node.slot("jobs-1")["state"] == "DRAINING", timeout=WITHIN, message=node.said)
-    assert not cluster.facts(job, "background ended")
+    eventually(lambda: node.slot("jobs-1")["state"] == "DRAINING", timeout=WITHIN, message=node.log_text)
+    assert not cluster.notes(job, "background ended")
     cluster.open(job)
     assert node.master.wait(WITHIN) == 0
-    assert cluster.facts(job, "background ended")
+    assert cluster.notes(job, "background ended")

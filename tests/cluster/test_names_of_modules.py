@@ -60,13 +60,13 @@ def run(cluster: Cluster, name: str) -> str:
 def test_a_project_may_have_files_named_like_the_standard_library(shadowing: Cluster) -> None:
     cluster = shadowing
     node = cluster.node("one", workers={"own": {**WORKER, "tasks": "own:own"}}).up()
-    said = "hello queue logging"
-    assert run(cluster, "greet") == f"{said} function"
+    log_text = "hello queue logging"
+    assert run(cluster, "greet") == f"{log_text} function"
     assert run(cluster, "greet_apart") == "hello queue"
     (cluster.folder / "helpers/words.py").write_text("greeting = 'good bye'\n")
     before = node.pid("own-1")
-    control_client.ask(node.run_directory, {"command": "reload", "kinds": ["own"]})
-    eventually(node.replaced("own-1", before), timeout=WITHIN, message=cluster.story)
+    control_client.send_command(node.run_directory, {"command": "reload", "kinds": ["own"]})
+    eventually(node.replaced("own-1", before), timeout=WITHIN, message=cluster.describe)
     assert run(cluster, "greet").startswith("good bye queue")
 
 

@@ -15,17 +15,17 @@ from peerd.store.schema.tables import tasks
 from peerd.testing import eventually
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster
-from tests.support.server import Server
+from tests.support.server import DatabaseServer
 from tests.support.servers import ServerFactory
 
 
-def kill_and_start_again(server: Server, seconds: float) -> None:
+def kill_and_start_again(server: DatabaseServer, seconds: float) -> None:
     server.kill()
     time.sleep(seconds)  # the length of the outage is what is tested
     server.start()
 
 
-def freeze_and_thaw(server: Server, seconds: float) -> None:
+def freeze_and_thaw(server: DatabaseServer, seconds: float) -> None:
     server.freeze()
     time.sleep(seconds)
     server.thaw()
@@ -35,7 +35,7 @@ def freeze_and_thaw(server: Server, seconds: float) -> None:
 @pytest.mark.parametrize("outage", [kill_and_start_again, freeze_and_thaw])
 @pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
 def test_an_outage_longer_than_max_update_rescues_nothing_that_lives(
-    kind: str, outage: Callable[[Server, float], None], private_server: ServerFactory, make_cluster: MakeCluster
+    kind: str, outage: Callable[[DatabaseServer, float], None], private_server: ServerFactory, make_cluster: MakeCluster
 ) -> None:
     server = private_server(kind)
     cluster = make_cluster(server.url("peerd"))
@@ -57,7 +57,7 @@ def test_an_outage_longer_than_max_update_rescues_nothing_that_lives(
         cluster.open(job)
         assert cluster.done(job).lease == 1
     assert [cluster.outcomes(job) for job in held] == [[]] * 4
-    assert [len(cluster.facts(job, "began")) for job in held] == [1] * 4
+    assert [len(cluster.notes(job, "began")) for job in held] == [1] * 4
     assert {process.id for process in cluster.client.nodes.processes()} == before
     for node in nodes:
         assert node.state() == "running"
@@ -76,10 +76,10 @@ def test_what_is_replaced_during_an_outage_is_there_as_soon_as_the_database_is(
     server.kill()
     killed = {slot: node.kill(slot) for slot in ("agent", "manager", "jobs-1")}
     for slot, pid in killed.items():
-        eventually(partial(_waits_for_the_database, node, slot, pid), timeout=WITHIN, message=node.said)
+        eventually(partial(_waits_for_the_database, node, slot, pid), timeout=WITHIN, message=node.log_text)
     server.start()
     for slot, pid in killed.items():
-        eventually(node.replaced(slot, pid), timeout=WITHIN, message=node.said)
+        eventually(node.replaced(slot, pid), timeout=WITHIN, message=node.log_text)
         assert node.slot(slot)["generation"] == 2, "the one that waited is the one that runs"
     cluster.open(held)
     assert cluster.done(held).crashes == 1

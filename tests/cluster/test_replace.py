@@ -19,8 +19,8 @@ def test_a_process_is_recycled_after_so_many_tasks_and_loses_none(cluster: Clust
     jobs = [cluster.enqueue("quick") for _ in range(30)]
     for job in jobs:
         assert cluster.done(job).attempts == 0
-    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.said)
-    ran = [fact["task"] for fact in cluster.facts(fact="ran")]
+    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.log_text)
+    ran = [fact["task"] for fact in cluster.notes(fact="ran")]
     assert sorted(ran) == [job.id for job in jobs]
     assert [cluster.outcomes(job) for job in jobs] == [[]] * 30
     eventually(lambda: len({p.id for p in cluster.client.nodes.processes(ended=True) if p.slot == "jobs-1"}) > 1)
@@ -31,21 +31,21 @@ def test_a_recycled_process_finishes_what_it_runs_however_long_that_takes(cluste
     kept = [cluster.enqueue(handler, max_attempts=1) for handler in ("gated", "gated_thread")]
     first, _ = [cluster.wait_for(job, "began")["pid"] for job in kept]
     cluster.done(cluster.enqueue("quick"))
-    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.said)
+    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.log_text)
     [leaving] = node.slot("jobs-1")["leaving"]
     assert (leaving["pid"], leaving["reason"]) == (first, "it has run 1 tasks (recycle_after = 1)")
     later = cluster.enqueue("quick")
     cluster.done(later)
-    assert cluster.facts(later, "ran")[0]["pid"] != first, "it takes no new work"
+    assert cluster.notes(later, "ran")[0]["pid"] != first, "it takes no new work"
     began = time.monotonic()
     eventually(lambda: time.monotonic() - began > 8.0, timeout=WITHIN)  # grace, time to give back, and to be killed
     for job in kept:
         cluster.open(job)
         task = cluster.done(job)
         assert (task.attempts, task.lease, cluster.outcomes(job)) == (0, 1, [])
-    assert cluster.facts(fact="cancelled") == []
+    assert cluster.notes(fact="cancelled") == []
     assert kept[1].refresh().result() is False, "nobody told it to end"
-    eventually(lambda: not psutil.pid_exists(first), timeout=WITHIN, message=node.said)
+    eventually(lambda: not psutil.pid_exists(first), timeout=WITHIN, message=node.log_text)
 
 
 def test_a_process_that_is_killed_while_it_is_recycled_has_crashed(cluster: Cluster) -> None:
@@ -53,7 +53,7 @@ def test_a_process_that_is_killed_while_it_is_recycled_has_crashed(cluster: Clus
     job = cluster.enqueue("first_hangs")
     first = cluster.wait_for(job, "began")["pid"]
     cluster.done(cluster.enqueue("quick"))
-    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.said)
+    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.log_text)
     os.kill(first, signal.SIGKILL)
     assert cluster.done(job).crashes == 1
     [(outcome, cause)] = cluster.outcomes(job)
@@ -78,7 +78,7 @@ def test_a_node_that_stops_leaves_a_recycled_process_its_grace(cluster: Cluster)
     job = cluster.enqueue("gated")
     first = cluster.wait_for(job, "began")["pid"]
     cluster.done(cluster.enqueue("quick"))
-    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.said)
+    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.log_text)
     assert node.stop() == 0
     task = cluster.client.tasks.get(job.id)
     assert (task.status, task.attempts) == (Status.PENDING, 0)
@@ -90,15 +90,15 @@ def test_a_tainted_process_is_replaced_at_once_and_finishes_what_it_has(cluster:
     held = cluster.enqueue("gated")
     began = cluster.wait_for(held, "began")
     cluster.done(cluster.enqueue("taints"))
-    eventually(node.replaced("jobs-1", began["pid"]), timeout=WITHIN, message=node.said)
+    eventually(node.replaced("jobs-1", began["pid"]), timeout=WITHIN, message=node.log_text)
     later = cluster.enqueue("quick")
     cluster.done(later)
-    assert cluster.facts(later, "ran")[0]["pid"] != began["pid"]
+    assert cluster.notes(later, "ran")[0]["pid"] != began["pid"]
     assert psutil.pid_exists(began["pid"])
     cluster.open(held)
     assert cluster.done(held).attempts == 0
-    assert len(cluster.facts(held, "began")) == 1
-    eventually(lambda: not psutil.pid_exists(began["pid"]), timeout=WITHIN, message=node.said)
+    assert len(cluster.notes(held, "began")) == 1
+    eventually(lambda: not psutil.pid_exists(began["pid"]), timeout=WITHIN, message=node.log_text)
 
 
 def test_a_node_that_was_replaced_while_it_was_frozen_leaves_when_it_thaws(cluster: Cluster) -> None:
@@ -106,15 +106,15 @@ def test_a_node_that_was_replaced_while_it_was_frozen_leaves_when_it_thaws(clust
     job = cluster.enqueue("first_hangs")
     cluster.wait_for(job, "began")
     assert old.master is not None
-    family = old.family()
-    cluster.freeze(family)
+    all_pids = old.all_pids()
+    cluster.freeze(all_pids)
     try:
         new = cluster.node("one", node={"run_directory": str(cluster.folder / "elsewhere")}).up()
         task = cluster.done(job)
     finally:
-        cluster.thaw(family)
+        cluster.thaw(all_pids)
     assert old.master.wait(WITHIN) == 0
-    assert "this node was replaced, and leaves" in old.said()
+    assert "this node was replaced, and leaves" in old.log_text()
     assert new.state() == "running"
     assert cluster.client.tasks.get(job.id) == task
     assert task.status is Status.DONE

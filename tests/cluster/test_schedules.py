@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from peerd.domain.schedule import RunStatus
-from peerd.store.schedule_runs import Run
+from peerd.store.schedule_runs import ScheduleRun
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
 
@@ -23,20 +23,20 @@ GATED = {"run": "scheduled:gated", "interval": "1h", "immediate": True}
 
 
 def ran(cluster: Cluster, schedule: str | None = None) -> list[dict[str, Any]]:
-    return [fact for fact in cluster.facts(fact="scheduled") if schedule in (None, fact["schedule"])]
+    return [fact for fact in cluster.notes(fact="scheduled") if schedule in (None, fact["schedule"])]
 
 
-def runs(cluster: Cluster, schedule: str) -> list[Run]:
+def runs(cluster: Cluster, schedule: str) -> list[ScheduleRun]:
     """The oldest first."""
     return cluster.client.schedules.runs(schedule, limit=1000)[::-1]
 
 
-def until_runs(cluster: Cluster, schedule: str, *statuses: str) -> list[Run]:
-    def look() -> list[Run] | None:
+def until_runs(cluster: Cluster, schedule: str, *statuses: str) -> list[ScheduleRun]:
+    def look() -> list[ScheduleRun] | None:
         found = runs(cluster, schedule)
         return found if [str(run.status) for run in found] == list(statuses) else None
 
-    found = eventually(look, timeout=WITHIN, message=lambda: f"{runs(cluster, schedule)} {cluster.story()}")
+    found = eventually(look, timeout=WITHIN, message=lambda: f"{runs(cluster, schedule)} {cluster.describe()}")
     assert found is not None
     return found
 
@@ -67,7 +67,7 @@ def test_each_type_of_schedule_is_run_by_those_that_it_is_for(cluster: Cluster) 
     eventually(
         lambda: all(len(ran(cluster, name)) >= count for name, count in enough.items()),
         timeout=WITHIN,
-        message=cluster.story,
+        message=cluster.describe,
     )
     places = {name: {(fact["node"], fact["slot"]) for fact in ran(cluster, name)} for name in enough}
     everyone = {(node, slot) for node in ("one", "two") for slot in ("jobs-1", "jobs-2")}
@@ -77,7 +77,7 @@ def test_each_type_of_schedule_is_run_by_those_that_it_is_for(cluster: Cluster) 
     assert set(per_tick.values()) == {1}, "a tick of the cluster is run once"
     tasks = [run.task_id for run in runs(cluster, "task") if run.status is RunStatus.ENQUEUED]
     assert len(tasks) == len(set(tasks)) > 0
-    eventually(lambda: cluster.facts(fact="ran"), timeout=WITHIN)
+    eventually(lambda: cluster.notes(fact="ran"), timeout=WITHIN)
 
 
 def test_a_killed_agent_repeats_no_immediate_run_and_the_next_one_hears_of_its_end(cluster: Cluster) -> None:
@@ -85,7 +85,7 @@ def test_a_killed_agent_repeats_no_immediate_run_and_the_next_one_hears_of_its_e
     until_runs(cluster, "slow", "running")
     eventually(lambda: ran(cluster), timeout=WITHIN)
     agent = node.kill("agent")
-    eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.said)
+    eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.log_text)
     (cluster.folder / "gates" / "slow").touch()
     until_runs(cluster, "slow", "done")
     assert len(ran(cluster)) == 1
@@ -93,7 +93,7 @@ def test_a_killed_agent_repeats_no_immediate_run_and_the_next_one_hears_of_its_e
 
 def test_a_killed_worker_ends_its_run_with_the_cause(cluster: Cluster) -> None:
     [node] = cluster.up("one", schedules={"slow": GATED})
-    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.story)
+    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.describe)
     node.kill("jobs-1")
     [run] = until_runs(cluster, "slow", "died")
     assert "SIGKILL" in (run.error or "")
@@ -101,7 +101,7 @@ def test_a_killed_worker_ends_its_run_with_the_cause(cluster: Cluster) -> None:
 
 def test_a_stopping_node_lets_its_run_end_within_the_grace_and_cancels_it_beyond(cluster: Cluster) -> None:
     [node] = cluster.up("one", node={"grace": "500ms"}, schedules={"slow": GATED})
-    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.story)
+    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.describe)
     assert node.stop() == 0
     [run] = runs(cluster, "slow")
     assert run.status is RunStatus.CANCELED
@@ -111,7 +111,7 @@ def test_a_stopping_node_lets_its_run_end_within_the_grace_and_cancels_it_beyond
 def test_a_run_of_a_lost_node_is_run_again_by_another(cluster: Cluster) -> None:
     schedules = {"slow": {**GATED, "misfire": "run_once"}}
     first = cluster.node("one", schedules=schedules).up()
-    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.story)
+    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.describe)
     cluster.node("two", schedules=schedules).up()
     first.kill_all()
     (cluster.folder / "gates" / "slow").touch()
@@ -122,8 +122,8 @@ def test_a_run_of_a_lost_node_is_run_again_by_another(cluster: Cluster) -> None:
 
 def test_what_fails_is_logged_and_ticks_again_until_it_is_disabled(cluster: Cluster) -> None:
     [node] = cluster.up("one", schedules={"bad": {"run": "scheduled:fails", "interval": "200ms"}})
-    eventually(lambda: len(ran(cluster)) >= 3, timeout=WITHIN, message=cluster.story)
-    assert "OSError: no disk" in node.said()
+    eventually(lambda: len(ran(cluster)) >= 3, timeout=WITHIN, message=cluster.describe)
+    assert "OSError: no disk" in node.log_text()
     pid = node.pid("jobs-1")
     cluster.client.schedules.disable("bad")
 
@@ -156,7 +156,7 @@ def test_the_agents_setup_registers_schedules(cluster: Cluster) -> None:
     until_runs(cluster, "registered", "done")
     assert not runs(cluster, "unwanted"), "it was taken out again"
     pid = node.signal_slot("agent", signal.SIGKILL)
-    eventually(node.replaced("agent", pid), timeout=WITHIN, message=node.said)
+    eventually(node.replaced("agent", pid), timeout=WITHIN, message=node.log_text)
     assert peerd(node, "schedules", "run", "registered").returncode == 0
     assert [run.origin for run in runs(cluster, "registered")] == ["start", "hand"]
 
@@ -192,12 +192,12 @@ def test_runs_that_overlap_are_skipped_queued_or_allowed(cluster: Cluster) -> No
     often = {"run": "scheduled:gated", "interval": "200ms", "type": "worker"}
     schedules = {policy: {**often, "overlap": policy} for policy in ("skip", "queue", "allow")}
     [node] = cluster.up("one", schedules=schedules)
-    eventually(lambda: len(ran(cluster, "allow")) >= 3, timeout=WITHIN, message=cluster.story)
+    eventually(lambda: len(ran(cluster, "allow")) >= 3, timeout=WITHIN, message=cluster.describe)
     for name, status in {"skip": RunStatus.SKIPPED, "queue": RunStatus.WAITING}.items():
         eventually(lambda: status in {run.status for run in runs(cluster, name)}, timeout=WITHIN)  # noqa: B023 - at once
     assert (len(ran(cluster, "skip")), len(ran(cluster, "queue"))) == (1, 1)
     (cluster.folder / "gates" / "queue").touch()
-    eventually(lambda: len(ran(cluster, "queue")) >= 2, timeout=WITHIN, message=cluster.story)
+    eventually(lambda: len(ran(cluster, "queue")) >= 2, timeout=WITHIN, message=cluster.describe)
     for name in ("skip", "allow"):
         (cluster.folder / "gates" / name).touch()
     assert node.stop() == 0
@@ -210,14 +210,14 @@ def test_a_function_that_does_not_return_after_its_timeout_ends_with_its_process
         timeout_grace="300ms",
         schedules={"report": {**GATED, "run": "scheduled:deaf", "type": "worker", "timeout": "200ms"}},
     )
-    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.story)
+    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.describe)
     [fact] = ran(cluster)
     [run] = until_runs(cluster, "report", "died")
     reason = f"schedule report (run {run.id}) did not return within 300ms after its timeout of 200ms"
     assert run.error == f"its process died: tainted (exit status 70): {reason}"
     assert not psutil.pid_exists(fact["pid"])
-    eventually(lambda: f"is tainted: {reason}" in node.said(), timeout=WITHIN, message=node.said)
-    assert " in deaf" in node.said(), "it shows where it was"
+    eventually(lambda: f"is tainted: {reason}" in node.log_text(), timeout=WITHIN, message=node.log_text)
+    assert " in deaf" in node.log_text(), "it shows where it was"
     cluster.done(cluster.enqueue("quick"))
     (cluster.folder / "gates" / "report").touch()
     assert peerd(node, "schedules", "run", "report").returncode == 0, "it runs again in the process that took its place"
@@ -233,11 +233,11 @@ def test_a_run_by_hand_in_all_processes_has_failed_where_one_of_them_has(cluster
         command = [sys.executable, "-m", "peerd", "schedules", "run", *words, "--config", str(node.config)]
         return subprocess.run(command, cwd=cluster.folder, capture_output=True, text=True, timeout=WITHIN, check=False)
 
-    said = run("some")
-    assert said.returncode == 1, said
-    assert "failed in 2 of 4 processes" in said.stdout
+    log_text = run("some")
+    assert log_text.returncode == 1, log_text
+    assert "failed in 2 of 4 processes" in log_text.stdout
     for slot in ("jobs-2", "jobs-4"):
-        assert f"failed in {slot}: OSError: no disk in {slot}" in said.stdout
+        assert f"failed in {slot}: OSError: no disk in {slot}" in log_text.stdout
     answer = run("some", "--json")
     assert answer.returncode == 1
     told = json.loads(answer.stdout)
@@ -248,6 +248,6 @@ def test_a_run_by_hand_in_all_processes_has_failed_where_one_of_them_has(cluster
         ("jobs-3", "done"),
         ("jobs-4", "failed"),
     ]
-    said = run("every")
-    assert said.returncode == 0, said
-    assert "done in 4 processes" in said.stdout
+    log_text = run("every")
+    assert log_text.returncode == 0, log_text
+    assert "done in 4 processes" in log_text.stdout

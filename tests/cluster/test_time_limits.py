@@ -19,15 +19,15 @@ def test_a_handler_that_does_not_return_after_its_timeout_ends_with_its_process(
     old = cluster.wait_for(held, "began")["pid"]
     job = cluster.enqueue(handler, timeout=0.2)
     cluster.wait_for(job, "began")
-    eventually(node.replaced("jobs-1", old), timeout=WITHIN, message=node.said)
+    eventually(node.replaced("jobs-1", old), timeout=WITHIN, message=node.log_text)
     reason = f"task {job.id} (jobs/{handler}) did not return within 300ms after its timeout of 200ms"
 
     later = cluster.enqueue("quick")
     cluster.done(later)
-    assert cluster.facts(later, "ran")[0]["pid"] != old, "it takes no new work"
+    assert cluster.notes(later, "ran")[0]["pid"] != old, "it takes no new work"
     [leaving] = node.slot("jobs-1")["leaving"]
     assert (leaving["pid"], leaving["reason"]) == (old, reason)
-    eventually(lambda: f"is tainted: {reason}" in node.said().partition("alert: ")[2], timeout=WITHIN)
+    eventually(lambda: f"is tainted: {reason}" in node.log_text().partition("alert: ")[2], timeout=WITHIN)
     task = cluster.client.tasks.get(job.id)
     assert (task.status, task.lease) == (Status.WORKING, 1), "nobody else runs it while it runs here"
 
@@ -55,7 +55,7 @@ def test_what_outlives_the_grace_of_such_a_process_is_given_back_and_not_counted
     assert (task.attempts, task.crashes, task.lease) == (0, 0, 2)
     assert [outcome for outcome, _ in cluster.outcomes(innocent)] == ["released"]
     assert not psutil.pid_exists(old)
-    assert f"task {last.id} (jobs/deaf) is dead" in node.said()
+    assert f"task {last.id} (jobs/deaf) is dead" in node.log_text()
 
 
 def test_a_thread_that_goes_on_after_its_finish_at_is_canceled_with_its_process(cluster: Cluster) -> None:

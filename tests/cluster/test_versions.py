@@ -52,7 +52,7 @@ def given_back(cluster: Cluster, job: Job) -> str:
         task = cluster.client.tasks.get(job.id)
         return task.error if task.status is Status.SCHEDULED else None
 
-    return str(eventually(why, timeout=WITHIN, message=cluster.story))
+    return str(eventually(why, timeout=WITHIN, message=cluster.describe))
 
 
 @pytest.mark.each_database_in_ci
@@ -68,7 +68,7 @@ def test_what_only_new_code_knows_waits_for_it_and_is_not_counted(each_deployed:
         assert "no process of the cluster knows it: dead at" in why
     [finding] = [one for one in cluster.client.examine() if one.subject == "unknown tasks" and "'comes'" in one.message]
     assert finding.message.startswith("3 tasks are waiting for code that knows handler 'comes' of queue mixed")
-    assert "task given back for other code" in old.said()
+    assert "task given back for other code" in old.log_text()
     node(cluster, "new", "new").up()
     grown = [enqueue(cluster, "grows", n=n, by=5) for n in range(20)]
     plain = [enqueue(cluster, "grows", n=n) for n in range(20)]

@@ -13,12 +13,12 @@ from websockets.asyncio.client import connect as open_websocket
 from websockets.exceptions import ConnectionClosed
 
 from bench.reload import measure
-from bench.web_load import KINDS, Client
+from bench.web_load import KINDS, LoadClient
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
-from tests.unit.web_server.apps import Client as Connection
+from tests.unit.web_server.apps import RawConnection as Connection
 
 SITE = Path(__file__).parent / "site_app.py"
 
@@ -37,14 +37,14 @@ def port_of(node: ClusterNode) -> int:
 
 
 def reload(node: ClusterNode) -> None:
-    number = control_client.ask(node.run_directory, {"command": "reload", "kinds": ["site"]})["number"]
+    number = control_client.send_command(node.run_directory, {"command": "reload", "kinds": ["site"]})["number"]
 
     def over() -> bool:
         [found] = [one for one in control_client.status(node.run_directory)["reloads"] if one["number"] == number]
         assert found["progress"] != "abandoned", found["error"]
         return bool(found["progress"] == "done")
 
-    eventually(over, timeout=WITHIN, message=node.said)
+    eventually(over, timeout=WITHIN, message=node.log_text)
 
 
 async def connect(port: int) -> Connection:
@@ -74,7 +74,9 @@ async def test_web_processes_are_workers_and_a_killed_one_is_replaced_while_its_
         teller.writer.close()
         for slot in slots:
             await asyncio.to_thread(eventually, (cluster.folder / f"hello-{slot}").exists)
-        await asyncio.to_thread(eventually, (cluster.folder / "scheduled").exists, timeout=WITHIN, message=node.said)
+        await asyncio.to_thread(
+            eventually, (cluster.folder / "scheduled").exists, timeout=WITHIN, message=node.log_text
+        )
         killed = node.kill("site-1")
         replaced = node.replaced("site-1", killed)
         while not replaced():
@@ -101,11 +103,11 @@ async def test_with_a_log_for_programs_each_line_is_an_object_and_the_limits_of_
     await taints.answered("/taints")
     for connection in (slow, fails, taints):
         connection.writer.close()
-    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.said)
+    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.log_text)
     pid = node.kill("site-1")
-    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.said)
+    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.log_text)
     assert node.stop() == 0
-    entries = [json.loads(line) for line in node.said().splitlines()]
+    entries = [json.loads(line) for line in node.log_text().splitlines()]
     assert {entry["slot"] for entry in entries} >= {"master", "agent", "site-1"}
     assert any(entry["event"].startswith("alert: ") for entry in entries), "of the agent"
     assert any("ZeroDivisionError" in entry.get("exception", "") for entry in entries), "of a thread"
@@ -126,7 +128,7 @@ async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answ
     (cluster.folder / "gate").touch()
     status, headers, _ = await busy.answer()
     assert (status, headers["connection"]) == (200, "close")
-    eventually((cluster.folder / "ended").exists, timeout=WITHIN, message=node.said)
+    eventually((cluster.folder / "ended").exists, timeout=WITHIN, message=node.log_text)
 
     for path in ("entered", "gate"):
         (cluster.folder / path).unlink()
@@ -135,7 +137,7 @@ async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answ
     last.ask("/gated")
     await asyncio.to_thread(eventually, (cluster.folder / "entered").exists)
     stopping = asyncio.create_task(asyncio.to_thread(node.stop))
-    await asyncio.to_thread(eventually, lambda: "stopping" in node.said())
+    await asyncio.to_thread(eventually, lambda: "stopping" in node.log_text())
     (cluster.folder / "gate").touch()
     assert (await last.answer())[0] == 200
     assert await stopping == exit_codes.OK
@@ -157,7 +159,7 @@ async def test_a_request_that_raises_costs_itself_and_an_exception_outside_of_re
     assert node.pid("site-1") == pid
     again = await connect(port)
     assert (await again.answered("/taints"))[0] == 200
-    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.said)
+    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.log_text)
     assert await ask(port) == "site-1"
     (cluster.folder / "gate").touch()
     assert (await busy.answer())[0] == 200, "what it had begun is answered"
@@ -173,15 +175,15 @@ def test_a_lifespan_that_fails_is_a_boot_that_fails_in_its_own_words(cluster: Cl
     node.start()
     assert node.master is not None
     assert node.master.wait(WITHIN) == exit_codes.BOOT_FAILED
-    assert "StartupFailed: the app's startup failed: LookupError: there is no cache" in node.said()
+    assert "StartupFailed: the app's startup failed: LookupError: there is no cache" in node.log_text()
 
 
 async def test_no_request_is_lost_while_processes_are_recycled_and_replaced(cluster: Cluster) -> None:
     node = site(cluster, recycle_after=100).up()
     stopped = asyncio.Event()
-    clients = [Client(port_of(node), kind) for kind in KINDS for _ in range(5)]
+    clients = [LoadClient(port_of(node), kind) for kind in KINDS for _ in range(5)]
     asking = [asyncio.create_task(client.run(stopped)) for client in clients]
-    await asyncio.to_thread(eventually, lambda: "requests (recycle_after)" in node.said(), timeout=WITHIN)
+    await asyncio.to_thread(eventually, lambda: "requests (recycle_after)" in node.log_text(), timeout=WITHIN)
     await asyncio.to_thread(reload, node)
     stopped.set()
     await asyncio.gather(*asking)

@@ -24,16 +24,16 @@ def test_two_nodes_with_several_processes_share_the_tasks_and_run_each_once(each
     gated = [cluster.enqueue("gated") for _ in range(8)]
     for job in gated:
         cluster.wait_for(job, "began")
-    began = [cluster.facts(job, "began") for job in gated]
-    assert {len(facts) for facts in began} == {1}
-    pids = [facts[0]["pid"] for facts in began]
+    began = [cluster.notes(job, "began") for job in gated]
+    assert {len(notes) for notes in began} == {1}
+    pids = [notes[0]["pid"] for notes in began]
     assert {pids.count(pid) for pid in pids} == {2}
-    assert len({facts[0]["node"] for facts in began}) == 2
+    assert len({notes[0]["node"] for notes in began}) == 2
     for job in gated:
         cluster.open(job)
     jobs = [cluster.enqueue("quick", body={"n": n}) for n in range(40)]
     assert [cluster.done(job).attempts for job in [*gated, *jobs]] == [0] * 48
-    assert sorted(fact["task"] for fact in cluster.facts(fact="ran")) == [job.id for job in jobs]
+    assert sorted(fact["task"] for fact in cluster.notes(fact="ran")) == [job.id for job in jobs]
 
 
 def test_a_pinned_task_runs_on_its_node_only(cluster: Cluster) -> None:
@@ -41,7 +41,7 @@ def test_a_pinned_task_runs_on_its_node_only(cluster: Cluster) -> None:
     jobs = [cluster.enqueue("quick", node="two") for _ in range(10)]
     for job in jobs:
         cluster.done(job)
-    assert {fact["node"] for fact in cluster.facts(fact="ran")} == {"two"}
+    assert {fact["node"] for fact in cluster.notes(fact="ran")} == {"two"}
 
 
 def test_a_drained_node_finishes_what_it_has_and_takes_nothing_new(cluster: Cluster) -> None:
@@ -52,7 +52,7 @@ def test_a_drained_node_finishes_what_it_has_and_takes_nothing_new(cluster: Clus
     jobs = [cluster.enqueue("quick") for _ in range(10)]
     for job in jobs:
         cluster.done(job)
-    assert {fact["node"] for fact in cluster.facts(fact="ran")} == {"two"}
+    assert {fact["node"] for fact in cluster.notes(fact="ran")} == {"two"}
     cluster.open(held)
     assert cluster.done(held).attempts == 0
     pinned = cluster.enqueue("quick", node="one")
@@ -63,10 +63,12 @@ def test_a_drained_node_finishes_what_it_has_and_takes_nothing_new(cluster: Clus
 def test_a_worker_that_is_not_enabled_is_not_started_and_one_that_leaves_is_not_restarted(cluster: Cluster) -> None:
     leaver = {"worker": "jobs:Leaver", "update": "1s"}
     [node] = cluster.up("one", workers={"jobs": WORKER, "off": {**leaver, "enabled": False}, "leaver": leaver})
-    eventually(lambda: node.slot("leaver-1")["state"] == "EXITED", timeout=WITHIN, message=node.said)
+    eventually(lambda: node.slot("leaver-1")["state"] == "EXITED", timeout=WITHIN, message=node.log_text)
     cluster.done(cluster.enqueue("quick"))
     assert {process.slot for process in cluster.client.nodes.processes()} == {"agent", "manager", "jobs-1"}
-    ended = eventually(lambda: [line for line in node.said().splitlines() if "process ended" in line], timeout=WITHIN)
+    ended = eventually(
+        lambda: [line for line in node.log_text().splitlines() if "process ended" in line], timeout=WITHIN
+    )
     assert ["info" in line and "exit status 0" in line for line in ended] == [True], "it is no error to leave"
     assert node.slot("leaver-1")["state"] == "EXITED"
 
@@ -79,7 +81,7 @@ def test_canceling_a_running_task_kills_its_process_and_what_that_had_started(cl
     assert is_alive(began["child"])
     cluster.client.tasks.cancel(job.id, "nobody wants it")
     for pid in (began["pid"], began["child"]):
-        eventually(lambda pid=pid: not is_alive(pid), timeout=WITHIN, message=cluster.story)  # type: ignore[misc]
+        eventually(lambda pid=pid: not is_alive(pid), timeout=WITHIN, message=cluster.describe)  # type: ignore[misc]
     assert cluster.client.tasks.get(job.id).status is Status.CANCELED
 
 
@@ -93,7 +95,7 @@ def test_a_handlers_process_that_is_killed_after_it_has_forked_is_a_failure_at_o
     [attempt] = cluster.client.tasks.attempts(job.id)
     assert (attempt.outcome, attempt.error) == (
         "failure",
-        "ProcessDied: the handler's process was killed by SIGKILL before it answered",
+        "HandlerProcessDied: the handler's process was killed by SIGKILL before it answered",
     )
     assert not is_alive(began["child"])
 
@@ -118,7 +120,7 @@ def test_stopping_finishes_what_ends_within_the_grace(cluster: Cluster) -> None:
     master = node.master
     assert master is not None
     master.send_signal(signal.SIGTERM)
-    eventually(lambda: node.slot("jobs-1")["state"] == "DRAINING", timeout=WITHIN, message=node.said)
+    eventually(lambda: node.slot("jobs-1")["state"] == "DRAINING", timeout=WITHIN, message=node.log_text)
     never = cluster.enqueue("quick")
     cluster.open(job)
     cluster.open(later)
@@ -142,7 +144,7 @@ def test_what_does_not_end_within_the_grace_is_given_back_and_not_counted(cluste
 def test_a_periodic_worker_whose_round_does_not_end_leaves_in_good_order(cluster: Cluster) -> None:
     [node] = cluster.up("one", workers={"endless": {"worker": "jobs:Endless", "update": "1s"}}, node={"grace": "200ms"})
     assert node.stop() == 0
-    assert "Traceback" not in node.said()
+    assert "Traceback" not in node.log_text()
     causes = {process.slot: process.cause for process in cluster.client.nodes.processes(ended=True)}
     assert causes["endless-1"] == "exit status 0"
 
@@ -161,7 +163,7 @@ def test_the_task_of_a_thread_that_does_not_end_is_given_back_when_its_process_i
         assert status is Status.WORKING if alive else True
         return status is Status.PENDING
 
-    eventually(given_back, timeout=WITHIN, message=cluster.story)
+    eventually(given_back, timeout=WITHIN, message=cluster.describe)
     assert master.wait(WITHIN) == 0
     task = cluster.client.tasks.get(job.id)
     assert (task.attempts, task.crashes) == (0, 0)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from peerd.supervision.control.control_client import NotRunning, status
+from peerd.supervision.control.control_client import MasterNotRunning, status
 from peerd.testing import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LEFT_BY_A_RUN = (".peerd", "peerd.sqlite*", "__pycache__", "drawn", "measured.txt")
 
 
-class Project:
+class ExampleProject:
     """A copy of an example.
 
     Args:
@@ -70,9 +70,9 @@ class Project:
         """Its node, ready; at the end it stops in good order."""
         with self.program("-m", "peerd", "up") as node:
             eventually(lambda: self._is_running() or node.poll() is not None, timeout=90)
-            assert node.poll() is None, self.said()
+            assert node.poll() is None, self.output()
             yield
-        assert node.returncode == 0, self.said()
+        assert node.returncode == 0, self.output()
 
     def run(self, *arguments: str) -> str:
         """Run its run.py, which must succeed; what it prints."""
@@ -85,10 +85,10 @@ class Project:
             timeout=120,
             check=False,
         )
-        assert run.returncode == 0, f"{run.stderr}\n{self.said()}"
+        assert run.returncode == 0, f"{run.stderr}\n{self.output()}"
         return run.stdout
 
-    def said(self) -> str:
+    def output(self) -> str:
         """What its programs have said so far."""
         return self.log.read_text(errors="replace")
 
@@ -97,7 +97,7 @@ class Project:
         for folder in self.folder.glob(".peerd/*"):
             try:
                 return status(folder)
-            except (NotRunning, OSError):
+            except (MasterNotRunning, OSError):
                 continue
         return None
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.project import EXAMPLES, Project
+from tests.examples.project import EXAMPLES, ExampleProject
 
 TESTED_ALONE = {"cache_refresh", "web_and_tasks"}
 
 
 @pytest.mark.parametrize("example", sorted({path.parent.name for path in EXAMPLES.glob("*/run.py")} - TESTED_ALONE))
 def test_an_example_does_what_its_run_says(example: str, tmp_path: Path) -> None:
-    project = Project(example, tmp_path)
+    project = ExampleProject(example, tmp_path)
     with project.node():
         project.run()
 

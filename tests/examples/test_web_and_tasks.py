@@ -13,19 +13,19 @@ import pytest
 
 from peerd import Client
 from peerd.testing import eventually
-from tests.examples.project import Project
+from tests.examples.project import ExampleProject
 
 WITHIN = 60.0
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path) -> ExampleProject:
     """Its web processes read the table at their start only, so that what they know later they were told."""
     changes = {'"127.0.0.1:8080"': '"127.0.0.1:0"', 'interval = "10s"': 'interval = "1h"'}
-    return Project("web_and_tasks", tmp_path, changes=changes)
+    return ExampleProject("web_and_tasks", tmp_path, changes=changes)
 
 
-def address(project: Project) -> str:
+def address(project: ExampleProject) -> str:
     status = project.status()
     assert status is not None
     [listening] = status["sockets"]
@@ -59,13 +59,15 @@ def refusals(site: str) -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_a_site_enqueues_shows_progress_cancels_and_is_told_by_the_worker_when_it_is_done(project: Project) -> None:
+def test_a_site_enqueues_shows_progress_cancels_and_is_told_by_the_worker_when_it_is_done(
+    project: ExampleProject,
+) -> None:
     with project.node():
         site = address(project)
         assert "was told of mine" in project.run(site)
 
         mine = {"id": 1, "title": "mine", "picture": "/pictures/1"}
-        eventually(both_know(site, mine), timeout=WITHIN, message=project.said)
+        eventually(both_know(site, mine), timeout=WITHIN, message=project.output)
         assert ask(site, "GET", "/pictures/1").content.startswith(b"\x89PNG")
         assert "<form>" in ask(site, "GET", "/").text
 
@@ -80,15 +82,15 @@ def test_a_site_enqueues_shows_progress_cancels_and_is_told_by_the_worker_when_i
         answers = refusals(site)
         assert {status for sent, status in answers.items() if not sent.startswith("/")} == {400}, answers
         assert {status for sent, status in answers.items() if sent.startswith("/")} == {404}, answers
-        assert "Traceback" not in project.said()
+        assert "Traceback" not in project.output()
 
         with Client(f"sqlite:///{project.folder}/peerd.sqlite") as client:
             asked = client.schedules.run("latest").id
-            eventually(lambda: not client.schedules.get_run(asked).is_open, timeout=WITHIN, message=project.said)
+            eventually(lambda: not client.schedules.get_run(asked).is_open, timeout=WITHIN, message=project.output)
             assert {run.status for run in client.schedules.runs("latest") if not run.is_open} == {"done"}
 
         killed = project.pid("site-1")
         assert killed is not None
         os.kill(killed, signal.SIGKILL)
-        eventually(lambda: project.pid("site-1") != killed, timeout=WITHIN, message=project.said)
-        eventually(both_know(site, mine), timeout=WITHIN, message=project.said)  # it reads what it was not told
+        eventually(lambda: project.pid("site-1") != killed, timeout=WITHIN, message=project.output)
+        eventually(both_know(site, mine), timeout=WITHIN, message=project.output)  # it reads what it was not told

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.faults import campaign, history, outage_usage, plot, report
-from tests.faults.campaign import Plan
-from tests.faults.fault_injector import Tempo
+from tests.faults.campaign import CampaignPlan
+from tests.faults.fault_injector import FaultRates
 from tests.support.server_kinds import SERVERS
 
 KINDS = ("sqlite", "mariadb", "postgresql")
@@ -74,15 +74,15 @@ def arguments() -> argparse.Namespace:
     return given
 
 
-def plan_of(given: argparse.Namespace, kind: str) -> Plan:
+def plan_of(given: argparse.Namespace, kind: str) -> CampaignPlan:
     """The campaign that was asked for."""
     seconds = given.minutes * 60.0
-    return Plan(
+    return CampaignPlan(
         kind=kind,
         seconds=seconds,
         tasks=given.tasks or round(36 * seconds),
         seed=given.seed,
-        tempo=Tempo(the_minute=A_MINUTE if seconds >= LONG else None),
+        rates=FaultRates(long_outage=A_MINUTE if seconds >= LONG else None),
         ends_within=max(300.0, 2 * seconds),
     )
 

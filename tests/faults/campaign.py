@@ -21,11 +21,11 @@ from peerd.domain.lifecycle import FINISHED
 from peerd.store.connection.database import Database
 from peerd.store.schema.tables import tasks
 from tests.faults import audit, checker, history
-from tests.faults.case import Settings
-from tests.faults.fault_injector import Lane, Tempo
-from tests.faults.nodes import NAMES, ROOT, Fleet, Timing
-from tests.faults.process_faults import Freezes, Kills
-from tests.faults.target_database import Stage, stage
+from tests.faults.case import CheckerSettings
+from tests.faults.fault_injector import FaultInjector, FaultRates
+from tests.faults.nodes import NAMES, ROOT, NodeFleet, NodeTiming
+from tests.faults.process_faults import FreezeInjector, KillInjector
+from tests.faults.target_database import TargetDatabase, open_target_database
 
 SAMPLE_EVERY: Final = 1.0
 LOAD_ENDS_WITHIN: Final = 120.0
@@ -42,7 +42,7 @@ UNEXPECTED: Final = re.compile(
 UNFINISHED: Final = tasks.c.status.not_in([str(status) for status in FINISHED])
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class CampaignPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a campaign is to be."""
 
     kind: str
@@ -51,23 +51,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How long there are faults."""
     tasks: int
     seed: int
-    tempo: Tempo = Tempo()
-    timing: Timing = Timing()
+    rates: FaultRates = FaultRates()
+    timing: NodeTiming = NodeTiming()
     names: tuple[str, ...] = NAMES
     """Of the nodes."""
     ends_within: float = 300.0
     """Seconds that all tasks have to end in when everything is healed."""
 
 
-class Result(msgspec.Struct, kw_only=True):
+class CampaignResult(msgspec.Struct, kw_only=True):
     """How it went."""
 
-    plan: Plan
+    plan: CampaignPlan
     history: Path
     problems: list[str]
     """Of the run itself; those of the tasks are in the report."""
-    report: checker.Report
-    seconds_to_rest: float
+    report: checker.CheckReport
+    seconds_to_settle: float
     """From the last healing until all tasks had ended."""
     seconds: float
     words: str
@@ -86,26 +86,26 @@ class Campaign:
         database: its stage.
     """
 
-    def __init__(self, plan: Plan, folder: Path, database: Stage) -> None:
+    def __init__(self, plan: CampaignPlan, folder: Path, database: TargetDatabase) -> None:
         self._plan = plan
-        self._stage = database
+        self._target = database
         self._history = folder / "history"
         self._history.mkdir()
         project = folder / "project"
         project.mkdir()
-        self._fleet = Fleet(project, database.url, self._history, plan.timing, plan.names, database.through)
+        self._fleet = NodeFleet(project, database.url, self._history, plan.timing, plan.names, database.node_urls)
         self._load_log = folder / "load.log"
         self._stopping = threading.Event()
         self._problems: list[str] = []
 
-    def run(self) -> Result:
+    def run(self) -> CampaignResult:
         """Load the nodes, hurt them, heal them, wait until all has ended, and judge."""
         began = time.monotonic()
         audit.install(self._fleet.cluster.client.database.engine)
         try:
             self._fleet.start()
             with self._sampling(), self._load() as load:
-                self._hurt()
+                self._inject_faults()
                 healed = time.monotonic()
                 self._wait_for_load(load)
                 self._wait_for_tasks(healed + self._plan.ends_within)
@@ -114,15 +114,17 @@ class Campaign:
             left = self._fleet.stop()
         if left:
             self._problems.append(f"processes were left behind: {left}")
-        self._look_at_the_log()
-        return Result(
+        self._check_log()
+        return CampaignResult(
             plan=self._plan,
             history=self._history,
             problems=self._problems,
-            report=checker.check(self._history, self._stage.url, Settings(max_update=self._plan.timing.max_update)),
-            seconds_to_rest=rested - healed,
+            report=checker.check(
+                self._history, self._target.url, CheckerSettings(max_update=self._plan.timing.max_update)
+            ),
+            seconds_to_settle=rested - healed,
             seconds=rested - began,
-            words=self._stage.words(),
+            words=self._target.words(),
         )
 
     # ------------------------------------------------------------ load
@@ -139,7 +141,7 @@ class Campaign:
         }
         words = [str(word) for option in options.items() for word in option]
         pinned_to = self._fleet.with_all_queues
-        command = [sys.executable, "-m", "tests.faults.load", self._stage.load_url, *words, "--nodes", *pinned_to]
+        command = [sys.executable, "-m", "tests.faults.load", self._target.load_url, *words, "--nodes", *pinned_to]
         with self._load_log.open("wb") as log:
             process = subprocess.Popen(
                 command, cwd=ROOT, env=self._fleet.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -161,9 +163,9 @@ class Campaign:
 
     # ------------------------------------------------------------ faults
 
-    def _hurt(self) -> None:
+    def _inject_faults(self) -> None:
         """Let each lane do its faults for as long as planned; all of them are healed when this returns."""
-        lanes = self._lanes()
+        lanes = self._injectors()
         for lane in lanes:
             lane.start()
         until = time.monotonic() + self._plan.seconds
@@ -176,14 +178,14 @@ class Campaign:
             if lane.error:
                 raise lane.error
 
-    def _lanes(self) -> list[Lane]:
+    def _injectors(self) -> list[FaultInjector]:
         plan, fleet = self._plan, self._fleet
         chances = [random.Random(f"{plan.seed}/{lane}") for lane in ("kills", "freezes", "database")]
         max_update = plan.timing.max_update
         return [
-            Kills(fleet, chances[0], plan.tempo, self._stopping),
-            Freezes(fleet, chances[1], plan.tempo, self._stopping, max_update=max_update),
-            self._stage.faults(fleet, chances[2], plan.tempo, self._stopping, max_update=max_update),
+            KillInjector(fleet, chances[0], plan.rates, self._stopping),
+            FreezeInjector(fleet, chances[1], plan.rates, self._stopping, max_update=max_update),
+            self._target.faults(fleet, chances[2], plan.rates, self._stopping, max_update=max_update),
         ]
 
     # ------------------------------------------------------------ rest
@@ -221,8 +223,8 @@ class Campaign:
                     alone=count_tasks(self._fleet.cluster.client.database, UNFINISHED, tasks.c.lane < 0),
                 )
 
-    def _look_at_the_log(self) -> None:
-        for line in self._fleet.said().splitlines():
+    def _check_log(self) -> None:
+        for line in self._fleet.log_text().splitlines():
             if UNEXPECTED.search(line):
                 self._problems.append(f"the nodes' log says: {line}")
 
@@ -233,11 +235,11 @@ def count_tasks(database: Database, *which: sa.ColumnElement[bool]) -> int:
     return database.read(lambda connection: int(connection.execute(statement).scalar_one()))
 
 
-def run(plan: Plan, folder: Path) -> Result:
+def run(plan: CampaignPlan, folder: Path) -> CampaignResult:
     """Run a campaign. $PEERD_HISTORY must be the folder's `history` in this process too.
 
     Raises:
         ServerUnavailableError: the database's server is not installed.
     """
     with ExitStack() as stack:
-        return Campaign(plan, folder, stack.enter_context(stage(plan.kind, plan.names))).run()
+        return Campaign(plan, folder, stack.enter_context(open_target_database(plan.kind, plan.names))).run()

@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from tests.faults import jobs
-from tests.faults.disruptions import Troubles, find_troubles
-from tests.faults.final_tables import AttemptRow, Change, Row, Tables
-from tests.faults.history import Event
+from tests.faults.disruptions import Disruptions, find_disruptions
+from tests.faults.final_tables import AuditEntry, FinalAttempt, FinalTables, FinalTask
+from tests.faults.history import HistoryEvent
 
 Key = tuple[int, int]
 """What names a claim: task and lease."""
@@ -23,7 +23,7 @@ HELD: Final = "held"
 DELETED: Final = "deleted"
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class CheckerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the nodes were told, and how exact the checker is; all in seconds."""
 
     max_update: float
@@ -31,19 +31,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_failed: float = 259_200.0
     clock_slack: float = 0.05
     """What the clocks of the history and of the database may differ by: SQLite cuts a time to milliseconds."""
-    longest_peace: float | None = None
+    longest_undisturbed: float | None = None
     """A process without trouble for so long should have touched its tasks; half of max_update if not given."""
     write_within: float = 15.0
     """A process without trouble for so long should have written how a handler ended. SQLite lets writers starve."""
-    fates: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(jobs.FATES))
+    expected_ends: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(jobs.EXPECTED_ENDS))
     timeouts: Mapping[str, float] = msgspec.field(default_factory=lambda: dict(jobs.TIMEOUTS))
 
     @property
-    def peace(self) -> float:
-        return self.max_update / 2 if self.longest_peace is None else self.longest_peace
+    def undisturbed_limit(self) -> float:
+        return self.max_update / 2 if self.longest_undisturbed is None else self.longest_undisturbed
 
 
-class Problem(msgspec.Struct, frozen=True):
+class RuleViolation(msgspec.Struct, frozen=True):
     """A rule that was broken: by which task, in a sentence, and the lines that prove it."""
 
     rule: str
@@ -56,17 +56,17 @@ class Problem(msgspec.Struct, frozen=True):
         return "\n    ".join([f"{self.rule}: {where}{self.text}", *self.lines])
 
 
-class Claim(msgspec.Struct):
+class ClaimRecord(msgspec.Struct):
     """A claim: by whom, from when to when, and how it ended."""
 
     task: int
     lease: int
     process_id: int | None
-    change: Change
-    ended: Change | None = None
+    change: AuditEntry
+    ended: AuditEntry | None = None
     label: str = HELD
     """done, what the row in attempts says, `by SQL`, or `held`."""
-    attempt: AttemptRow | None = None
+    attempt: FinalAttempt | None = None
 
     @property
     def ended_at(self) -> float:
@@ -77,41 +77,41 @@ class Claim(msgspec.Struct):
         return self.label in (*HAND_LABELS, BY_SQL)
 
 
-class Run(msgspec.Struct):
+class HandlerRun(msgspec.Struct):
     """A handler that ran: its begin, and its end if it told one."""
 
-    began: Event
-    ended: Event | None = None
+    began: HistoryEvent
+    ended: HistoryEvent | None = None
 
     @property
     def key(self) -> Key:
         return self.began.task, self.began.lease
 
 
-class Case:
+class RunRecord:
     """A run's history and tables, put together."""
 
-    def __init__(self, events: Sequence[Event], tables: Tables, settings: Settings) -> None:
+    def __init__(self, events: Sequence[HistoryEvent], tables: FinalTables, settings: CheckerSettings) -> None:
         self.events = events
-        self.events_of: dict[int, list[Event]] = defaultdict(list)
+        self.events_of: dict[int, list[HistoryEvent]] = defaultdict(list)
         for event in events:
             self.events_of[event.task].append(event)
         self.tables = tables
         self.settings = settings
-        self.rows: dict[int, Row] = {row.id: row for row in tables.rows}
+        self.rows: dict[int, FinalTask] = {row.id: row for row in tables.rows}
         self.changes = _by_task(tables.changes)
-        self.attempts: dict[Key, AttemptRow] = {(one.task_id, one.lease): one for one in tables.attempts}
+        self.attempts: dict[Key, FinalAttempt] = {(one.task_id, one.lease): one for one in tables.attempts}
         self.claims = _claims(self.changes, self.attempts)
         self.runs = list(_runs(events))
-        self.runs_of: dict[Key, list[Run]] = defaultdict(list)
+        self.runs_of: dict[Key, list[HandlerRun]] = defaultdict(list)
         for run in self.runs:
             self.runs_of[run.key].append(run)
         self.hands = {event.task for event in events if event.event == "hand"}
-        self.troubles: Troubles = find_troubles(events, tables.processes, tables.nodes)
+        self.disruptions: Disruptions = find_disruptions(events, tables.processes, tables.nodes)
 
-    def problem(self, rule: str, task: int, text: str) -> Problem:
+    def problem(self, rule: str, task: int, text: str) -> RuleViolation:
         """A broken rule, with all that is known of the task."""
-        return Problem(rule, task, text, tuple(self.lines(task)))
+        return RuleViolation(rule, task, text, tuple(self.lines(task)))
 
     def finish_at(self, task: int) -> float | None:
         return self.changes[task][0].finish_at if task in self.changes else None
@@ -121,24 +121,30 @@ class Case:
 
     def lines(self, task: int, most: int = 40) -> list[str]:
         """What is known of a task, in the order of time."""
-        lines = [(change.at, f"{change.at:.3f} table   {_words(change)}") for change in self.changes.get(task, ())]
-        lines += [(event.time, f"{event.time:.3f} history {_said(event)}") for event in self.events_of[task]]
+        lines = [
+            (change.at, f"{change.at:.3f} table   {_format_change(change)}") for change in self.changes.get(task, ())
+        ]
+        lines += [(event.time, f"{event.time:.3f} history {_format_fields(event)}") for event in self.events_of[task]]
         told = [line for _, line in sorted(lines)]
-        told += [f"              attempt {_said(row)}" for (owner, _), row in self.attempts.items() if owner == task]
+        told += [
+            f"              attempt {_format_fields(row)}" for (owner, _), row in self.attempts.items() if owner == task
+        ]
         return told if len(told) <= most else [*told[: most // 2], "…", *told[-most // 2 :]]
 
 
-def _by_task(changes: Iterable[Change]) -> dict[int, list[Change]]:
-    found: dict[int, list[Change]] = defaultdict(list)
+def _by_task(changes: Iterable[AuditEntry]) -> dict[int, list[AuditEntry]]:
+    found: dict[int, list[AuditEntry]] = defaultdict(list)
     for change in changes:
         found[change.task_id].append(change)
     return found
 
 
-def _claims(changes: Mapping[int, Sequence[Change]], attempts: Mapping[Key, AttemptRow]) -> dict[Key, Claim]:
-    claims: dict[Key, Claim] = {}
+def _claims(
+    changes: Mapping[int, Sequence[AuditEntry]], attempts: Mapping[Key, FinalAttempt]
+) -> dict[Key, ClaimRecord]:
+    claims: dict[Key, ClaimRecord] = {}
     for task, in_order in changes.items():
-        held: Claim | None = None
+        held: ClaimRecord | None = None
         for change in in_order:
             if held is not None and change.old_status == "working":
                 held.ended = change
@@ -146,12 +152,12 @@ def _claims(changes: Mapping[int, Sequence[Change]], attempts: Mapping[Key, Atte
                 held.label = _label(held)
                 held = None
             if change.new_status == "working":
-                held = Claim(task, change.new_lease or 0, change.process_id, change)
+                held = ClaimRecord(task, change.new_lease or 0, change.process_id, change)
                 claims[task, held.lease] = held
     return claims
 
 
-def _label(claim: Claim) -> str:
+def _label(claim: ClaimRecord) -> str:
     assert claim.ended is not None
     if claim.ended.what == "delete":
         return DELETED
@@ -162,24 +168,24 @@ def _label(claim: Claim) -> str:
     return BY_SQL if claim.ended.new_lease != claim.lease else str(claim.ended.new_status)
 
 
-def _runs(events: Iterable[Event]) -> Iterator[Run]:
+def _runs(events: Iterable[HistoryEvent]) -> Iterator[HandlerRun]:
     """Each begin with the end that follows it, in the same process."""
-    open_runs: dict[tuple[int, int, int], Run] = {}
+    open_runs: dict[tuple[int, int, int], HandlerRun] = {}
     for event in events:
         who = (event.task, event.lease, event.pid)
         if event.event == "began":
-            open_runs[who] = run = Run(event)
+            open_runs[who] = run = HandlerRun(event)
             yield run
         elif event.event == "ended" and who in open_runs:
             open_runs.pop(who).ended = event
 
 
-def _words(change: Change) -> str:
+def _format_change(change: AuditEntry) -> str:
     status = f"{change.old_status} → {change.new_status}, lease {change.old_lease} → {change.new_lease}"
     return f"{change.what} #{change.seq}: {status}, process {change.process_id}, touched {change.checked_at}"
 
 
-def _said(value: Event | AttemptRow) -> str:
+def _format_fields(value: HistoryEvent | FinalAttempt) -> str:
     given = {
         name: field for name, field in msgspec.structs.asdict(value).items() if field and name not in ("at", "wall")
     }

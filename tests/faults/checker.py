@@ -22,9 +22,9 @@ from tests.faults import (
     rules_of_tasks,
     rules_of_versions,
 )
-from tests.faults.case import Case, Problem, Settings
-from tests.faults.final_tables import Tables
-from tests.faults.history import Event
+from tests.faults.case import CheckerSettings, RuleViolation, RunRecord
+from tests.faults.final_tables import FinalTables
+from tests.faults.history import HistoryEvent
 
 RULES: Final = (
     *rules_of_tasks.RULES,
@@ -55,10 +55,10 @@ SHOWN_LABELS: Final = ("failure", "timeout", "snoozed", "released", "unknown", "
 """Ends of claims that a report counts."""
 
 
-class Report(msgspec.Struct):
+class CheckReport(msgspec.Struct):
     """What the checker found: problems, and how often what happened."""
 
-    problems: list[Problem]
+    problems: list[RuleViolation]
     counts: dict[str, int]
 
     def broken(self, rule: str) -> int:
@@ -72,7 +72,7 @@ class Report(msgspec.Struct):
         return "\n".join([counts, f"{len(self.problems)} problems", *shown, *more])
 
 
-def check(history_folder: Path, url: str, settings: Settings) -> Report:
+def check(history_folder: Path, url: str, settings: CheckerSettings) -> CheckReport:
     """Judge a run that has come to rest.
 
     Args:
@@ -83,14 +83,14 @@ def check(history_folder: Path, url: str, settings: Settings) -> Report:
     return judge(history.read(history_folder), final_tables.read(url), settings)
 
 
-def judge(events: Sequence[Event], found: Tables, settings: Settings) -> Report:
+def judge(events: Sequence[HistoryEvent], found: FinalTables, settings: CheckerSettings) -> CheckReport:
     """Judge a history, in the order of its time, and the tables that it left: a pure function."""
-    case = Case(events, found, settings)
+    case = RunRecord(events, found, settings)
     problems = [problem for rule in RULES for problem in rule(case)]
-    return Report(problems, _count(case))
+    return CheckReport(problems, _count(case))
 
 
-def _count(case: Case) -> dict[str, int]:
+def _count(case: RunRecord) -> dict[str, int]:
     statuses = Counter(str(changes[-1].new_status or "deleted") for changes in case.changes.values())
     labels = Counter(claim.label for claim in case.claims.values())
     events = Counter(event.event for event in case.events)
@@ -113,7 +113,7 @@ def _count(case: Case) -> dict[str, int]:
     }
 
 
-def _claim_end(case: Case, key: tuple[int, int]) -> float:
+def _claim_end(case: RunRecord, key: tuple[int, int]) -> float:
     claim = case.claims.get(key)
     return 0.0 if claim is None else claim.ended_at
 
@@ -121,7 +121,7 @@ def _claim_end(case: Case, key: tuple[int, int]) -> float:
 def main() -> int:
     """Check from the command line; 1 if there was a problem."""
     folder, url, max_update = sys.argv[1:]
-    report = check(Path(folder), url, Settings(max_update=float(max_update)))
+    report = check(Path(folder), url, CheckerSettings(max_update=float(max_update)))
     print(report)  # noqa: T201
     return 1 if report.problems else 0
 

@@ -1,12 +1,12 @@
-"""`script`: a hand-made history, and the tables that go with it."""
+"""`history_builder`: a hand-made history, and the tables that go with it."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.faults.history_builder import Script
+from tests.faults.history_builder import HistoryBuilder
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def history_builder() -> HistoryBuilder:
+    return HistoryBuilder()

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from tests.faults.final_tables import ProcessRow
-from tests.faults.history import Event
+from tests.faults.final_tables import FinalProcess
+from tests.faults.history import HistoryEvent
 
 DEAD: Final = "dead"
 FROZEN: Final = "frozen"
@@ -25,7 +25,7 @@ STARTED_AGO: Final = 1.0
 """Seconds that a process's row may be younger than a fault that has hit it: it registers after it was started."""
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class Disruption(msgspec.Struct, frozen=True):
     """A process is in trouble, from when to when, in seconds since 1970."""
 
     start: float
@@ -33,51 +33,53 @@ class Trouble(msgspec.Struct, frozen=True):
     effect: str
 
 
-class Troubles:
+class Disruptions:
     """The troubles of all processes of a run.
 
     Args:
         by_process: those of each, by the process's identity.
     """
 
-    def __init__(self, by_process: Mapping[int, Sequence[Trouble]]) -> None:
+    def __init__(self, by_process: Mapping[int, Sequence[Disruption]]) -> None:
         self._by_process = by_process
 
-    def of(self, process_id: int | None, start: float = -inf, end: float = inf) -> list[Trouble]:
+    def of(self, process_id: int | None, start: float = -inf, end: float = inf) -> list[Disruption]:
         """The troubles of a process between two moments."""
         known = self._by_process.get(process_id or 0, ())
-        return [trouble for trouble in known if trouble.start <= end and trouble.end >= start]
+        return [disruption for disruption in known if disruption.start <= end and disruption.end >= start]
 
-    def longest_peace(self, process_id: int | None, start: float, end: float) -> float:
+    def longest_undisturbed(self, process_id: int | None, start: float, end: float) -> float:
         """Seconds of the longest time without trouble between two moments."""
         longest, quiet_since = 0.0, start
-        for trouble in sorted(self.of(process_id, start, end), key=lambda one: one.start):
-            longest = max(longest, min(trouble.start, end) - quiet_since)
-            quiet_since = max(quiet_since, trouble.end)
+        for disruption in sorted(self.of(process_id, start, end), key=lambda one: one.start):
+            longest = max(longest, min(disruption.start, end) - quiet_since)
+            quiet_since = max(quiet_since, disruption.end)
         return max(longest, end - quiet_since)
 
 
-def find_troubles(events: Iterable[Event], processes: Iterable[ProcessRow], nodes: Mapping[int, str]) -> Troubles:
+def find_disruptions(
+    events: Iterable[HistoryEvent], processes: Iterable[FinalProcess], nodes: Mapping[int, str]
+) -> Disruptions:
     """The troubles of all processes: what the chaos did, what they did to themselves, and ends that were recorded."""
     rows = list(processes)
-    by_process: dict[int, list[Trouble]] = defaultdict(list)
+    by_process: dict[int, list[Disruption]] = defaultdict(list)
     in_order = list(events)
     for event in in_order:
         if event.event == "ended" and event.outcome == "crashing":
-            by_process[event.process_id].append(Trouble(event.time, inf, DEAD))
+            by_process[event.process_id].append(Disruption(event.time, inf, DEAD))
     for fault, end in _intervals(in_order):
-        trouble = Trouble(fault.time, end, ORPHANED if fault.kind == KILL_MASTER else fault.effect)
+        disruption = Disruption(fault.time, end, ORPHANED if fault.kind == KILL_MASTER else fault.effect)
         for row in _hit(fault, end, rows, nodes):
-            by_process[row.id].append(trouble)
+            by_process[row.id].append(disruption)
     for row in rows:
         if row.ended_at is not None:
-            by_process[row.id].append(Trouble(row.ended_at, inf, ENDED))
-    return Troubles(by_process)
+            by_process[row.id].append(Disruption(row.ended_at, inf, ENDED))
+    return Disruptions(by_process)
 
 
-def _intervals(events: Iterable[Event]) -> Iterator[tuple[Event, float]]:
+def _intervals(events: Iterable[HistoryEvent]) -> Iterator[tuple[HistoryEvent, float]]:
     """Each fault, and when it was over."""
-    still: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    still: dict[tuple[str, str], list[HistoryEvent]] = defaultdict(list)
     for event in events:
         if event.event == "fault":
             if event.effect == DEAD:
@@ -92,7 +94,9 @@ def _intervals(events: Iterable[Event]) -> Iterator[tuple[Event, float]]:
             yield fault, inf
 
 
-def _hit(fault: Event, end: float, rows: Sequence[ProcessRow], nodes: Mapping[int, str]) -> Iterator[ProcessRow]:
+def _hit(
+    fault: HistoryEvent, end: float, rows: Sequence[FinalProcess], nodes: Mapping[int, str]
+) -> Iterator[FinalProcess]:
     lived = [row for row in rows if row.started_at <= fault.time + STARTED_AGO]
     for pid in fault.pids:  # a pid comes again: it was the latest process that had it
         yield from sorted((row for row in lived if row.pid == pid), key=lambda row: row.started_at)[-1:]

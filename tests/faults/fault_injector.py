@@ -18,25 +18,25 @@ from typing import Any
 import msgspec
 
 from tests.faults import history
-from tests.faults.nodes import Fleet
+from tests.faults.nodes import NodeFleet
 
-Act = Callable[[], None]
-Choices = Mapping[str, tuple[int, Act]]
+Fault = Callable[[], None]
+Choices = Mapping[str, tuple[int, Fault]]
 """By name: how often, beside the others, and what is done."""
 
 
-class Tempo(msgspec.Struct, frozen=True):
+class FaultRates(msgspec.Struct, frozen=True):
     """How hard a campaign is, in seconds."""
 
     kill_every: float = 1.0
     freeze_every: float = 8.0
     outage_every: float = 20.0
     longest_outage: float = 15.0
-    the_minute: float | None = None
+    long_outage: float | None = None
     """The length of the one long outage, where there is one."""
 
 
-class Lane(ABC):
+class FaultInjector(ABC):
     """One fault after another, until it is told to end. What goes wrong in it is kept for who asks.
 
     Args:
@@ -56,10 +56,10 @@ class Lane(ABC):
         self._every = every
         self._spread = spread
         self._stopping = stopping
-        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @abstractmethod
-    def act(self) -> None:
+    def inject(self) -> None:
         """Do one fault, and heal it."""
 
     def start(self) -> None:
@@ -72,13 +72,13 @@ class Lane(ABC):
         """Let a fault last; not longer than the lane."""
         self._stopping.wait(seconds)
 
-    def one_of(self, choices: Choices) -> None:
+    def inject_one_of(self, choices: Choices) -> None:
         """Do one of these."""
         names = list(choices)
         [name] = self.rng.choices(names, [choices[name][0] for name in names])
         choices[name][1]()
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         try:
             due = time.monotonic()
             while True:
@@ -86,13 +86,13 @@ class Lane(ABC):
                 due = max(due + pause, time.monotonic() + pause / 3)
                 if self._stopping.wait(due - time.monotonic()):
                     break
-                self.act()
+                self.inject()
         except BaseException as error:  # noqa: BLE001 - a harness that fails must not look like a cluster that holds
             self.error = error
 
 
 @contextmanager
-def told(kind: str, target: str, **more: Any) -> Iterator[None]:
+def recorded_fault(kind: str, target: str, **more: Any) -> Iterator[None]:
     """A fault that heals, in the history."""
     history.record("fault", kind=kind, target=target, **more)
     try:
@@ -101,7 +101,7 @@ def told(kind: str, target: str, **more: Any) -> Iterator[None]:
         history.record("healed", kind=kind, target=target)
 
 
-def sqlite_file(fleet: Fleet) -> Path | None:
+def sqlite_file(fleet: NodeFleet) -> Path | None:
     """The file of the database, where it is one."""
     url = fleet.cluster.client.database.url
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None

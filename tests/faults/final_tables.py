@@ -17,7 +17,7 @@ from tests.faults.jobs import LEDGER
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-class Row(msgspec.Struct, kw_only=True):
+class FinalTask(msgspec.Struct, kw_only=True):
     """A task."""
 
     id: int
@@ -32,7 +32,7 @@ class Row(msgspec.Struct, kw_only=True):
     result: str | None = None
 
 
-class AttemptRow(msgspec.Struct, kw_only=True):
+class FinalAttempt(msgspec.Struct, kw_only=True):
     """An attempt that did not succeed; also of a task that is gone."""
 
     task_id: int
@@ -44,7 +44,7 @@ class AttemptRow(msgspec.Struct, kw_only=True):
     cause: str | None = None
 
 
-class Change(msgspec.Struct, kw_only=True):
+class AuditEntry(msgspec.Struct, kw_only=True):
     """A change of a task, as the database's triggers wrote it down; see `tests.faults.audit`."""
 
     seq: int
@@ -67,7 +67,7 @@ class Change(msgspec.Struct, kw_only=True):
     details: str | None = None
 
 
-class ProcessRow(msgspec.Struct, kw_only=True):
+class FinalProcess(msgspec.Struct, kw_only=True):
     """A process of a node; times are seconds since 1970."""
 
     id: int
@@ -78,18 +78,18 @@ class ProcessRow(msgspec.Struct, kw_only=True):
     cause: str | None = None
 
 
-class Tables(msgspec.Struct, kw_only=True):
+class FinalTables(msgspec.Struct, kw_only=True):
     """All of it."""
 
-    rows: list[Row]
-    attempts: list[AttemptRow]
-    changes: list[Change]
-    processes: list[ProcessRow]
+    rows: list[FinalTask]
+    attempts: list[FinalAttempt]
+    changes: list[AuditEntry]
+    processes: list[FinalProcess]
     nodes: dict[int, str]
     ledger: list[tuple[int, str]]
 
 
-def read(url: str) -> Tables:
+def read(url: str) -> FinalTables:
     """All that is in the tables of a database, read at one moment when nobody writes any more."""
     database = Database(url)
     try:
@@ -98,15 +98,15 @@ def read(url: str) -> Tables:
         database.close()
 
 
-def _read(connection: Connection) -> Tables:
-    rows = _all(connection, tasks, Row)
+def _read(connection: Connection) -> FinalTables:
+    rows = _all(connection, tasks, FinalTask)
     ids = {row.id for row in rows}
-    of_the_gone = [one for one in _all(connection, kept_attempts, AttemptRow) if one.task_id not in ids]
-    return Tables(
+    of_the_gone = [one for one in _all(connection, kept_attempts, FinalAttempt) if one.task_id not in ids]
+    return FinalTables(
         rows=rows,
-        attempts=_all(connection, attempts, AttemptRow) + of_the_gone,
-        changes=sorted(_all(connection, audit, Change), key=lambda change: change.seq),
-        processes=_all(connection, processes, ProcessRow),
+        attempts=_all(connection, attempts, FinalAttempt) + of_the_gone,
+        changes=sorted(_all(connection, audit, AuditEntry), key=lambda change: change.seq),
+        processes=_all(connection, processes, FinalProcess),
         nodes={row.id: row.name for row in connection.execute(sa.select(nodes.c.id, nodes.c.name))},
         ledger=[(row.task, row.child_key) for row in connection.execute(sa.select(LEDGER))],
     )

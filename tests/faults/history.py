@@ -42,7 +42,7 @@ import msgspec
 VARIABLE: Final = "PEERD_HISTORY"
 
 
-class Event(msgspec.Struct, kw_only=True):
+class HistoryEvent(msgspec.Struct, kw_only=True):
     """One line of the history."""
 
     at: int
@@ -84,9 +84,9 @@ def record(event: str, **fields: Any) -> None:
     os.write(_file(os.environ[VARIABLE], os.getpid()), json.dumps(line).encode() + b"\n")
 
 
-def read(folder: Path) -> list[Event]:
+def read(folder: Path) -> list[HistoryEvent]:
     """All events of a run, in the order of their time."""
-    decoder = msgspec.json.Decoder(Event)
+    decoder = msgspec.json.Decoder(HistoryEvent)
     events = [decoder.decode(line) for path in folder.glob("*.jsonl") for line in _whole_lines(path)]
     return sorted(events, key=lambda event: event.at)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from tests.faults.case import Settings
-from tests.faults.checker import RULE_NAMES, Report, judge
-from tests.faults.final_tables import AttemptRow, Change, ProcessRow, Row, Tables
-from tests.faults.history import Event
+from tests.faults.case import CheckerSettings
+from tests.faults.checker import RULE_NAMES, CheckReport, judge
+from tests.faults.final_tables import AuditEntry, FinalAttempt, FinalProcess, FinalTables, FinalTask
+from tests.faults.history import HistoryEvent
 
 COUNTED = ("failure", "dead", "timeout", "crash", "rescued", "canceled")
 BECOMES = {
@@ -30,34 +30,34 @@ BECOMES = {
 BY_HAND = ("withdrawn", "retried", "moved")
 
 
-class Script:
+class HistoryBuilder:
     """What the processes of two nodes do, second by second; the tables and the history follow."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
-        self.events: list[Event] = []
-        self.changes: list[Change] = []
-        self.attempts: list[AttemptRow] = []
-        self.rows: dict[int, Row] = {}
+        self.events: list[HistoryEvent] = []
+        self.changes: list[AuditEntry] = []
+        self.attempts: list[FinalAttempt] = []
+        self.rows: dict[int, FinalTask] = {}
         self.crashed: dict[int, int] = {}
         self.finish_at: dict[int, float | None] = {}
         self.ledger: list[tuple[int, str]] = []
-        self.processes = [ProcessRow(id=number, node_id=1 + number % 2, pid=100 + number) for number in range(1, 5)]
+        self.processes = [FinalProcess(id=number, node_id=1 + number % 2, pid=100 + number) for number in range(1, 5)]
         self.nodes = {1: "one", 2: "two"}
 
     # ------------------------------------------------------------ what happens
 
-    def tell(self, event: str, **fields: Any) -> Event:
+    def add_event(self, event: str, **fields: Any) -> HistoryEvent:
         self.now += 0.01
-        told = Event(at=int(self.now * 1e9), wall=int(self.now * 1e9), event=event, **fields)
+        told = HistoryEvent(at=int(self.now * 1e9), wall=int(self.now * 1e9), event=event, **fields)
         self.events.append(told)
         return told
 
-    def change(self, task: int, **new: Any) -> Change:
+    def change(self, task: int, **new: Any) -> AuditEntry:
         """A change of a row; what is not given stays as it is."""
         self.now += 0.01
         row = self.rows[task]
-        written = Change(
+        written = AuditEntry(
             seq=len(self.changes) + 1,
             at=self.now,
             what="update",
@@ -82,11 +82,11 @@ class Script:
         """A task is enqueued, and acknowledged."""
         task = len(self.crashed) + 1
         key = key or str(task)
-        self.rows[task] = Row(id=task, name=name, status="pending", body=json.dumps({"key": key}), max_attempts=3)
+        self.rows[task] = FinalTask(id=task, name=name, status="pending", body=json.dumps({"key": key}), max_attempts=3)
         self.crashed[task], self.finish_at[task] = 0, finish_at
         self.now += 0.01
         self.changes.append(
-            Change(
+            AuditEntry(
                 seq=len(self.changes) + 1,
                 at=self.now,
                 what="insert",
@@ -99,7 +99,7 @@ class Script:
             )
         )
         if "/" not in key:
-            self.tell("enqueued", task=task, queue="work", name=name, key=key)
+            self.add_event("enqueued", task=task, queue="work", name=name, key=key)
         return task
 
     def claim(self, task: int, process: int = 1, **more: Any) -> int:
@@ -107,25 +107,25 @@ class Script:
         self.change(task, status="working", lease=self.rows[task].lease + 1, process_id=process, **more)
         return self.rows[task].lease
 
-    def begin(self, task: int, **other: Any) -> Event:
+    def begin(self, task: int, **other: Any) -> HistoryEvent:
         row = self.rows[task]
         who = {"task": task, "lease": row.lease, "process_id": row.process_id, "pid": 100 + (row.process_id or 0)}
-        return self.tell("began", **{**who, "handler": row.name, "crashes": self.crashed[task], **other})
+        return self.add_event("began", **{**who, "handler": row.name, "crashes": self.crashed[task], **other})
 
-    def end(self, task: int, outcome: str = "done", **other: Any) -> Event:
+    def end(self, task: int, outcome: str = "done", **other: Any) -> HistoryEvent:
         row = self.rows[task]
         who = {"task": task, "lease": row.lease, "process_id": row.process_id, "pid": 100 + (row.process_id or 0)}
-        return self.tell("ended", **{**who, "handler": row.name, "outcome": outcome, **other})
+        return self.add_event("ended", **{**who, "handler": row.name, "outcome": outcome, **other})
 
-    def complete(self, task: int) -> Change:
+    def complete(self, task: int) -> AuditEntry:
         result = json.dumps({"lease": self.rows[task].lease, "pid": 1})
         return self.change(task, status="done", result=result)
 
-    def write(self, task: int, label: str, *, error: str = "", checked_at: float | None = None) -> AttemptRow:
+    def write(self, task: int, label: str, *, error: str = "", checked_at: float | None = None) -> FinalAttempt:
         """Any other end of a claim, with its row in attempts."""
         row = self.rows[task]
         counted = row.attempts + 1 if label in COUNTED else 0
-        attempt = AttemptRow(
+        attempt = FinalAttempt(
             task_id=task,
             lease=row.lease,
             outcome=label,
@@ -141,7 +141,7 @@ class Script:
         self.crashed[task] += label == "crash"
         return attempt
 
-    def arrive(self, task: int) -> None:
+    def stage_due(self, task: int) -> None:
         self.change(task, status="pending")
 
     def start(self, task: int, process: int = 1) -> int:
@@ -168,12 +168,12 @@ class Script:
         del self.rows[task]
 
     def kill(self, process: int) -> None:
-        self.tell("fault", kind="kill worker", target="one/work-1", effect="dead", pids=(100 + process,))
+        self.add_event("fault", kind="kill worker", target="one/work-1", effect="dead", pids=(100 + process,))
 
     # ------------------------------------------------------------ what is found
 
-    def judge(self, **settings: Any) -> Report:
-        found = Tables(
+    def judge(self, **settings: Any) -> CheckReport:
+        found = FinalTables(
             rows=list(self.rows.values()),
             attempts=self.attempts,
             changes=self.changes,
@@ -181,26 +181,28 @@ class Script:
             nodes=self.nodes,
             ledger=self.ledger,
         )
-        return judge(sorted(self.events, key=lambda event: event.at), found, Settings(max_update=6.0, **settings))
+        return judge(
+            sorted(self.events, key=lambda event: event.at), found, CheckerSettings(max_update=6.0, **settings)
+        )
 
 
-def rescued_while_frozen(script: Script) -> int:
+def rescued_while_frozen(history_builder: HistoryBuilder) -> int:
     """A task whose holder, process 1 at lease 1, was frozen; process 2 has it now at lease 2."""
-    task = script.task("long")
-    script.start(task)
-    touched = script.now
-    script.tell("fault", kind="freeze", target="w", effect="frozen", pids=(101,))
-    script.now += 8
-    script.write(task, "rescued", error="its process died", checked_at=touched)
-    script.arrive(task)
-    script.start(task, process=2)
-    script.tell("healed", kind="freeze", target="w")
+    task = history_builder.task("long")
+    history_builder.start(task)
+    touched = history_builder.now
+    history_builder.add_event("fault", kind="freeze", target="w", effect="frozen", pids=(101,))
+    history_builder.now += 8
+    history_builder.write(task, "rescued", error="its process died", checked_at=touched)
+    history_builder.stage_due(task)
+    history_builder.start(task, process=2)
+    history_builder.add_event("healed", kind="freeze", target="w")
     return task
 
 
-def caught(script: Script, rule: str, words: str) -> None:
+def assert_violation(history_builder: HistoryBuilder, rule: str, words: str) -> None:
     """The rule, and no other, is broken."""
-    problems = script.judge().problems
+    problems = history_builder.judge().problems
     assert {problem.rule for problem in problems} == {rule}, "\n".join(str(problem) for problem in problems)
     assert any(words in problem.text for problem in problems), [problem.text for problem in problems]
     assert rule in RULE_NAMES

@@ -1,8 +1,8 @@
 """The handlers of the load: every kind there is, each telling the history when it begins and how it ends.
 
 A result is `{"lease": …, "pid": …}` and every error or reason says `lease N`, so that the row itself says which claim
-wrote it. Nodes load them with what `tests.faults.versions` adds, and `tests.faults.jobs:Rows` for the queue of whole
-rows.
+wrote it. Nodes load them with what `tests.faults.versions` adds, and `tests.faults.jobs:RowWorker` for the queue of
+whole rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.faults import history
 
 work = Queue("work")
 ROWS = "rows"
-FATES: Final = {"gives_up": "dead", "withdraws": "canceled", "poison": "dead"}
+EXPECTED_ENDS: Final = {"gives_up": "dead", "withdraws": "canceled", "poison": "dead"}
 """How the tasks of a handler end; all others are done."""
 TIMEOUTS: Final = {"stubborn": 0.5}
 """Seconds, of the handlers whose tasks have a timeout."""
@@ -30,7 +30,7 @@ TIMEOUTS: Final = {"stubborn": 0.5}
 Result = dict[str, int]
 
 
-class Planned(Exception):
+class PlannedFailure(Exception):
     """The failure that was ordered."""
 
 
@@ -94,7 +94,7 @@ def thread(ctx: Context, key: str, seconds: float) -> Result:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if ctx.cancelled:
-                raise Planned(words(ctx))
+                raise PlannedFailure(words(ctx))
             time.sleep(min(0.05, seconds))
         return result(ctx)
 
@@ -122,7 +122,7 @@ async def blocking(ctx: Context, key: str, seconds: float) -> Result:
         return result(ctx)
 
 
-class Rows(TaskWorker):
+class RowWorker(TaskWorker):
     """Whole rows; the body is JSON, and no handler's."""
 
     queues = (ROWS,)
@@ -133,7 +133,7 @@ class Rows(TaskWorker):
         with attempt(ctx, "rows", str(body["key"])):
             await asyncio.sleep(float(body["seconds"]))
             if task.attempts < int(body.get("times", 0)):
-                raise Planned(words(ctx))
+                raise PlannedFailure(words(ctx))
             return result(ctx)
 
 
@@ -146,7 +146,7 @@ async def failing(ctx: Context, key: str, times: int) -> Result:
     with attempt(ctx, "failing", key):
         await asyncio.sleep(0.01)
         if ctx.task.attempts < times:
-            raise Planned(words(ctx))
+            raise PlannedFailure(words(ctx))
         return result(ctx)
 
 

@@ -23,24 +23,24 @@ from sqlalchemy.exc import DBAPIError
 
 from peerd import Client, Job
 from peerd.domain.call import Call
-from peerd.domain.errors import DatabaseAway, KeyTaken, TaskNotFound
+from peerd.domain.errors import DatabaseUnavailable, TaskNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import IllegalTransition
 from peerd.operate.request import json_text
 from tests.faults import history, jobs, versions
-from tests.faults.task_mix import Planned, plan
+from tests.faults.task_mix import PlannedTask, plan
 
-TOGETHER: Final = 50
+BATCH_SIZE: Final = 50
 """Tasks in one transaction at the most."""
 PAUSE: Final = 0.2
 """Seconds after a database did not answer."""
 TICK: Final = 0.05
-NO_ANSWER: Final = (DatabaseAway, DBAPIError)
+CONNECTION_LOST_ERRORS: Final = (DatabaseUnavailable, DBAPIError)
 MOVE_BY_SQL: Final = sa.text(
     "UPDATE tasks SET node_id = NULL, status = 'pending', lease = lease + 1 WHERE id = :id AND status = 'working'"
 )
 
 
-class Loaded(msgspec.Struct):
+class LoadResult(msgspec.Struct):
     """What a load did."""
 
     accepted: int = 0
@@ -48,11 +48,11 @@ class Loaded(msgspec.Struct):
     by_hand: int = 0
 
 
-class Wanted(msgspec.Struct):
+class EnqueueAttempt(msgspec.Struct):
     """A planned task, and the key of its next try."""
 
     number: int
-    planned: Planned
+    planned: PlannedTask
     tries: int = 0
 
     @property
@@ -71,7 +71,7 @@ class Wanted(msgspec.Struct):
         return {**self.planned.options, **unique}
 
 
-class Load:
+class LoadGenerator:
     """A load on one database.
 
     Args:
@@ -85,28 +85,28 @@ class Load:
     def __init__(
         self,
         client: Client,
-        wanted: Iterable[Planned],
+        wanted: Iterable[PlannedTask],
         *,
         rate: float,
         rng: random.Random,
         is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.did = Loaded()
+        self.did = LoadResult()
         self._client = client
-        self._wanted = (Wanted(number, planned) for number, planned in enumerate(wanted))
-        self._again: deque[Wanted] = deque()
+        self._wanted = (EnqueueAttempt(number, planned) for number, planned in enumerate(wanted))
+        self._again: deque[EnqueueAttempt] = deque()
         self._rate = rate
         self._rng = rng
         self._is_over = is_over
         self._hands: list[tuple[float, int, str]] = []
 
-    def run(self) -> Loaded:
+    def run(self) -> LoadResult:
         """Enqueue all, at the rate; after an outage what was missed comes at once."""
         began = time.monotonic()
         taken = 0
         while not self._is_over():
             due = int((time.monotonic() - began) * self._rate) - taken
-            batch = self._next(min(max(due, 0), self._rng.choice((1, 1, 5, TOGETHER))))
+            batch = self._next(min(max(due, 0), self._rng.choice((1, 1, 5, BATCH_SIZE))))
             taken += len(batch)
             if batch:
                 self._enqueue(batch)
@@ -117,14 +117,14 @@ class Load:
             self._interfere()
         return self.did
 
-    def _next(self, count: int) -> list[Wanted]:
+    def _next(self, count: int) -> list[EnqueueAttempt]:
         again = [self._again.popleft() for _ in range(min(count, len(self._again)))]
         return again + list(islice(self._wanted, count - len(again)))
 
-    def _enqueue(self, batch: Sequence[Wanted]) -> None:
+    def _enqueue(self, batch: Sequence[EnqueueAttempt]) -> None:
         """All in one transaction where they go with the same options, otherwise one after another."""
         alike = [one for one in batch if not one.options().keys() - {"max_attempts"}]
-        by_attempts: dict[int, list[Wanted]] = {}
+        by_attempts: dict[int, list[EnqueueAttempt]] = {}
         for one in alike:
             by_attempts.setdefault(one.planned.options["max_attempts"], []).append(one)
         for attempts, group in by_attempts.items():
@@ -138,20 +138,22 @@ class Load:
             if one not in alike:
                 self._write([one], lambda one=one: [self._client.enqueue(one.call(), **one.options())])  # type: ignore[misc]
 
-    def _write(self, batch: Sequence[Wanted], write: Callable[[], list[Job]]) -> None:
+    def _write(self, batch: Sequence[EnqueueAttempt], write: Callable[[], list[Job]]) -> None:
         try:
             written = write()
-        except NO_ANSWER as error:
+        except CONNECTION_LOST_ERRORS as error:
             self._note_unsure(batch, error)
             return
         for one, job in zip(batch, written, strict=True):
             call = one.call()
             history.record("enqueued", task=job.id, queue=call.queue, name=call.name, key=one.key)
             self.did.accepted += 1
-            if one.planned.hand:
-                heapq.heappush(self._hands, (time.monotonic() + self._rng.uniform(0.05, 1.5), job.id, one.planned.hand))
+            if one.planned.manual_action:
+                heapq.heappush(
+                    self._hands, (time.monotonic() + self._rng.uniform(0.05, 1.5), job.id, one.planned.manual_action)
+                )
 
-    def _note_unsure(self, batch: Sequence[Wanted], error: Exception) -> None:
+    def _note_unsure(self, batch: Sequence[EnqueueAttempt], error: Exception) -> None:
         for one in batch:
             history.record("unsure", key=one.key, error=str(error)[:200])
             self.did.unsure += 1
@@ -164,9 +166,9 @@ class Load:
             history.record("hand", task=task_id, action=action)
             try:
                 self._act(task_id, action)
-            except (IllegalTransition, TaskNotFound, KeyTaken):
+            except (IllegalTransition, TaskNotFound, UniqueKeyTaken):
                 pass  # it has ended meanwhile
-            except NO_ANSWER:
+            except CONNECTION_LOST_ERRORS:
                 time.sleep(PAUSE)  # whether it was done, the database's own record says
             else:
                 self.did.by_hand += 1
@@ -192,7 +194,7 @@ def run(
     max_update: float,
     nodes: Sequence[str] = (),
     is_over: Callable[[], bool] = lambda: False,
-) -> Loaded:
+) -> LoadResult:
     """Enqueue so many tasks at a rate, and tell the history ($PEERD_HISTORY).
 
     Args:
@@ -206,7 +208,7 @@ def run(
     """
     wanted = plan(seed, tasks, max_update=max_update, nodes=nodes)
     with Client(url) as client:
-        return Load(client, wanted, rate=rate, rng=random.Random(seed), is_over=is_over).run()
+        return LoadGenerator(client, wanted, rate=rate, rng=random.Random(seed), is_over=is_over).run()
 
 
 def main() -> None:

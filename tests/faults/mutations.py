@@ -16,84 +16,86 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
-from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.tables import tasks
-from peerd.work.arguments import Arguments
+from peerd.work.arguments import HandlerArguments
 from peerd.work.attempts import executor_slots, outcome_writer, unknown_handlers
 from peerd.work.claims import task_fetcher, toucher
 from tests.faults.versions import new, old
 
-__all__ = ["VARIABLE", "VARIANTS", "new", "old"]
+__all__ = ["MUTATIONS", "VARIABLE", "new", "old"]
 
 VARIABLE: Final = "PEERD_BREAK"
 
 
-def completes_without_its_lease() -> None:
+def complete_without_lease() -> None:
     """A holder that does not hear that it lost its claim writes success by the task's id alone."""
 
-    def complete(connection: Connection, process_id: int, results: Mapping[Held, str | None]) -> set[Held]:
+    def complete(connection: Connection, process_id: int, results: Mapping[ClaimId, str | None]) -> set[ClaimId]:
         for held, result in results.items():
             values = {"status": "done", "result": result}
             connection.execute(sa.update(tasks).where(tasks.c.id == held.id).values(**values))
         return set()
 
     vars(outcome_writer)[complete.__name__] = complete
-    executor_slots.Places.lose = lambda self, held, noticed_at: None  # type: ignore[method-assign]
+    executor_slots.ExecutorSlots.on_claim_lost = lambda self, held, noticed_at: None  # type: ignore[method-assign]
 
 
-def touches_nothing() -> None:
+def skip_touch() -> None:
     """A living process says neither that it lives nor that it holds its tasks, and so they are taken from it."""
     toucher.Toucher._touch_all = lambda self, now: None  # type: ignore[method-assign]
 
 
-def does_not_beat() -> None:
+def skip_heartbeat() -> None:
     """A process that holds tasks touches them, and does not say that it lives itself."""
     toucher.Toucher._beat = lambda self: None  # type: ignore[method-assign]
 
 
-def forgets_outcomes() -> None:
+def drop_outcomes() -> None:
     """A success is counted as written before it is, and it never is."""
 
-    def add(self: outcome_writer.OutcomeWriter[outcome_writer.Ended], ended: outcome_writer.Ended) -> None:
+    def add(
+        self: outcome_writer.OutcomeWriter[outcome_writer.EndedAttempt], ended: outcome_writer.EndedAttempt
+    ) -> None:
         self._written([ended], set())
 
     outcome_writer.OutcomeWriter.add = add  # type: ignore[assignment, method-assign]
 
 
-def runs_the_crashed_beside_others() -> None:
+def run_crashed_beside_others() -> None:
     """A task that has crashed a process is claimed by one that is not empty."""
 
-    async def claim(self: task_fetcher.Claiming, wanted: int, running: int, free: int) -> list[Task]:
-        return (await self._claim(1, alone=True)).tasks or (await self._claim(wanted, alone=False)).tasks
+    async def claim(self: task_fetcher.TaskFetcher, wanted: int, running: int, free: int) -> list[Task]:
+        return (await self._claim(1, quarantined=True)).tasks or (await self._claim(wanted, quarantined=False)).tasks
 
-    task_fetcher.Claiming.claim = claim  # type: ignore[method-assign]
+    task_fetcher.TaskFetcher.claim = claim  # type: ignore[method-assign]
 
 
-def gives_nothing_back() -> None:
+def never_give_back() -> None:
     """What a process does not know is dead, although others know it."""
     vars(unknown_handlers)["judge_not_served"] = lambda task, error, sight, unknown_after: Failed(error=str(error))
 
 
-def leaves_out_what_it_does_not_know() -> None:
+def drop_unknown_arguments() -> None:
     """An argument that a handler does not know is left out, and the handler is run without it."""
-    decode = Arguments.decode
+    decode = HandlerArguments.decode
 
-    def decode_what_is_known(self: Arguments, body: str | bytes | None) -> dict[str, Any]:
+    def decode_what_is_known(self: HandlerArguments, body: str | bytes | None) -> dict[str, Any]:
         given = msgspec.json.decode(body or "{}")
         return decode(self, msgspec.json.encode({name: given[name] for name in given if name in self.signature}))
 
-    Arguments.decode = decode_what_is_known  # type: ignore[method-assign]
+    HandlerArguments.decode = decode_what_is_known  # type: ignore[method-assign]
 
 
-VARIANTS: Final[dict[str, Callable[[], None]]] = {
-    "completes without its lease": completes_without_its_lease,
-    "touches nothing": touches_nothing,
-    "does not beat": does_not_beat,
-    "forgets outcomes": forgets_outcomes,
-    "runs the crashed beside others": runs_the_crashed_beside_others,
-    "gives nothing back": gives_nothing_back,
-    "leaves out what it does not know": leaves_out_what_it_does_not_know,
+MUTATIONS: Final[dict[str, Callable[[], None]]] = {
+    "completes without its lease": complete_without_lease,
+    "touches nothing": skip_touch,
+    "does not beat": skip_heartbeat,
+    "forgets outcomes": drop_outcomes,
+    "runs the crashed beside others": run_crashed_beside_others,
+    "gives nothing back": never_give_back,
+    "leaves out what it does not know": drop_unknown_arguments,
 }
 
 if os.environ.get(VARIABLE):
-    VARIANTS[os.environ[VARIABLE]]()
+    MUTATIONS[os.environ[VARIABLE]]()

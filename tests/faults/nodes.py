@@ -17,20 +17,20 @@ import psutil
 from peerd.supervision.control import control_client
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.faults import history, jobs, versions
-from tests.faults.proxy import Proxy
+from tests.faults.proxy import TcpProxy
 
 ROOT: Final = Path(__file__).parents[2]
 NAMES: Final = ("one", "two", "three")
 ROLES: Final = ("master", "agent", "manager")
-START_AGAIN_AFTER: Final = 1.0
+RESTART_AFTER: Final = 1.0
 """Seconds between the end of a master and its next start, as `RestartSec=1` of systemd."""
-LOOK_EVERY: Final = 0.3
+CHECK_EVERY: Final = 0.3
 RECYCLE_AFTER: Final = 60
 """Tasks after which a process is recycled under load; some of those that it runs then take longer than its grace."""
 STARTS_WITHIN: Final = 60.0
 
 
-class Timing(msgspec.Struct, frozen=True):
+class NodeTiming(msgspec.Struct, frozen=True):
     """The periods of the nodes, in seconds; their relations are those of the defaults."""
 
     max_update: float = 8.0
@@ -41,7 +41,7 @@ class Timing(msgspec.Struct, frozen=True):
     grace: float = 4.0
 
 
-class Victim(msgspec.Struct, frozen=True):
+class ProcessHandle(msgspec.Struct, frozen=True):
     """A living process of a node, by a handle that outlives it: its process id may be given to another one."""
 
     node: str
@@ -69,10 +69,10 @@ class Victim(msgspec.Struct, frozen=True):
         return False
 
 
-class Node:
+class RestartingNode:
     """A node that is started again whenever its master has ended, until `stop`."""
 
-    def __init__(self, node: ClusterNode, proxy: Proxy | None) -> None:
+    def __init__(self, node: ClusterNode, proxy: TcpProxy | None) -> None:
         self.node = node
         self.proxy = proxy
         self.starts = 0
@@ -82,7 +82,7 @@ class Node:
         """Of its slots, as its master said a moment ago."""
         self._running: dict[str, int] = {}
         self._stopping = threading.Event()
-        self._keeper = threading.Thread(target=self._keep_up, name=f"keeper-{node.name}", daemon=True)
+        self._restarter = threading.Thread(target=self._restart_loop, name=f"keeper-{node.name}", daemon=True)
 
     @property
     def name(self) -> str:
@@ -90,26 +90,26 @@ class Node:
 
     def start(self) -> None:
         self._start()
-        self._keeper.start()
+        self._restarter.start()
 
     def stop(self) -> None:
         """Start it no more, and let it end in good order."""
         self._stopping.set()
-        self._keeper.join()
+        self._restarter.join()
         assert self.node.master is not None
         if self.node.master.poll() is None:
             self.node.master.send_signal(signal.SIGTERM)
 
-    def master(self) -> Victim | None:
+    def master(self) -> ProcessHandle | None:
         """Its master, if it lives."""
         master = self.node.master
         assert master is not None
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(master.pid)
-            return Victim(self.name, "master", process) if master.poll() is None else None
+            return ProcessHandle(self.name, "master", process) if master.poll() is None else None
         return None
 
-    def children(self) -> list[Victim]:
+    def children(self) -> list[ProcessHandle]:
         """The processes of its slots that have booted and run, as its master said a moment ago."""
         master = self.master()
         if master is None:
@@ -119,24 +119,27 @@ class Node:
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(pid)
                 if process.ppid() == master.pid:
-                    found.append(Victim(self.name, slot, process))
+                    found.append(ProcessHandle(self.name, slot, process))
         return found
 
-    def booting(self) -> list[Victim]:
+    def booting(self) -> list[ProcessHandle]:
         """The processes of its slots that are not among `children` yet."""
         master = self.master()
         if master is None:
             return []
         named = [(slot_of(child, master.pid), child) for child in _children(master.process)]
         known = self._running.values()
-        return [Victim(self.name, slot, child) for slot, child in named if slot and child.pid not in known]
+        return [ProcessHandle(self.name, slot, child) for slot, child in named if slot and child.pid not in known]
 
-    def everything(self) -> list[Victim]:
+    def all_processes(self) -> list[ProcessHandle]:
         """Its master, first, and all that descends from it, the programs of handlers too."""
         master = self.master()
         if master is None:
             return []
-        return [master, *(Victim(self.name, "descendant", one) for one in _children(master.process, recursive=True))]
+        return [
+            master,
+            *(ProcessHandle(self.name, "descendant", one) for one in _children(master.process, recursive=True)),
+        ]
 
     # ------------------------------------------------------------ its keeper
 
@@ -144,21 +147,21 @@ class Node:
         self.starts += 1
         self.node.start()
 
-    def _keep_up(self) -> None:
-        while not self._stopping.wait(LOOK_EVERY):
+    def _restart_loop(self) -> None:
+        while not self._stopping.wait(CHECK_EVERY):
             assert self.node.master is not None
-            self._look()
+            self._check_status()
             status = self.node.master.poll()
             if status is not None:
                 history.record("master-ended", node=self.name, error=str(status))
-                if not self._stopping.wait(START_AGAIN_AFTER):
+                if not self._stopping.wait(RESTART_AFTER):
                     self._start()
 
-    def _look(self) -> None:
+    def _check_status(self) -> None:
         """Ask its master how it is; one that stands still is waited for."""
         try:
             status = control_client.status(self.node.run_directory)
-        except (control_client.NotRunning, OSError):
+        except (control_client.MasterNotRunning, OSError):
             self.is_ready, self._running, self.states = False, {}, []
             return
         self.is_ready = status["state"] == "running"
@@ -166,7 +169,7 @@ class Node:
         self._running = {slot["name"]: slot["pid"] for slot in status["slots"] if slot["state"] == "RUNNING"}
 
 
-class Fleet:
+class NodeFleet:
     """The nodes of a campaign on one database.
 
     Args:
@@ -183,9 +186,9 @@ class Fleet:
         folder: Path,
         url: str,
         history_folder: Path,
-        timing: Timing,
+        timing: NodeTiming,
         names: Sequence[str],
-        through: Mapping[str, tuple[str, Proxy]],
+        node_urls: Mapping[str, tuple[str, TcpProxy]],
     ) -> None:
         environment = {
             history.VARIABLE: str(history_folder),
@@ -195,10 +198,10 @@ class Fleet:
         self.cluster = Cluster(folder, url, environment)
         self.with_all_queues = names[:-1]
         """The nodes that tasks of any queue may be pinned to."""
-        self.nodes = [self._node(name, timing, through.get(name)) for name in names]
+        self.nodes = [self._node(name, timing, node_urls.get(name)) for name in names]
 
-    def _node(self, name: str, timing: Timing, through: tuple[str, Proxy] | None) -> Node:
-        url, proxy = through or (self.cluster.url, None)
+    def _node(self, name: str, timing: NodeTiming, node_urls: tuple[str, TcpProxy] | None) -> RestartingNode:
+        url, proxy = node_urls or (self.cluster.url, None)
         node = self.cluster.node(
             name,
             node={"heartbeat_every": timing.heartbeat_every, "grace": timing.grace},
@@ -210,7 +213,7 @@ class Fleet:
             },
             workers=workers(timing, versions.code_of(name), with_rows=name in self.with_all_queues),
         )
-        return Node(node, proxy)
+        return RestartingNode(node, proxy)
 
     def start(self) -> None:
         """Start all, and wait until all are ready."""
@@ -219,16 +222,16 @@ class Fleet:
         deadline = time.monotonic() + STARTS_WITHIN
         while not all(node.is_ready for node in self.nodes):
             if time.monotonic() > deadline:
-                raise AssertionError(f"not all nodes were ready within {STARTS_WITHIN:g} s:\n{self.said()}")
-            time.sleep(LOOK_EVERY)
+                raise AssertionError(f"not all nodes were ready within {STARTS_WITHIN:g} s:\n{self.log_text()}")
+            time.sleep(CHECK_EVERY)
 
-    def children(self) -> list[Victim]:
+    def children(self) -> list[ProcessHandle]:
         """The processes that run in the slots of nodes that are up."""
-        return [victim for node in self.nodes if node.is_ready for victim in node.children()]
+        return [handle for node in self.nodes if node.is_ready for handle in node.children()]
 
-    def booting(self) -> list[Victim]:
+    def booting(self) -> list[ProcessHandle]:
         """The processes that are being started."""
-        return [victim for node in self.nodes for victim in node.booting()]
+        return [handle for node in self.nodes for handle in node.booting()]
 
     def stop(self) -> list[int]:
         """Stop all in good order; the processes that were left behind, which are ended now."""
@@ -236,18 +239,21 @@ class Fleet:
             node.stop()
         return self.cluster.clean_up()
 
-    def said(self) -> str:
-        return "\n".join(node.node.said() for node in self.nodes)
+    def log_text(self) -> str:
+        return "\n".join(node.node.log_text() for node in self.nodes)
 
 
-def workers(timing: Timing, code: str, *, with_rows: bool) -> dict[str, dict[str, Any]]:
+def workers(timing: NodeTiming, code: str, *, with_rows: bool) -> dict[str, dict[str, Any]]:
     """The workers of a node that has this code: two processes of tasks, and one of whole rows, or a periodic one."""
     shared = {"update": timing.update, "poll_every": timing.poll_every, "delay_ratio": 0.2}
     recycled = {"recycle_after": RECYCLE_AFTER}
     tasks = {"tasks": f"tests.faults.versions:{code}", "processes": 2, "count": 8, **recycled, **shared}
     if with_rows:
-        return {jobs.work.name: tasks, jobs.ROWS: {"worker": "tests.faults.jobs:Rows", "count": 4, **shared}}
-    return {jobs.work.name: tasks, "rounds": {"worker": "tests.faults.periodic_worker:Rounds", "update": timing.update}}
+        return {jobs.work.name: tasks, jobs.ROWS: {"worker": "tests.faults.jobs:RowWorker", "count": 4, **shared}}
+    return {
+        jobs.work.name: tasks,
+        "rounds": {"worker": "tests.faults.periodic_worker:CountingWorker", "update": timing.update},
+    }
 
 
 def slot_of(process: psutil.Process, master: int) -> str:

@@ -13,7 +13,7 @@ GATE = Path("gate")
 
 
 @busy.task
-async def reports(ctx: Context) -> int:
+async def reports_progress(ctx: Context) -> int:
     """Say how far it is until the gate is opened, a file in the node's folder."""
     said = 0
     while not GATE.exists():  # noqa: ASYNC240 - one look at a file
@@ -28,7 +28,7 @@ async def nothing() -> None:
     """Never enqueued."""
 
 
-class Rounds(Worker):
+class OutagePeriodicWorker(Worker):
     """A periodic worker."""
 
     sleep = 1.0

@@ -22,15 +22,15 @@ from peerd.supervision.control import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.faults import outage_jobs
-from tests.support.server import Server
+from tests.support.server import DatabaseServer
 from tests.support.server_kinds import SERVERS
 from tests.support.servers import create_database
 
-GROWTH: Final = 1.1
+MAX_GROWTH: Final = 1.1
 """Times the memory before, that a process may have after an outage, whatever its length …"""
-MORE: Final = 4 << 20
+MAX_EXTRA_BYTES: Final = 4 << 20
 """… and bytes: of code that only an outage runs for the first time."""
-SHARE: Final = 0.05
+MAX_CORE_SHARE: Final = 0.05
 """Of a core, that a process may use during an outage."""
 SETTLES_WITHIN: Final = 10.0
 """Seconds in which a node at work has loaded all that it needs."""
@@ -44,13 +44,13 @@ SECTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "workers": {
         "busy": {"tasks": "outage_jobs:busy", "update": "3s"},
         "idle": {"tasks": "outage_jobs:idle", "update": "3s"},
-        "rounds": {"worker": "outage_jobs:Rounds"},
+        "rounds": {"worker": "outage_jobs:OutagePeriodicWorker"},
     },
     "sections": {"cluster": {"secret": "a secret that all nodes share"}},
 }
 
 
-class Use(msgspec.Struct, frozen=True):
+class ResourceUse(msgspec.Struct, frozen=True):
     """What a process has used."""
 
     memory: int
@@ -59,19 +59,20 @@ class Use(msgspec.Struct, frozen=True):
     """Seconds, since it began."""
 
 
-class Watched(msgspec.Struct, frozen=True):
+class ProcessUse(msgspec.Struct, frozen=True):
     """A process in an outage.
 
-    >>> grown = Watched("agent", Use(100 << 20, 1.0), Use(140 << 20, 2.0), Use(140 << 20, 2.0), seconds=100.0)
+    >>> before, after = ResourceUse(100 << 20, 1.0), ResourceUse(140 << 20, 2.0)
+    >>> grown = ProcessUse("agent", before, after, after, seconds=100.0)
     >>> list(grown.problems())
     ['agent grew from 100.0 to 140.0 MB in an outage']
     """
 
     slot: str
-    before: Use
-    during: Use
+    before: ResourceUse
+    during: ResourceUse
     """At its end."""
-    after: Use
+    after: ResourceUse
     seconds: float
     """That it lasted."""
 
@@ -82,10 +83,10 @@ class Watched(msgspec.Struct, frozen=True):
 
     def problems(self) -> Iterator[str]:
         """What should not be."""
-        if self.after.memory > self.before.memory * GROWTH + MORE:
+        if self.after.memory > self.before.memory * MAX_GROWTH + MAX_EXTRA_BYTES:
             before, after = (use.memory / MEGABYTE for use in (self.before, self.after))
             yield f"{self.slot} grew from {before:.1f} to {after:.1f} MB in an outage"
-        if self.share > SHARE:
+        if self.share > MAX_CORE_SHARE:
             yield f"{self.slot} used {self.share:.0%} of a core in an outage"
 
     def __str__(self) -> str:
@@ -93,12 +94,12 @@ class Watched(msgspec.Struct, frozen=True):
         return f"{self.slot:<10} {memory} MB, {self.share:.1%} of a core"
 
 
-class Outage(msgspec.Struct, frozen=True):
+class OutageReport(msgspec.Struct, frozen=True):
     """What an outage showed."""
 
     kind: str
     seconds: float
-    processes: list[Watched]
+    processes: list[ProcessUse]
     others: list[str]
     """Problems that are no process's own."""
 
@@ -112,7 +113,7 @@ class Outage(msgspec.Struct, frozen=True):
         return "\n".join([head, *map(str, self.processes), *self.problems, "BAD" if self.problems else "GOOD"])
 
 
-def run(kind: str, seconds: float) -> Outage:
+def run(kind: str, seconds: float) -> OutageReport:
     """Take a node's database away for so long, and see what its processes use.
 
     Raises:
@@ -120,29 +121,29 @@ def run(kind: str, seconds: float) -> Outage:
     """
     with _server(kind) as server, _cluster(create_database(server, "peerd")) as cluster:
         node = cluster.node("one", **{name: dict(given) for name, given in SECTIONS.items()}).up()
-        job = cluster.client.enqueue("busy", name="reports")
+        job = cluster.client.enqueue("busy", name="reports_progress")
         _wait_for_progress(cluster, job.id, "")
         time.sleep(SETTLES_WITHIN)
         processes = _processes(node)
-        before, began = _uses(processes), time.monotonic()
+        before, began = _resource_uses(processes), time.monotonic()
         note = cluster.client.tasks.get(job.id).progress_note
         server.kill()
         time.sleep(seconds)  # the length of the outage is what is tested
-        during, lasted = _uses(processes), time.monotonic() - began
+        during, lasted = _resource_uses(processes), time.monotonic() - began
         server.start()
         _wait_for_progress(cluster, job.id, note)
-        after = _uses(processes)
+        after = _resource_uses(processes)
         (cluster.folder / outage_jobs.GATE).touch()
         ended = cluster.wait_until(job, Status.DONE)
         others = [] if (ended.lease, ended.attempts) == (1, 0) else [f"the task was given to others: {ended}"]
         if (now := _processes(node)) != processes:
             others.append(f"processes were replaced: {processes}, and then {now}")
-        watched = [Watched(slot, before[slot], during[slot], after[slot], lasted) for slot in processes]
-        return Outage(kind, lasted, watched, others)
+        watched = [ProcessUse(slot, before[slot], during[slot], after[slot], lasted) for slot in processes]
+        return OutageReport(kind, lasted, watched, others)
 
 
 @contextmanager
-def _server(kind: str) -> Iterator[Server]:
+def _server(kind: str) -> Iterator[DatabaseServer]:
     folder = Path(tempfile.mkdtemp(prefix="peerd-outage-"))
     folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
     server = SERVERS[kind](folder / kind)
@@ -171,7 +172,7 @@ def _wait_for_progress(cluster: Cluster, task_id: int, beyond: str | None) -> No
     eventually(
         lambda: cluster.client.tasks.get(task_id).progress_note not in (None, beyond),
         timeout=WITHIN,
-        message=cluster.story,
+        message=cluster.describe,
     )
 
 
@@ -182,10 +183,10 @@ def _processes(node: ClusterNode) -> dict[str, int]:
     return {"master": node.master.pid, **{str(slot["name"]): int(slot["pid"]) for slot in slots}}
 
 
-def _uses(processes: Mapping[str, int]) -> dict[str, Use]:
-    return {slot: _use(psutil.Process(pid)) for slot, pid in processes.items()}
+def _resource_uses(processes: Mapping[str, int]) -> dict[str, ResourceUse]:
+    return {slot: _resource_use(psutil.Process(pid)) for slot, pid in processes.items()}
 
 
-def _use(process: psutil.Process) -> Use:
+def _resource_use(process: psutil.Process) -> ResourceUse:
     times = process.cpu_times()
-    return Use(process.memory_info().rss, times.user + times.system)
+    return ResourceUse(process.memory_info().rss, times.user + times.system)

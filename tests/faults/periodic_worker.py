@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from peerd import Client, Worker
-from peerd.domain.errors import DatabaseAway, DatabaseBusy
+from peerd.domain.errors import DatabaseBusy, DatabaseUnavailable
 
 
-class Rounds(Worker):
+class CountingWorker(Worker):
     """A database that is away is waited for."""
 
     sleep = 1.0
@@ -19,7 +19,7 @@ class Rounds(Worker):
     async def loop(self) -> None:
         try:
             await self._client.aio.tasks.counts()
-        except (DatabaseAway, DatabaseBusy):
+        except (DatabaseUnavailable, DatabaseBusy):
             return
 
     async def teardown(self) -> None:

@@ -16,11 +16,11 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from tests.faults import history
-from tests.faults.campaign import Result
-from tests.faults.history import Event
+from tests.faults.campaign import CampaignResult
+from tests.faults.history import HistoryEvent
 
 FINISHED: Final = ("done", "dead", "canceled")
-LANES: Final = (
+FAULT_ROWS: Final = (
     ("a process killed", ("kill worker", "kill agent", "kill manager", "kill master"), "tab:red"),
     ("a node killed", ("kill node",), "darkred"),
     ("frozen", ("freeze worker", "freeze agent", "freeze manager", "freeze node"), "tab:blue"),
@@ -29,11 +29,11 @@ LANES: Final = (
     ("database away", ("kill server", "freeze server", "outage", "full disk", "locked database"), "tab:orange"),
 )
 """What each row of faults is called, which kinds it shows (by how they begin), and its colour."""
-WAY_OF_ALL: Final = LANES[-1]
+DATABASE_AWAY_ROW: Final = FAULT_ROWS[-1]
 SECOND: Final = 1e9
 
 
-def draw(result: Result, file: Path) -> None:
+def draw(result: CampaignResult, file: Path) -> None:
     """Draw a campaign.
 
     Args:
@@ -85,19 +85,19 @@ def _draw_processes(axes: Axes, samples: Sequence[dict[str, Any]], start: float)
 
 
 def _draw_faults(upper: Axes, lower: Axes, faults: Sequence[tuple[str, float, float]], end: float) -> None:
-    for row, (_, kinds, colour) in enumerate(LANES):
+    for row, (_, kinds, colour) in enumerate(FAULT_ROWS):
         shown = [(begin, until) for kind, begin, until in faults if kind.startswith(kinds)]
         bars = [(begin, max(until - begin, end / 600)) for begin, until in shown]
         lower.broken_barh(bars, (-row - 0.4, 0.8), color=colour)
-        if kinds is WAY_OF_ALL[1]:
+        if kinds is DATABASE_AWAY_ROW[1]:
             for begin, until in shown:
                 upper.axvspan(begin, until, color=colour, alpha=0.15, linewidth=0)
-    lower.set_yticks([-row for row in range(len(LANES))], [name for name, _, _ in LANES])
+    lower.set_yticks([-row for row in range(len(FAULT_ROWS))], [name for name, _, _ in FAULT_ROWS])
     lower.set_xlabel("seconds")
     lower.set_xlim(0, end)
 
 
-def _intervals(events: Iterable[Event], start: float) -> Iterable[tuple[str, float, float]]:
+def _intervals(events: Iterable[HistoryEvent], start: float) -> Iterable[tuple[str, float, float]]:
     """Each fault: its kind, and from when to when; a kill is a moment."""
     still: dict[tuple[str, str], float] = {}
     for event in events:

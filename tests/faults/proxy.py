@@ -3,8 +3,8 @@
 All proxies of a campaign live on one thread with an event loop of its own; their methods may be called from any other.
 
 What a network does to a connection is told apart, because a client sees each differently: nothing comes any more
-(`Manner.DROP`: the cut cable), nobody listens (`Manner.REFUSE`), everything is closed (`cut`), and the worst one: the
-server did what it was asked, and its answer never came (`lose_replies`).
+(`ProxyMode.DROP`: the cut cable), nobody listens (`ProxyMode.REFUSE`), everything is closed (`cut`), and the worst one:
+the server did what it was asked, and its answer never came (`lose_replies`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNK: Final = 64 * 1024
 PORTS_TO_TRY: Final = 50
 
 
-class Manner(StrEnum):
+class ProxyMode(StrEnum):
     """What a proxy does with connections and bytes."""
 
     PASS = "pass"
@@ -35,7 +35,7 @@ class Manner(StrEnum):
     """Close what is there, and listen no more."""
 
 
-class Connection:
+class ProxiedConnection:
     """One client's connection and its way on to the server."""
 
     def __init__(self, client: asyncio.StreamWriter) -> None:
@@ -52,7 +52,7 @@ class Connection:
             self.server.transport.abort()
 
 
-class Proxy:
+class TcpProxy:
     """One port in front of a server. Made by `ProxyThread.proxy`.
 
     Args:
@@ -63,9 +63,9 @@ class Proxy:
     def __init__(self, call: Callable[[Coroutine[Any, Any, Any]], Any], target: int) -> None:
         self._call = call
         self._target = target
-        self._connections: set[Connection] = set()
+        self._connections: set[ProxiedConnection] = set()
         self._listening: asyncio.Server | None = None
-        self._manner = Manner.PASS
+        self._manner = ProxyMode.PASS
         self._delay = 0.0
         self._bytes_per_second: float | None = None
         self._trap: tuple[int, bytes, int] = (0, b"", 0)
@@ -78,7 +78,7 @@ class Proxy:
         """How many connections are open."""
         return len(self._connections)
 
-    def behave(self, manner: Manner, *, delay: float = 0.0, bytes_per_second: float | None = None) -> None:
+    def set_mode(self, mode: ProxyMode, *, delay: float = 0.0, bytes_per_second: float | None = None) -> None:
         """Change what is done with all connections, present and future.
 
         Args:
@@ -86,7 +86,7 @@ class Proxy:
             delay: seconds by which each piece is late, in both directions.
             bytes_per_second: how much comes through, in each direction of each connection; None for all.
         """
-        self._call(self._behave(manner, delay, bytes_per_second))
+        self._call(self._set_mode(mode, delay, bytes_per_second))
 
     def cut(self) -> int:
         """Close all connections now; how many there were. New ones are welcome."""
@@ -125,17 +125,17 @@ class Proxy:
             self._listening = None
         await self._cut(lambda _: True)
 
-    async def _behave(self, manner: Manner, delay: float, bytes_per_second: float | None) -> None:
-        before, self._manner = self._manner, manner
+    async def _set_mode(self, mode: ProxyMode, delay: float, bytes_per_second: float | None) -> None:
+        before, self._manner = self._manner, mode
         self._delay, self._bytes_per_second = delay, bytes_per_second
-        if manner is Manner.REFUSE:
+        if mode is ProxyMode.REFUSE:
             await self.close()
         elif self._listening is None:
             await self.listen()
-        if before is Manner.DROP and manner is not Manner.DROP:
+        if before is ProxyMode.DROP and mode is not ProxyMode.DROP:
             await self._cut(lambda connection: connection.missed_bytes or connection.server is None)
 
-    async def _cut(self, which: Callable[[Connection], bool]) -> int:
+    async def _cut(self, which: Callable[[ProxiedConnection], bool]) -> int:
         meant = [connection for connection in self._connections if which(connection)]
         for connection in meant:
             connection.close()
@@ -145,24 +145,24 @@ class Proxy:
         self._trap = (count, to, after)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(writer)
+        connection = ProxiedConnection(writer)
         self._connections.add(connection)
         try:
-            if self._manner is Manner.DROP:
+            if self._manner is ProxyMode.DROP:
                 await _swallow(reader)
             else:
-                await self._converse(connection, reader)
+                await self._relay(connection, reader)
         except OSError:
             pass  # one of the sides has gone
         finally:
             connection.close()
             self._connections.discard(connection)
 
-    async def _converse(self, connection: Connection, client: asyncio.StreamReader) -> None:
+    async def _relay(self, connection: ProxiedConnection, client: asyncio.StreamReader) -> None:
         server, connection.server = await asyncio.open_connection("127.0.0.1", self._target)
         ways = [
-            asyncio.create_task(self._pass_on(connection, client, connection.server, self._request)),
-            asyncio.create_task(self._pass_on(connection, server, connection.client, self._reply)),
+            asyncio.create_task(self._forward(connection, client, connection.server, self._request)),
+            asyncio.create_task(self._forward(connection, server, connection.client, self._reply)),
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -171,23 +171,23 @@ class Proxy:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _pass_on(
+    async def _forward(
         self,
-        connection: Connection,
+        connection: ProxiedConnection,
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
-        step: Callable[[Connection, asyncio.StreamWriter, bytes], Awaitable[bool]],
+        step: Callable[[ProxiedConnection, asyncio.StreamWriter, bytes], Awaitable[bool]],
     ) -> None:
         goes_on = True
         while goes_on and (data := await source.read(CHUNK)):
             if seconds := self._delay + (len(data) / self._bytes_per_second if self._bytes_per_second else 0.0):
                 await asyncio.sleep(seconds)
-            if self._manner is Manner.DROP:
+            if self._manner is ProxyMode.DROP:
                 connection.missed_bytes = True
             else:
                 goes_on = await step(connection, sink, data)
 
-    async def _request(self, connection: Connection, server: asyncio.StreamWriter, data: bytes) -> bool:
+    async def _request(self, connection: ProxiedConnection, server: asyncio.StreamWriter, data: bytes) -> bool:
         count, to, after = self._trap
         if count and to in data:
             self._trap = (count - 1, to, after)
@@ -196,7 +196,7 @@ class Proxy:
         await server.drain()
         return True
 
-    async def _reply(self, connection: Connection, client: asyncio.StreamWriter, data: bytes) -> bool:
+    async def _reply(self, connection: ProxiedConnection, client: asyncio.StreamWriter, data: bytes) -> bool:
         if connection.loses_after is None:
             client.write(data)
             await client.drain()
@@ -219,7 +219,7 @@ class ProxyThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
-        self._proxies: list[Proxy] = []
+        self._proxies: list[TcpProxy] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -233,9 +233,9 @@ class ProxyThread:
         self._thread.join()
         self._loop.close()
 
-    def proxy(self, target: int) -> Proxy:
+    def proxy(self, target: int) -> TcpProxy:
         """A new proxy in front of a port of 127.0.0.1; it listens already."""
-        made = Proxy(self._call, target)
+        made = TcpProxy(self._call, target)
         self._call(made.listen())
         self._proxies.append(made)
         return made

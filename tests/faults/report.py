@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tests.faults.campaign import Result
+from tests.faults.campaign import CampaignResult
 
-Column = Callable[[Result], object]
+Column = Callable[[CampaignResult], object]
 SHOWN: Final = 20
 """Problems that are shown in full."""
 
 
-def words(result: Result) -> str:
+def words(result: CampaignResult) -> str:
     """All of it, for who reads along."""
     plan = result.plan
     lines = [
         f"=== {plan.kind}: {plan.seconds:g} s of faults, {plan.tasks} tasks, seed {plan.seed}",
-        f"{result.seconds:.0f} s in all; at rest {result.seconds_to_rest:.1f} s after the last healing",
+        f"{result.seconds:.0f} s in all; at rest {result.seconds_to_settle:.1f} s after the last healing",
         *([result.words] if result.words else []),
         str(result.report),
         *result.problems[:SHOWN],
@@ -26,7 +26,7 @@ def words(result: Result) -> str:
     return "\n".join(lines)
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[CampaignResult]) -> str:
     """One line for each figure, one column for each database, as Markdown."""
     head = ["", *(result.plan.kind for result in results)]
     rows = [[name, *(str(column(result)) for result in results)] for name, column in ROWS.items()]
@@ -42,7 +42,7 @@ def _count(*names: str) -> Column:
 
 
 def _faults(*beginnings: str) -> Column:
-    def count(result: Result) -> int:
+    def count(result: CampaignResult) -> int:
         wanted = tuple(f"fault: {beginning}" for beginning in beginnings)
         return sum(number for name, number in result.report.counts.items() if name.startswith(wanted))
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tests.faults.case import BY_SQL, DELETED, HAND_LABELS, HELD, Case, Claim, Problem, Run
+from tests.faults.case import BY_SQL, DELETED, HAND_LABELS, HELD, ClaimRecord, HandlerRun, RuleViolation, RunRecord
 from tests.faults.disruptions import FROZEN
 
 AT_LEASE: Final = re.compile(r"at lease (\d+)")
@@ -16,7 +16,7 @@ COUNTED: Final = ("failure", "dead", "timeout", "crash", "rescued", "canceled")
 OF_THE_HOLDER: Final = ("done", "failure", "dead", "timeout", "snoozed", "canceled")
 """Ends of a claim that its holder writes when its handler has ended."""
 TAKEN_BY_PEERD: Final = ("crash", "rescued", "released")
-CAME_OF: Final = {
+CAUSED_BY: Final = {
     "done": ("done",),
     "failure": ("failure",),
     "dead": ("dead", "failure"),
@@ -36,7 +36,7 @@ BECOMES: Final = {
 """How the claim of a handler that ended so may end, if nobody takes it away."""
 
 
-def no_stale_write_is_accepted(case: Case) -> Iterator[Problem]:
+def no_stale_write_is_accepted(case: RunRecord) -> Iterator[RuleViolation]:
     """What a holder wrote was written by the present claim, and says what its handler did."""
     for (task, lease), claim in case.claims.items():
         if claim.label not in OF_THE_HOLDER:
@@ -53,7 +53,7 @@ def _lease_in(result: str | None) -> int | None:
     return said.get("lease") if isinstance(said, dict) else None
 
 
-def _why_another_wrote(claim: Claim) -> str:
+def _why_another_wrote(claim: ClaimRecord) -> str:
     assert claim.ended is not None
     if claim.ended.new_lease != claim.lease:
         return f"with the lease {claim.ended.new_lease}"
@@ -69,7 +69,7 @@ def _why_another_wrote(claim: Claim) -> str:
     return f"by claim {named[1]}" if named and int(named[1]) != claim.lease else ""
 
 
-def _why_it_did_not_happen(case: Case, claim: Claim) -> str:
+def _why_it_did_not_happen(case: RunRecord, claim: ClaimRecord) -> str:
     """A handler in a process of its own that was killed tells nothing; so does one that finish_at came before."""
     ended = [run.ended for run in case.runs_of[claim.task, claim.lease] if run.ended is not None]
     limited = case.finish_at(claim.task) is not None and claim.label in ("canceled", "dead")
@@ -81,12 +81,12 @@ def _why_it_did_not_happen(case: Case, claim: Claim) -> str:
         return "" if killed or limited else "and its handler never ended"
     if ended[0].time > claim.ended_at + case.settings.clock_slack:
         return f"{ended[0].time - claim.ended_at:.3f} s before its handler ended"
-    if ended[0].outcome not in CAME_OF[claim.label] and not limited:
+    if ended[0].outcome not in CAUSED_BY[claim.label] and not limited:
         return f"and its handler ended as {ended[0].outcome}"
     return ""
 
 
-def _why_not_timed_out(case: Case, claim: Claim) -> str:
+def _why_not_timed_out(case: RunRecord, claim: ClaimRecord) -> str:
     limit = case.settings.timeouts.get(case.name(claim.task))
     if limit is None:
         return "and it has no timeout"
@@ -94,7 +94,7 @@ def _why_not_timed_out(case: Case, claim: Claim) -> str:
     return f"after {ran:.3f} s, before its timeout" if ran < limit - case.settings.clock_slack else ""
 
 
-def holders_never_overlap(case: Case) -> Iterator[Problem]:
+def claims_never_overlap(case: RunRecord) -> Iterator[RuleViolation]:
     """A handler runs once for a claim of its own process, and no longer than the claim unless that was taken away."""
     for (task, lease), runs in case.runs_of.items():
         claim = case.claims.get((task, lease))
@@ -104,11 +104,11 @@ def holders_never_overlap(case: Case) -> Iterator[Problem]:
         if len(runs) > 1:
             yield case.problem("overlap", task, f"its handler ran {len(runs)} times for the claim {lease}")
         for run in runs:
-            if problem := _why_not_its_own(case, claim, run) or _why_beyond(case, claim, run):
+            if problem := _why_not_its_own(case, claim, run) or _why_ran_past_claim(case, claim, run):
                 yield case.problem("overlap", task, f"its handler at lease {lease} {problem}")
 
 
-def _why_not_its_own(case: Case, claim: Claim, run: Run) -> str:
+def _why_not_its_own(case: RunRecord, claim: ClaimRecord, run: HandlerRun) -> str:
     began = run.began
     if began.process_id != claim.process_id:
         return f"ran in process {began.process_id}, and process {claim.process_id} had claimed it"
@@ -117,12 +117,12 @@ def _why_not_its_own(case: Case, claim: Claim, run: Run) -> str:
     return ""
 
 
-def _why_beyond(case: Case, claim: Claim, run: Run) -> str:
+def _why_ran_past_claim(case: RunRecord, claim: ClaimRecord, run: HandlerRun) -> str:
     """It may go on until it hears that it was taken; whether it was rightly rescued is another rule's question."""
     if claim.ended_by_hand or claim.label == "rescued":
         return ""
-    troubles = case.troubles.of(claim.process_id, claim.change.at, claim.ended_at)
-    if claim.label == "crash" and any(trouble.effect == FROZEN for trouble in troubles):
+    disruptions = case.disruptions.of(claim.process_id, claim.change.at, claim.ended_at)
+    if claim.label == "crash" and any(disruption.effect == FROZEN for disruption in disruptions):
         return ""
     late = run.began.time - claim.ended_at
     if late > case.settings.clock_slack:
@@ -133,7 +133,7 @@ def _why_beyond(case: Case, claim: Claim, run: Run) -> str:
     return ""
 
 
-def every_extra_run_is_explained(case: Case) -> Iterator[Problem]:
+def every_extra_run_is_explained(case: RunRecord) -> Iterator[RuleViolation]:
     """A claim that did not succeed has its row in attempts, and each such row its claim; both count the same."""
     for (task, lease), claim in case.claims.items():
         if claim.label == HELD:
@@ -152,7 +152,7 @@ def every_extra_run_is_explained(case: Case) -> Iterator[Problem]:
             yield case.problem("attempts", key[0], f"its attempt at lease {key[1]} belongs to no claim of its process")
 
 
-def _why_miscounted(claim: Claim) -> str:
+def _why_miscounted(claim: ClaimRecord) -> str:
     if claim.ended is None or claim.label == DELETED:
         return ""
     before, after = claim.ended.old_attempts or 0, claim.ended.new_attempts or 0
@@ -164,7 +164,7 @@ def _why_miscounted(claim: Claim) -> str:
     return ""
 
 
-def what_ended_is_written(case: Case) -> Iterator[Problem]:
+def what_ended_is_written(case: RunRecord) -> Iterator[RuleViolation]:
     """How a handler ended that had its claim, in a process that could write, is what the table says."""
     for run in case.runs:
         claim = case.claims.get(run.key)
@@ -172,7 +172,7 @@ def what_ended_is_written(case: Case) -> Iterator[Problem]:
             continue
         task, lease = run.key
         if claim.label in TAKEN_BY_PEERD:
-            waited = case.troubles.longest_peace(claim.process_id, run.ended.time, claim.ended_at)
+            waited = case.disruptions.longest_undisturbed(claim.process_id, run.ended.time, claim.ended_at)
             if waited > case.settings.write_within:
                 text = f"its handler at lease {lease} ended as {run.ended.outcome}, and {waited:.1f} s without trouble"
                 yield case.problem("not written", task, f"{text} later its claim ended as {claim.label}")
@@ -181,7 +181,7 @@ def what_ended_is_written(case: Case) -> Iterator[Problem]:
             yield case.problem("not written", task, text)
 
 
-def _may_become(case: Case, claim: Claim, outcome: str, *, saw_cancel: bool) -> bool:
+def _may_become(case: RunRecord, claim: ClaimRecord, outcome: str, *, saw_cancel: bool) -> bool:
     name = case.name(claim.task)
     if claim.label in (HELD, *HAND_LABELS, BY_SQL, "crash", "rescued"):
         return True  # other rules judge these
@@ -196,7 +196,7 @@ def _may_become(case: Case, claim: Claim, outcome: str, *, saw_cancel: bool) -> 
 
 RULES: Final = (
     no_stale_write_is_accepted,
-    holders_never_overlap,
+    claims_never_overlap,
     every_extra_run_is_explained,
     what_ended_is_written,
 )

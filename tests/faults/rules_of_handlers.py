@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tests.faults.case import Case, Problem
-from tests.faults.final_tables import ProcessRow
+from tests.faults.case import RuleViolation, RunRecord
+from tests.faults.final_tables import FinalProcess
 
 RECYCLED: Final = "recycled (exit status 75): it has run "
 """How the cause begins of a process that has left by itself, when all that it had was finished."""
 
 
-def a_handler_that_was_killed_is_heard_of(case: Case) -> Iterator[Problem]:
+def killed_handlers_are_recorded(case: RunRecord) -> Iterator[RuleViolation]:
     """When a handler's own process is killed, its attempt ends soon, whatever its children hold open."""
     last = max((event.time for event in case.events), default=0.0)
     for event in case.events:
         claim = case.claims.get((event.task, event.lease)) if event.event == "dying" else None
         if claim is None:
             continue
-        waited = case.troubles.longest_peace(event.process_id, event.time, min(claim.ended_at, last))
+        waited = case.disruptions.longest_undisturbed(event.process_id, event.time, min(claim.ended_at, last))
         if waited > case.settings.write_within:
             text = f"its handler at lease {event.lease} was killed, and {waited:.1f} s without trouble later its claim"
             yield case.problem("death", event.task, f"{text} had not ended (it has ended as {claim.label})")
 
 
-def recycling_ends_no_attempt(case: Case) -> Iterator[Problem]:
+def recycling_ends_no_attempt(case: RunRecord) -> Iterator[RuleViolation]:
     """What a process runs when it is recycled ends in it: nothing is given back for it, and nothing is a crash."""
     recycled = {row.id: row for row in case.tables.processes if is_recycled(row)}
     for key, claim in case.claims.items():
@@ -35,9 +35,9 @@ def recycling_ends_no_attempt(case: Case) -> Iterator[Problem]:
             yield case.problem("recycle", claim.task, text)
 
 
-def is_recycled(row: ProcessRow) -> bool:
+def is_recycled(row: FinalProcess) -> bool:
     """Whether a process was recycled, and has left by itself."""
     return (row.cause or "").startswith(RECYCLED)
 
 
-RULES: Final = (a_handler_that_was_killed_is_heard_of, recycling_ends_no_attempt)
+RULES: Final = (killed_handlers_are_recorded, recycling_ends_no_attempt)

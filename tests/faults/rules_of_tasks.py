@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Final
 
 from peerd.domain.lifecycle import FINISHED, TRANSITIONS, Status
-from tests.faults.case import Case, Problem
-from tests.faults.final_tables import Change, key_of
+from tests.faults.case import RuleViolation, RunRecord
+from tests.faults.final_tables import AuditEntry, key_of
 
 ENDED: Final = {str(status) for status in FINISHED}
 LEGAL: Final = {(str(source), str(target)) for (source, _), target in TRANSITIONS.items() if isinstance(target, Status)}
@@ -20,7 +20,7 @@ CHILD: Final = re.compile(r".+/\d+/\d+")
 """The key of a task that `jobs.parent` enqueued."""
 
 
-def every_accepted_task_ends(case: Case) -> Iterator[Problem]:
+def every_accepted_task_ends(case: RunRecord) -> Iterator[RuleViolation]:
     """What was acknowledged is in the table, and everything in the table ends, in the way its rules allow."""
     acknowledged = {event.task: event for event in case.events if event.event == "enqueued"}
     for task in sorted(acknowledged.keys() - case.changes.keys()):
@@ -37,7 +37,7 @@ def every_accepted_task_ends(case: Case) -> Iterator[Problem]:
             yield case.problem("lost", task, problem)
 
 
-def _why_deleted_wrongly(case: Case, changes: Sequence[Change]) -> str:
+def _why_deleted_wrongly(case: RunRecord, changes: Sequence[AuditEntry]) -> str:
     settings, last = case.settings, changes[-1]
     age = last.at - changes[-2].at if len(changes) > 1 else 0.0
     match last.old_status:
@@ -51,11 +51,11 @@ def _why_deleted_wrongly(case: Case, changes: Sequence[Change]) -> str:
             return f"it was deleted while it was {status}, and no rule says so"
 
 
-def _why_ended_wrongly(case: Case, task: int, status: str) -> str:
+def _why_ended_wrongly(case: RunRecord, task: int, status: str) -> str:
     row = case.rows.get(task)
     if row is None:
         return f"its row is gone, and nobody has deleted it; it was {status}"
-    fate = case.settings.fates.get(row.name, "done")
+    fate = case.settings.expected_ends.get(row.name, "done")
     has_a_limit = case.finish_at(task) is not None
     match status:
         case _ if status == fate:
@@ -68,7 +68,7 @@ def _why_ended_wrongly(case: Case, task: int, status: str) -> str:
             return f"a task of {row.name or 'whole rows'} ends as {fate}, and this one is {status}"
 
 
-def every_key_is_written_once(case: Case) -> Iterator[Problem]:
+def every_key_is_written_once(case: RunRecord) -> Iterator[RuleViolation]:
     """One enqueuing makes one task, however often its reply was lost; and nobody else's tasks are there."""
     known = {event.key for event in case.events if event.event in ("enqueued", "unsure")}
     by_key: dict[str, list[int]] = defaultdict(list)
@@ -84,7 +84,7 @@ def every_key_is_written_once(case: Case) -> Iterator[Problem]:
             yield case.problem("keys", event.task, f"it was acknowledged for the key {event.key}, which it has not")
 
 
-def every_change_is_of_the_lifecycle(case: Case) -> Iterator[Problem]:
+def every_change_is_of_the_lifecycle(case: RunRecord) -> Iterator[RuleViolation]:
     """Each change leads on from the one before it, by an arrow of the lifecycle; the row is as the last one left it."""
     for task, changes in case.changes.items():
         if changes[0].what != "insert" or changes[0].new_status not in ("pending", "scheduled"):
@@ -101,7 +101,7 @@ def every_change_is_of_the_lifecycle(case: Case) -> Iterator[Problem]:
             yield case.problem("lifecycle", task, "its row is not as its last change left it")
 
 
-def _why_illegal(before: Change, change: Change) -> str:
+def _why_illegal(before: AuditEntry, change: AuditEntry) -> str:
     was = (before.new_status, before.new_lease, before.new_attempts)
     if (change.old_status, change.old_lease, change.old_attempts) != was:
         return f"change #{change.seq} does not lead on from #{before.seq}"
@@ -112,7 +112,7 @@ def _why_illegal(before: Change, change: Change) -> str:
     return ""
 
 
-def leases_fence(case: Case) -> Iterator[Problem]:
+def leases_fence(case: RunRecord) -> Iterator[RuleViolation]:
     """A claim raises the lease by one, of a task that may be claimed; otherwise only a person raises it, and by one."""
     for task, changes in case.changes.items():
         for before, change in pairwise(changes):
@@ -123,7 +123,7 @@ def leases_fence(case: Case) -> Iterator[Problem]:
                 yield case.problem("lease", task, problem)
 
 
-def _why_badly_leased(case: Case, before: Change, change: Change) -> str:
+def _why_badly_leased(case: RunRecord, before: AuditEntry, change: AuditEntry) -> str:
     raised = (change.new_lease or 0) - (change.old_lease or 0)
     claimed = (change.old_status, change.new_status) == ("pending", "working")
     if claimed:
@@ -138,7 +138,7 @@ def _why_badly_leased(case: Case, before: Change, change: Change) -> str:
     return f"nobody who may do so raised its lease by {raised}"
 
 
-def _why_badly_claimed(case: Case, change: Change) -> str:
+def _why_badly_claimed(case: RunRecord, change: AuditEntry) -> str:
     slack = case.settings.clock_slack
     if change.old_status == "working":
         return ""
@@ -151,7 +151,7 @@ def _why_badly_claimed(case: Case, change: Change) -> str:
     return ""
 
 
-def children_share_the_fate_of_their_transaction(case: Case) -> Iterator[Problem]:
+def children_commit_with_their_transaction(case: RunRecord) -> Iterator[RuleViolation]:
     """The ledger of the handlers and the children that were enqueued with its rows are both there, or neither is."""
     children = {
         key: task for task, changes in case.changes.items() if CHILD.fullmatch(key := key_of(changes[0].details))
@@ -168,5 +168,5 @@ RULES: Final = (
     every_key_is_written_once,
     every_change_is_of_the_lifecycle,
     leases_fence,
-    children_share_the_fate_of_their_transaction,
+    children_commit_with_their_transaction,
 )

@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from peerd.domain.task_transition import RELEASED, UNKNOWN
+from peerd.domain.task_transition import RELEASED_LABEL, UNKNOWN_LABEL
 from tests.faults import versions
-from tests.faults.case import BY_SQL, DELETED, HAND_LABELS, HELD, Case, Problem
+from tests.faults.case import BY_SQL, DELETED, HAND_LABELS, HELD, RuleViolation, RunRecord
 
-WITHOUT_A_RUN: Final = (UNKNOWN, RELEASED, "crash", "rescued", *HAND_LABELS, BY_SQL, DELETED, HELD)
+WITHOUT_A_RUN: Final = (UNKNOWN_LABEL, RELEASED_LABEL, "crash", "rescued", *HAND_LABELS, BY_SQL, DELETED, HELD)
 """How a claim may end of a process that does not know the task."""
 
 
-def nothing_is_run_by_code_that_does_not_know_it(case: Case) -> Iterator[Problem]:
+def nothing_is_run_by_code_that_does_not_know_it(case: RunRecord) -> Iterator[RuleViolation]:
     """A handler that is of one version of the code alone runs tasks whose handler and arguments it knows."""
     for run in case.runs:
         task, lease = run.key
@@ -23,7 +23,7 @@ def nothing_is_run_by_code_that_does_not_know_it(case: Case) -> Iterator[Problem
             yield case.problem("versions", task, text)
 
 
-def what_other_code_knows_is_given_back(case: Case) -> Iterator[Problem]:
+def what_other_code_knows_is_given_back(case: RunRecord) -> Iterator[RuleViolation]:
     """A claim of a process that does not know the task is given back; one of a process that knows it is not."""
     codes = {row.id: versions.code_of(case.tables.nodes.get(row.node_id, "")) for row in case.tables.processes}
     for (task, lease), claim in case.claims.items():
@@ -31,7 +31,7 @@ def what_other_code_knows_is_given_back(case: Case) -> Iterator[Problem]:
         if code is None:
             continue
         is_known = code in _known_to(case, task)
-        if is_known and claim.label == UNKNOWN:
+        if is_known and claim.label == UNKNOWN_LABEL:
             text = f"its claim {lease} was given back for other code, although the {code} code knows it"
             yield case.problem("versions", task, text)
         if not is_known and claim.label not in WITHOUT_A_RUN:
@@ -39,7 +39,7 @@ def what_other_code_knows_is_given_back(case: Case) -> Iterator[Problem]:
             yield case.problem("versions", task, text)
 
 
-def _known_to(case: Case, task: int) -> frozenset[str]:
+def _known_to(case: RunRecord, task: int) -> frozenset[str]:
     changes = case.changes.get(task)
     return versions.known_to(case.name(task), json.loads(changes[0].details or "{}")) if changes else versions.BOTH
 

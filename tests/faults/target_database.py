@@ -15,16 +15,16 @@ from typing import ClassVar
 
 from sqlalchemy.engine import make_url
 
-from tests.faults.database_faults import FileFaults, ServerFaults
+from tests.faults.database_faults import FileFaultInjector, ServerFaultInjector
 from tests.faults.disk import open_disk
-from tests.faults.fault_injector import Lane, Tempo
-from tests.faults.nodes import Fleet
-from tests.faults.proxy import Proxy, ProxyThread
+from tests.faults.fault_injector import FaultInjector, FaultRates
+from tests.faults.nodes import NodeFleet
+from tests.faults.proxy import ProxyThread, TcpProxy
 from tests.support.server_kinds import SERVERS
 from tests.support.servers import create_database
 
 
-class Stage(ABC):
+class TargetDatabase(ABC):
     """A database, and the ways to it."""
 
     kind: ClassVar[str]
@@ -32,13 +32,13 @@ class Stage(ABC):
     """Straight to it."""
     load_url: str
     """As whoever enqueues sees it."""
-    through: Mapping[str, tuple[str, Proxy]]
+    node_urls: Mapping[str, tuple[str, TcpProxy]]
     """As each node sees it, where that is through a proxy."""
 
     @abstractmethod
     def faults(
-        self, fleet: Fleet, rng: random.Random, tempo: Tempo, stopping: threading.Event, *, max_update: float
-    ) -> Lane:
+        self, fleet: NodeFleet, rng: random.Random, rates: FaultRates, stopping: threading.Event, *, max_update: float
+    ) -> FaultInjector:
         """What will be done to it."""
 
     def words(self) -> str:
@@ -46,7 +46,7 @@ class Stage(ABC):
         return ""
 
 
-class ServerStage(Stage):
+class ServerTarget(TargetDatabase):
     """A server of the campaign's own, which waits for the disk at each commit, with a proxy for each client."""
 
     def __init__(self, kind: str, names: Sequence[str], folder: Path, stack: ExitStack) -> None:
@@ -57,49 +57,49 @@ class ServerStage(Stage):
         self._start()
         self.url = create_database(self._server, "peerd")
         proxies = stack.enter_context(ProxyThread())
-        self.through = {name: self._behind(proxies) for name in names}
-        self.load_url, self._loads = self._behind(proxies)
+        self.node_urls = {name: self._proxied(proxies) for name in names}
+        self.load_url, self._load_proxy = self._proxied(proxies)
 
     def faults(
-        self, fleet: Fleet, rng: random.Random, tempo: Tempo, stopping: threading.Event, *, max_update: float
-    ) -> Lane:
-        return ServerFaults(
-            fleet, self._server, self.url, self._start, [self._loads], rng, tempo, stopping, max_update=max_update
+        self, fleet: NodeFleet, rng: random.Random, rates: FaultRates, stopping: threading.Event, *, max_update: float
+    ) -> FaultInjector:
+        return ServerFaultInjector(
+            fleet, self._server, self.url, self._start, [self._load_proxy], rng, rates, stopping, max_update=max_update
         )
 
     def _start(self) -> None:
         self._starter.submit(self._server.start).result()
 
-    def _behind(self, proxies: ProxyThread) -> tuple[str, Proxy]:
+    def _proxied(self, proxies: ProxyThread) -> tuple[str, TcpProxy]:
         proxy = proxies.proxy(self._server.port)
         return make_url(self.url).set(port=proxy.port).render_as_string(hide_password=False), proxy
 
 
-class FileStage(Stage):
+class FileTarget(TargetDatabase):
     """SQLite's file, on a disk that can become full."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self._fleet: Fleet | None = None
+        self._fleet: NodeFleet | None = None
         self._disk = open_disk(folder / "disk", self._processes)
         stack.callback(self._disk.close)
         self.url = self.load_url = f"sqlite:///{self._disk.folder / 'peerd.sqlite'}"
-        self.through = {}
+        self.node_urls = {}
 
     def faults(
-        self, fleet: Fleet, rng: random.Random, tempo: Tempo, stopping: threading.Event, *, max_update: float
-    ) -> Lane:
+        self, fleet: NodeFleet, rng: random.Random, rates: FaultRates, stopping: threading.Event, *, max_update: float
+    ) -> FaultInjector:
         self._fleet = fleet
-        return FileFaults(fleet, self._disk, rng, tempo, stopping)
+        return FileFaultInjector(fleet, self._disk, rng, rates, stopping)
 
     def words(self) -> str:
         return f"full disk by {self._disk.kind}"
 
     def _processes(self) -> list[int]:
-        return [victim.pid for node in self._fleet.nodes for victim in node.everything()] if self._fleet else []
+        return [handle.pid for node in self._fleet.nodes for handle in node.all_processes()] if self._fleet else []
 
 
 @contextmanager
-def stage(kind: str, names: Sequence[str]) -> Iterator[Stage]:
+def open_target_database(kind: str, names: Sequence[str]) -> Iterator[TargetDatabase]:
     """A fresh database for nodes of these names. Nothing of it is left behind.
 
     Args:
@@ -113,4 +113,4 @@ def stage(kind: str, names: Sequence[str]) -> Iterator[Stage]:
         folder = Path(tempfile.mkdtemp(prefix="peerd-faults-"))  # short: its path will hold sockets
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
-        yield FileStage(folder, stack) if kind == "sqlite" else ServerStage(kind, names, folder, stack)
+        yield FileTarget(folder, stack) if kind == "sqlite" else ServerTarget(kind, names, folder, stack)

@@ -15,7 +15,7 @@ from peerd.store.claim.claimer import Claimer
 from peerd.store.maintenance import chore_batches
 from peerd.store.nodes import nodes
 from peerd.store.outcomes import complete, recording, touch
-from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements.token import new_token
 from peerd.store.tasks import actions
@@ -30,13 +30,13 @@ def client(database: str) -> Client:
     client = Client(database)
     migrate(client.database)
     audit.install(client.database.engine)
-    client.database.run(nodes.register, "one", LIFE, replaces=None)
+    client.database.run(nodes.register_incarnation, "one", LIFE, replaces=None)
     return client
 
 
-def take(client: Client) -> Held:
+def take(client: Client) -> ClaimId:
     [task] = client.database.run(claim.claim, CLAIMER, token=new_token(), limit=1).tasks
-    return Held(task.id, task.lease)
+    return ClaimId(task.id, task.lease)
 
 
 def story(client: Client) -> list[tuple[str, str | None, str | None, int | None, int | None]]:
@@ -50,8 +50,8 @@ def test_each_change_of_a_task_is_written_down_in_its_order(client: Client) -> N
         held = take(client)
         assert not client.database.run(touch.touch, {held})
         failed = Failed(error="no", retry_in=0.0)
-        assert client.database.run(recording.conclude, 7, held, failed)
-        assert client.database.run(chore_batches.let_arrive, Status.FAILURE) == 1
+        assert client.database.run(recording.record_outcome, 7, held, failed)
+        assert client.database.run(chore_batches.stage_due, Status.FAILURE) == 1
         held = take(client)
         assert client.database.run(complete.complete, 7, {held: '{"lease": 2}'}) == set()
         client.tasks.retry(held.id)
@@ -92,7 +92,7 @@ def test_attempts_outlive_their_task(client: Client) -> None:
     with client:
         job = client.enqueue("work", name="x", body={"key": "1"})
         held = take(client)
-        client.database.run(recording.conclude, 7, held, Failed(error="no", retry_in=0.0))
+        client.database.run(recording.record_outcome, 7, held, Failed(error="no", retry_in=0.0))
         client.database.run(actions.delete, job.id)
         [kept] = final_tables.read(client.database.url.render_as_string(hide_password=False)).attempts
         assert (kept.task_id, kept.lease, kept.outcome, kept.number, kept.error) == (job.id, 1, "failure", 1, "no")

@@ -17,7 +17,7 @@ from peerd.domain.task import Task
 from peerd.testing import eventually
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, WORKER, Cluster, ClusterNode
 from tests.faults import audit, checker, history, jobs, mutations, versions
-from tests.faults.case import Settings
+from tests.faults.case import CheckerSettings
 from tests.faults.database_faults import locked_row
 from tests.support.servers import DatabaseFactory
 
@@ -26,7 +26,7 @@ NODES = (NEW_NODE, OLD_NODE) = ("one", "two")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-class Trial:
+class MutationTrial:
     """Two nodes with the worker of the load, each with its version of the code, and what is done to them."""
 
     def __init__(self, folder: Path, url: str, variant: str) -> None:
@@ -54,26 +54,26 @@ class Trial:
         history.record("enqueued", task=job.id, queue=call.queue, name=call.name, key=key)
         return job
 
-    def told(self, job: Job, event: str) -> list[history.Event]:
+    def told(self, job: Job, event: str) -> list[history.HistoryEvent]:
         return [one for one in history.read(self.history) if (one.task, one.event) == (job.id, event)]
 
-    def wait_until_told(self, job: Job, event: str, times: int = 1) -> list[history.Event]:
-        return eventually(lambda: self.told(job, event)[times - 1 :], timeout=WITHIN, message=self.cluster.story)
+    def wait_until_told(self, job: Job, event: str, times: int = 1) -> list[history.HistoryEvent]:
+        return eventually(lambda: self.told(job, event)[times - 1 :], timeout=WITHIN, message=self.cluster.describe)
 
     def done(self, job: Job) -> None:
         self.cluster.wait_until(job, Status.DONE)
 
 
-Begin = Callable[[str, str], Trial]
+Begin = Callable[[str, str], MutationTrial]
 
 
 @pytest.fixture
 def begin(tmp_path: Path, database_factory: DatabaseFactory) -> Iterator[Begin]:
     before = os.environ.get(history.VARIABLE)
-    trials: list[Trial] = []
+    trials: list[MutationTrial] = []
 
-    def make(variant: str, kind: str) -> Trial:
-        trials.append(Trial(tmp_path, database_factory(kind), variant))
+    def make(variant: str, kind: str) -> MutationTrial:
+        trials.append(MutationTrial(tmp_path, database_factory(kind), variant))
         return trials[-1]
 
     yield make
@@ -88,7 +88,7 @@ def begin(tmp_path: Path, database_factory: DatabaseFactory) -> Iterator[Begin]:
 # -------------------------------------------------------------------- what is done
 
 
-def freeze_a_holder(trial: Trial) -> None:
+def freeze_a_holder(trial: MutationTrial) -> None:
     """It thaws when another one has done its task."""
     job = trial.enqueue(jobs.deaf.with_args(key="frozen", seconds=1.0))
     [began] = trial.wait_until_told(job, "began")
@@ -104,14 +104,14 @@ def freeze_a_holder(trial: Trial) -> None:
     trial.done(after)
 
 
-def run_for_long(trial: Trial) -> None:
+def run_for_long(trial: MutationTrial) -> None:
     """Longer than max_update, in a process that lives."""
     job = trial.enqueue(jobs.deaf.with_args(key="long", seconds=2.5 * MAX_UPDATE))
     trial.wait_until_told(job, "ended")
     eventually(lambda: trial.cluster.client.tasks.get(job.id).status is not Status.WORKING, timeout=WITHIN)
 
 
-def lock_the_row_of_one_that_runs(trial: Trial) -> None:
+def lock_the_row_of_one_that_runs(trial: MutationTrial) -> None:
     """For longer than max_update, by a transaction that stays open."""
     job = trial.enqueue(jobs.deaf.with_args(key="locked", seconds=3.5 * MAX_UPDATE))
     trial.wait_until_told(job, "began")
@@ -122,7 +122,7 @@ def lock_the_row_of_one_that_runs(trial: Trial) -> None:
     trial.done(job)
 
 
-def run_a_short_one(trial: Trial) -> None:
+def run_a_short_one(trial: MutationTrial) -> None:
     job = trial.enqueue(jobs.short.with_args(key="short", seconds=0.0))
     trial.wait_until_told(job, "ended")
     eventually(
@@ -130,7 +130,7 @@ def run_a_short_one(trial: Trial) -> None:
     )
 
 
-def add_one_that_has_crashed(trial: Trial) -> None:
+def add_one_that_has_crashed(trial: MutationTrial) -> None:
     """While every process has something to do."""
     held = [trial.enqueue(jobs.long.with_args(key=f"held{number}", seconds=3.0)) for number in range(6)]
     for job in held:
@@ -144,7 +144,7 @@ def add_one_that_has_crashed(trial: Trial) -> None:
     trial.cluster.wait_until(Job(held[-1].id + 1, True, trial.cluster.client.tasks.find), Status.DONE)
 
 
-def offer_to_the_wrong_code_first(trial: Trial) -> None:
+def offer_to_the_wrong_code_first(trial: MutationTrial) -> None:
     """What the new code alone knows is claimed by the old, before the new may claim it."""
     nodes = trial.cluster.client.nodes
     nodes.drain(NEW_NODE)
@@ -155,14 +155,16 @@ def offer_to_the_wrong_code_first(trial: Trial) -> None:
 
     def are_all(such: Callable[[Task], object]) -> None:
         found = trial.cluster.client.tasks.get
-        eventually(lambda: all(such(found(job.id)) for job in jobs_of_new), timeout=WITHIN, message=trial.cluster.story)
+        eventually(
+            lambda: all(such(found(job.id)) for job in jobs_of_new), timeout=WITHIN, message=trial.cluster.describe
+        )
 
     are_all(lambda task: task.status is Status.SCHEDULED or task.finished)
     nodes.undrain(NEW_NODE)
     are_all(lambda task: task.finished)
 
 
-TRIALS: dict[str, tuple[Callable[[Trial], None], str]] = {
+TRIALS: dict[str, tuple[Callable[[MutationTrial], None], str]] = {
     "completes without its lease": (freeze_a_holder, "stale write"),
     "touches nothing": (run_for_long, "rescue"),
     "does not beat": (lock_the_row_of_one_that_runs, "rescue"),
@@ -177,27 +179,27 @@ ON_SERVERS = (lock_the_row_of_one_that_runs,)
 """What SQLite, which has no locks of rows, cannot be done."""
 
 
-def database_of(provoke: Callable[[Trial], None]) -> str:
+def database_of(provoke: Callable[[MutationTrial], None]) -> str:
     return "mariadb" if provoke in ON_SERVERS else "sqlite"
 
 
-@pytest.mark.parametrize("variant", mutations.VARIANTS)
+@pytest.mark.parametrize("variant", mutations.MUTATIONS)
 def test_a_broken_guarantee_is_caught(begin: Begin, variant: str) -> None:
     provoke, rule = TRIALS[variant]
-    report = tried(begin(variant, database_of(provoke)), provoke)
+    report = run_trial(begin(variant, database_of(provoke)), provoke)
     assert report.broken(rule), str(report)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "mariadb"])
 def test_the_same_trials_are_accepted_when_nothing_is_broken(begin: Begin, kind: str) -> None:
     trials = dict.fromkeys(provoke for provoke, _ in TRIALS.values() if database_of(provoke) == kind)
-    report = tried(begin("", kind), *trials)
+    report = run_trial(begin("", kind), *trials)
     assert report.problems == [], str(report)
 
 
-def tried(trial: Trial, *provocations: Callable[[Trial], None]) -> checker.Report:
+def run_trial(trial: MutationTrial, *provocations: Callable[[MutationTrial], None]) -> checker.CheckReport:
     trial.start()
     for provoke in provocations:
         provoke(trial)
     trial.cluster.clean_up()
-    return checker.check(trial.history, trial.url, Settings(max_update=MAX_UPDATE))
+    return checker.check(trial.history, trial.url, CheckerSettings(max_update=MAX_UPDATE))

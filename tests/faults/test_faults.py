@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults import campaign, history, report
-from tests.faults.campaign import Plan
-from tests.faults.fault_injector import Tempo
-from tests.faults.nodes import Timing
+from tests.faults.campaign import CampaignPlan
+from tests.faults.fault_injector import FaultRates
+from tests.faults.nodes import NodeTiming
 from tests.support.server import ServerUnavailableError
 from tests.support.servers import DATABASES
 from tests.support.summary import note_database, note_missing_server
@@ -24,14 +24,14 @@ def test_whatever_dies_nothing_is_lost_and_each_task_has_one_holder(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
-    plan = Plan(
+    plan = CampaignPlan(
         kind=kind,
         seconds=20.0,
         tasks=400,
         seed=SEED,
         names=("one", "two"),
-        tempo=Tempo(kill_every=1.5, freeze_every=7.0, outage_every=5.0, longest_outage=4.0),
-        timing=Timing(max_update=5.0),
+        rates=FaultRates(kill_every=1.5, freeze_every=7.0, outage_every=5.0, longest_outage=4.0),
+        timing=NodeTiming(max_update=5.0),
         ends_within=200.0,
     )
     try:

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from peerd.testing import eventually
-from tests.faults.proxy import Manner, Proxy, ProxyThread
+from tests.faults.proxy import ProxyMode, ProxyThread, TcpProxy
 
 Connect = Callable[[], socket.socket]
 
@@ -25,10 +25,10 @@ class LineServer(socketserver.ThreadingTCPServer):
 
     def __init__(self) -> None:
         self.did: list[bytes] = []
-        super().__init__(("127.0.0.1", 0), _Lines)
+        super().__init__(("127.0.0.1", 0), _LineHandler)
 
 
-class _Lines(socketserver.StreamRequestHandler):
+class _LineHandler(socketserver.StreamRequestHandler):
     server: LineServer
 
     def handle(self) -> None:
@@ -51,13 +51,13 @@ def server() -> Iterator[LineServer]:
 
 
 @pytest.fixture
-def proxy(server: LineServer) -> Iterator[Proxy]:
+def proxy(server: LineServer) -> Iterator[TcpProxy]:
     with ProxyThread() as proxies:
         yield proxies.proxy(server.server_address[1])
 
 
 @pytest.fixture
-def connect(proxy: Proxy) -> Iterator[Connect]:
+def connect(proxy: TcpProxy) -> Iterator[Connect]:
     opened: list[socket.socket] = []
 
     def open_one() -> socket.socket:
@@ -88,7 +88,7 @@ def test_requests_and_replies_pass(connect: Connect) -> None:
     assert ask(one, b"c\n") == b"did c\n"
 
 
-def test_a_connection_ends_when_its_client_or_its_server_goes(connect: Connect, proxy: Proxy) -> None:
+def test_a_connection_ends_when_its_client_or_its_server_goes(connect: Connect, proxy: TcpProxy) -> None:
     client = connect()
     assert ask(client, b"a\n") == b"did a\n"
     assert proxy.connections == 1
@@ -97,12 +97,12 @@ def test_a_connection_ends_when_its_client_or_its_server_goes(connect: Connect, 
 
 
 def test_what_is_dropped_reaches_nobody_and_its_connections_are_closed_afterwards(
-    connect: Connect, proxy: Proxy, server: LineServer
+    connect: Connect, proxy: TcpProxy, server: LineServer
 ) -> None:
     silent, old = connect(), connect()
     assert ask(silent, b"a\n") == b"did a\n"
     assert ask(old, b"b\n") == b"did b\n"
-    proxy.behave(Manner.DROP)
+    proxy.set_mode(ProxyMode.DROP)
     young = connect()
     for client in (old, young):
         client.sendall(b"lost\n")
@@ -110,7 +110,7 @@ def test_what_is_dropped_reaches_nobody_and_its_connections_are_closed_afterward
         with pytest.raises(TimeoutError):
             client.recv(1000)
         client.settimeout(10)
-    proxy.behave(Manner.PASS)
+    proxy.set_mode(ProxyMode.PASS)
     assert is_closed(old)
     assert is_closed(young)
     assert ask(silent, b"c\n") == b"did c\n"
@@ -118,20 +118,20 @@ def test_what_is_dropped_reaches_nobody_and_its_connections_are_closed_afterward
     assert server.did == [b"a\n", b"b\n", b"c\n", b"d\n"]
 
 
-def test_nobody_listens_while_it_refuses_and_the_port_is_the_same_afterwards(connect: Connect, proxy: Proxy) -> None:
+def test_nobody_listens_while_it_refuses_and_the_port_is_the_same_afterwards(connect: Connect, proxy: TcpProxy) -> None:
     client = connect()
     assert ask(client, b"a\n") == b"did a\n"
     port = proxy.port
-    proxy.behave(Manner.REFUSE)
+    proxy.set_mode(ProxyMode.REFUSE)
     assert is_closed(client)
     with pytest.raises(ConnectionRefusedError):
         connect()
-    proxy.behave(Manner.PASS)
+    proxy.set_mode(ProxyMode.PASS)
     assert proxy.port == port
     assert ask(connect(), b"b\n") == b"did b\n"
 
 
-def test_a_cut_closes_all_that_is_there_and_nothing_that_comes(connect: Connect, proxy: Proxy) -> None:
+def test_a_cut_closes_all_that_is_there_and_nothing_that_comes(connect: Connect, proxy: TcpProxy) -> None:
     one, two = connect(), connect()
     assert ask(one, b"a\n") == b"did a\n"
     assert ask(two, b"a\n") == b"did a\n"
@@ -142,7 +142,9 @@ def test_a_cut_closes_all_that_is_there_and_nothing_that_comes(connect: Connect,
 
 
 @pytest.mark.parametrize("after", [0, 3])
-def test_a_lost_reply_is_to_what_the_server_did(after: int, connect: Connect, proxy: Proxy, server: LineServer) -> None:
+def test_a_lost_reply_is_to_what_the_server_did(
+    after: int, connect: Connect, proxy: TcpProxy, server: LineServer
+) -> None:
     proxy.lose_replies(1, to=b"COMMIT", after=after)
     client = connect()
     assert ask(client, b"INSERT\n") == b"did INSERT\n"
@@ -155,17 +157,17 @@ def test_a_lost_reply_is_to_what_the_server_did(after: int, connect: Connect, pr
     assert ask(connect(), b"COMMIT\n") == b"did COMMIT\n"
 
 
-def test_delays_and_limits_make_it_slow_and_end(connect: Connect, proxy: Proxy) -> None:
+def test_delays_and_limits_make_it_slow_and_end(connect: Connect, proxy: TcpProxy) -> None:
     client = connect()
-    proxy.behave(Manner.PASS, delay=0.1)
+    proxy.set_mode(ProxyMode.PASS, delay=0.1)
     began = time.monotonic()
     assert ask(client, b"a\n") == b"did a\n"
     assert time.monotonic() - began >= 0.2
-    proxy.behave(Manner.PASS, bytes_per_second=50)
+    proxy.set_mode(ProxyMode.PASS, bytes_per_second=50)
     began = time.monotonic()
     assert ask(client, b"ten bytes\n") == b"did ten bytes\n"
     assert time.monotonic() - began >= (10 + 14) / 50
-    proxy.behave(Manner.PASS)
+    proxy.set_mode(ProxyMode.PASS)
     assert ask(client, b"b\n") == b"did b\n"
 
 

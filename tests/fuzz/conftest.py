@@ -6,7 +6,7 @@ import os
 
 import hypothesis
 
-from tests.work.conftest import each_bench as each_bench  # noqa: PLC0414 - pytest finds fixtures by their names here
+from tests.work.conftest import each_harness as each_harness  # noqa: PLC0414 - pytest finds fixtures by their names here
 
 DEEPER = int(os.environ.get("PEERD_FUZZ", "1"))
 

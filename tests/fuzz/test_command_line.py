@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from peerd.cli.app import app
-from peerd.config.reading.environment import variables
+from peerd.config.reading.environment import setting_variables
 from peerd.operate.client import Client
 from tests.fuzz import values
 from tests.fuzz.conftest import searched
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with Client(f"sqlite:///{folder / 'peerd.sqlite'}") as client:
         client.enqueue_many(["q"] * 5)
     with pytest.MonkeyPatch.context() as patch:
-        for name in set(variables()) & set(os.environ):
+        for name in set(setting_variables()) & set(os.environ):
             patch.delenv(name)
         patch.chdir(folder)
         patch.setenv("COLUMNS", "120")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from peerd.config import Settings, check
-from peerd.config.reading.environment import variables
+from peerd.config.reading.environment import setting_variables
 from peerd.config.settings import (
     DatabaseSettings,
     LoggingSettings,
@@ -100,7 +100,7 @@ def test_every_key_with_every_hostile_value_is_accepted_or_refused(section: str,
         assert all(":" in one for one in said)
 
 
-@pytest.mark.parametrize("variable", sorted(variables()))
+@pytest.mark.parametrize("variable", sorted(setting_variables()))
 def test_every_variable_with_every_hostile_text_is_accepted_or_refused(variable: str, tmp_path: Path) -> None:
     for value in HOSTILE:
         if isinstance(value, str) and "\x00" not in value:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from peerd import Context, Queue, Status
 from peerd.domain.errors import InvalidArguments
 from peerd.domain.outcome import RESULT_LIMIT
-from peerd.runtime.messages.frames import MAXIMUM, Decoder, FrameError
+from peerd.runtime.messages.frames import MAX_BODY_BYTES, FrameDecoder, FrameError
 from peerd.testing import run_inline
-from peerd.work.arguments import Arguments
+from peerd.work.arguments import HandlerArguments
 from tests.fuzz import values
 from tests.fuzz.conftest import searched
 
@@ -44,7 +44,7 @@ def typed(
 ) -> None: ...
 
 
-ARGUMENTS = Arguments(typed, "typed")
+ARGUMENTS = HandlerArguments(typed, "typed")
 NAMES = ("source", "height", "ratio", "flag", "when", "key", "path", "quality", "points", "more", "free", "unknown")
 BODIES = (
     st.dictionaries(st.sampled_from(NAMES), values.json).map(json.dumps)
@@ -117,11 +117,11 @@ def test_whatever_a_handler_returns_is_a_result_or_a_failed_attempt(value: Any) 
 @example(parts=[b"\x00\x00\x13\x8a", b'{"":' + b"9" * 5001, b"}" * 5])
 @example(parts=[b"\x00\x00\x00\x0e", b'{"a":"\\ud800"}'])
 def test_a_stream_is_messages_or_no_stream_and_keeps_no_more_than_a_frame(parts: list[bytes]) -> None:
-    decoder = Decoder()
+    decoder = FrameDecoder()
     try:
         for part in parts:
             for message in decoder.feed(part):
                 assert isinstance(message, dict)
     except FrameError as error:
         assert str(error)  # noqa: PT017 - what it says is the test
-    assert len(decoder._buffer) <= MAXIMUM + 4 + max(map(len, parts), default=0)
+    assert len(decoder._buffer) <= MAX_BODY_BYTES + 4 + max(map(len, parts), default=0)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from peerd.workers.video.errors import MediaRefused, MediaUnreadable, PathRefused, VideoError
 from peerd.workers.video.jobs import probe
 from peerd.workers.video.media import Media
-from peerd.workers.video.programs.ffprobe_output import read_answer
+from peerd.workers.video.programs.ffprobe_output import parse_probe
 from tests.fuzz import values
 from tests.fuzz.conftest import searched
 from tests.video.media_helpers import RecordingContext, make_clip, programs_of_this_process, remuxed, run_ffmpeg
@@ -185,7 +185,7 @@ LIKELY = st.fixed_dictionaries(
 def test_whatever_the_prober_says_it_is_a_description_or_unreadable(answer: Any) -> None:
     text = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
     try:
-        found = read_answer(text)
+        found = parse_probe(text)
     except MediaUnreadable:
         return
     assert isinstance(found, Media)

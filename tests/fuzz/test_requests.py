@@ -42,7 +42,7 @@ OPTIONS = st.fixed_dictionaries({}, optional={**SENSIBLE, **HOSTILE}) | st.fixed
 )
 
 
-def refuses(ask: Callable[[], Any]) -> bool:
+def is_refused(ask: Callable[[], Any]) -> bool:
     """Whether it is refused, in one of the ways that are meant, and in words that can be shown."""
     said = None
     try:
@@ -66,7 +66,7 @@ def refuses(ask: Callable[[], Any]) -> bool:
 @example(queue="q", options={"start_at": values.MOMENTS[2]})
 def test_a_task_is_refused_or_comes_back_as_it_went_in(store: Database, queue: str, options: dict[str, Any]) -> None:
     given: list[Any] = []
-    if refuses(lambda: given.append(new_task(queue, **options))):
+    if is_refused(lambda: given.append(new_task(queue, **options))):
         return
     [new] = given
     try:
@@ -122,7 +122,7 @@ def test_whatever_is_asked_is_answered_or_refused(store: Database, ask: str, val
         "drain": lambda: client.nodes.drain(value),
         "undrain": lambda: client.nodes.undrain(value),
     }
-    refuses(asks.get(ask, lambda: client.tasks.list(**{ask: value})))
+    is_refused(asks.get(ask, lambda: client.tasks.list(**{ask: value})))
     assert client.tasks.find(job.id) is None or client.tasks.get(job.id).id == job.id
     client.tasks.list(limit=2)
     client.queues.list()
@@ -133,4 +133,4 @@ def test_whatever_is_asked_is_answered_or_refused(store: Database, ask: str, val
     "status", ["pending", "PENDING", "", "\x00", "ß", pytest.param(values.nested(10_000), id="deep")]
 )
 def test_a_filter_by_status_knows_the_words(store: Database, status: Any) -> None:
-    assert refuses(lambda: Client(store).tasks.list(status=status)) == (status != "pending")
+    assert is_refused(lambda: Client(store).tasks.list(status=status)) == (status != "pending")

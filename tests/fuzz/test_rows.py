@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from peerd import Context, Queue, Status
 from peerd.store.tasks.read import list_tasks
 from peerd.testing import eventually_async
-from tests.work.harness import Bench
+from tests.work.harness import RunnerHarness
 
 EVERYWHERE: dict[str, str] = {
     "a body that is not JSON": "body = '{'",
@@ -94,28 +94,30 @@ async def fails(ctx: Context) -> None:
 
 
 @pytest.mark.parametrize(("database", "hostile"), CASES, indirect=["database"], ids=str)
-async def test_a_row_that_no_library_would_write_harms_nobody(each_bench: Bench, hostile: str) -> None:
-    bench = each_bench
-    name = {"mysql": "mariadb"}.get(bench.database.name, bench.database.name)
+async def test_a_row_that_no_library_would_write_harms_nobody(each_harness: RunnerHarness, hostile: str) -> None:
+    harness = each_harness
+    name = {"mysql": "mariadb"}.get(harness.database.name, harness.database.name)
     change = EVERYWHERE.get(hostile) or OF_ONE[name][hostile]
-    bad = bench.world.insert(queue="q", name="count", max_attempts=1)
-    _write(bench, f"UPDATE tasks SET {change} WHERE id = {bad}")
-    good = bench.world.insert(queue="q", name="count", body='{"n": 1}', priority=5)
-    runner = bench.run(queue, unknown_after=0.0)  # what no code knows is dead at once
-    assert (await bench.until(good, Status.DONE)).result == "1"
-    await eventually_async(lambda: _status(bench, bad) in {"done", "dead", "canceled"})
-    assert len(bench.database.read(list_tasks)) == 2
-    await bench.stop(runner)
-    assert bench.uncaught == []
+    bad = harness.world.insert(queue="q", name="count", max_attempts=1)
+    _write(harness, f"UPDATE tasks SET {change} WHERE id = {bad}")
+    good = harness.world.insert(queue="q", name="count", body='{"n": 1}', priority=5)
+    runner = harness.run(queue, unknown_after=0.0)  # what no code knows is dead at once
+    assert (await harness.until(good, Status.DONE)).result == "1"
+    await eventually_async(lambda: _status(harness, bad) in {"done", "dead", "canceled"})
+    assert len(harness.database.read(list_tasks)) == 2
+    await harness.stop(runner)
+    assert harness.uncaught == []
 
 
-def _write(bench: Bench, sql: str) -> None:
-    with bench.database.engine.begin() as connection:
-        if bench.database.name == "mysql":
+def _write(harness: RunnerHarness, sql: str) -> None:
+    with harness.database.engine.begin() as connection:
+        if harness.database.name == "mysql":
             connection.exec_driver_sql("SET SESSION sql_mode = ''")
         connection.execute(sa.text(sql.replace(":", "\\:")))
 
 
-def _status(bench: Bench, task_id: int) -> Any:
+def _status(harness: RunnerHarness, task_id: int) -> Any:
     """Its status, read without our own reading of rows."""
-    return bench.database.read(lambda c: c.execute(sa.text(f"SELECT status FROM tasks WHERE id = {task_id}")).scalar())
+    return harness.database.read(
+        lambda c: c.execute(sa.text(f"SELECT status FROM tasks WHERE id = {task_id}")).scalar()
+    )

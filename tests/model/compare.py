@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import Status
 from peerd.store.connection.database import Database
 from peerd.store.schema.tables import attempts, nodes, queues, tasks, unique_keys
-from tests.model.reference.state import AttemptRow, KeyRow, NodeRow, QueueRow, State, TaskRow
+from tests.model.reference.state import ModelAttempt, ModelKey, ModelNode, ModelQueue, ModelState, ModelTask
 
 NEAR: Final = 60.0
 """Seconds between the moment that a rule names and the one that the database wrote; rules' moments are far apart."""
@@ -29,13 +29,13 @@ class Mismatch(AssertionError):
 
 
 @dataclass(frozen=True)
-class Kept:
+class ComparedTable:
     """A table, and what a row of it is in the model."""
 
     table: sa.Table
     row: type
     key: Callable[[Any], Any]
-    of: Callable[[State], Mapping[Any, Any]]
+    of: Callable[[ModelState], Mapping[Any, Any]]
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -47,11 +47,11 @@ class Kept:
 
 
 TABLES: Final = (
-    Kept(tasks, TaskRow, lambda row: row.id, lambda state: state.tasks),
-    Kept(attempts, AttemptRow, lambda row: (row.task_id, row.lease), lambda state: state.attempts),
-    Kept(unique_keys, KeyRow, lambda row: (row.queue, row.unique_key), lambda state: state.keys),
-    Kept(nodes, NodeRow, lambda row: row.name, lambda state: state.nodes),
-    Kept(queues, QueueRow, lambda row: row.name, lambda state: state.queues),
+    ComparedTable(tasks, ModelTask, lambda row: row.id, lambda state: state.tasks),
+    ComparedTable(attempts, ModelAttempt, lambda row: (row.task_id, row.lease), lambda state: state.attempts),
+    ComparedTable(unique_keys, ModelKey, lambda row: (row.queue, row.unique_key), lambda state: state.keys),
+    ComparedTable(nodes, ModelNode, lambda row: row.name, lambda state: state.nodes),
+    ComparedTable(queues, ModelQueue, lambda row: row.name, lambda state: state.queues),
 )
 
 
@@ -62,7 +62,7 @@ class Comparison:
     database: Database
     seen: dict[str, Rows] = field(default_factory=dict)
 
-    def compare(self, state: State) -> None:
+    def compare(self, state: ModelState) -> None:
         """See that each row is what the rules say.
 
         Raises:
@@ -76,7 +76,7 @@ class Comparison:
             take_moments(kept, kept.of(state), found[kept.table.name])
         self.seen = {kept.table.name: {key: replace(row) for key, row in kept.of(state).items()} for kept in TABLES}
 
-    def _differences(self, kept: Kept, state: State, found: Rows) -> Iterable[str]:
+    def _differences(self, kept: ComparedTable, state: ModelState, found: Rows) -> Iterable[str]:
         wanted, before, name = kept.of(state), self.seen.get(kept.table.name, {}), kept.table.name
         for key in sorted(wanted.keys() - found.keys()):
             yield f"{name} {key} is gone, and should be {wanted[key]}"
@@ -100,7 +100,7 @@ def read_all(connection: Connection) -> dict[str, Rows]:
     return found
 
 
-def take_moments(kept: Kept, wanted: Mapping[Any, Any], found: Rows) -> None:
+def take_moments(kept: ComparedTable, wanted: Mapping[Any, Any], found: Rows) -> None:
     """Let the model's moments be exactly those of the database: which of two is earlier decides a claim's order."""
     for key, row in wanted.items():
         for column in kept.columns:
@@ -110,7 +110,7 @@ def take_moments(kept: Kept, wanted: Mapping[Any, Any], found: Rows) -> None:
 
 def _is_free(wanted: object, column: str) -> bool:
     """Whether nothing is promised about a column."""
-    return column == "claim_token" and isinstance(wanted, TaskRow) and wanted.status is not Status.WORKING
+    return column == "claim_token" and isinstance(wanted, ModelTask) and wanted.status is not Status.WORKING
 
 
 def _agree(column: str, want: object, got: object, *, exactly: bool) -> bool:

@@ -18,11 +18,11 @@ def database(request: pytest.FixtureRequest, database_factory: DatabaseFactory) 
     """One of the kind that the test's parameter names; SQLite without one."""
     opened = Database(database_factory(getattr(request, "param", "sqlite")), pool_size=2)
     if opened.name == "sqlite":
-        sa.event.listen(opened.engine, "connect", let_the_disk_be)
+        sa.event.listen(opened.engine, "connect", disable_fsync)
     migrate(opened)
     yield opened
     opened.close()
 
 
-def let_the_disk_be(connection: Any, record: Any) -> None:
+def disable_fsync(connection: Any, record: Any) -> None:
     connection.execute("PRAGMA synchronous = OFF")

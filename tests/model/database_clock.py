@@ -18,8 +18,8 @@ from sqlalchemy.engine import Connection
 from peerd.store.connection.database import Database
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import metadata
-from peerd.store.schema.types import MYSQL, SQLITE_FORM, Instant
-from tests.model.reference.state import State
+from peerd.store.schema.types import MYSQL, SQLITE_TIME_FORMAT, Instant
+from tests.model.reference.state import ModelState
 
 STEP: Final = 600
 """Seconds, of which multiples pass."""
@@ -31,14 +31,14 @@ DELAYS: Final = (0.0, 450.0, 1050.0)
 """Seconds until a retry."""
 LEAD: Final = timedelta(seconds=2)
 EARLIER: Final = {
-    "sqlite": f"strftime('{SQLITE_FORM}', {{column}}, '-{{seconds}} seconds')",
+    "sqlite": f"strftime('{SQLITE_TIME_FORMAT}', {{column}}, '-{{seconds}} seconds')",
     "postgresql": "{column} - make_interval(secs => {seconds})",
     **dict.fromkeys(MYSQL, "timestampadd(SECOND, -{seconds}, {column})"),
 }
 """A moment some seconds earlier. MySQL leaves alone the updated_at that is written."""
 
 
-class Clock:
+class DatabaseClock:
     """What time it is for the database, without asking it each time; a little ahead of it.
 
     What the database has just written as now is not ahead of now, however long its answer took.
@@ -53,7 +53,7 @@ class Clock:
         return moment
 
 
-def let_pass(connection: Connection, seconds: int) -> None:
+def advance_rows(connection: Connection, seconds: int) -> None:
     """Let time pass for all rows: one UPDATE of each table."""
     earlier = EARLIER[connection.dialect.name]
     for table in metadata.tables.values():
@@ -63,7 +63,7 @@ def let_pass(connection: Connection, seconds: int) -> None:
             connection.exec_driver_sql(f"UPDATE {table.name} SET {changes}")
 
 
-def let_pass_in(state: State, seconds: int) -> None:
+def advance_model(state: ModelState, seconds: int) -> None:
     """The same for the rows of the model."""
     for process_id in state.beats:
         state.beats[process_id] -= timedelta(seconds=seconds)

@@ -15,13 +15,13 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
 
 from peerd.domain import task_transition
-from peerd.domain.lifecycle import Event, sources
+from peerd.domain.lifecycle import TaskEvent, sources
 from peerd.store.claim import candidates, claim, claim_values, compare_and_set
 from peerd.store.enqueue import enqueue, insert, insert_statements, unique_keys
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording, touch
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import ORDER, tasks
+from peerd.store.schema.tables import CLAIM_ORDER, tasks
 from peerd.store.tasks import actions
 from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import update_tasks
@@ -46,15 +46,15 @@ def without_columns(
     patch.setattr(module, "update_tasks", update)
 
 
-def holder_is_known_by_status_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recording, "is_held", lambda lease: (status_is(*sources(Event.COMPLETE)),))
+def claim_checked_by_status_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recording, "is_held", lambda lease: (status_is(*sources(TaskEvent.COMPLETE)),))
 
 
-def holder_is_known_by_lease_alone(patch: pytest.MonkeyPatch) -> None:
+def claim_checked_by_lease_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recording, "is_held", lambda lease: (tasks.c.lease == lease,))
 
 
-def touch_goes_by_id_alone(patch: pytest.MonkeyPatch) -> None:
+def touch_checked_by_id_alone(patch: pytest.MonkeyPatch) -> None:
     original = update_tasks
     patch.setattr(touch, "update_tasks", lambda connection, ids, *_, **values: original(connection, ids, **values))
 
@@ -68,22 +68,22 @@ def claim_leaves_checked_at(patch: pytest.MonkeyPatch) -> None:
 
 
 def _claim_writes(patch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    original = claim_values.holder
+    original = claim_values.claim_values
     for module in (claim, compare_and_set):
-        patch.setattr(module, "holder", lambda *about: change(original(*about)))
+        patch.setattr(module, "claim_values", lambda *about: change(original(*about)))
 
 
 def claim_puts_attempts_before_priority(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(candidates, "ORDER", (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id))
+    patch.setattr(candidates, "CLAIM_ORDER", (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id))
 
 
 def claim_takes_the_least_urgent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(candidates, "ORDER", (tasks.c.priority, tasks.c.attempts, tasks.c.due_at, tasks.c.id))
+    patch.setattr(candidates, "CLAIM_ORDER", (tasks.c.priority, tasks.c.attempts, tasks.c.due_at, tasks.c.id))
 
 
-def claim_does_not_look_at_the_time(patch: pytest.MonkeyPatch) -> None:
+def claim_ignores_start_at(patch: pytest.MonkeyPatch) -> None:
     for module in (candidates, compare_and_set):
-        patch.setattr(module, "may_start", lambda: tasks.c.id > 0)
+        patch.setattr(module, "is_startable", lambda: tasks.c.id > 0)
 
 
 def claim_serves_nodes_of_any_life(patch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def claim_serves_paused_queues(patch: pytest.MonkeyPatch) -> None:
 
 
 def _claim_does_not_ask(patch: pytest.MonkeyPatch, table: str) -> None:
-    original = candidates._head
+    original = candidates._lane_head
 
     def head(queue: str, lane: int, limit: Any) -> sa.Select[Any]:
         select = original(queue, lane, limit)
@@ -105,15 +105,15 @@ def _claim_does_not_ask(patch: pytest.MonkeyPatch, table: str) -> None:
         asked = [f"FROM {table}" in str(clause.compile(dialect=sqlite.dialect())) for clause in clauses]
         assert sum(asked) == 1
         kept = [sa.or_(clause, tasks.c.id > 0) if asks else clause for clause, asks in zip(clauses, asked, strict=True)]
-        return sa.select(*ORDER).where(*kept).order_by(*ORDER).limit(limit)
+        return sa.select(*CLAIM_ORDER).where(*kept).order_by(*CLAIM_ORDER).limit(limit)
 
-    patch.setattr(candidates, "_head", head)
+    patch.setattr(candidates, "_lane_head", head)
 
 
-def poison_is_taken_beside_others(patch: pytest.MonkeyPatch) -> None:
+def crashed_task_claimed_beside_others(patch: pytest.MonkeyPatch) -> None:
     original = claim.claim
     patch.setattr(
-        claim, "claim", lambda connection, claimer, **how: original(connection, claimer, **how | {"alone": False})
+        claim, "claim", lambda connection, claimer, **how: original(connection, claimer, **how | {"quarantined": False})
     )
 
 
@@ -130,8 +130,10 @@ def move_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
 
 
 def rescue_does_not_count(patch: pytest.MonkeyPatch) -> None:
-    original = task_transition.judge_crash
-    patch.setattr(rescue, "judge_crash", lambda *about: msgspec.structs.replace(original(*about), counted=False))
+    original = task_transition.transition_after_crash
+    patch.setattr(
+        rescue, "transition_after_crash", lambda *about: msgspec.structs.replace(original(*about), counted=False)
+    )
 
 
 def rescue_looks_at_the_start_of_the_attempt(patch: pytest.MonkeyPatch) -> None:
@@ -150,13 +152,15 @@ def attempts_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
 
 
 def last_attempt_is_tried_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(task_transition, "exhausted", lambda task: False)
+    patch.setattr(task_transition, "is_last_attempt", lambda task: False)
 
 
 def retry_has_no_delay(patch: pytest.MonkeyPatch) -> None:
     """The original's fault, at its first retry."""
-    original = task_transition.judge
-    patch.setattr(recording, "judge", lambda *about: msgspec.structs.replace(original(*about), start_at=None))
+    original = task_transition.transition_after
+    patch.setattr(
+        recording, "transition_after", lambda *about: msgspec.structs.replace(original(*about), start_at=None)
+    )
 
 
 def repeated_completion_is_refused(patch: pytest.MonkeyPatch) -> None:
@@ -172,19 +176,19 @@ def unique_key_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def unique_key_outlives_its_task(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unique_keys, "forget", nothing)
+    patch.setattr(unique_keys, "delete_keys", nothing)
 
 
-def purge_does_not_wait(patch: pytest.MonkeyPatch) -> None:
+def purged_before_due(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(chore_batches, "seconds_from_now", lambda seconds: now())
 
 
-def arrival_is_not_awaited(patch: pytest.MonkeyPatch) -> None:
+def staged_before_due(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(chore_batches, "now", lambda: sa.literal_column("'9999-01-01 00:00:00.000'"))
 
 
-def bulk_answers_stand_in_another_order(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(enqueue, "insert_alike", lambda *about: insert.insert_alike(*about)[::-1])
+def bulk_answers_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(enqueue, "insert_many", lambda *about: insert.insert_many(*about)[::-1])
 
 
 def scheduled_tasks_are_enqueued_as_pending(patch: pytest.MonkeyPatch) -> None:
@@ -197,14 +201,14 @@ def scheduled_tasks_are_enqueued_as_pending(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: Final[tuple[Mutation, ...]] = (
-    holder_is_known_by_status_alone,
-    holder_is_known_by_lease_alone,
-    touch_goes_by_id_alone,
+    claim_checked_by_status_alone,
+    claim_checked_by_lease_alone,
+    touch_checked_by_id_alone,
     claim_leaves_the_lease,
     claim_leaves_checked_at,
     claim_takes_the_least_urgent,
-    claim_does_not_look_at_the_time,
-    poison_is_taken_beside_others,
+    claim_ignores_start_at,
+    crashed_task_claimed_beside_others,
     lost_reply_is_not_found_by_its_token,
     rescue_does_not_count,
     rescue_looks_at_the_start_of_the_attempt,
@@ -215,12 +219,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     repeated_completion_is_refused,
     repeated_outcome_of_anyone_is_accepted,
     unique_key_is_forgotten,
-    purge_does_not_wait,
-    arrival_is_not_awaited,
-    bulk_answers_stand_in_another_order,
+    purged_before_due,
+    staged_before_due,
+    bulk_answers_in_another_order,
     scheduled_tasks_are_enqueued_as_pending,
 )
-SHY: Final[tuple[Mutation, ...]] = (
+RARELY_CAUGHT: Final[tuple[Mutation, ...]] = (
     move_leaves_the_lease,
     retry_leaves_the_lease,
     claim_serves_paused_queues,

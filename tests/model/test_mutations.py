@@ -14,21 +14,21 @@ from peerd.store.enqueue import insert_statements
 from peerd.store.limits import limited_claim
 from peerd.store.outcomes import complete
 from tests.model.machine.store_machine import machine_on
-from tests.model.mutations import MUTATIONS, SHY, Mutation
+from tests.model.mutations import MUTATIONS, RARELY_CAUGHT, Mutation
 
 EXAMPLES = 800
 """At the most; most faults are caught within ten. They are always the same ones, and none is made smaller."""
 
 
 @pytest.fixture(autouse=True)
-def statements_afresh() -> Iterator[None]:
+def fresh_statements() -> Iterator[None]:
     """The claim keeps its statements; those of a mutation must neither come too late nor stay."""
-    forget_statements()
+    clear_statement_cache()
     yield
-    forget_statements()
+    clear_statement_cache()
 
 
-def forget_statements() -> None:
+def clear_statement_cache() -> None:
     for module in (claim, compare_and_set, complete, candidates, insert_statements, limited_claim):
         for made in vars(module).values():
             if hasattr(made, "cache_clear"):
@@ -38,7 +38,7 @@ def forget_statements() -> None:
 @pytest.mark.timeout(600)  # of a machine that others use too
 @pytest.mark.parametrize(
     "mutation",
-    [*MUTATIONS, *(pytest.param(mutation, marks=pytest.mark.slow) for mutation in SHY)],
+    [*MUTATIONS, *(pytest.param(mutation, marks=pytest.mark.slow) for mutation in RARELY_CAUGHT)],
     ids=lambda mutation: mutation.__name__,
 )
 def test_a_faulty_store_is_caught(mutation: Mutation, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
-from tests.simulation.backing_database import arena
-from tests.simulation.mutations import VARIANTS, Variant, broken
+from tests.simulation.backing_database import open_backing_database
+from tests.simulation.mutations import MUTATIONS, Mutation, mutated
 from tests.simulation.plan import draw_plan
-from tests.simulation.runner import Totals, first_broken, report, run
+from tests.simulation.runner import SimulationTotals, find_violation, report, run
 
 AT_ONCE: Final = 100
 """Seeds that one process runs in an arena."""
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--variants", action="store_true", help="which seed catches each broken variant")
     given = parser.parse_args(arguments)
     if given.variants:
-        return _show_variants(_seeds(given.seeds))
+        return _show_mutations(_seeds(given.seeds))
     if ":" not in given.seeds:
         return _show_one(int(given.seeds))
     return _run_all(_seeds(given.seeds), given.jobs)
@@ -47,7 +47,7 @@ def _seeds(text: str) -> range:
 
 def _run_all(seeds: range, jobs: int) -> int:
     began = time.monotonic()
-    totals, failures = Totals(), 0
+    totals, failures = SimulationTotals(), 0
     parts = [seeds[start : start + AT_ONCE] for start in range(0, len(seeds), AT_ONCE)]
     with ProcessPoolExecutor(jobs) as pool:
         for done in as_completed([pool.submit(_run_part, part) for part in parts]):
@@ -64,16 +64,16 @@ def _run_all(seeds: range, jobs: int) -> int:
     return 1 if failures else 0
 
 
-def _run_part(seeds: range) -> tuple[Totals, str | None]:
+def _run_part(seeds: range) -> tuple[SimulationTotals, str | None]:
     """Some seeds in an arena of their own; up to the first that fails."""
-    totals = Totals()
-    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, arena(Path(folder)) as place:
-        outcome = first_broken(seeds, place, totals=totals)
+    totals = SimulationTotals()
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, open_backing_database(Path(folder)) as place:
+        outcome = find_violation(seeds, place, totals=totals)
         return totals, None if outcome is None else report(outcome, place)
 
 
 def _show_one(seed: int) -> int:
-    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, arena(Path(folder)) as place:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, open_backing_database(Path(folder)) as place:
         outcome = run(draw_plan(seed), place)
         print("\n".join(outcome.history.lines))
         if outcome.rule is None:
@@ -83,16 +83,20 @@ def _show_one(seed: int) -> int:
         return 1
 
 
-def _show_variants(seeds: range) -> int:
-    caught = [_show_variant(variant, seeds) for variant in VARIANTS]
+def _show_mutations(seeds: range) -> int:
+    caught = [_show_mutation(mutation, seeds) for mutation in MUTATIONS]
     return 0 if all(caught) else 1
 
 
-def _show_variant(variant: Variant, seeds: range) -> bool:
-    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, arena(Path(folder)) as place, broken(variant):
-        outcome = first_broken(seeds, place)
+def _show_mutation(mutation: Mutation, seeds: range) -> bool:
+    with (
+        tempfile.TemporaryDirectory(dir=FOLDER) as folder,
+        open_backing_database(Path(folder)) as place,
+        mutated(mutation),
+    ):
+        outcome = find_violation(seeds, place)
     how = "NOT CAUGHT" if outcome is None else f"seed {outcome.plan.seed}: {outcome.rule}"
-    print(f"{variant.name:<55} {how}", flush=True)
+    print(f"{mutation.name:<55} {how}", flush=True)
     return outcome is not None
 
 

@@ -14,12 +14,12 @@ from sqlalchemy import event
 from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import migrate
 from peerd.testing.clock import START, Clock
-from tests.simulation.plan import Limit
+from tests.simulation.plan import PlannedLimit
 
 TABLES = ("tasks", "attempts", "unique_keys", "processes", "nodes", "queues", "limits", "turns", "limit_starts")
 
 
-class Arena:
+class BackingDatabase:
     """A database that many runs use, one after the other.
 
     Args:
@@ -43,7 +43,7 @@ class Arena:
             connection.execute("DELETE FROM sqlite_sequence")
         connection.close()
 
-    def limit(self, limits: Iterable[Limit]) -> None:
+    def limit(self, limits: Iterable[PlannedLimit]) -> None:
         """Say what may run and start at once."""
         with sqlite3.connect(self.path) as connection:
             columns = "queue, limit_key, running, starts, period"
@@ -56,9 +56,9 @@ class Arena:
 
 
 @contextmanager
-def arena(folder: Path) -> Iterator[Arena]:
+def open_backing_database(folder: Path) -> Iterator[BackingDatabase]:
     """An arena that is closed at the end."""
-    made = Arena(folder)
+    made = BackingDatabase(folder)
     try:
         yield made
     finally:

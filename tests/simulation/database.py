@@ -10,10 +10,10 @@ from peerd.domain.errors import RowLocked
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.complete import complete
 from tests.simulation.locks import WAITED, meets_a_lock
-from tests.simulation.threads import Call, Thread
+from tests.simulation.threads import SimulatedThread, StoreCall
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
+    from tests.simulation.process import SimulatedProcess
 
 
 class SimulatedDatabase(Database):
@@ -24,7 +24,7 @@ class SimulatedDatabase(Database):
         process: whose.
     """
 
-    def __init__(self, shared: Database, process: Process) -> None:
+    def __init__(self, shared: Database, process: SimulatedProcess) -> None:
         self.url = shared.url
         self.engine = shared.engine
         self._shared = shared
@@ -33,13 +33,13 @@ class SimulatedDatabase(Database):
     def run(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._ask(operation, partial(self._shared.run, operation, *args, **kwargs))
 
-    def run_each(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def run_autocommit(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._ask(operation, partial(self._each, operation, *args, **kwargs))
 
-    def run_alone(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return self._ask(operation, partial(self._shared.run_alone, operation, *args, **kwargs))
+    def run_statement(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return self._ask(operation, partial(self._shared.run_statement, operation, *args, **kwargs))
 
-    def run_repeatable(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def run_idempotent(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self.run(operation, *args, **kwargs)
 
     def read(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -54,5 +54,5 @@ class SimulatedDatabase(Database):
         return self._shared.run(operation, *args, **kwargs)
 
     def _ask(self, operation: Callable[..., Any], make: Callable[[], Any]) -> Any:
-        call = Call(operation.__name__, make, self._process.world.now)
-        return Thread.current().ask(call)
+        call = StoreCall(operation.__name__, make, self._process.world.now)
+        return SimulatedThread.current().ask(call)

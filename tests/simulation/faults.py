@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from peerd.domain.errors import DatabaseAway
-from tests.simulation.node import AGENT, Node
-from tests.simulation.plan import Happening
+from peerd.domain.errors import DatabaseUnavailable
+from tests.simulation.node import AGENT, SimulatedNode
+from tests.simulation.plan import PlannedEvent
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
-    from tests.simulation.threads import Call, Thread
+    from tests.simulation.process import SimulatedProcess
+    from tests.simulation.threads import SimulatedThread, StoreCall
     from tests.simulation.world import World
 
 OF_CALLS = frozenset(
@@ -19,23 +19,23 @@ OF_CALLS = frozenset(
         "kill in the answer", "kill before the call", "kill, and the call comes late",
     )
 )  # fmt: skip
-AWAY = DatabaseAway("the connection was lost")
-OUTCOMES = frozenset(("complete", "complete_free", "conclude_all"))
-CLAIMS = frozenset(("claim", "claim_by_turns"))
+AWAY = DatabaseUnavailable("the connection was lost")
+OUTCOMES = frozenset(("complete", "complete_available", "record_outcomes"))
+CLAIMS = frozenset(("claim", "claim_limited"))
 WRITES = OUTCOMES | frozenset(
-    ("claim", "claim_by_turns", "touch", "report_progress", "release_process", "release_held", "rescue_frozen",
-     "register_process", "register", "enqueue", "failures")
+    ("claim", "claim_limited", "touch", "report_progress", "release_tasks_of_process", "release_unknown_claims",
+     "rescue_untouched", "register_process", "register_incarnation", "enqueue", "failures")
 )  # fmt: skip
 
 
-def awaits(fault: Happening, call: Call) -> bool:
+def matches_call(fault: PlannedEvent, call: StoreCall) -> bool:
     """Whether this is the call that a fault is for."""
     if fault.target < 0.4:
         return call.name in OUTCOMES
     return call.name in WRITES if fault.target < 0.8 else True
 
 
-def happen(world: World, one: Happening) -> None:
+def apply(world: World, one: PlannedEvent) -> None:
     """Let a fault happen now, or at the next call."""
     world.note(f"fate: {one.what}")
     world.history.count(one.what)
@@ -55,7 +55,9 @@ def happen(world: World, one: Happening) -> None:
             _to_a_node(world, one)
 
 
-def strike_call(world: World, fault: Happening, process: Process, thread: Thread, call: Call) -> bool:
+def inject_into_call(
+    world: World, fault: PlannedEvent, process: SimulatedProcess, thread: SimulatedThread, call: StoreCall
+) -> bool:
     """Let a fault happen to this call.
 
     Returns:
@@ -77,14 +79,14 @@ def strike_call(world: World, fault: Happening, process: Process, thread: Thread
             if call.name in CLAIMS and error is None and not value.tasks:
                 thread.answer(value)
                 return False
-            _strike_answer(fault, process, thread, value, error)
+            _inject_into_answer(fault, process, thread, value, error)
     world.note(f"fate has struck {process} {call.name}: {fault.what}")
     process.hinder()
     return True
 
 
-def _strike_answer(
-    fault: Happening, process: Process, thread: Thread, value: object, error: BaseException | None
+def _inject_into_answer(
+    fault: PlannedEvent, process: SimulatedProcess, thread: SimulatedThread, value: object, error: BaseException | None
 ) -> None:
     match fault.what:
         case "lose the answer":
@@ -100,7 +102,7 @@ def _strike_answer(
             process.freeze(2.0 + 200.0 * fault.extent)
 
 
-def _lock_a_row(world: World, one: Happening) -> None:
+def _lock_a_row(world: World, one: PlannedEvent) -> None:
     """Somebody's transaction writes the row of a running task, and stays open for longer than max_update, or less."""
     running = [row.id for row in world.rules.rows.values() if row.status == "working"]
     if running:
@@ -113,10 +115,10 @@ def _take_database_away(world: World, seconds: float) -> None:
         process.hindered_at = max(process.hindered_at, world.database_away_until)
 
 
-def _to_a_process(world: World, one: Happening) -> None:
+def _to_a_process(world: World, one: PlannedEvent) -> None:
     wanted = "worker" in one.what
     candidates = [
-        process for process in world.processes if process.alive and (not wanted or process.place.role == "worker")
+        process for process in world.processes if process.alive and (not wanted or process.info.role == "worker")
     ]
     if not candidates:
         return
@@ -132,7 +134,7 @@ def _to_a_process(world: World, one: Happening) -> None:
             process.kill("signal SIGKILL")
 
 
-def _to_a_node(world: World, one: Happening) -> None:
+def _to_a_node(world: World, one: PlannedEvent) -> None:
     candidates = [node for node in world.nodes if node.up]
     if not candidates:
         return
@@ -150,15 +152,15 @@ def _to_a_node(world: World, one: Happening) -> None:
         case "let a node sleep":
             node.sleep(seconds)
         case "begin a second life":
-            _begin_second_life(world, node, seconds)
+            _start_second_node(world, node, seconds)
 
 
-def _begin_second_life(world: World, node: Node, seconds: float) -> None:
+def _start_second_node(world: World, node: SimulatedNode, seconds: float) -> None:
     """A machine is cut off; a second one is started under its name; then the first one is back."""
     if AGENT not in node.processes:
         return
     node.freeze(seconds)
     node.retired = True
-    second = Node(world, node.name, node.slots)
+    second = SimulatedNode(world, node.name, node.slots)
     second.starts_at = world.now + 1.0
     world.nodes.append(second)

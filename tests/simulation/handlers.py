@@ -12,12 +12,12 @@ from peerd import Context, Queue, Retry, Snooze
 from tests.simulation.plan import QUEUES
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
+    from tests.simulation.process import SimulatedProcess
 
 
-def process_of(ctx: Context) -> Process:
+def process_of(ctx: Context) -> SimulatedProcess:
     """The simulated process in which a handler runs; it stands in its worker's options."""
-    process: Process = ctx.options["process"]
+    process: SimulatedProcess = ctx.options["process"]
     return process
 
 

@@ -6,30 +6,30 @@ import hashlib
 
 import msgspec
 
-Claim = tuple[int, int]
+ClaimKey = tuple[int, int]
 """A task and the lease of its claim."""
 
 
-class Ended(msgspec.Struct):
+class HandlerEnd(msgspec.Struct):
     """How a handler ended, and where."""
 
     pid: int
     how: str
 
 
-class History:
+class SimulationHistory:
     """The handlers that began and ended, the dead, what people deleted; and the whole as lines of text."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.began: dict[Claim, int] = {}
+        self.began: dict[ClaimKey, int] = {}
         """By which process."""
-        self.ended: dict[Claim, Ended] = {}
-        self.claimed: dict[Claim, int] = {}
+        self.ended: dict[ClaimKey, HandlerEnd] = {}
+        self.claimed: dict[ClaimKey, int] = {}
         """To which process identity the table gave it."""
-        self.given_back_unheard: set[Claim] = set()
+        self.given_back_unheard: set[ClaimKey] = set()
         """Claims whose answer was lost, given back by their own process."""
-        self.taken_by_sql: set[Claim] = set()
+        self.taken_by_sql: set[ClaimKey] = set()
         """Claims that somebody ended by an UPDATE of his own, which records no attempt."""
         self.deleted_by_hand: set[int] = set()
         self.retried_by_hand: set[int] = set()

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tests.simulation.observer import Row
-from tests.simulation.plan import Limit
-from tests.simulation.violation import Broken
+from tests.simulation.observer import ObservedTask
+from tests.simulation.plan import PlannedLimit
+from tests.simulation.violation import InvariantViolation
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -29,9 +29,9 @@ class LimitRules:
     def __init__(self, world: World) -> None:
         self._world = world
         self._limits = {(limit.queue, limit.key): limit for limit in world.plan.limits}
-        self._starts: list[tuple[float, datetime, Row]] = []
+        self._starts: list[tuple[float, datetime, ObservedTask]] = []
 
-    def judge(self, claimed: Iterable[Row], rows: Iterable[Row]) -> None:
+    def judge(self, claimed: Iterable[ObservedTask], rows: Iterable[ObservedTask]) -> None:
         """Judge what one step has claimed.
 
         Args:
@@ -48,7 +48,7 @@ class LimitRules:
                 self._judge_running(limit, row, working)
                 self._judge_rate(limit, row)
 
-    def leaves_room(self, row: Row, rows: Iterable[Row]) -> bool:
+    def leaves_room(self, row: ObservedTask, rows: Iterable[ObservedTask]) -> bool:
         """Whether the limits let a task start now. Where the clock was set, a rate is not sure of it."""
         working = [one for one in rows if one.status == "working"]
         return all(
@@ -57,21 +57,23 @@ class LimitRules:
             for limit in self._limits_of(row)
         )
 
-    def _judge_running(self, limit: Limit, row: Row, working: list[Row]) -> None:
+    def _judge_running(self, limit: PlannedLimit, row: ObservedTask, working: list[ObservedTask]) -> None:
         alike = [one.id for one in working if _is_alike(limit, row, one)]
         if limit.running is not None and len(alike) > limit.running:
-            raise Broken("no more tasks run at once than a limit allows", f"{limit}: {alike} with {row}")
+            raise InvariantViolation("no more tasks run at once than a limit allows", f"{limit}: {alike} with {row}")
         self._world.history.count("claims at a limit", int(len(alike) == limit.running))
 
-    def _judge_rate(self, limit: Limit, row: Row) -> None:
+    def _judge_rate(self, limit: PlannedLimit, row: ObservedTask) -> None:
         if limit.starts is None:
             return
         recent = self._recent(limit, row)
         if recent > limit.starts:
-            raise Broken("no more tasks start in a period than a limit allows", f"{limit}: {recent} with {row}")
+            raise InvariantViolation(
+                "no more tasks start in a period than a limit allows", f"{limit}: {recent} with {row}"
+            )
         self._world.history.count("claims at a rate", int(recent == limit.starts))
 
-    def _recent(self, limit: Limit, row: Row) -> int:
+    def _recent(self, limit: PlannedLimit, row: ObservedTask) -> int:
         """How many that a rate counts with this task have started within its period, since the clock was last set."""
         since = self._now() - timedelta(seconds=limit.period or 0.0)
         return sum(
@@ -79,7 +81,7 @@ class LimitRules:
             for real, at, one in self._starts
         )
 
-    def _limits_of(self, row: Row) -> list[Limit]:
+    def _limits_of(self, row: ObservedTask) -> list[PlannedLimit]:
         """The limit of its queue, and that of its key."""
         found = [self._limits.get((row.queue, WHOLE_QUEUE))]
         if row.limit_key is not None:
@@ -93,6 +95,6 @@ class LimitRules:
         return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
-def _is_alike(limit: Limit, row: Row, other: Row) -> bool:
+def _is_alike(limit: PlannedLimit, row: ObservedTask, other: ObservedTask) -> bool:
     """Whether a limit counts another task with this one."""
     return other.queue == row.queue and (limit.key == WHOLE_QUEUE or other.limit_key == row.limit_key)

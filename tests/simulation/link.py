@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from peerd.runtime.process import exit_codes
-from peerd.runtime.process.control_thread import Listener, StopAsked
-from peerd.runtime.process.link import Link, Place
-from peerd.runtime.process.loop_monitor import Vitals
+from peerd.runtime.process.control_thread import ControlMessageHandler, StopRequested
+from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.runtime.process.loop_monitor import LoopMonitor
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
+    from tests.simulation.process import SimulatedProcess
 
 
-class SimulatedWatch:
+class SimulatedControlThread:
     """What `Link` needs of a watch: frames to the master, the wish to stop, and the hard end after it."""
 
-    def __init__(self, process: Process, give_back: float) -> None:
+    def __init__(self, process: SimulatedProcess, give_back: float) -> None:
         self.grace = 0.0
         self.lost = False
         self.replaced = False
@@ -26,38 +26,38 @@ class SimulatedWatch:
         self.flushed.set()
         self._process = process
         self._give_back = give_back
-        self._grace_left: float | None = None
-        self._early: list[StopAsked | dict[str, object]] = []
-        self._deliver: Listener | None = None
+        self._current_grace: float | None = None
+        self._early: list[StopRequested | dict[str, object]] = []
+        self._deliver: ControlMessageHandler | None = None
 
     @property
     def stopping(self) -> bool:
-        return self._grace_left is not None
+        return self._current_grace is not None
 
-    def attach(self, deliver: Listener) -> None:
+    def attach(self, deliver: ControlMessageHandler) -> None:
         self._deliver = deliver
         for event in self._early:
             deliver(event)
         self._early.clear()
 
     def send(self, message: Mapping[str, object]) -> None:
-        self._process.node.hear(self._process, message)
+        self._process.node.receive_frame(self._process, message)
 
-    def complain(self, text: str) -> None:
+    def log_line(self, text: str) -> None:
         self._process.world.note(f"{self._process} complains: {text}")
 
     def ask_to_stop(self, grace: float) -> bool:
-        if self._grace_left is not None and grace >= self._grace_left:
+        if self._current_grace is not None and grace >= self._current_grace:
             return False
-        self._grace_left = grace
+        self._current_grace = grace
         self._process.ends_hard_at = self._process.world.now + grace + self._give_back
-        self.post(StopAsked(grace))
+        self.post(StopRequested(grace))
         return True
 
     def end_soon(self, status: int) -> None:
         """Its interpreter ends at once."""
 
-    def post(self, event: StopAsked | dict[str, object]) -> None:
+    def post(self, event: StopRequested | dict[str, object]) -> None:
         if self._deliver is None:
             self._early.append(event)
         else:
@@ -72,19 +72,19 @@ class SimulatedLink(Link):
         place: who it is.
     """
 
-    def __init__(self, process: Process, place: Place) -> None:
-        self._place = place
+    def __init__(self, process: SimulatedProcess, info: ProcessInfo) -> None:
+        self._info = info
         self._lock = threading.Lock()
         self._status = exit_codes.OK
         self._ready = False
-        self._vitals = Vitals(None, self._hung)
-        self.watch = SimulatedWatch(process, place.give_back)
-        self._watch = self.watch  # type: ignore[assignment]
+        self._loop_monitor = LoopMonitor(None, self._on_hang)
+        self.watch = SimulatedControlThread(process, info.give_back)
+        self._control = self.watch  # type: ignore[assignment]
         self._process = process
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def ask_master_to_leave(self) -> None:
+    def request_node_stop(self) -> None:
         self._process.node.leave()

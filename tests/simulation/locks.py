@@ -16,7 +16,7 @@ from peerd.domain.task import Task
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording, touch
 from peerd.store.tasks import rows
-from peerd.store.tasks.rows import lock_free, lock_tasks
+from peerd.store.tasks.rows import lock_available, lock_tasks
 
 WAITED: Final = 1.0
 """Seconds that a statement which commits by itself waits for a lock."""
@@ -46,7 +46,7 @@ def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
     """
 
     def free(connection: Any, ids: Iterable[int], *conditions: Any) -> list[int]:
-        return [task_id for task_id in lock_free(connection, ids, *conditions) if task_id not in locked()]
+        return [task_id for task_id in lock_available(connection, ids, *conditions) if task_id not in locked()]
 
     def tasks(connection: Any, ids: Iterable[int], *conditions: Any, skip_locked: bool = False) -> list[Task]:
         wanted = set(ids)
@@ -56,7 +56,7 @@ def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
 
     with ExitStack() as stack:
         for where in (rows, touch, complete):
-            stack.enter_context(patch.object(where, "lock_free", free))
+            stack.enter_context(patch.object(where, "lock_available", free))
         for where in (recording, rescue, chore_batches):
             stack.enter_context(patch.object(where, "lock_tasks", tasks))
         yield

@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from peerd.runtime.process import exit_codes
-from peerd.runtime.process.link import Place
+from peerd.runtime.process.link import ProcessInfo
 from peerd.runtime.process.service import Service
-from tests.simulation.process import Process
+from tests.simulation.process import SimulatedProcess
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-MakeService = Callable[[Process], Service]
+MakeService = Callable[[SimulatedProcess], Service]
 AGENT: Final = "agent"
 GRACE: Final = 20.0
 GIVE_BACK: Final = 5.0
 """Seconds."""
 
 
-class Node:
+class SimulatedNode:
     """One life after another of a node.
 
     Args:
@@ -34,7 +34,7 @@ class Node:
         self.name = name
         self.slept = 0.0
         """Seconds that its machine was asleep, which its monotonic clock does not count."""
-        self.processes: dict[str, Process] = {}
+        self.processes: dict[str, SimulatedProcess] = {}
         self._asleep_until = 0.0
         self.up = False
         self.stopping = False
@@ -43,12 +43,12 @@ class Node:
         self.incarnation = ""
         self.retired = False
         """It does not come back any more."""
-        self._orphans: list[Process] = []
+        self._orphans: list[SimulatedProcess] = []
         """Processes of an earlier life, whose master was killed: they leave by themselves."""
         self._generations: dict[str, int] = {}
         self._replacements: dict[str, float] = {}
-        self._deaths: dict[int, dict[str, object]] = {}
-        self._last_death = 0
+        self._exit_reports: dict[int, dict[str, object]] = {}
+        self._last_exit_report = 0
         self.is_ready = False
         """All its processes were ready, and were told so: before that no worker claims."""
 
@@ -58,7 +58,7 @@ class Node:
         """Begin a life: the agent first."""
         self.incarnation = self.world.next_incarnation(self.name)
         self.up, self.stopping, self.is_ready, self.starts_at = True, False, False, None
-        self._deaths.clear()
+        self._exit_reports.clear()
         self._replacements.clear()
         self._generations.clear()
         self.processes.clear()
@@ -123,7 +123,7 @@ class Node:
 
     # ---------------------------------------------------------------- what its processes say
 
-    def hear(self, process: Process, message: Mapping[str, object]) -> None:
+    def receive_frame(self, process: SimulatedProcess, message: Mapping[str, object]) -> None:
         """A frame from one of them."""
         if process in self._orphans:
             return
@@ -131,21 +131,21 @@ class Node:
             case "ready":
                 self._become_ready(process, message["identity"])
             case "death-acknowledged":
-                self._deaths.pop(int(str(message["id"])), None)
+                self._exit_reports.pop(int(str(message["id"])), None)
             case "tainted" | "recycle":
                 self.world.note(f"{process} leaves: {message['reason']}")
                 self.world.uncaught(process, str(message["reason"]))
             case "boot-failed" | "crashed":
                 self.world.note(f"{process} {message['type']}: {message['error']}")
 
-    def bury(self, process: Process, cause: str) -> None:
+    def on_process_end(self, process: SimulatedProcess, cause: str) -> None:
         """One of them has died."""
         if process in self._orphans:
             self._orphans.remove(process)
-        if not self.up or self.processes.get(process.place.slot) is not process:
+        if not self.up or self.processes.get(process.info.slot) is not process:
             return
-        del self.processes[process.place.slot]
-        self._tell_death(process, cause)
+        del self.processes[process.info.slot]
+        self._report_exit(process, cause)
         if self.stopping:
             self._stop_agent_at_last()
         elif not self.is_ready and cause == f"status {exit_codes.BOOT_FAILED}":
@@ -153,12 +153,12 @@ class Node:
             for other in list(self.processes.values()):
                 other.kill("its node could not start")
         else:
-            self._replacements[process.place.slot] = self.world.now + self.world.draw(0.0, 2.0)
+            self._replacements[process.info.slot] = self.world.now + self.world.draw(0.0, 2.0)
 
-    def _become_ready(self, process: Process, identity: Any) -> None:
+    def _become_ready(self, process: SimulatedProcess, identity: Any) -> None:
         process.ready, process.identity = True, identity
-        if process.place.slot == AGENT:
-            for message in self._deaths.values():
+        if process.info.slot == AGENT:
+            for message in self._exit_reports.values():
                 process.link.watch.post(dict(message))
             if not self._others():
                 for slot in self.slots:
@@ -182,16 +182,16 @@ class Node:
         generation = self._generations[slot] = self._generations.get(slot, 0) + 1
         kind = slot.rpartition("-")[0] or slot
         role = slot if slot in (AGENT, "manager") else "worker"
-        place = Place(slot, kind, role, self.name, generation, grace=GRACE, give_back=GIVE_BACK)
-        self.processes[slot] = self.world.adopt(Process(self.world, self, place, self.slots[slot]))
+        info = ProcessInfo(slot, kind, role, self.name, generation, grace=GRACE, give_back=GIVE_BACK)
+        self.processes[slot] = self.world.adopt(SimulatedProcess(self.world, self, info, self.slots[slot]))
 
-    def _all(self) -> list[Process]:
+    def _all(self) -> list[SimulatedProcess]:
         return [*self.processes.values(), *self._orphans]
 
-    def _others(self) -> list[Process]:
+    def _others(self) -> list[SimulatedProcess]:
         return [process for slot, process in self.processes.items() if slot != AGENT]
 
-    def _ask_to_stop(self, process: Process) -> None:
+    def _ask_to_stop(self, process: SimulatedProcess) -> None:
         process.asked_to_stop = True
         process.link.watch.ask_to_stop(GRACE)
 
@@ -208,20 +208,20 @@ class Node:
         self.up = False
         self.starts_at = None if self.retired else self.world.now + seconds
 
-    def _tell_death(self, process: Process, cause: str) -> None:
-        self._last_death += 1
+    def _report_exit(self, process: SimulatedProcess, cause: str) -> None:
+        self._last_exit_report += 1
         message: dict[str, object] = {
             "type": "death",
-            "id": self._last_death,
-            "slot": process.place.slot,
-            "kind": process.place.kind,
-            "role": process.place.role,
+            "id": self._last_exit_report,
+            "slot": process.info.slot,
+            "kind": process.info.kind,
+            "role": process.info.role,
             "pid": process.pid,
             "identity": process.identity,
             "expected": process.asked_to_stop,
             "cause": {"kind": "signal", "status": None, "signal": "SIGKILL", "text": cause},
         }
-        self._deaths[self._last_death] = message
+        self._exit_reports[self._last_exit_report] = message
         agent = self.processes.get(AGENT)
         if agent is not None and agent.ready:
             agent.link.watch.post(dict(message))

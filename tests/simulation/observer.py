@@ -16,7 +16,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-class Row(msgspec.Struct, frozen=True):
+class ObservedTask(msgspec.Struct, frozen=True):
     """A task's row, its times as the text that SQLite has."""
 
     id: int
@@ -45,7 +45,7 @@ class Row(msgspec.Struct, frozen=True):
         return (self.id, self.lease)
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class ObservedAttempt(msgspec.Struct, frozen=True):
     """A row of ``attempts``."""
 
     task_id: int
@@ -55,11 +55,11 @@ class Attempt(msgspec.Struct, frozen=True):
     process_id: int | None
 
 
-class Change(msgspec.Struct, frozen=True):
+class ObservedChange(msgspec.Struct, frozen=True):
     """What one step did to one task: before and after, None where there is no row."""
 
-    before: Row | None
-    after: Row | None
+    before: ObservedTask | None
+    after: ObservedTask | None
 
     @property
     def id(self) -> int:
@@ -77,10 +77,10 @@ class Observer:
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path)
-        self.rows: dict[int, Row] = {}
+        self.rows: dict[int, ObservedTask] = {}
         self._version = self._data_version()
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[ObservedChange]:
         """What has changed since the last look."""
         version = self._data_version()
         if version == self._version:
@@ -88,12 +88,16 @@ class Observer:
         self._version = version
         before, self.rows = self.rows, {row.id: row for row in self._tasks()}
         ids = sorted(before.keys() | self.rows.keys())
-        return [Change(before.get(one), self.rows.get(one)) for one in ids if before.get(one) != self.rows.get(one)]
+        return [
+            ObservedChange(before.get(one), self.rows.get(one)) for one in ids if before.get(one) != self.rows.get(one)
+        ]
 
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[ObservedAttempt]:
         """All rows of ``attempts``."""
-        columns = ", ".join(Attempt.__struct_fields__)
-        return [Attempt(*row) for row in self._connection.execute(f"SELECT {columns} FROM attempts ORDER BY id")]
+        columns = ", ".join(ObservedAttempt.__struct_fields__)
+        return [
+            ObservedAttempt(*row) for row in self._connection.execute(f"SELECT {columns} FROM attempts ORDER BY id")
+        ]
 
     def is_paused(self, queue: str, now: str) -> bool:
         """Whether a queue is paused at this moment."""
@@ -108,9 +112,9 @@ class Observer:
     def close(self) -> None:
         self._connection.close()
 
-    def _tasks(self) -> Iterator[Row]:
+    def _tasks(self) -> Iterator[ObservedTask]:
         for row in self._connection.execute(f"SELECT {', '.join(COLUMNS)} FROM tasks"):
-            yield Row(*row)
+            yield ObservedTask(*row)
 
     def _data_version(self) -> int:
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])

@@ -33,7 +33,7 @@ FAULTS: Final = {
     "kill, and the call comes late": 4,
 }
 """What may go wrong, and how often beside the others."""
-ACTS: Final = {
+USER_ACTIONS: Final = {
     "enqueue": 20,
     "insert by hand": 3,
     "cancel": 4,
@@ -76,7 +76,7 @@ LIMITED: Final = ("*", "a", "")
 """What may have a limit: each key, one of them, the queue."""
 
 
-class Happening(msgspec.Struct, frozen=True):
+class PlannedEvent(msgspec.Struct, frozen=True):
     """Something that is done to the cluster, by fate or by people, at a moment (in seconds of virtual time).
 
     ``target`` and ``extent`` are numbers between 0 and 1, which choose among what is there when it happens.
@@ -90,7 +90,7 @@ class Happening(msgspec.Struct, frozen=True):
     """Of the task that is enqueued."""
 
 
-class Limit(msgspec.Struct, frozen=True):
+class PlannedLimit(msgspec.Struct, frozen=True):
     """A row of ``limits``. ``period`` is in seconds."""
 
     queue: str
@@ -101,26 +101,26 @@ class Limit(msgspec.Struct, frozen=True):
     period: float | None = None
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A run: everything that is not decided by the code under test."""
 
     seed: int
     nodes: int
     workers: int
     """Processes of each node."""
-    places: int
+    executor_slots: int
     """Tasks at once in each process."""
     seconds: float
     """Of virtual time, after which nothing goes wrong any more."""
-    happenings: tuple[Happening, ...]
+    events: tuple[PlannedEvent, ...]
     keys: tuple[str | None, ...] = (None,)
     """What enqueued tasks have for a key, one as often as the other."""
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[PlannedLimit, ...] = ()
     old_nodes: int = 0
     """How many of the nodes have old code; see `tests.simulation.versions`."""
 
 
-def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
+def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> SimulationPlan:
     """The plan of a seed: the same for the same seed, on every machine.
 
     Args:
@@ -137,20 +137,20 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
     focus_on_load = tuple(name for name in focus if name not in (KEYS, VERSIONS))
     seconds = random.choice((15.0, 30.0, 60.0, 90.0, 150.0))
     faults = _some(random, FAULTS, 4, focus_on_load)
-    acts = _some(random, ACTS, 3, focus_on_load)
+    acts = _some(random, USER_ACTIONS, 3, focus_on_load)
     handlers = _some(random, HANDLERS, 3, focus_on_load)
-    happenings = [
-        *(_happening(random, seconds / 2, {"enqueue": 1}, handlers) for _ in range(random.randint(1, 6))),
-        *(_happening(random, seconds, faults, handlers) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 8)))),
-        *(_happening(random, seconds, acts, handlers) for _ in range(random.choice((0, 0, 2, 4, 8)))),
+    events = [
+        *(_draw_event(random, seconds / 2, {"enqueue": 1}, handlers) for _ in range(random.randint(1, 6))),
+        *(_draw_event(random, seconds, faults, handlers) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 8)))),
+        *(_draw_event(random, seconds, acts, handlers) for _ in range(random.choice((0, 0, 2, 4, 8)))),
     ]
-    plan = Plan(
+    plan = SimulationPlan(
         seed=seed,
         nodes=random.choice((1, 1, 2, 2, 2, 3)),
         workers=random.choice((1, 1, 1, 2)),
-        places=random.choice((1, 2, 3)),
+        executor_slots=random.choice((1, 2, 3)),
         seconds=seconds,
-        happenings=tuple(sorted(happenings, key=lambda one: one.at)),
+        events=tuple(sorted(events, key=lambda one: one.at)),
         **_draw_limits(Random(f"limits {seed}"), always=KEYS in focus),
     )
     random = Random(f"versions {seed}")
@@ -158,17 +158,17 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> Plan:
     return _with_versions(plan, random) if has_versions else plan
 
 
-def _with_versions(plan: Plan, random: Random) -> Plan:
+def _with_versions(plan: SimulationPlan, random: Random) -> SimulationPlan:
     """The same plan, in which some nodes have old code, and some tasks need the new one."""
-    happenings = [
+    events = [
         msgspec.structs.replace(one, handler=random.choice(ONLY_NEW))
         if one.what in ENQUEUING and random.random() < 0.5
         else one
-        for one in plan.happenings
+        for one in plan.events
     ]
     nodes = max(plan.nodes, 2)
     old_nodes = random.randint(1, nodes - 1)
-    return msgspec.structs.replace(plan, happenings=tuple(happenings), nodes=nodes, old_nodes=old_nodes)
+    return msgspec.structs.replace(plan, events=tuple(events), nodes=nodes, old_nodes=old_nodes)
 
 
 def _draw_limits(random: Random, *, always: bool) -> dict[str, Any]:
@@ -181,17 +181,17 @@ def _draw_limits(random: Random, *, always: bool) -> dict[str, Any]:
     return {"keys": keys, "limits": tuple(limits)}
 
 
-def _draw_limit(random: Random, queue: str, key: str) -> Limit:
+def _draw_limit(random: Random, queue: str, key: str) -> PlannedLimit:
     """A limit that lets all tasks of a run end in time."""
     running = random.choice((1, 1, 2, 3))
     starts, period = random.choice(((1, 3.0), (1, 20.0), (2, 30.0), (3, 20.0)))
     match random.choice(("running", "running", "running", "rate", "both")):
         case "running":
-            return Limit(queue, key, running)
+            return PlannedLimit(queue, key, running)
         case "rate":
-            return Limit(queue, key, None, starts, period)
+            return PlannedLimit(queue, key, None, starts, period)
         case _:
-            return Limit(queue, key, running, starts, period)
+            return PlannedLimit(queue, key, running, starts, period)
 
 
 def _some(random: Random, kinds: dict[str, int], most: int, focus: tuple[str, ...]) -> dict[str, int]:
@@ -201,8 +201,8 @@ def _some(random: Random, kinds: dict[str, int], most: int, focus: tuple[str, ..
     return {name: kinds[name] for name in sorted(set(names))}
 
 
-def _happening(random: Random, seconds: float, kinds: dict[str, int], handlers: dict[str, int]) -> Happening:
+def _draw_event(random: Random, seconds: float, kinds: dict[str, int], handlers: dict[str, int]) -> PlannedEvent:
     what = random.choices(list(kinds), weights=list(kinds.values()))[0]
     handler = random.choices(list(handlers), weights=list(handlers.values()))[0] if what in ENQUEUING else ""
     at = round(random.uniform(0.0, seconds), 3)
-    return Happening(at, what, round(random.random(), 6), round(random.random(), 6), handler)
+    return PlannedEvent(at, what, round(random.random(), 6), round(random.random(), 6), handler)

@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from peerd import Context
-from peerd.runtime.concurrency.periodic_thread import Step
-from peerd.runtime.process.link import Place
+from peerd.runtime.concurrency.periodic_thread import PeriodicStep
+from peerd.runtime.process.link import ProcessInfo
 from peerd.runtime.process.service import Service
-from peerd.runtime.process.service_runner import live
+from peerd.runtime.process.service_runner import run_service
 from tests.simulation.link import SimulatedLink
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.threads import Thread
+from tests.simulation.threads import SimulatedThread
 
 if TYPE_CHECKING:
-    from tests.simulation.node import Node
+    from tests.simulation.node import SimulatedNode
     from tests.simulation.world import World
 
 
-class Process:
+class SimulatedProcess:
     """A process of a node.
 
     Args:
@@ -30,17 +30,19 @@ class Process:
         make: its service; called with the process.
     """
 
-    def __init__(self, world: World, node: Node, place: Place, make: Callable[[Process], Service]) -> None:
+    def __init__(
+        self, world: World, node: SimulatedNode, info: ProcessInfo, make: Callable[[SimulatedProcess], Service]
+    ) -> None:
         self.world = world
         self.node = node
-        self.place = place
+        self.info = info
         self.pid = world.next_pid()
         self.alive = True
         self.ready = False
         self.frozen_until = 0.0
         self.blocked_until = 0.0
         """Its event loop stands still until then: a handler blocks it."""
-        self.told_until = 0.0
+        self.unresponsive_until = 0.0
         """Until then its handlers cannot be told anything."""
         self.ends_hard_at: float | None = None
         self.asked_to_stop = False
@@ -49,14 +51,14 @@ class Process:
         """When it last could not do what it should: not yet begun, frozen, cut off, an answer lost."""
         self.running: dict[tuple[int, int], Context] = {}
         """The handlers that run, by task and lease."""
-        self.threads: list[Thread] = []
-        self.link = SimulatedLink(self, place)
+        self.threads: list[SimulatedThread] = []
+        self.link = SimulatedLink(self, info)
         self.loop = SimulatedLoop(self.monotonic, self._start_thread)
-        self._life = self.loop.create_task(live(make(self), self.link))
+        self._life = self.loop.create_task(run_service(make(self), self.link))
         self._life.add_done_callback(self._ended)
 
     def __repr__(self) -> str:
-        return f"{self.node.name}/{self.place.slot}#{self.pid}"
+        return f"{self.node.name}/{self.info.slot}#{self.pid}"
 
     @property
     def process_id(self) -> int | None:
@@ -72,12 +74,12 @@ class Process:
         return self.world.now < self.frozen_until
 
     @property
-    def has_free_place(self) -> bool:
+    def has_free_executor_slot(self) -> bool:
         """Whether it could run one more task, for all that can be seen."""
         may_begin = self.ready and self.node.is_ready
         is_there = self.alive and may_begin and not (self.asked_to_stop or self.is_frozen or self.node.stopping)
-        is_free = len(self.running) < self.world.plan.places and self.world.now >= self.blocked_until
-        return self.place.role == "worker" and is_there and is_free
+        is_free = len(self.running) < self.world.plan.executor_slots and self.world.now >= self.blocked_until
+        return self.info.role == "worker" and is_there and is_free
 
     def settle(self) -> None:
         """Run everything that can run without an answer of the database."""
@@ -97,7 +99,7 @@ class Process:
             self.threads = [thread for thread in self.threads if not thread.dead]
         return moved
 
-    def calls(self) -> list[Thread]:
+    def calls(self) -> list[SimulatedThread]:
         """Its threads that wait for the database."""
         if not self.alive or self.is_frozen:
             return []
@@ -127,7 +129,7 @@ class Process:
     def block_loop(self, seconds: float) -> None:
         """Let its event loop stand still; its threads go on."""
         self.blocked_until = max(self.blocked_until, self.world.now + seconds)
-        self.told_until = max(self.told_until, self.blocked_until)
+        self.unresponsive_until = max(self.unresponsive_until, self.blocked_until)
 
     def kill(self, cause: str) -> None:
         """End it on the spot."""
@@ -137,7 +139,7 @@ class Process:
         self.loop.halt()
         self.running.clear()
         self.world.note(f"{self} is dead: {cause}")
-        self.node.bury(self, cause)
+        self.node.on_process_end(self, cause)
 
     def forget(self) -> None:
         """Drop what is left of it, at the end of the world."""
@@ -145,19 +147,19 @@ class Process:
             thread.forget()
         self.loop.forget()
 
-    def tick(self, step: Step) -> SimulatedTicker:
+    def tick(self, step: PeriodicStep) -> SimulatedTicker:
         """A ticker in a thread of this process."""
         return SimulatedTicker(self, step)
 
     def begin(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
         """Begin a thread."""
-        self.threads.append(Thread(work, ended))
+        self.threads.append(SimulatedThread(work, ended))
 
     def _start_thread(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
         def ended(result: Any, error: BaseException | None) -> None:
             if future.done():
                 return
-            self.loop.call_soon(_tell, future, result, error)
+            self.loop.call_soon(_set_result, future, result, error)
 
         self.begin(work, ended)
 
@@ -170,7 +172,7 @@ class Process:
 class SimulatedTicker:
     """A ticker (`peerd.runtime.concurrency.periodic_thread`) in a thread of a simulated process."""
 
-    def __init__(self, process: Process, step: Step) -> None:
+    def __init__(self, process: SimulatedProcess, step: PeriodicStep) -> None:
         self._process = process
         self._step = step
         self._stopping = False
@@ -183,19 +185,19 @@ class SimulatedTicker:
         self._stopping = True
 
     def join(self, seconds: float) -> None:
-        Thread.current().sleep_until(self._process.world.now + seconds, lambda: self._ended)
+        SimulatedThread.current().sleep_until(self._process.world.now + seconds, lambda: self._ended)
 
     def _live(self) -> None:
         while not self._stopping:
             pause = self._step(self._process.monotonic())
-            Thread.current().sleep_until(self._process.world.now + pause, lambda: self._stopping)
+            SimulatedThread.current().sleep_until(self._process.world.now + pause, lambda: self._stopping)
 
     def _end(self, result: Any, error: BaseException | None) -> None:
         self._ended = True
         assert error is None, error
 
 
-def _tell(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _set_result(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if future.done():
         return
     if error is not None:

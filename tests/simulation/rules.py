@@ -5,28 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from peerd.domain.lifecycle import FINISHED, TRANSITIONS, Status
-from tests.simulation.history import Claim
+from tests.simulation.history import ClaimKey
 from tests.simulation.limit_rules import LimitRules
-from tests.simulation.observer import Change, Observer, Row
+from tests.simulation.observer import ObservedChange, ObservedTask, Observer
 from tests.simulation.services import MAX_COMPLETED, MAX_UPDATE, POLL_EVERY, UPDATE
 from tests.simulation.versions import judge_beginning, judge_dead
-from tests.simulation.violation import Broken
+from tests.simulation.violation import InvariantViolation
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
+    from tests.simulation.process import SimulatedProcess
     from tests.simulation.world import World
 
 STEPS: Final = {(before, after) for (before, _), after in TRANSITIONS.items() if isinstance(after, Status)}
 MAX_FAILED: Final = 259_200.0
 STARTED_WITHIN: Final = 3 * POLL_EVERY
-TOLD_WITHIN: Final = UPDATE + 15.0
+NOTICED_WITHIN: Final = UPDATE + 15.0
 """Seconds: a touch, and the time that slow calls before it may take."""
-OUTCOMES: Final = frozenset(("complete", "complete_free", "conclude_all"))
+OUTCOMES: Final = frozenset(("complete", "complete_available", "record_outcomes"))
 """The operations by which a holder writes how its attempt ended."""
 BY_HAND: Final = frozenset(("cancel", "retry", "move", "move by hand"))
 
 
-class Rules:
+class InvariantRules:
     """Judges a world.
 
     Args:
@@ -39,11 +39,11 @@ class Rules:
         self._history = world.history
         self._observer = observer
         self._limits = LimitRules(world)
-        self._lost_at: dict[Claim, float] = {}
+        self._lost_at: dict[ClaimKey, float] = {}
         self._waiting_since: dict[int, float] = {}
 
     @property
-    def rows(self) -> dict[int, Row]:
+    def rows(self) -> dict[int, ObservedTask]:
         """The table, as it was after the last step."""
         return self._observer.rows
 
@@ -54,7 +54,7 @@ class Rules:
         claimed = []
         for change in self._observer.changes():
             before, after = change.before, change.after
-            self._world.note(f"    {_told(before)} -> {_told(after)}")
+            self._world.note(f"    {_describe(before)} -> {_describe(after)}")
             if before is None:
                 continue
             if after is None:
@@ -81,24 +81,30 @@ class Rules:
                 if row is not None and (row.status, row.lease) == ("working", claim[1]):
                     self._lost_at.pop(claim, None)
                     continue
-                since = max(self._lost_at.setdefault(claim, self._world.now), process.hindered_at, process.told_until)
+                since = max(
+                    self._lost_at.setdefault(claim, self._world.now), process.hindered_at, process.unresponsive_until
+                )
                 ended = claim in self._history.ended or ctx._cancelled
-                if not ended and self._world.now - since > TOLD_WITHIN:
-                    raise Broken("a holder learns that it has lost its claim", f"{claim} in {process}: {row}")
+                if not ended and self._world.now - since > NOTICED_WITHIN:
+                    raise InvariantViolation(
+                        "a holder learns that it has lost its claim", f"{claim} in {process}: {row}"
+                    )
 
     def judge_waiting(self) -> None:
         """While nothing goes wrong, nothing waits for which a place is free and the limits leave room."""
         rows = self.rows.values()
         startable = set()
-        if any(process.has_free_place for process in self._world.processes) and not any(row.crashes for row in rows):
+        if any(process.has_free_executor_slot for process in self._world.processes) and not any(
+            row.crashes for row in rows
+        ):
             now = self._world.database_text()
             startable = {row.id for row in rows if _is_due(row, now) and self._limits.leaves_room(row, rows)}
         self._waiting_since = {one: self._waiting_since.get(one, self._world.now) for one in startable}
         for task_id, since in self._waiting_since.items():
             if self._world.now - since > STARTED_WITHIN:
-                raise Broken("what may start is started", f"{self.rows[task_id]} waits since {since}")
+                raise InvariantViolation("what may start is started", f"{self.rows[task_id]} waits since {since}")
 
-    def _judge_deletion(self, before: Row) -> None:
+    def _judge_deletion(self, before: ObservedTask) -> None:
         if before.id in self._history.deleted_by_hand:
             return
         age = MAX_FAILED if before.status == "dead" else MAX_COMPLETED
@@ -107,44 +113,46 @@ class Rules:
             return
         if before.status == "pending" and before.finish_at and before.finish_at <= self._world.database_text():
             return
-        raise Broken("nothing is lost", f"{before} was deleted by {self._by()}")
+        raise InvariantViolation("nothing is lost", f"{before} was deleted by {self._by()}")
 
-    def _judge_status(self, before: Row, after: Row) -> None:
+    def _judge_status(self, before: ObservedTask, after: ObservedTask) -> None:
         if before.status != after.status and (before.status, after.status) not in STEPS:
-            raise Broken("a status changes as the lifecycle says", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation("a status changes as the lifecycle says", f"{before} -> {after} by {self._by()}")
 
-    def _judge_lease(self, before: Row, after: Row) -> None:
+    def _judge_lease(self, before: ObservedTask, after: ObservedTask) -> None:
         if after.lease < before.lease or after.lease > before.lease + 1:
-            raise Broken("a lease grows, one by one", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation("a lease grows, one by one", f"{before} -> {after} by {self._by()}")
         if before.status != "working" and after.status == "working" and after.lease == before.lease:
-            raise Broken("a claim raises the lease", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation("a claim raises the lease", f"{before} -> {after} by {self._by()}")
         if before.status == "working" and self._world.call_name in BY_HAND and after.lease == before.lease:
-            raise Broken("who takes a task from its holder raises the lease", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation(
+                "who takes a task from its holder raises the lease", f"{before} -> {after} by {self._by()}"
+            )
 
-    def _judge_claim(self, before: Row, after: Row) -> None:
+    def _judge_claim(self, before: ObservedTask, after: ObservedTask) -> None:
         """A task was claimed: it was eligible, and only its claimer holds it."""
         proof = f"{before} -> {after} by {self._by()}"
         caller = self._world.caller
         now = self._world.database_text()
         if before.status != "pending":
-            raise Broken("only pending tasks are claimed", proof)
+            raise InvariantViolation("only pending tasks are claimed", proof)
         if caller is None or after.process_id != caller.process_id:
-            raise Broken("a claimer claims for itself", proof)
+            raise InvariantViolation("a claimer claims for itself", proof)
         assert after.process_id is not None
         if (before.start_at and before.start_at > now) or (before.finish_at and before.finish_at <= now):
-            raise Broken("a task is claimed between start_at and finish_at", proof)
+            raise InvariantViolation("a task is claimed between start_at and finish_at", proof)
         if before.node_id not in (None, after.worker_node_id):
-            raise Broken("a pinned task is claimed by its node", proof)
+            raise InvariantViolation("a pinned task is claimed by its node", proof)
         if self._observer.is_paused(before.queue, now):
-            raise Broken("a paused queue is left alone", proof)
+            raise InvariantViolation("a paused queue is left alone", proof)
         if not self._observer.is_on_duty(after.worker_node_id or 0):
-            raise Broken("a node that is drained or gone claims nothing", proof)
+            raise InvariantViolation("a node that is drained or gone claims nothing", proof)
         if before.crashes and caller.running:
-            raise Broken("a task that crashed a process runs alone", proof)
+            raise InvariantViolation("a task that crashed a process runs alone", proof)
         self._history.claimed[after.claim] = after.process_id
         self._history.count("claims")
 
-    def _judge_end_of_claim(self, before: Row, after: Row) -> None:
+    def _judge_end_of_claim(self, before: ObservedTask, after: ObservedTask) -> None:
         """A claim ended: by its holder, by somebody's hand, or because its holder is dead or was away for long."""
         claim, name, caller = before.claim, self._world.call_name, self._world.caller
         proof = f"{before} -> {after} by {self._by()}"
@@ -155,41 +163,41 @@ class Rules:
         holder = self._holder(before)
         if name in OUTCOMES:
             self._judge_outcome(claim, after, holder, proof)
-        elif name == "release_held":
+        elif name == "release_unknown_claims":
             if holder is not caller or claim in self._history.began:
-                raise Broken("only a claim that its process never heard of is given back unstarted", proof)
+                raise InvariantViolation("only a claim that its process never heard of is given back unstarted", proof)
             self._history.given_back_unheard.add(claim)
-        elif name == "release_process":
+        elif name == "release_tasks_of_process":
             if holder is not None and holder.alive and not self._was_away(holder):
-                raise Broken("only what a dead process held is taken back at once", proof)
+                raise InvariantViolation("only what a dead process held is taken back at once", proof)
             self._history.count("taken back")
-        elif name == "rescue_frozen":
+        elif name == "rescue_untouched":
             could_touch = holder is not None and holder.alive and not self._was_away(holder)
-            if could_touch and not self._world.clock_was_astray(within=MAX_UPDATE):
-                raise Broken("nobody rescues what a living holder can touch", proof)
+            if could_touch and not self._world.clock_was_stepped(within=MAX_UPDATE):
+                raise InvariantViolation("nobody rescues what a living holder can touch", proof)
             self._history.count("rescued")
         else:
-            raise Broken("a claim is ended by those who may", proof)
+            raise InvariantViolation("a claim is ended by those who may", proof)
 
-    def _judge_outcome(self, claim: Claim, after: Row, holder: Process | None, proof: str) -> None:
+    def _judge_outcome(self, claim: ClaimKey, after: ObservedTask, holder: SimulatedProcess | None, proof: str) -> None:
         ended = self._history.ended.get(claim)
         released_unstarted = after.status == "pending" and claim not in self._history.began
         if self._history.claimed.get(claim) is None:
-            raise Broken("an outcome is written under the lease of its claim", proof)
+            raise InvariantViolation("an outcome is written under the lease of its claim", proof)
         if ended is None and not released_unstarted:
             never_begun = claim not in self._history.began  # its arguments did not fit, or a hook failed
             if not never_begun:
-                raise Broken("an outcome is written after the handler has ended", proof)
+                raise InvariantViolation("an outcome is written after the handler has ended", proof)
         if ended is not None and after.status == "done" and ended.how != "done":
-            raise Broken("done is what a handler has done", proof)
+            raise InvariantViolation("done is what a handler has done", proof)
         if after.status == "done" and after.result != str(after.lease):
-            raise Broken("the result is that of the claim", proof)
+            raise InvariantViolation("the result is that of the claim", proof)
         if holder is None or (self._world.caller is not holder):
-            raise Broken("an outcome is written by its holder", proof)
+            raise InvariantViolation("an outcome is written by its holder", proof)
         judge_dead(after, has_begun=claim in self._history.began)
         self._history.count("outcomes")
 
-    def _judge_unique(self, change: Change) -> None:
+    def _judge_unique(self, change: ObservedChange) -> None:
         row = change.after
         if row is None or row.unique_key is None or row.status in FINISHED:
             return
@@ -199,34 +207,36 @@ class Rules:
             if one.unique_key == row.unique_key and one.queue == row.queue and one.status not in FINISHED
         ]
         if len(same) > 1:
-            raise Broken("one unfinished task has a unique key", f"{row.unique_key}: {same}")
+            raise InvariantViolation("one unfinished task has a unique key", f"{row.unique_key}: {same}")
 
     # ---------------------------------------------------------------- what processes do
 
-    def judge_beginning(self, process: Process, claim: Claim, crashes: int) -> None:
+    def judge_beginning(self, process: SimulatedProcess, claim: ClaimKey, crashes: int) -> None:
         """A handler begins."""
         proof = f"{claim} in {process}; {self.rows.get(claim[0])}"
         judge_beginning(process, self.rows.get(claim[0]))
         if claim in self._history.began:
-            raise Broken("a claim is run once", proof)
+            raise InvariantViolation("a claim is run once", proof)
         if claim in self._history.given_back_unheard:
-            raise Broken("what was given back is not run", proof)
+            raise InvariantViolation("what was given back is not run", proof)
         if self._history.claimed.get(claim) != process.process_id:
-            raise Broken("a handler runs under its own process's claim", proof)
+            raise InvariantViolation("a handler runs under its own process's claim", proof)
         crashed = crashes or any(ctx.task.crashes for ctx in process.running.values())
         if process.running and crashed:
-            raise Broken("a task that crashed a process runs alone", f"{proof} beside {list(process.running)}")
-        if len(process.running) >= self._world.plan.places:
-            raise Broken("a process runs as many tasks as it has places", proof)
+            raise InvariantViolation(
+                "a task that crashed a process runs alone", f"{proof} beside {list(process.running)}"
+            )
+        if len(process.running) >= self._world.plan.executor_slots:
+            raise InvariantViolation("a process runs as many tasks as it has places", proof)
 
     def judge_accepted(self, task_id: int) -> None:
         """An enqueue was acknowledged: the row is there."""
         if task_id not in self.rows and task_id not in self._history.deleted_by_hand:
-            raise Broken("nothing is lost", f"task {task_id} was accepted, and is not there")
+            raise InvariantViolation("nothing is lost", f"task {task_id} was accepted, and is not there")
 
-    def judge_uncaught(self, process: Process, reason: str) -> None:
+    def judge_uncaught(self, process: SimulatedProcess, reason: str) -> None:
         """Nothing in this cluster has a reason to be tainted."""
-        raise Broken("no exception goes uncaught", f"{process}: {reason}")
+        raise InvariantViolation("no exception goes uncaught", f"{process}: {reason}")
 
     # ---------------------------------------------------------------- at the end
 
@@ -239,38 +249,38 @@ class Rules:
             if row is None:
                 continue  # deleted by rule, with its attempts
             if not (claim in recorded or self._is_done_by(claim, row) or claim in self._history.taken_by_sql):
-                raise Broken("each run is explained by its attempt", f"{claim}: {row}")
+                raise InvariantViolation("each run is explained by its attempt", f"{claim}: {row}")
         for one in attempts:
             claim = (one.task_id, one.lease)
             if claim not in self._history.claimed:
-                raise Broken("each attempt has a claim", str(one))
+                raise InvariantViolation("each attempt has a claim", str(one))
         for row in self.rows.values():
             self._judge_attempts_of(row, [one for one in attempts if one.task_id == row.id])
 
-    def _is_done_by(self, claim: Claim, row: Row) -> bool:
+    def _is_done_by(self, claim: ClaimKey, row: ObservedTask) -> bool:
         """Whether this run is the one that succeeded, or did before somebody had the task done again."""
         if row.id in self._history.retried_by_hand:
             ended = self._history.ended.get(claim)
             return ended is not None and ended.how == "done"
         return row.status == "done" and row.lease == claim[1]
 
-    def _judge_attempts_of(self, row: Row, attempts: list[Any]) -> None:
+    def _judge_attempts_of(self, row: ObservedTask, attempts: list[Any]) -> None:
         if row.id in self._history.retried_by_hand:
             return
         counted = [one for one in attempts if one.number > 0]
         if row.attempts != len(counted):
-            raise Broken("the attempts are counted", f"{row} has {counted}")
+            raise InvariantViolation("the attempts are counted", f"{row} has {counted}")
         if [one.number for one in counted] != list(range(1, len(counted) + 1)):
-            raise Broken("the attempts are numbered", f"{row} has {counted}")
+            raise InvariantViolation("the attempts are numbered", f"{row} has {counted}")
         if row.max_attempts is not None and row.attempts > row.max_attempts:
-            raise Broken("no more attempts than allowed", f"{row}")
+            raise InvariantViolation("no more attempts than allowed", f"{row}")
 
     # ---------------------------------------------------------------- small things
 
-    def _holder(self, row: Row) -> Process | None:
+    def _holder(self, row: ObservedTask) -> SimulatedProcess | None:
         return next((one for one in self._world.processes if one.process_id == row.process_id), None)
 
-    def _was_away(self, process: Process) -> bool:
+    def _was_away(self, process: SimulatedProcess) -> bool:
         """Whether it was kept from touching, within the time that others wait for a touch."""
         return self._world.now - process.hindered_at <= MAX_UPDATE
 
@@ -278,14 +288,14 @@ class Rules:
         return f"{self._world.caller or 'somebody'} in {self._world.call_name}"
 
 
-def _is_due(row: Row, now: str) -> bool:
+def _is_due(row: ObservedTask, now: str) -> bool:
     """Whether any node may claim it."""
     if row.status != "pending" or row.node_id is not None:
         return False
     return (row.start_at or row.created_at) <= now and (row.finish_at is None or now < row.finish_at)
 
 
-def _told(row: Row | None) -> str:
+def _describe(row: ObservedTask | None) -> str:
     if row is None:
         return "-"
     return f"task {row.id} {row.name} {row.status} lease {row.lease} attempts {row.attempts} of {row.process_id}"

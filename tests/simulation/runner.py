@@ -9,33 +9,33 @@ from typing import Final
 
 import msgspec
 
-from tests.simulation.backing_database import Arena
-from tests.simulation.history import History
-from tests.simulation.plan import Plan, draw_plan
+from tests.simulation.backing_database import BackingDatabase
+from tests.simulation.history import SimulationHistory
+from tests.simulation.plan import SimulationPlan, draw_plan
 from tests.simulation.shrink import shrink
-from tests.simulation.violation import Broken
+from tests.simulation.violation import InvariantViolation
 from tests.simulation.world import World
 
 COLLECT_EVERY: Final = 20
 """Runs."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SimulationResult(msgspec.Struct, frozen=True):
     """How a run ended: which rule it broke, if any, and what happened in it."""
 
-    plan: Plan
+    plan: SimulationPlan
     rule: str | None
     proof: str
-    history: History
+    history: SimulationHistory
 
 
-class Totals(msgspec.Struct):
+class SimulationTotals(msgspec.Struct):
     """What many runs were made of."""
 
     runs: int = 0
     counts: Counter[str] = msgspec.field(default_factory=Counter)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SimulationResult) -> None:
         self.runs += 1
         self.counts.update(outcome.history.counts)
 
@@ -44,27 +44,31 @@ class Totals(msgspec.Struct):
         return f"{self.runs} runs: {what}"
 
 
-def run(plan: Plan, arena: Arena) -> Outcome:
+def run(plan: SimulationPlan, backing_database: BackingDatabase) -> SimulationResult:
     """Run a plan to its end, or to the first broken rule."""
-    world = World(plan, arena)
+    world = World(plan, backing_database)
     gc.disable()  # the garbage of a run is small, and looking for it takes a fifth of the time
     try:
         world.run()
-    except Broken as broken:
-        return Outcome(plan, broken.rule, broken.proof, world.history)
+    except InvariantViolation as broken:
+        return SimulationResult(plan, broken.rule, broken.proof, world.history)
     finally:
         gc.enable()
-    return Outcome(plan, None, "", world.history)
+    return SimulationResult(plan, None, "", world.history)
 
 
-def first_broken(
-    seeds: Iterable[int], arena: Arena, *, focus: tuple[str, ...] = (), totals: Totals | None = None
-) -> Outcome | None:
+def find_violation(
+    seeds: Iterable[int],
+    backing_database: BackingDatabase,
+    *,
+    focus: tuple[str, ...] = (),
+    totals: SimulationTotals | None = None,
+) -> SimulationResult | None:
     """The first seed that breaks a rule."""
     for number, seed in enumerate(seeds):
         if not number % COLLECT_EVERY:
             gc.collect()
-        outcome = run(draw_plan(seed, focus), arena)
+        outcome = run(draw_plan(seed, focus), backing_database)
         if totals is not None:
             totals.add(outcome)
         if outcome.rule is not None:
@@ -72,17 +76,17 @@ def first_broken(
     return None
 
 
-def report(outcome: Outcome, arena: Arena) -> str:
+def report(outcome: SimulationResult, backing_database: BackingDatabase) -> str:
     """A broken run for people: made small, with its whole history."""
-    small = shrink(outcome.plan, lambda plan: run(plan, arena).rule == outcome.rule)
-    again = run(small, arena)
+    small = shrink(outcome.plan, lambda plan: run(plan, backing_database).rule == outcome.rule)
+    again = run(small, backing_database)
     return "\n".join(
         [
             f"seed {outcome.plan.seed} breaks: {outcome.rule}",
             again.proof or outcome.proof,
-            f"made small: {small.nodes} nodes × {small.workers} processes × {small.places} places,",
+            f"made small: {small.nodes} nodes × {small.workers} processes × {small.executor_slots} places,",
             *(f"    {one}" for one in small.limits),
-            *(f"    at {one.at}: {one.what} {one.handler}" for one in small.happenings),
+            *(f"    at {one.at}: {one.what} {one.handler}" for one in small.events),
             "what happened:",
             *again.history.lines,
             f"again: make simulate SEEDS={outcome.plan.seed}",

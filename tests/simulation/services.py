@@ -12,17 +12,17 @@ from peerd.config.settings import LoggingSettings, ManagerSettings, NodeSettings
 from peerd.manager.service import ManagerService
 from peerd.operate import operations
 from peerd.operate.client import Client
-from peerd.runtime.observability.events import Events
+from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import service_runner
 from peerd.runtime.process.service import Service
 from peerd.work.claims import toucher
 from peerd.work.services import TaskService
-from peerd.work.settings import Settings
+from peerd.work.settings import EffectiveWorkerSettings
 from peerd.work.task_worker import QueueWorker
 from tests.simulation.database import SimulatedDatabase
 from tests.simulation.node import AGENT, MakeService
-from tests.simulation.plan import Plan
-from tests.simulation.process import Process
+from tests.simulation.plan import SimulationPlan
+from tests.simulation.process import SimulatedProcess
 from tests.simulation.threads import SimulatedLock
 from tests.simulation.versions import served_by
 
@@ -38,7 +38,7 @@ NEVER: Final = 1e6
 
 
 @contextmanager
-def fitted_to_the_simulation() -> Iterator[None]:
+def patched_for_simulation() -> Iterator[None]:
     """Fewer idle rounds of the touch threads; boots that fail are noted in the history, not on stderr; green locks."""
     with (
         patch.object(toucher, "PROGRESS_EVERY", PROGRESS_EVERY),
@@ -48,13 +48,15 @@ def fitted_to_the_simulation() -> Iterator[None]:
         yield
 
 
-def slots(plan: Plan) -> dict[str, MakeService]:
+def slots(plan: SimulationPlan) -> dict[str, MakeService]:
     """What runs on each node."""
-    workers = {f"work-{number + 1}": lambda process: worker(process, plan.places) for number in range(plan.workers)}
+    workers = {
+        f"work-{number + 1}": lambda process: worker(process, plan.executor_slots) for number in range(plan.workers)
+    }
     return {AGENT: agent, "manager": manager, **workers}
 
 
-def agent(process: Process) -> Service:
+def agent(process: SimulatedProcess) -> Service:
     settings = NodeSettings(name=process.node.name, heartbeat_every=10.0)
     database = SimulatedDatabase(process.world.database, process)
     events, tick = _events(process), process.tick
@@ -62,19 +64,19 @@ def agent(process: Process) -> Service:
     return AgentService(settings, logging, process.node.incarnation, INACTIVE_AFTER, database, events, ticker=tick)
 
 
-def manager(process: Process) -> Service:
+def manager(process: SimulatedProcess) -> Service:
     settings = ManagerSettings(
         every=20.0, max_update=MAX_UPDATE, max_completed=MAX_COMPLETED, inactive_after=INACTIVE_AFTER, batch=3
     )
     return ManagerService(settings, SimulatedDatabase(process.world.database, process), _events(process))
 
 
-def worker(process: Process, places: int) -> Service:
+def worker(process: SimulatedProcess, executor_slots: int) -> Service:
     database = SimulatedDatabase(process.world.database, process)
     serves = QueueWorker(served_by(process))
-    serves.settings = Settings(
+    serves.settings = EffectiveWorkerSettings(
         queues=serves.queues,
-        count=places,
+        count=executor_slots,
         update=UPDATE,
         poll_every=POLL_EVERY,
         timeout_grace=NEVER,
@@ -87,5 +89,5 @@ def worker(process: Process, places: int) -> Service:
     return TaskService(serves, database, serves.events, enqueue=client.aio.enqueue, client=client, ticker=process.tick)
 
 
-def _events(process: Process) -> Events:
-    return Events(lambda fact: process.world.note(f"{process} {fact}") if process.alive else None)
+def _events(process: SimulatedProcess) -> EventBus:
+    return EventBus(lambda fact: process.world.note(f"{process} {fact}") if process.alive else None)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from tests.simulation.plan import Happening, Plan
+from tests.simulation.plan import PlannedEvent, SimulationPlan
 
-Fails = Callable[[Plan], bool]
+Fails = Callable[[SimulationPlan], bool]
 
 
-def shrink(plan: Plan, fails: Fails, tries: int = 400) -> Plan:
+def shrink(plan: SimulationPlan, fails: Fails, tries: int = 400) -> SimulationPlan:
     """The smallest plan found that fails as this one does.
 
     Args:
@@ -24,8 +24,8 @@ def shrink(plan: Plan, fails: Fails, tries: int = 400) -> Plan:
         tries: plans to try at the most.
 
     >>> from tests.simulation.plan import draw_plan
-    >>> small = shrink(draw_plan(1), lambda plan: any(one.what == "enqueue" for one in plan.happenings))
-    >>> [one.what for one in small.happenings], small.nodes, small.workers, small.places
+    >>> small = shrink(draw_plan(1), lambda plan: any(one.what == "enqueue" for one in plan.events))
+    >>> [one.what for one in small.events], small.nodes, small.workers, small.places
     (['enqueue'], 1, 1, 1)
     """
     left = tries
@@ -42,23 +42,23 @@ def shrink(plan: Plan, fails: Fails, tries: int = 400) -> Plan:
     return plan
 
 
-def _smaller(plan: Plan) -> Iterator[Plan]:
+def _smaller(plan: SimulationPlan) -> Iterator[SimulationPlan]:
     """Plans a step smaller, the boldest first."""
-    size = len(plan.happenings)
+    size = len(plan.events)
     part = size
     while part >= 1:
         for begin in range(0, size, part):
-            yield _with(plan, plan.happenings[:begin] + plan.happenings[begin + part :])
+            yield _with(plan, plan.events[:begin] + plan.events[begin + part :])
         part //= 2
     for field in ("nodes", "workers", "places"):
         for value in range(1, getattr(plan, field)):
             yield msgspec.structs.replace(plan, **{field: value})
     for number in range(len(plan.limits)):
         yield msgspec.structs.replace(plan, limits=plan.limits[:number] + plan.limits[number + 1 :])
-    last = plan.happenings[-1].at if plan.happenings else 0.0
+    last = plan.events[-1].at if plan.events else 0.0
     if last < plan.seconds:
         yield msgspec.structs.replace(plan, seconds=last)
 
 
-def _with(plan: Plan, happenings: tuple[Happening, ...]) -> Plan:
-    return msgspec.structs.replace(plan, happenings=happenings)
+def _with(plan: SimulationPlan, events: tuple[PlannedEvent, ...]) -> SimulationPlan:
+    return msgspec.structs.replace(plan, events=events)

@@ -10,28 +10,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.backing_database import Arena, arena
-from tests.simulation.mutations import VARIANTS, Variant, broken
+from tests.simulation.backing_database import BackingDatabase, open_backing_database
+from tests.simulation.mutations import MUTATIONS, Mutation, mutated
 from tests.simulation.plan import draw_plan
-from tests.simulation.runner import first_broken, report, run
+from tests.simulation.runner import find_violation, report, run
 
 SEEDS = 2000
 PARTS = 40
 """Tests that share the seeds, so that they run side by side."""
-SEEDS_OF_A_VARIANT = 300
+SEEDS_PER_MUTATION = 300
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    with arena(tmp_path_factory.mktemp("simulation")) as made:
+def backing_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackingDatabase]:
+    with open_backing_database(tmp_path_factory.mktemp("simulation")) as made:
         yield made
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_nothing_is_lost_and_each_claim_has_one_holder_whatever_dies(part: int, place: Arena) -> None:
-    outcome = first_broken(range(part, SEEDS, PARTS), place)
-    assert outcome is None, report(outcome, place)
+def test_nothing_is_lost_and_each_claim_has_one_holder_whatever_dies(
+    part: int, backing_database: BackingDatabase
+) -> None:
+    outcome = find_violation(range(part, SEEDS, PARTS), backing_database)
+    assert outcome is None, report(outcome, backing_database)
 
 
 @pytest.mark.parametrize(
@@ -41,26 +43,27 @@ def test_nothing_is_lost_and_each_claim_has_one_holder_whatever_dies(part: int, 
         15431,  # of two tasks that are touched together, one is locked and the other was retried: it is lost
     ],
 )
-def test_a_seed_that_once_broke_a_rule_breaks_none(seed: int, place: Arena) -> None:
-    outcome = run(draw_plan(seed), place)
+def test_a_seed_that_once_broke_a_rule_breaks_none(seed: int, backing_database: BackingDatabase) -> None:
+    outcome = run(draw_plan(seed), backing_database)
     assert outcome.rule is None, outcome.proof
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name.replace(" ", "-"))
-def test_a_precaution_that_is_taken_away_is_missed(
-    variant: Variant, place: Arena, record_line: Callable[[str, str], None]
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name.replace(" ", "-"))
+def test_every_mutation_is_caught(
+    mutation: Mutation, backing_database: BackingDatabase, record_line: Callable[[str, str], None]
 ) -> None:
-    with broken(variant):
-        outcome = first_broken((variant.seed, *range(SEEDS_OF_A_VARIANT)), place, focus=variant.focus)
-    assert outcome is not None, f"nobody notices that {variant.name}"
+    with mutated(mutation):
+        outcome = find_violation((mutation.seed, *range(SEEDS_PER_MUTATION)), backing_database, focus=mutation.focus)
+    assert outcome is not None, f"nobody notices that {mutation.name}"
     record_line(
-        "broken variants, and the seed that caught each", f"{variant.name:<55} seed {outcome.plan.seed}: {outcome.rule}"
+        "broken variants, and the seed that caught each",
+        f"{mutation.name:<55} seed {outcome.plan.seed}: {outcome.rule}",
     )
 
 
-def test_a_seed_replays_exactly_in_another_process(place: Arena) -> None:
-    here = run(draw_plan(45), place).history.digest()
+def test_a_seed_replays_exactly_in_another_process(backing_database: BackingDatabase) -> None:
+    here = run(draw_plan(45), backing_database).history.digest()
     script = "import sys; from tests.simulation.__main__ import main; sys.exit(main(['45']))"
     elsewhere = subprocess.run(
         [sys.executable, "-c", script],
@@ -73,12 +76,12 @@ def test_a_seed_replays_exactly_in_another_process(place: Arena) -> None:
     assert elsewhere.stdout.splitlines()[-1] == f"seed 45 holds; {here}"
 
 
-def test_a_failing_run_is_made_small(place: Arena) -> None:
-    variant = next(one for one in VARIANTS if one.name == "outcomes are written whatever the status")
-    with broken(variant):
-        outcome = first_broken((variant.seed, *range(SEEDS_OF_A_VARIANT)), place, focus=variant.focus)
+def test_a_failing_run_is_made_small(backing_database: BackingDatabase) -> None:
+    mutation = next(one for one in MUTATIONS if one.name == "outcomes are written whatever the status")
+    with mutated(mutation):
+        outcome = find_violation((mutation.seed, *range(SEEDS_PER_MUTATION)), backing_database, focus=mutation.focus)
         assert outcome is not None
-        text = report(outcome, place)
+        text = report(outcome, backing_database)
     assert outcome.rule is not None
     assert outcome.rule in text
-    assert text.count("    at ") < len(outcome.plan.happenings)
+    assert text.count("    at ") < len(outcome.plan.events)

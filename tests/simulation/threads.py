@@ -9,7 +9,7 @@ from typing import Any
 from greenlet import GreenletExit, getcurrent, greenlet
 
 
-class Call:
+class StoreCall:
     """A call of the store that waits to be made.
 
     Args:
@@ -24,7 +24,7 @@ class Call:
         self.asked_at = asked_at
 
 
-class Thread(greenlet):
+class SimulatedThread(greenlet):
     """A thread of a simulated process. It runs until it calls the database, or sleeps.
 
     Args:
@@ -34,7 +34,7 @@ class Thread(greenlet):
 
     def __init__(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
         super().__init__(self._live)
-        self.call: Call | None = None
+        self.call: StoreCall | None = None
         self.wakes_at: float | None = None
         self._answer: tuple[Any, BaseException | None] | None = None
         self._answered_at = 0.0
@@ -44,15 +44,15 @@ class Thread(greenlet):
         self._begun = False
 
     @staticmethod
-    def current() -> Thread:
+    def current() -> SimulatedThread:
         """The thread that runs now."""
         running = getcurrent()
-        assert isinstance(running, Thread), "the event loop itself called the database: it would block"
+        assert isinstance(running, SimulatedThread), "the event loop itself called the database: it would block"
         return running
 
     # ---------------------------------------------------------------- from inside
 
-    def ask(self, call: Call) -> Any:
+    def ask(self, call: StoreCall) -> Any:
         """Stop until the world has answered a call."""
         self.call = call
         return self._pause()
@@ -130,7 +130,7 @@ class SimulatedLock:
 
     def __enter__(self) -> None:
         if self._held:
-            Thread.current().sleep_until(inf, lambda: not self._held)
+            SimulatedThread.current().sleep_until(inf, lambda: not self._held)
         self._held = True
 
     def __exit__(self, *_: object) -> None:

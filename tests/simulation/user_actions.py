@@ -14,14 +14,14 @@ from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.nodes.nodes import set_draining
 from peerd.store.queues import pause, resume
 from peerd.store.tasks import actions
-from tests.simulation.plan import ONLY_NEW, QUEUES, Happening
+from tests.simulation.plan import ONLY_NEW, QUEUES, PlannedEvent
 from tests.simulation.versions import body_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-def happen(world: World, one: Happening) -> None:
+def apply(world: World, one: PlannedEvent) -> None:
     """Do it; what cannot be done is refused, as it is to people."""
     try:
         _do(world, one)
@@ -29,7 +29,7 @@ def happen(world: World, one: Happening) -> None:
         world.note(f"refused: {error}")
 
 
-def undo_all(world: World) -> None:
+def restore_service(world: World) -> None:
     """Resume the queues, end the draining, let pinned tasks go where they can."""
     for queue in QUEUES:
         world.by_hand("resume", resume, queue)
@@ -40,7 +40,7 @@ def undo_all(world: World) -> None:
             continue  # it never got as far as the table
 
 
-def _do(world: World, one: Happening) -> None:
+def _do(world: World, one: PlannedEvent) -> None:
     match one.what:
         case "enqueue":
             _enqueue(world, one)
@@ -58,7 +58,7 @@ def _do(world: World, one: Happening) -> None:
             world.by_hand("undrain", set_draining, _node(world, one), draining=False)
 
 
-def _enqueue(world: World, one: Happening) -> None:
+def _enqueue(world: World, one: PlannedEvent) -> None:
     variant = int(one.extent * 1000) % 10
     options: dict[str, Any] = {}
     match variant:
@@ -78,7 +78,7 @@ def _enqueue(world: World, one: Happening) -> None:
     world.accepted(world.by_hand("enqueue", enqueue, new).id)
 
 
-def _insert(world: World, one: Happening) -> None:
+def _insert(world: World, one: PlannedEvent) -> None:
     """As another language would: with a start ahead, and as pending all the same."""
     columns = {"queue": _queue(one), "name": one.handler, "body": _body(one), "key": _key(world, one)}
     at = None if one.extent < 0.5 else world.database_text(ago=-30.0)
@@ -91,7 +91,7 @@ def _insert(world: World, one: Happening) -> None:
     world.by_hand("insert", insert)
 
 
-def _to_a_task(world: World, one: Happening) -> None:
+def _to_a_task(world: World, one: PlannedEvent) -> None:
     ids = sorted(world.rules.rows)
     if not ids:
         return
@@ -123,17 +123,17 @@ def _moved_by_hand(task_id: int) -> Callable[[Connection], None]:
     return move
 
 
-def _queue(one: Happening) -> str:
+def _queue(one: PlannedEvent) -> str:
     return QUEUES[int(one.extent * 10_000) % len(QUEUES)]
 
 
-def _key(world: World, one: Happening) -> str | None:
+def _key(world: World, one: PlannedEvent) -> str | None:
     return world.plan.keys[int(one.target * 10_000) % len(world.plan.keys)]
 
 
-def _node(world: World, one: Happening) -> str:
+def _node(world: World, one: PlannedEvent) -> str:
     return world.nodes[int(one.extent * len(world.nodes))].name
 
 
-def _body(one: Happening) -> str:
+def _body(one: PlannedEvent) -> str:
     return body_of(one.handler, 1.0 + 150.0 * one.extent**2)

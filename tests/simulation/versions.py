@@ -13,40 +13,40 @@ from unittest.mock import patch
 import msgspec
 
 from peerd import Context, Queue
-from peerd.domain.known_handlers import NotServed
+from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.outcome import Failed
 from tests.simulation.handlers import SERVED, running
 from tests.simulation.plan import NODES, ONLY_NEW, QUEUES
-from tests.simulation.violation import Broken
+from tests.simulation.violation import InvariantViolation
 
 if TYPE_CHECKING:
-    from tests.simulation.observer import Row
-    from tests.simulation.process import Process
+    from tests.simulation.observer import ObservedTask
+    from tests.simulation.process import SimulatedProcess
 
 
-def is_old(process: Process) -> bool:
+def is_old(process: SimulatedProcess) -> bool:
     """Whether a process has the old code: its node is one of the last."""
     plan = process.world.plan
     return process.node.name in NODES[max(1, plan.nodes - plan.old_nodes) : plan.nodes]
 
 
-def served_by(process: Process) -> tuple[Queue, ...]:
+def served_by(process: SimulatedProcess) -> tuple[Queue, ...]:
     """The queues with the handlers that a process knows."""
     if not process.world.plan.old_nodes:
         return SERVED
     return SERVED_OLD if is_old(process) else SERVED_NEW
 
 
-def judge_beginning(process: Process, row: Row | None) -> None:
+def judge_beginning(process: SimulatedProcess, row: ObservedTask | None) -> None:
     """A handler begins: its process has the code for it."""
     if row is not None and row.name in ONLY_NEW and is_old(process):
-        raise Broken("no process runs what its code does not know", f"{row} in {process}")
+        raise InvariantViolation("no process runs what its code does not know", f"{row} in {process}")
 
 
-def judge_dead(after: Row, *, has_begun: bool) -> None:
+def judge_dead(after: ObservedTask, *, has_begun: bool) -> None:
     """A holder made a task dead: it has run it."""
     if after.status == "dead" and after.name in ONLY_NEW and not has_begun:
-        raise Broken("what other code knows is not dead for that", str(after))
+        raise InvariantViolation("what other code knows is not dead for that", str(after))
 
 
 def _declare(name: str, *, new: bool) -> Queue:
@@ -91,13 +91,13 @@ def body_of(handler: str, seconds: float) -> str:
 # ---------------------------------------------------------------- what must be noticed
 
 
-def dead_at_once(task: Any, error: NotServed, sight: Any, unknown_after: float) -> Failed:
+def dead_at_once(task: Any, error: UnsupportedTask, sight: Any, unknown_after: float) -> Failed:
     """In the place of `judge_not_served`: what a process does not know is dead."""
     return Failed(error=str(error))
 
 
 def prepare_leniently(prepare: Any) -> Any:
-    """In the place of `HandlerCode.prepare`: an argument that is not known is left out."""
+    """In the place of `DeclaredHandlerAdapter.prepare`: an argument that is not known is left out."""
 
     def lenient(self: Any, ctx: Context) -> None:
         known = self._handler.arguments.signature

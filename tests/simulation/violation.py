@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Broken(AssertionError):
+class InvariantViolation(AssertionError):
     """A rule was broken.
 
     Args:

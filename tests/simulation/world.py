@@ -16,20 +16,20 @@ from itertools import pairwise
 from typing import Any, Final
 
 from peerd import Context
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import FINISHED
 from peerd.testing.clock import START
 from tests.simulation import faults, services, user_actions
-from tests.simulation.backing_database import Arena
-from tests.simulation.history import Claim, Ended, History
+from tests.simulation.backing_database import BackingDatabase
+from tests.simulation.history import ClaimKey, HandlerEnd, SimulationHistory
 from tests.simulation.locks import RowLocks, rows_may_be_locked
-from tests.simulation.node import Node
+from tests.simulation.node import SimulatedNode
 from tests.simulation.observer import Observer
-from tests.simulation.plan import ACTS, NODES, Happening, Plan
-from tests.simulation.process import Process
-from tests.simulation.rules import Rules
-from tests.simulation.threads import Call, Thread
-from tests.simulation.violation import Broken
+from tests.simulation.plan import NODES, USER_ACTIONS, PlannedEvent, SimulationPlan
+from tests.simulation.process import SimulatedProcess
+from tests.simulation.rules import InvariantRules
+from tests.simulation.threads import SimulatedThread, StoreCall
+from tests.simulation.violation import InvariantViolation
 
 CALL_TAKES: Final = (0.0005, 0.05)
 """Seconds that a call takes, drawn between these."""
@@ -54,36 +54,36 @@ class World:
         arena: the database; emptied first.
     """
 
-    def __init__(self, plan: Plan, arena: Arena) -> None:
+    def __init__(self, plan: SimulationPlan, backing_database: BackingDatabase) -> None:
         random.seed(plan.seed)  # what the code under test draws
-        arena.empty()
-        arena.limit(plan.limits)
+        backing_database.empty()
+        backing_database.limit(plan.limits)
         self.plan = plan
         self.now = 0.0
-        self.history = History()
+        self.history = SimulationHistory()
         self.random = random.Random(plan.seed ^ 0x5EED)
-        self.database = arena.database
+        self.database = backing_database.database
         self.database_away_until = 0.0
-        self.processes: list[Process] = []
+        self.processes: list[SimulatedProcess] = []
         self.step_number = 0
-        self.next_call_fault: Happening | None = None
+        self.next_call_fault: PlannedEvent | None = None
         self.locks = RowLocks()
-        self.late: list[tuple[Process, Call]] = []
+        self.late: list[tuple[SimulatedProcess, StoreCall]] = []
         """Calls that the server will do although their callers were told that it is away."""
-        self.nodes = [Node(self, name, services.slots(plan)) for name in NODES[: plan.nodes]]
-        self.caller: Process | None = None
+        self.nodes = [SimulatedNode(self, name, services.slots(plan)) for name in NODES[: plan.nodes]]
+        self.caller: SimulatedProcess | None = None
         """Whose call is being made; None is a person's."""
         self.call_name = ""
-        self._clock = arena.clock
+        self._clock = backing_database.clock
         self._clock_is_ahead = 0.0
         self._clock_steps: list[float] = []
-        self._happenings = list(plan.happenings)
+        self._happenings = list(plan.events)
         self._pid = 0
         self._life = 0
         self._firsts: set[Any] = set()
-        self._broken: Broken | None = None
-        self._observer = Observer(arena.path)
-        self.rules = Rules(self, self._observer)
+        self._broken: InvariantViolation | None = None
+        self._observer = Observer(backing_database.path)
+        self.rules = InvariantRules(self, self._observer)
 
     # ---------------------------------------------------------------- the run
 
@@ -95,17 +95,17 @@ class World:
         """
         with (
             _hooks_restored(),
-            services.fitted_to_the_simulation(),
+            services.patched_for_simulation(),
             rows_may_be_locked(self.locked_rows),
         ):
             try:
                 self._run()
             finally:
-                self._forget_all()
+                self._drop_all()
 
     def _run(self) -> None:
         while self.now < self.plan.seconds:
-            self._let_happen()
+            self._apply_due_events()
             self._step()
         self._heal()
         self._run_to_the_end()
@@ -115,17 +115,17 @@ class World:
         deadline = self.now + HEAL_WITHIN
         while self._unfinished():
             if self.now > deadline or self.step_number > MOST_STEPS:
-                raise Broken("a healed cluster does not end its tasks", str(self._unfinished()))
+                raise InvariantViolation("a healed cluster does not end its tasks", str(self._unfinished()))
             self._step()
             self.rules.judge_waiting()
 
     def _unfinished(self) -> list[Any]:
         return [row for row in self._observer.rows.values() if row.status not in FINISHED] or list(self.late)
 
-    def _let_happen(self) -> None:
+    def _apply_due_events(self) -> None:
         while self._happenings and self._happenings[0].at <= self.now:
             one = self._happenings.pop(0)
-            (user_actions if one.what in ACTS else faults).happen(self, one)
+            (user_actions if one.what in USER_ACTIONS else faults).apply(self, one)
 
     def _step(self) -> None:
         self.step_number += 1
@@ -143,7 +143,7 @@ class World:
         else:
             self._call(*self.random.choice(urgent or waiting))
         self.rules.judge_step()
-        self._do_late_calls()
+        self._run_delayed_calls()
 
     def _pass_time(self, *, short: bool) -> None:
         """Time passes until somebody has something to do; less, if somebody waits for the database."""
@@ -154,7 +154,7 @@ class World:
         self.now = min(until, self.now + LONGEST_WAIT / 4) if short else until
         self._set_clock()
 
-    def _call(self, process: Process, thread: Thread) -> None:
+    def _call(self, process: SimulatedProcess, thread: SimulatedThread) -> None:
         """One call of the store, and what fate makes of it."""
         call = thread.call
         assert call is not None
@@ -162,16 +162,16 @@ class World:
         self._set_clock()
         if self.now < self.database_away_until:
             self.note(f"{process} {call.name}: away")
-            thread.answer(error=DatabaseAway("the server is away"))
-        elif self.next_call_fault is not None and faults.awaits(self.next_call_fault, call):
-            if faults.strike_call(self, self.next_call_fault, process, thread, call):
+            thread.answer(error=DatabaseUnavailable("the server is away"))
+        elif self.next_call_fault is not None and faults.matches_call(self.next_call_fault, call):
+            if faults.inject_into_call(self, self.next_call_fault, process, thread, call):
                 self.next_call_fault = None
         else:
             slow = self.random.random() < SLOW_ANSWERS
             later = self.now + self.random.uniform(0.0, LONGEST_WAIT) if slow else self.now
             thread.answer(*self.make(process, call), at=later)
 
-    def make(self, process: Process, call: Call) -> tuple[Any, BaseException | None]:
+    def make(self, process: SimulatedProcess, call: StoreCall) -> tuple[Any, BaseException | None]:
         """Do a call in the database; its answer."""
         self.caller, self.call_name = process, call.name
         try:
@@ -182,7 +182,7 @@ class World:
         self.history.count("calls")
         return value, error
 
-    def _do_late_calls(self) -> None:
+    def _run_delayed_calls(self) -> None:
         """What a server still does that nobody waits for any more."""
         if self.late and self.now >= self.database_away_until and self.random.random() < 0.2:
             process, call = self.late.pop(0)
@@ -203,9 +203,9 @@ class World:
         self._happenings.clear()
         self.next_call_fault = None
         self.database_away_until = self.now
-        user_actions.undo_all(self)
+        user_actions.restore_service(self)
 
-    def _forget_all(self) -> None:
+    def _drop_all(self) -> None:
         sys.unraisablehook = lambda unraisable: None  # coroutines and threads are cut off where they stand
         for process in self.processes:
             process.alive = False
@@ -236,7 +236,7 @@ class World:
         self._life += 1
         return f"{name}-{self._life}"
 
-    def adopt(self, process: Process) -> Process:
+    def adopt(self, process: SimulatedProcess) -> SimulatedProcess:
         self.processes.append(process)
         self.note(f"{process} begins")
         return process
@@ -268,12 +268,12 @@ class World:
         """When the database's clock was last set; 0 if it never was."""
         return self._clock_steps[-1] if self._clock_steps else 0.0
 
-    def clock_was_astray(self, within: float) -> bool:
+    def clock_was_stepped(self, within: float) -> bool:
         """Whether the database's clock was set twice within the last seconds, so quickly that no manager saw it."""
         recent = [step for step in self._clock_steps if step >= self.now - within - BETWEEN_BEATS]
         return any(later - earlier <= BETWEEN_BEATS for earlier, later in pairwise(recent))
 
-    def handler_began(self, process: Process, claim: Claim, ctx: Context) -> None:
+    def handler_began(self, process: SimulatedProcess, claim: ClaimKey, ctx: Context) -> None:
         if process.alive:
             self.note(f"{process} begins task {claim}")
             with self._remembered():
@@ -281,10 +281,10 @@ class World:
             self.history.began[claim] = process.pid
             process.running[claim] = ctx
 
-    def handler_ended(self, process: Process, claim: Claim, how: str) -> None:
+    def handler_ended(self, process: SimulatedProcess, claim: ClaimKey, how: str) -> None:
         if process.alive:
             self.note(f"{process} ends task {claim}: {how}")
-            self.history.ended[claim] = Ended(process.pid, how)
+            self.history.ended[claim] = HandlerEnd(process.pid, how)
             process.running.pop(claim, None)
 
     def accepted(self, task_id: int) -> None:
@@ -292,7 +292,7 @@ class World:
         with self._remembered():
             self.rules.judge_accepted(task_id)
 
-    def uncaught(self, process: Process, reason: str) -> None:
+    def uncaught(self, process: SimulatedProcess, reason: str) -> None:
         """A process says that it cannot be trusted any more."""
         with self._remembered():
             self.rules.judge_uncaught(process, reason)
@@ -302,7 +302,7 @@ class World:
         """What is found inside the code under test, which would catch it, is raised after the step."""
         try:
             yield
-        except Broken as broken:
+        except InvariantViolation as broken:
             self._broken = self._broken or broken
 
     def _set_clock(self) -> None:
@@ -319,5 +319,5 @@ def _hooks_restored() -> Iterator[None]:
         sys.unraisablehook, threading.excepthook = hooks
 
 
-def _asked_at(thread: Thread) -> float:
+def _asked_at(thread: SimulatedThread) -> float:
     return 0.0 if thread.call is None else thread.call.asked_at

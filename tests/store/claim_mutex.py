@@ -8,23 +8,23 @@ from typing import Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.store.claim.mutex import WORTH_WAITING, Line
+from peerd.store.claim.mutex import MUTEX_FROM_LIMIT, ClaimMutex
 from peerd.store.connection.database import Database
-from tests.support.manual_clock import Clock
+from tests.support.manual_clock import ManualClock
 
 WAITERS: Final = {
     "mysql": "SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock' AND db = DATABASE()",
     "postgresql": "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
 }
-MANY: Final = WORTH_WAITING
+MANY: Final = MUTEX_FROM_LIMIT
 """Tasks in a claim that lines up."""
 
 
-def who_has_met() -> Line:
-    line = Line(Clock())
-    line.met_others()
-    return line
+def contended_mutex() -> ClaimMutex:
+    mutex = ClaimMutex(ManualClock())
+    mutex.record_contention()
+    return mutex
 
 
 def waiting(store: Database) -> int:
@@ -35,13 +35,13 @@ def waiting(store: Database) -> int:
 def standing(store: Database, *queues: str) -> Iterator[None]:
     """Somebody has its turn, and takes its time."""
 
-    def stand(connection: Connection) -> Iterator[None]:
-        with who_has_met().stand(connection, queues, MANY) as has_turn:
-            assert has_turn
+    def acquire(connection: Connection) -> Iterator[None]:
+        with contended_mutex().acquire(connection, queues, MANY) as is_acquired:
+            assert is_acquired
             yield
 
     with store.engines[-1].connect() as connection:
-        turn = stand(connection)
+        turn = acquire(connection)
         next(turn)
         try:
             yield

@@ -6,15 +6,15 @@ import sys
 
 from peerd.store.claim import claim
 from peerd.store.claim.claimer import Claimer
-from peerd.store.claim.mutex import Line
+from peerd.store.claim.mutex import ClaimMutex
 from peerd.store.connection.database import Database
 from peerd.store.outcomes import complete
-from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.statements.token import new_token
 
 
-def say(line: str) -> None:
-    sys.stdout.write(line + "\n")
+def say(mutex: str) -> None:
+    sys.stdout.write(mutex + "\n")
     sys.stdout.flush()
 
 
@@ -24,16 +24,16 @@ def main() -> None:
     claimer = Claimer(node_id=int(node_id), incarnation=incarnation, process_id=int(process_id), queues=("q", "r"))
     say("ready")
     sys.stdin.readline()
-    line, lost_some = Line(), True
+    mutex, lost_candidates = ClaimMutex(), True
     while True:
         token = new_token()
-        won = database.run_each(claim.claim, claimer, token=token, limit=int(limit), line=line)
-        if not won.tasks and not won.lost_some and not lost_some:
+        won = database.run_autocommit(claim.claim, claimer, token=token, limit=int(limit), mutex=mutex)
+        if not won.tasks and not won.lost_candidates and not lost_candidates:
             break
-        lost_some = won.lost_some
+        lost_candidates = won.lost_candidates
         for task in won.tasks:
             say(f"{task.id} {task.lease}")
-        results = {Held(task.id, task.lease): None for task in won.tasks}
+        results = {ClaimId(task.id, task.lease): None for task in won.tasks}
         if refused := database.run(complete.complete, claimer.process_id, results):
             say(f"refused {refused}")
     database.close()

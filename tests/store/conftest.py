@@ -34,7 +34,7 @@ def kept_stores(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Ite
                 url = (
                     f"sqlite:///{tmp_path_factory.mktemp('store') / 'kept.sqlite'}"
                     if kind == "sqlite"
-                    else create_database(server_session.server(kind), name)
+                    else create_database(server_session.shared_server(kind), name)
                 )
                 kept[kind] = Database(url, pool_size=10)
                 afterwards.callback(kept[kind].close)

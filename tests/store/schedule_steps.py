@@ -6,10 +6,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from peerd.domain.schedule import Schedule, Wait, decide
+from peerd.domain.schedule import Schedule, WaitForTick, decide_tick
 from peerd.store import schedule_runs, schedules
-from peerd.store.schedule_runs import Here, Run
-from peerd.store.schedules import THE_CLUSTER, Clock, Sight
+from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
+from peerd.store.schedules import CLUSTER_ROW, ScheduleRow, ScheduleSnapshot
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.schema.tables import schedules as schedule_table
@@ -25,44 +25,46 @@ def schedule(**given: Any) -> Schedule:
     return Schedule(**{"name": "s", **what, **trigger, **given})
 
 
-def here(world: World, node: str = "a") -> Here:
-    return Here(world.node(node), world.incarnation(node))
+def identity(world: World, node: str = "a") -> NodeIdentity:
+    return NodeIdentity(world.node(node), world.incarnation(node))
 
 
 def declare(world: World, given: Schedule, node: str = "a") -> bool:
-    return world.store.run(schedules.declare, given, here(world, node), SILENCE)
+    return world.store.run(schedules.declare_schedule, given, identity(world, node), SILENCE)
 
 
-def sight(world: World, *names: str, node: str = "a") -> Sight:
-    return world.store.read(schedules.look, names or ("s",), here(world, node))
+def snapshot(world: World, *names: str, node: str = "a") -> ScheduleSnapshot:
+    return world.store.read(schedules.read_snapshot, names or ("s",), identity(world, node))
 
 
-def clock(world: World, node_id: int = THE_CLUSTER, node: str = "a") -> Clock:
-    return sight(world, node=node).clocks["s", node_id]
+def clock(world: World, node_id: int = CLUSTER_ROW, node: str = "a") -> ScheduleRow:
+    return snapshot(world, node=node).rows["s", node_id]
 
 
-def let_be_due(world: World, seconds: float = 0.0, node_id: int = THE_CLUSTER) -> None:
+def let_be_due(world: World, seconds: float = 0.0, node_id: int = CLUSTER_ROW) -> None:
     """Let the next tick have come so long ago."""
     row = sa.update(schedule_table).where(schedule_table.c.node_id == node_id)
     world.store.run(lambda c: c.execute(row.values(next_at=seconds_from_now(-seconds))))
 
 
-def fire(world: World, given: Schedule, node: str = "a", node_id: int = THE_CLUSTER) -> Run | None:
+def fire(world: World, given: Schedule, node: str = "a", node_id: int = CLUSTER_ROW) -> ScheduleRun | None:
     """Look, decide and fire, as an agent does."""
-    seen = sight(world, node=node)
-    found = seen.clocks["s", node_id]
+    seen = snapshot(world, node=node)
+    found = seen.rows["s", node_id]
     assert found.anchor_at is not None
-    decided = decide(given, found.next_at, found.anchor_at, seen.now, "")
-    if isinstance(decided, Wait):
+    decided = decide_tick(given, found.next_at, found.anchor_at, seen.now, "")
+    if isinstance(decided, WaitForTick):
         return None
-    return world.store.run(schedules.tick, found, given, decided)
+    return world.store.run(schedules.fire_tick, found, given, decided)
 
 
-def take(world: World, run: Run, given: Schedule, node: str = "a", *processes: tuple[str, int]) -> list[Run]:
-    return world.store.run(schedule_runs.take, run, given, here(world, node), processes or [PROCESS])
+def take(
+    world: World, run: ScheduleRun, given: Schedule, node: str = "a", *processes: tuple[str, int]
+) -> list[ScheduleRun]:
+    return world.store.run(schedule_runs.claim_run, run, given, identity(world, node), processes or [PROCESS])
 
 
-def runs(world: World) -> list[Run]:
+def runs(world: World) -> list[ScheduleRun]:
     return world.store.read(schedule_runs.list_runs)[::-1]
 
 

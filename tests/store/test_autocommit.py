@@ -11,23 +11,23 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from peerd.domain.errors import DatabaseAway, DatabaseBusy
+from peerd.domain.errors import DatabaseBusy, DatabaseUnavailable
 from peerd.operate.client import Client
 from peerd.store.connection import database as database_module
-from peerd.store.statements.autocommit import Direct
+from peerd.store.statements.autocommit import AutocommitConnection
 from tests.store.world import World
 
 SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 INSERT = "INSERT INTO tasks (queue) VALUES ('q')"
 
 
-def ask(connection: Direct, question: str) -> int:
+def ask(connection: AutocommitConnection, question: str) -> int:
     answer: int = connection.exec_driver_sql(question, ()).scalar_one()
     return answer
 
 
 def test_it_is_committed_when_it_is_answered(world: World) -> None:
-    assert world.store.run_alone(lambda connection: connection.exec_driver_sql(INSERT, ()).rowcount) == 1
+    assert world.store.run_statement(lambda connection: connection.exec_driver_sql(INSERT, ()).rowcount) == 1
     assert world.count() == 1
 
 
@@ -65,14 +65,14 @@ def test_a_lost_answer_is_told_and_nothing_is_written_twice(world: World) -> Non
     if world.store.name == "postgresql":
         cut = "SELECT pg_terminate_backend(pg_backend_pid())"
 
-    def write_and_lose_the_answer(connection: Direct) -> None:
+    def write_and_lose_the_answer(connection: AutocommitConnection) -> None:
         nonlocal tries
         tries += 1
         connection.exec_driver_sql(INSERT, ())
         connection.exec_driver_sql(cut, ())
 
-    with pytest.raises(DatabaseAway):
-        world.store.run_alone(write_and_lose_the_answer)
+    with pytest.raises(DatabaseUnavailable):
+        world.store.run_statement(write_and_lose_the_answer)
     assert (tries, world.count()) == (1, 1)
     with Client(world.store) as client:
         client.enqueue("q")
@@ -86,28 +86,28 @@ def test_what_the_server_undid_is_done_again_and_not_for_ever(world: World, monk
     if world.store.name == "postgresql":
         undo = "DO $$ BEGIN RAISE serialization_failure; END $$"
 
-    def write(connection: Direct, undone: int) -> int:
+    def write(connection: AutocommitConnection, undone: int) -> int:
         nonlocal tries
         tries += 1
         return connection.exec_driver_sql(undo if tries <= undone else INSERT, ()).rowcount
 
-    assert world.store.run_alone(write, undone=2) == 1
+    assert world.store.run_statement(write, undone=2) == 1
     assert (tries, world.count()) == (3, 1)
     tries = 0
     monkeypatch.setattr(database_module, "TRIES", 2)
     with pytest.raises(DatabaseBusy):
-        world.store.run_alone(write, undone=9)
+        world.store.run_statement(write, undone=9)
     assert (tries, world.count()) == (2, 1)
 
 
 def test_what_is_wrong_is_sqlalchemys_error_and_costs_no_connection(world: World) -> None:
     number = "SELECT connection_id()" if world.store.name == "mysql" else "SELECT pg_backend_pid()"
     same = "SELECT 1" if world.store.name == "sqlite" else number
-    before = world.store.run_alone(ask, same)
+    before = world.store.run_statement(ask, same)
     with pytest.raises(DBAPIError, match="nowhere") as caught:
-        world.store.run_alone(lambda connection: connection.exec_driver_sql("INSERT INTO nowhere VALUES (1)", ()))
+        world.store.run_statement(lambda connection: connection.exec_driver_sql("INSERT INTO nowhere VALUES (1)", ()))
     assert not caught.value.connection_invalidated
-    assert world.store.run_alone(ask, same) == before
+    assert world.store.run_statement(ask, same) == before
 
 
 @SERVERS
@@ -121,9 +121,9 @@ def test_a_connection_whose_question_was_interrupted_answers_nobody_else(world: 
     try:
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            world.store.run_alone(lambda connection: connection.exec_driver_sql(sleep, ()))
+            world.store.run_statement(lambda connection: connection.exec_driver_sql(sleep, ()))
     finally:
         timer.join()
         signal.signal(signal.SIGUSR1, kept)
-    answers = [world.store.run_alone(ask, f"SELECT {number}") for number in range(5)]
+    answers = [world.store.run_statement(ask, f"SELECT {number}") for number in range(5)]
     assert answers == [0, 1, 2, 3, 4]

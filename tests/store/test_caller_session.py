@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.connection import engines
-from peerd.store.connection.caller_session import sees_the_latest, times_in_utc
+from peerd.store.connection.caller_session import reads_latest_commits, utc_session
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.tasks import actions
@@ -46,7 +46,7 @@ def test_a_task_shares_the_fate_of_a_connections_transaction(world: World, engin
     with engine.connect() as connection:
         transaction = connection.begin()
         connection.exec_driver_sql("INSERT INTO orders VALUES (7)")
-        with times_in_utc(connection):
+        with utc_session(connection):
             enqueue.enqueue(connection, NEW)
             enqueue.enqueue_many(connection, [NewTask(queue="q") for _ in range(5)])
         transaction.commit() if commits else transaction.rollback()
@@ -59,7 +59,7 @@ def test_a_business_transaction_on_an_engine_of_its_own_may_be_silent_for_longer
     world: World, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`Database.engine`, which docs/api.md warns of, ends it."""
-    monkeypatch.setattr(engines, "SILENT_AT_MOST", 1)
+    monkeypatch.setattr(engines, "IDLE_TRANSACTION_TIMEOUT", 1)
     ours = Database(world.store.url)
     with ours.engine.connect() as silent, engine.begin() as own:
         silent.exec_driver_sql("INSERT INTO orders VALUES (8)")
@@ -99,7 +99,7 @@ async def test_a_task_shares_the_fate_of_an_async_session(
         await session.execute(sa.text("INSERT INTO orders VALUES (7)"))
 
         def within(own: Session) -> None:
-            with times_in_utc(own.connection()):
+            with utc_session(own.connection()):
                 enqueue.enqueue_many(own.connection(), [NEW, NewTask(queue="q", start_at=datetime.now(UTC))])
 
         await session.run_sync(within)
@@ -112,14 +112,14 @@ def test_times_mean_the_same_in_a_session_of_another_zone_which_stays_as_it_was(
     zone = {"mysql": "SET time_zone = '+05:30'", "postgresql": "SET TIME ZONE 'Etc/GMT-5'", "sqlite": "SELECT 1"}
     with engine.connect() as connection:
         connection.exec_driver_sql(zone[world.store.name])
-        with times_in_utc(connection):
+        with utc_session(connection):
             first = enqueue.enqueue(connection, NewTask(queue="q", start_at=moment))
             second = enqueue.enqueue(connection, NewTask(queue="q", start_in=7200.0))
         if world.store.name == "mysql":
             assert connection.exec_driver_sql("SELECT @@session.time_zone").scalar_one() == "+05:30"
         connection.commit()
         if world.store.name == "mysql":
-            with pytest.raises(LookupError), times_in_utc(connection):
+            with pytest.raises(LookupError), utc_session(connection):
                 raise LookupError
             assert connection.exec_driver_sql("SELECT @@session.time_zone").scalar_one() == "+05:30"
     assert world.get(first.id).start_at == moment
@@ -134,7 +134,7 @@ def test_an_old_view_of_the_table_does_not_steal_a_key(world: World, engine: Eng
     """REPEATABLE READ sees the table as it was; the key's row it gets as it is, and the task behind it must be too."""
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM tasks").scalar_one() == 0
-        assert not sees_the_latest(connection)
+        assert not reads_latest_commits(connection)
         holder = world.store.run(enqueue.enqueue, NEW)
         assert enqueue.enqueue(connection, NEW) == enqueue.Enqueued(holder.id, created=False)
         connection.commit()
@@ -144,4 +144,4 @@ def test_an_old_view_of_the_table_does_not_steal_a_key(world: World, engine: Eng
         assert enqueue.enqueue(connection, NEW).created
         connection.commit()
     assert world.count() == 2
-    assert world.store.run(sees_the_latest)
+    assert world.store.run(reads_latest_commits)

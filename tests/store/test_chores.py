@@ -30,8 +30,8 @@ def test_what_is_due_arrives_and_what_is_ahead_stays(world: World, status: Statu
     ahead = world.insert(status=str(status), start_at=seconds_from_now(60))
     startless = world.insert(status=str(status))
     other = Status.FAILURE if status is Status.SCHEDULED else Status.SCHEDULED
-    assert world.store.run(chore_batches.let_arrive, other) == 0
-    assert world.store.run(chore_batches.let_arrive, status) == 2
+    assert world.store.run(chore_batches.stage_due, other) == 0
+    assert world.store.run(chore_batches.stage_due, status) == 2
     assert [world.status(task_id) for task_id in (due, ahead, startless)] == [
         Status.PENDING,
         status,
@@ -79,7 +79,7 @@ def test_what_ended_long_ago_is_purged(world: World, status: Status) -> None:
 
 def test_a_batch_is_bounded(world: World) -> None:
     fill(world, 12, status="scheduled", start_at=seconds_from_now(-1))
-    assert [world.store.run(chore_batches.let_arrive, Status.SCHEDULED, 5) for _ in range(4)] == [5, 5, 2, 0]
+    assert [world.store.run(chore_batches.stage_due, Status.SCHEDULED, 5) for _ in range(4)] == [5, 5, 2, 0]
     world.store.run(lambda c: c.execute(sa.update(tasks).values(finish_at=seconds_from_now(-1))))
     assert [world.store.run(chore_batches.expire, 5) for _ in range(4)] == [5, 5, 2, 0]
 
@@ -91,8 +91,8 @@ def test_chores_everywhere_at_once_lose_and_double_nothing(world: World) -> None
     fill(world, 60, finish_at=seconds_from_now(-1))
     fill(world, 60, status="done", finished_at=seconds_from_now(-7200))
     chores: list[Callable[[], int]] = [
-        partial(world.store.run, chore_batches.let_arrive, Status.SCHEDULED, 25),
-        partial(world.store.run, chore_batches.let_arrive, Status.FAILURE, 25),
+        partial(world.store.run, chore_batches.stage_due, Status.SCHEDULED, 25),
+        partial(world.store.run, chore_batches.stage_due, Status.FAILURE, 25),
         partial(world.store.run, chore_batches.postpone, 25),
         partial(world.store.run, chore_batches.expire, 25),
         partial(world.store.run, chore_batches.purge, Status.DONE, 3600.0, 25),
@@ -174,7 +174,7 @@ def test_nodes_that_have_been_gone_for_long_are_forgotten_unless_a_task_waits_fo
         world.node(name)
     for name in ("gone", "awaited", "served"):
         silence_node(world, name)
-    world.store.run(nodes.leave, "stopped", world.incarnation("stopped"))
+    world.store.run(nodes.deregister_node, "stopped", world.incarnation("stopped"))
     old = sa.update(node_table).where(node_table.c.name.in_(["gone", "stopped", "awaited", "served"]))
     world.store.run(
         lambda connection: connection.execute(old.values(checked_at=seconds_from_now(-7200.0), active=False)).rowcount

@@ -11,9 +11,9 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
 from peerd.store import queues
 from peerd.store.claim import claim
-from peerd.store.claim.claim_result import TOLD, WRITTEN
+from peerd.store.claim.claim_result import RETURNED_COLUMNS, WRITTEN_COLUMNS
 from peerd.store.claim.claimer import Claimer
-from peerd.store.claim.mutex import Line
+from peerd.store.claim.mutex import ClaimMutex
 from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.nodes import nodes
@@ -104,7 +104,7 @@ def test_a_draining_node_takes_nothing(world: World) -> None:
 def test_a_replaced_incarnation_takes_nothing(world: World) -> None:
     world.add()
     claimer = world.claimer()
-    assert world.store.run(nodes.register, "a", "next", replaces=world.incarnation("a"))
+    assert world.store.run(nodes.register_incarnation, "a", "next", replaces=world.incarnation("a"))
     assert order(world, claimer) == []
 
 
@@ -126,7 +126,7 @@ def test_a_claim_writes_who_holds_the_task_and_raises_its_lease(world: World) ->
 
 
 def test_a_claim_tells_every_column_as_it_is_in_the_row(world: World) -> None:
-    assert sorted((*TOLD, *WRITTEN)) == sorted(Task.__struct_fields__)
+    assert sorted((*RETURNED_COLUMNS, *WRITTEN_COLUMNS)) == sorted(Task.__struct_fields__)
     world.node("a")
     hour = timedelta(hours=1)
     moment = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -148,7 +148,9 @@ def test_a_claim_tells_every_column_as_it_is_in_the_row(world: World) -> None:
     assert task == world.get(task_id)
     assert (task.start_at, task.finished_at, task.created_at) == (moment, moment + hour, moment - hour)
     assert (task.checked_at, task.updated_at) == (task.worker_started_at, task.worker_started_at)
-    assert [field for field in TOLD if getattr(task, field) is None] == ["limit_key"]  # which takes another way
+    assert [field for field in RETURNED_COLUMNS if getattr(task, field) is None] == [
+        "limit_key"
+    ]  # which takes another way
 
 
 def test_max_attempts_is_the_rows_then_the_handlers_then_the_workers(world: World) -> None:
@@ -170,13 +172,13 @@ def test_a_task_that_crashed_a_process_is_claimed_only_alone(world: World) -> No
     crashed = [world.add(), world.add(node="a")]
     claimer = world.claimer()
     world.take(claimer)
-    world.store.run(rescue.release_process, claimer.process_id, "killed by signal 9", crashed=True)
+    world.store.run(rescue.release_tasks_of_process, claimer.process_id, "killed by signal 9", crashed=True)
     world.arrive()
     innocent = world.add()
     another = world.claimer()
     assert order(world, another) == [innocent]
-    assert [task.id for task in world.take(another, 1, alone=True)] == crashed[:1]
-    assert [task.id for task in world.take(another, 5, alone=True)] == crashed[1:]
+    assert [task.id for task in world.take(another, 1, quarantined=True)] == crashed[:1]
+    assert [task.id for task in world.take(another, 5, quarantined=True)] == crashed[1:]
 
 
 def test_a_claim_whose_answer_was_lost_is_read_back_by_its_token(world: World) -> None:
@@ -202,9 +204,9 @@ def test_a_bulk_enqueues_token_is_no_claim(world: World) -> None:
 def test_who_has_met_others_takes_everything_all_the_same_and_nothing_twice(world: World) -> None:
     """It wants too few to line up; where claimers write what they have read, it draws from a window."""
     ids = {world.add() for _ in range(30)}
-    claimer, line = world.claimer(), Line()
-    line.met_others()
-    taken = [task.id for _ in range(10) for task in world.take(claimer, 3, line=line)]
+    claimer, mutex = world.claimer(), ClaimMutex()
+    mutex.record_contention()
+    taken = [task.id for _ in range(10) for task in world.take(claimer, 3, mutex=mutex)]
     assert sorted(taken) == sorted(ids)
 
 
@@ -212,7 +214,7 @@ def test_a_released_task_is_claimed_again_with_a_higher_lease(world: World) -> N
     world.add()
     claimer = world.claimer()
     first = world.take_one(claimer)
-    world.store.run(rescue.release_held, claimer.process_id, [held(first)], "lost")
+    world.store.run(rescue.release_unknown_claims, claimer.process_id, [held(first)], "lost")
     second = world.take_one(claimer)
     assert (second.id, second.lease, second.attempts) == (first.id, first.lease + 1, 0)
 

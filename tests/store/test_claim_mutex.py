@@ -15,15 +15,15 @@ from peerd.domain.task import NewTask
 from peerd.store.claim import claim
 from peerd.store.claim import mutex as lines
 from peerd.store.claim.claimer import Claimer
-from peerd.store.claim.mutex import DISTRUST, PATIENCE, Line
+from peerd.store.claim.mutex import ACQUIRE_TIMEOUT, UNUSED_AFTER_TIMEOUT, ClaimMutex
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
-from peerd.store.statements.compiled import Prepared
+from peerd.store.statements.compiled import CompiledStatement
 from peerd.store.statements.token import new_token
 from peerd.testing import eventually
-from tests.store.claim_mutex import MANY, standing, waiting, who_has_met
+from tests.store.claim_mutex import MANY, contended_mutex, standing, waiting
 from tests.store.world import World
-from tests.support.manual_clock import Clock
+from tests.support.manual_clock import ManualClock
 
 pytestmark = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 
@@ -51,8 +51,8 @@ def fill(world: World, number: int = 3 * MANY) -> list[int]:
     return [one.id for one in world.store.run(enqueue.enqueue_many, [NewTask(queue="q")] * number)]
 
 
-def take(store: Database, claimer: Claimer, line: Line, limit: int = MANY) -> list[int]:
-    taken = store.run_each(claim.claim, claimer, token=new_token(), limit=limit, line=line).tasks
+def take(store: Database, claimer: Claimer, mutex: ClaimMutex, limit: int = MANY) -> list[int]:
+    taken = store.run_autocommit(claim.claim, claimer, token=new_token(), limit=limit, mutex=mutex).tasks
     return [task.id for task in taken]
 
 
@@ -60,7 +60,7 @@ def test_who_has_met_others_waits_for_its_turn(world: World) -> None:
     ids = fill(world)
     with ThreadPoolExecutor() as threads:
         with standing(world.store, "q"):
-            claimed = threads.submit(take, world.store, world.claimer(), who_has_met())
+            claimed = threads.submit(take, world.store, world.claimer(), contended_mutex())
             eventually(lambda: waiting(world.store) == 1)
             assert not claimed.done()
         assert claimed.result(timeout=10) == ids[:MANY]
@@ -69,7 +69,7 @@ def test_who_has_met_others_waits_for_its_turn(world: World) -> None:
 def test_who_has_met_nobody_asks_for_nothing(world: World) -> None:
     fill(world)
     with standing(world.store, "q"), statements(world.store) as said:
-        assert take(world.store, world.claimer(), Line())
+        assert take(world.store, world.claimer(), ClaimMutex())
     assert said
     assert not lines_up(said)
 
@@ -77,53 +77,53 @@ def test_who_has_met_nobody_asks_for_nothing(world: World) -> None:
 def test_who_wants_a_few_does_not_line_up(world: World) -> None:
     fill(world)
     with standing(world.store, "q"), statements(world.store) as said:
-        assert len(take(world.store, world.claimer(), who_has_met(), MANY - 1)) == MANY - 1
+        assert len(take(world.store, world.claimer(), contended_mutex(), MANY - 1)) == MANY - 1
     assert not lines_up(said)
 
 
 def test_other_queues_have_another_line(world: World) -> None:
     fill(world)
     with standing(world.store, "r"), statements(world.store) as said:
-        assert take(world.store, world.claimer(), who_has_met())
+        assert take(world.store, world.claimer(), contended_mutex())
     assert lines_up(said)
 
 
 def test_a_turn_that_does_not_come_is_not_waited_for_again(world: World) -> None:
     """Whoever has it may be frozen: one claim is late by as long as a claimer waits, and the next are not."""
-    ids, line, claimer = fill(world), who_has_met(), world.claimer()
+    ids, mutex, claimer = fill(world), contended_mutex(), world.claimer()
     with standing(world.store, "q"):
         with statements(world.store) as said:
-            assert len(take(world.store, claimer, line)) == MANY
+            assert len(take(world.store, claimer, mutex)) == MANY
         assert lines_up(said)
         with statements(world.store) as said:
-            assert len(take(world.store, claimer, line)) == MANY
+            assert len(take(world.store, claimer, mutex)) == MANY
         assert not lines_up(said)
-    assert len(take(world.store, claimer, line)) == len(ids) - 2 * MANY
+    assert len(take(world.store, claimer, mutex)) == len(ids) - 2 * MANY
 
 
 def test_the_line_is_trusted_again_after_a_while(world: World) -> None:
     fill(world)
-    clock = Clock()
-    line, claimer = Line(clock), world.claimer()
-    line.met_others()
+    clock = ManualClock()
+    mutex, claimer = ClaimMutex(clock), world.claimer()
+    mutex.record_contention()
     with standing(world.store, "q"):
-        take(world.store, claimer, line)
-    clock.now += DISTRUST + 1
-    line.met_others()
+        take(world.store, claimer, mutex)
+    clock.now += UNUSED_AFTER_TIMEOUT + 1
+    mutex.record_contention()
     with statements(world.store) as said:
-        take(world.store, claimer, line)
+        take(world.store, claimer, mutex)
     assert lines_up(said)
 
 
 def test_who_meets_nobody_any_more_leaves_the_line(world: World) -> None:
-    clock = Clock()
-    line = Line(clock)
-    line.met_others()
-    clock.now += lines.MEMORY / 2
-    with world.store.engines[-1].connect() as connection, line.stand(connection, ("q",), MANY) as has_turn:
-        assert has_turn
-    clock.now += lines.MEMORY
-    assert not line.meets_others
+    clock = ManualClock()
+    mutex = ClaimMutex(clock)
+    mutex.record_contention()
+    clock.now += lines.CONTENDED_FOR / 2
+    with world.store.engines[-1].connect() as connection, mutex.acquire(connection, ("q",), MANY) as is_acquired:
+        assert is_acquired
+    clock.now += lines.CONTENDED_FOR
+    assert not mutex.is_contended
 
 
 def test_a_claim_that_fails_leaves_its_turn_to_the_next(world: World) -> None:
@@ -131,12 +131,12 @@ def test_a_claim_that_fails_leaves_its_turn_to_the_next(world: World) -> None:
     with (
         world.store.engines[-1].connect() as connection,
         pytest.raises(ZeroDivisionError),
-        who_has_met().stand(connection, ("q",), MANY),
+        contended_mutex().acquire(connection, ("q",), MANY),
     ):
         raise ZeroDivisionError
-    line = who_has_met()
+    mutex = contended_mutex()
     with statements(world.store) as said:
-        assert len(take(world.store, world.claimer(), line)) == MANY
+        assert len(take(world.store, world.claimer(), mutex)) == MANY
     assert lines_up(said)
     assert waiting(world.store) == 0
 
@@ -145,39 +145,39 @@ def test_a_connection_that_is_lost_leaves_its_turn_to_the_next(world: World) -> 
     with world.store.engines[-1].connect() as connection, pytest.raises(sa.exc.DBAPIError):
         _be_cut_off(connection)
     fill(world)
-    assert len(take(world.store, world.claimer(), who_has_met())) == MANY
+    assert len(take(world.store, world.claimer(), contended_mutex())) == MANY
 
 
 def _be_cut_off(connection: Connection) -> None:
     own = {"mysql": "KILL CONNECTION_ID()", "postgresql": "SELECT pg_terminate_backend(pg_backend_pid())"}
-    with who_has_met().stand(connection, ("q",), MANY):
+    with contended_mutex().acquire(connection, ("q",), MANY):
         connection.exec_driver_sql(own[connection.dialect.name])
 
 
 def test_a_server_that_refuses_such_locks_is_claimed_from_all_the_same(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = Prepared(sa.text("SELECT no_such_lock(:line)"))
-    for name in ("_WAIT_ON_MYSQL", "_WAIT_ON_POSTGRESQL"):
+    unknown = CompiledStatement(sa.text("SELECT no_such_lock(:line)"))
+    for name in ("_ACQUIRE_ON_MYSQL", "_ACQUIRE_ON_POSTGRESQL"):
         monkeypatch.setattr(lines, name, unknown)
     fill(world)
-    assert len(take(world.store, world.claimer(), who_has_met())) == MANY
+    assert len(take(world.store, world.claimer(), contended_mutex())) == MANY
 
 
 def test_two_that_claim_at_the_same_moment_have_met(world: World) -> None:
     ids = fill(world)
-    line = Line(Clock())
+    mutex = ClaimMutex(ManualClock())
     other = claim.claim
     with world.store.engine.connect() as connection, ThreadPoolExecutor() as threads:
         taken = other(connection, world.claimer(), token=new_token(), limit=MANY).tasks
-        claimed = threads.submit(take, world.store, world.claimer(), line)
+        claimed = threads.submit(take, world.store, world.claimer(), mutex)
         if world.store.name == "mysql":  # it waits for the rows, and loses them
             eventually(lambda: _waits_for_rows(world.store))
         else:
             claimed.result(timeout=10)
         connection.commit()
         assert {task.id for task in taken} | set(claimed.result(timeout=10)) <= set(ids)
-    assert line.meets_others
+    assert mutex.is_contended
 
 
 def _waits_for_rows(store: Database) -> bool:
@@ -194,8 +194,8 @@ def _waits_for_rows(store: Database) -> bool:
 
 def test_claims_one_after_another_have_met_nobody(world: World) -> None:
     fill(world)
-    line = Line(Clock())
+    mutex = ClaimMutex(ManualClock())
     for _ in range(3):
-        assert len(take(world.store, world.claimer(), line)) == MANY
-    assert not line.meets_others
-    assert PATIENCE <= 2, "a stop waits no longer for the last claim"
+        assert len(take(world.store, world.claimer(), mutex)) == MANY
+    assert not mutex.is_contended
+    assert ACQUIRE_TIMEOUT <= 2, "a stop waits no longer for the last claim"

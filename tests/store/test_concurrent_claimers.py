@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.store.claim.mutex import WORTH_WAITING
+from peerd.store.claim.mutex import MUTEX_FROM_LIMIT
 from peerd.store.enqueue import enqueue
 from peerd.store.tasks import read
 from tests.store.world import World
@@ -53,7 +53,7 @@ def claims_of(processes: list[subprocess.Popen[str]]) -> list[tuple[int, int]]:
     return [(int(task_id), int(lease)) for task_id, lease in pairs]
 
 
-@pytest.mark.parametrize("limit", [7, WORTH_WAITING])
+@pytest.mark.parametrize("limit", [7, MUTEX_FROM_LIMIT])
 def test_claimers_in_separate_processes_never_share_a_task(world: World, limit: int) -> None:
     """Neither those that part, as they want a few, nor those that line up."""
     new = [NewTask(queue="qr"[n % 2], priority=n % 3) for n in range(TASKS)]

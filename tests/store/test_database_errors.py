@@ -15,13 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import DBAPIError
 
-from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, UnsupportedDatabase
+from peerd.domain.errors import DatabaseBusy, DatabaseConnectionRefused, DatabaseUnavailable, UnsupportedDatabase
 from peerd.domain.task import NewTask
 from peerd.store.connection import database as database_module
 from peerd.store.connection import database_errors, sqlite_lock
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
-from peerd.store.schema.migrate import current, migrate
+from peerd.store.schema.migrate import current_revision, migrate
 from tests.store.world import World, at_once
 from tests.support.servers import ServerFactory
 
@@ -109,7 +109,7 @@ def test_a_lock_that_is_waited_for_too_long_is_busy_not_a_drivers_error(
 
 
 @SERVERS
-@pytest.mark.parametrize("way", ["run", "run_each", "run_repeatable"])
+@pytest.mark.parametrize("way", ["run", "run_autocommit", "run_idempotent"])
 def test_a_statement_that_somebody_cancelled_is_tried_again(world: World, way: str) -> None:
     task_id, sessions = world.add(), queue.SimpleQueue[int]()
     own = "connection_id()" if world.store.name == "mysql" else "pg_backend_pid()"
@@ -154,7 +154,7 @@ def test_a_connection_that_is_killed_is_away_and_the_next_one_works(world: World
         connection.exec_driver_sql("SELECT 1")
         connection.exec_driver_sql("SELECT 1")
 
-    with pytest.raises(DatabaseAway):
+    with pytest.raises(DatabaseUnavailable):
         world.store.run(die)
     assert world.count() == 0
     assert world.add()
@@ -169,9 +169,9 @@ def test_a_server_that_is_stopped_is_away_until_it_is_back(kind: str, private_se
         kept = database.run(enqueue.enqueue, NewTask(queue="q"))
         server.kill()
         for _ in range(2):
-            with pytest.raises(DatabaseAway) as caught:
+            with pytest.raises(DatabaseUnavailable) as caught:
                 database.run(enqueue.enqueue, NewTask(queue="q"))
-            assert not isinstance(caught.value, DatabaseRefused)
+            assert not isinstance(caught.value, DatabaseConnectionRefused)
         server.start()
         assert database.run(enqueue.enqueue, NewTask(queue="q")).id > kept.id
     finally:
@@ -196,15 +196,17 @@ def test_a_database_that_does_not_exist_is_refused_with_the_remedy(
     world: World, opened: Callable[..., Database]
 ) -> None:
     url = world.store.url.set(database="nowhere").render_as_string(hide_password=False)
-    with pytest.raises(DatabaseRefused, match=r"nowhere.*CREATE DATABASE"):
-        current(opened(url))
+    with pytest.raises(DatabaseConnectionRefused, match=r"nowhere.*CREATE DATABASE"):
+        current_revision(opened(url))
 
 
 @SERVERS
 def test_a_wrong_user_or_password_is_refused_with_the_remedy(world: World, opened: Callable[..., Database]) -> None:
     url = world.store.url.set(username="nobody", password="secret")
-    with pytest.raises(DatabaseRefused, match=r"nobody.*see that the user in .* is right, and its password") as caught:
-        current(opened(url.render_as_string(hide_password=False)))
+    with pytest.raises(
+        DatabaseConnectionRefused, match=r"nobody.*see that the user in .* is right, and its password"
+    ) as caught:
+        current_revision(opened(url.render_as_string(hide_password=False)))
     assert "secret" not in str(caught.value)
 
 
@@ -219,7 +221,7 @@ def test_a_user_without_rights_is_refused_with_the_remedy(world: World, opened: 
             admin.exec_driver_sql(f"DROP ROLE IF EXISTS {name}")
             admin.exec_driver_sql(f"CREATE ROLE {name} LOGIN")
         guest = opened(world.store.url.set(username=name).render_as_string())
-        with pytest.raises(DatabaseRefused, match="GRANT"):
+        with pytest.raises(DatabaseConnectionRefused, match="GRANT"):
             guest.run(enqueue.enqueue, NewTask(queue="q"))
         guest.close()
         admin.exec_driver_sql(f"DROP {'USER' if world.store.name == 'mysql' else 'ROLE'} {name}")
@@ -228,11 +230,11 @@ def test_a_user_without_rights_is_refused_with_the_remedy(world: World, opened: 
 def test_a_sqlite_file_that_cannot_be_opened_is_refused_with_the_remedy(
     tmp_path: Path, opened: Callable[..., Database]
 ) -> None:
-    with pytest.raises(DatabaseRefused, match="folder must be there"):
-        current(opened(f"sqlite:///{tmp_path}/nowhere/peerd.sqlite"))
+    with pytest.raises(DatabaseConnectionRefused, match="folder must be there"):
+        current_revision(opened(f"sqlite:///{tmp_path}/nowhere/peerd.sqlite"))
     (tmp_path / "poem.txt").write_text("no database " * 1000)
-    with pytest.raises(DatabaseRefused, match="something else"):
-        current(opened(f"sqlite:///{tmp_path}/poem.txt"))
+    with pytest.raises(DatabaseConnectionRefused, match="something else"):
+        current_revision(opened(f"sqlite:///{tmp_path}/poem.txt"))
 
 
 def test_an_unknown_database_is_named_with_the_known_ones() -> None:
@@ -287,7 +289,7 @@ def test_a_full_disk_is_refused_with_the_remedy_and_heals(tmp_path: Path) -> Non
         connection.exec_driver_sql("PRAGMA max_page_count = 60")  # the disk, as far as SQLite knows
         enqueue.enqueue(connection, large)
 
-    with pytest.raises(DatabaseRefused, match="free space on the disk"):
+    with pytest.raises(DatabaseConnectionRefused, match="free space on the disk"):
         database.run(fill)
     database.close()  # and with it the limit
     assert database.run(enqueue.enqueue, large).created

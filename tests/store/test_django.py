@@ -18,7 +18,7 @@ from peerd.contrib.django import enqueue, enqueue_many
 from peerd.domain.call import Call
 from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.lifecycle import Status
-from peerd.domain.ring import Work
+from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import NewTask
 from tests.store.world import World
 
@@ -136,13 +136,13 @@ def test_the_nodes_are_rung_at_after_the_commit_and_not_after_a_rollback(
     world: World, using: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rung: list[Any] = []
-    ringer = SimpleNamespace(ring=lambda *rings: rung.extend(rings))
-    monkeypatch.setattr(settings, "PEERD_CLIENT", SimpleNamespace(ringer=ringer), raising=False)
+    notifier = SimpleNamespace(ring=lambda *rings: rung.extend(rings))
+    monkeypatch.setattr(settings, "PEERD_CLIENT", SimpleNamespace(notifier=notifier), raising=False)
     with transaction.atomic(using=using):
         enqueue(CALL, using=using)
         assert rung == []
-    assert rung == [Work(("q",))]
+    assert rung == [TasksAvailable(("q",))]
     with transaction.atomic(using=using):
         enqueue(CALL, using=using)
         transaction.set_rollback(True, using=using)
-    assert rung == [Work(("q",))]
+    assert rung == [TasksAvailable(("q",))]

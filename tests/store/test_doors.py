@@ -10,14 +10,14 @@ from functools import partial
 
 import pytest
 
-from peerd.domain.ring import Work
-from peerd.doorbell.datagram import Opener
-from peerd.doorbell.endpoints import announce
-from peerd.doorbell.transports import KNOWN_FOR, NOBODY_FOR, Datagrams
+from peerd.domain.ring import TasksAvailable
+from peerd.doorbell.datagram import Verifier
+from peerd.doorbell.endpoints import write_endpoint
+from peerd.doorbell.transports import ENDPOINTS_TTL, NO_ENDPOINTS_TTL, DatagramTransport
 from tests.store.world import World
-from tests.support.manual_clock import Clock
+from tests.support.manual_clock import ManualClock
 
-WORK = Work(("video",))
+WORK = TasksAvailable(("video",))
 SECRET = "open, sesame, and let us in"
 
 
@@ -30,7 +30,9 @@ class Hearer:
         self._socket.setblocking(False)
         host, port = self._socket.getsockname()
         world.node(name)
-        world.store.run(partial(announce, name=name, incarnation=world.incarnation(name), address=f"{host}:{port}"))
+        world.store.run(
+            partial(write_endpoint, name=name, incarnation=world.incarnation(name), address=f"{host}:{port}")
+        )
 
     def datagrams(self) -> list[bytes]:
         """What has come since it was asked last."""
@@ -49,13 +51,13 @@ class Hearer:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(100.0)
+def clock() -> ManualClock:
+    return ManualClock(100.0)
 
 
 @pytest.fixture
-def way(world: World, clock: Clock) -> Iterator[Datagrams]:
-    made = Datagrams(world.store, SECRET, clock=clock)
+def way(world: World, clock: ManualClock) -> Iterator[DatagramTransport]:
+    made = DatagramTransport(world.store, SECRET, clock=clock)
     yield made
     made.close()
 
@@ -68,28 +70,30 @@ def hearers() -> Iterator[list[Hearer]]:
         one.close()
 
 
-def test_the_first_node_is_rung_at_soon(world: World, way: Datagrams, clock: Clock, hearers: list[Hearer]) -> None:
+def test_the_first_node_is_rung_at_soon(
+    world: World, way: DatagramTransport, clock: ManualClock, hearers: list[Hearer]
+) -> None:
     way.send([WORK])
     hearers.append(first := Hearer(world, "first"))
     way.send([WORK])
     assert not first.heard()  # who enqueues where no node is up does not ask at each ring
-    clock.now += NOBODY_FOR
+    clock.now += NO_ENDPOINTS_TTL
     way.send([WORK])
     assert first.heard()
 
 
 def test_further_ones_when_the_doors_are_asked_for_anew(
-    world: World, way: Datagrams, clock: Clock, hearers: list[Hearer]
+    world: World, way: DatagramTransport, clock: ManualClock, hearers: list[Hearer]
 ) -> None:
     hearers.append(first := Hearer(world, "first"))
     way.send([WORK])
     assert first.heard()
     hearers.append(second := Hearer(world, "second"))
-    clock.now += NOBODY_FOR
+    clock.now += NO_ENDPOINTS_TTL
     way.send([WORK])
     assert first.heard()
     assert not second.heard()
-    clock.now += KNOWN_FOR - NOBODY_FOR
+    clock.now += ENDPOINTS_TTL - NO_ENDPOINTS_TTL
     way.send([WORK])
     assert first.heard()
     assert second.heard()
@@ -101,10 +105,10 @@ def test_a_ring_is_of_the_databases_time_whatever_the_machines_clock_shows(
     hearer = Hearer(world, "a")
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 600)
-    ringing = Datagrams(world.store, SECRET)
+    ringing = DatagramTransport(world.store, SECRET)
     ringing.send([WORK])
     monkeypatch.undo()
-    opener = Opener(SECRET, world.incarnation("a"), time.time)
+    opener = Verifier(SECRET, world.incarnation("a"), time.time)
     assert [opener.open(datagram) for datagram in hearer.datagrams()] == [WORK]
     ringing.close()
     hearer.close()

@@ -11,12 +11,12 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.store.connection import failover
 from peerd.store.connection.database import Database
 from peerd.testing import eventually
 from tests.support.galera import Galera
-from tests.support.server import Server, free_port
+from tests.support.server import DatabaseServer, free_port
 from tests.support.servers import ServerFactory
 
 PORT = {"mariadb": "SELECT @@port", "postgresql": "SELECT inet_server_port()"}
@@ -32,7 +32,7 @@ def port_of(kind: str, database: Database) -> int:
 
 
 @pytest.fixture
-def pair(private_server: ServerFactory) -> Callable[[str], tuple[Server, Server]]:
+def pair(private_server: ServerFactory) -> Callable[[str], tuple[DatabaseServer, DatabaseServer]]:
     return lambda kind: (private_server(kind), private_server(kind))
 
 
@@ -40,14 +40,14 @@ def after_an_outage(ask: Callable[[], int]) -> int:
     """The first call meets the connection that was lost; it is not repeated, because its answer might have been."""
     try:
         return ask()
-    except DatabaseAway:
+    except DatabaseUnavailable:
         return ask()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PORT)
 def test_when_a_server_dies_the_next_one_is_worked_with(
-    kind: str, pair: Callable[[str], tuple[Server, Server]]
+    kind: str, pair: Callable[[str], tuple[DatabaseServer, DatabaseServer]]
 ) -> None:
     first, second = pair(kind)
     with closing(Database(address(kind, first.port, second.port))) as database:
@@ -55,7 +55,7 @@ def test_when_a_server_dies_the_next_one_is_worked_with(
         first.kill()
         assert after_an_outage(lambda: port_of(kind, database)) == second.port
         second.kill()
-        with pytest.raises(DatabaseAway):
+        with pytest.raises(DatabaseUnavailable):
             after_an_outage(lambda: port_of(kind, database))
         first.start()
         assert port_of(kind, database) == first.port
@@ -63,7 +63,7 @@ def test_when_a_server_dies_the_next_one_is_worked_with(
 
 @pytest.mark.slow
 def test_what_is_left_of_the_connections_to_an_earlier_server_is_given_up(
-    pair: Callable[[str], tuple[Server, Server]], monkeypatch: pytest.MonkeyPatch
+    pair: Callable[[str], tuple[DatabaseServer, DatabaseServer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process must see on one connection what it has committed on another."""
     first, second = pair("mariadb")
@@ -76,7 +76,7 @@ def test_what_is_left_of_the_connections_to_an_earlier_server_is_given_up(
         with database.engine.connect() as one, database.engine.connect() as other:
             assert {_port(one), _port(other)} == {second.port}
             accept_connections(first)
-            monkeypatch.setattr(failover, "PASS_OVER", 0.0)
+            monkeypatch.setattr(failover, "RETRY_FAILED_HOST_AFTER", 0.0)
             with database.engine.connect(), database.engine.connect() as new:
                 assert _port(new) == first.port, "and home again, as soon as the failure is old"
         with database.engine.connect() as one, database.engine.connect() as other:
@@ -90,7 +90,7 @@ def test_a_server_that_has_lost_its_galera_cluster_is_left_for_another(
     """It answers all the time: that it may not be worked with."""
     first, second, _ = private_galera.servers
     ask = partial(port_of, "mariadb")
-    with closing(Database(private_galera.url_of_all("peerd"))) as database:
+    with closing(Database(private_galera.multi_host_url("peerd"))) as database:
         database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE kept (id INT PRIMARY KEY)"))
 
         def read() -> list[Any]:
@@ -103,12 +103,14 @@ def test_a_server_that_has_lost_its_galera_cluster_is_left_for_another(
         assert read() == []  # the connection has rested, so another one is tried at once
         assert ask(database) == second.port
         _at_the_server(first, "SET GLOBAL wsrep_provider_options = 'gmcast.isolate = 0'")
-        private_galera.wait_until_whole()
-    with closing(Database(private_galera.url_of_all("peerd"))) as database:
+        private_galera.wait_until_synced()
+    with closing(Database(private_galera.multi_host_url("peerd"))) as database:
         assert ask(database) == first.port
 
 
-def test_a_postgresql_that_only_reads_is_passed_over(pair: Callable[[str], tuple[Server, Server]]) -> None:
+def test_a_postgresql_that_only_reads_is_passed_over(
+    pair: Callable[[str], tuple[DatabaseServer, DatabaseServer]],
+) -> None:
     """So is a standby, which takes connections and refuses every write."""
     standby, primary = pair("postgresql")
     with closing(Database(standby.url("peerd"))) as database:
@@ -121,7 +123,10 @@ def test_a_postgresql_that_only_reads_is_passed_over(pair: Callable[[str], tuple
 
 def test_when_no_server_answers_the_first_ones_words_are_told() -> None:
     ports = free_port(), free_port()
-    with closing(Database(address("mariadb", *ports))) as database, pytest.raises(DatabaseAway, match=r"127\.0\.0\.1"):
+    with (
+        closing(Database(address("mariadb", *ports))) as database,
+        pytest.raises(DatabaseUnavailable, match=r"127\.0\.0\.1"),
+    ):
         port_of("mariadb", database)
 
 
@@ -129,11 +134,11 @@ def test_a_server_that_failed_meanwhile_is_not_gone_back_to() -> None:
     """Two threads connect; the one that had been let in learns that the other one was not."""
     one, two = ("one", None), ("two", None)
     now = 100.0
-    known = failover.Hosts([one, two], lambda: now)
+    known = failover.FailoverHosts([one, two], lambda: now)
 
     def slowly(host: failover.Host) -> str:
         nonlocal now
-        if host == one and known.present == one:
+        if host == one and known.current == one:
             now += 1
             assert known.connect(refused_by_one, ConnectionError) == "two"
             now += 1
@@ -145,7 +150,7 @@ def test_a_server_that_failed_meanwhile_is_not_gone_back_to() -> None:
         return str(host[0])
 
     assert known.connect(slowly, ConnectionError) == "one"
-    assert known.present == two
+    assert known.current == two
 
 
 def _port(connection: sa.Connection) -> int:
@@ -154,7 +159,7 @@ def _port(connection: sa.Connection) -> int:
     return int(port)
 
 
-def refuse_connections(server: Server) -> None:
+def refuse_connections(server: DatabaseServer) -> None:
     """By letting in so many that it takes no more."""
     _at_the_server(server, "SET GLOBAL max_connections = 10")
     let_in = _full.setdefault(server.port, [])
@@ -163,7 +168,7 @@ def refuse_connections(server: Server) -> None:
             let_in.append(_connect(server))
 
 
-def accept_connections(server: Server) -> None:
+def accept_connections(server: DatabaseServer) -> None:
     let_in = _full.pop(server.port)
     with closing(let_in.pop()) as connection:
         connection.cursor().execute("SET GLOBAL max_connections = 400")
@@ -174,10 +179,10 @@ def accept_connections(server: Server) -> None:
 _full: dict[int, list[Any]] = {}
 
 
-def _connect(server: Server) -> Any:
+def _connect(server: DatabaseServer) -> Any:
     return pymysql.connect(host="127.0.0.1", port=server.port, user="root")
 
 
-def _at_the_server(server: Server, statement: str) -> None:
+def _at_the_server(server: DatabaseServer, statement: str) -> None:
     with closing(_connect(server)) as connection:
         connection.cursor().execute(statement)

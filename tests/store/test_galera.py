@@ -24,9 +24,9 @@ from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.nodes import nodes
 from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import database_now
-from peerd.store.schema.migrate import current, migrate, newest
+from peerd.store.schema.migrate import current_revision, migrate, newest
 from peerd.store.tasks import actions, read
-from tests.store.schedule_steps import PROCESS, declare, here, schedule
+from tests.store.schedule_steps import PROCESS, declare, identity, schedule
 from tests.store.test_concurrent_claimers import claims_of, start
 from tests.store.world import World, at_once
 from tests.support import server_session
@@ -40,7 +40,7 @@ pytestmark = ON_GALERA
 @pytest.fixture
 def servers(store: Database) -> Iterator[list[Database]]:
     """The database of the test, by way of each server."""
-    cluster = server_session.server("galera")
+    cluster = server_session.shared_server("galera")
     assert isinstance(cluster, Galera)
     assert store.url.database is not None
     with ExitStack() as afterwards:
@@ -51,7 +51,7 @@ def servers(store: Database) -> Iterator[list[Database]]:
 def seen_by_all(servers: list[Database]) -> None:
     """Let all servers catch up with what the test has prepared on the first."""
     for server in servers:
-        server.run(galera.catch_up)
+        server.run(galera.wait_for_sync)
 
 
 def hold_back(server: Database) -> Any:
@@ -69,7 +69,7 @@ def test_claimers_on_all_servers_never_share_a_task(world: World, servers: list[
     claims = claims_of(processes)
     assert sorted(task_id for task_id, _ in claims) == sorted(ids)
     assert {lease for _, lease in claims} == {1}
-    servers[0].run(galera.catch_up)
+    servers[0].run(galera.wait_for_sync)
     assert world.store.read(read.count_tasks)[Status.DONE] == len(ids)
     assert world.attempt_rows() == 0
 
@@ -107,16 +107,16 @@ def test_all_servers_promote_purge_and_rescue_at_once_and_each_row_once(world: W
         seen_by_all(servers)
         return done
 
-    assert all_of(partial(chore_batches.let_arrive, status=Status.SCHEDULED)) == count
+    assert all_of(partial(chore_batches.stage_due, status=Status.SCHEDULED)) == count
     assert len(world.take(claimer, count)) == count
-    assert all_of(partial(rescue.rescue_frozen, max_update=-1.0)) == count
+    assert all_of(partial(rescue.rescue_untouched, max_update=-1.0)) == count
     assert world.attempt_rows() == count
-    assert all_of(partial(chore_batches.let_arrive, status=Status.FAILURE)) == count
+    assert all_of(partial(chore_batches.stage_due, status=Status.FAILURE)) == count
     taken = world.take(claimer, count)
     for task in taken:
         assert task.lease == 2
-    servers[1].run(galera.catch_up)
-    results = dict.fromkeys(servers[1].read(touch.held_by, claimer.process_id))
+    servers[1].run(galera.wait_for_sync)
+    results = dict.fromkeys(servers[1].read(touch.claims_of_process, claimer.process_id))
     assert not servers[1].run(complete.complete, claimer.process_id, results)
     assert all_of(partial(chore_batches.purge, status=Status.DONE, age=-60.0)) == count
     assert world.count() == world.attempt_rows() == 0
@@ -164,13 +164,13 @@ def test_two_nodes_do_not_take_runs_of_one_schedule_on_two_servers(world: World,
     first, second = _waiting_run(world), _waiting_run(world)
     seen_by_all(servers)
     with servers[1].engine.connect() as slow:
-        assert schedule_runs.take(slow, first, given, here(world, "a"), [PROCESS])
-        assert servers[2].run(schedule_runs.take, second, given, here(world, "b"), [PROCESS])
+        assert schedule_runs.claim_run(slow, first, given, identity(world, "a"), [PROCESS])
+        assert servers[2].run(schedule_runs.claim_run, second, given, identity(world, "b"), [PROCESS])
         with pytest.raises(DBAPIError) as refused:
             slow.commit()
     assert database_errors.was_rolled_back(refused.value)
-    servers[1].run(galera.catch_up)
-    assert not servers[1].run(schedule_runs.take, first, given, here(world, "a"), [PROCESS])
+    servers[1].run(galera.wait_for_sync)
+    assert not servers[1].run(schedule_runs.claim_run, first, given, identity(world, "a"), [PROCESS])
 
 
 def test_a_claim_whose_answer_was_lost_is_found_on_a_server_that_lags(world: World, servers: list[Database]) -> None:
@@ -178,10 +178,10 @@ def test_a_claim_whose_answer_was_lost_is_found_on_a_server_that_lags(world: Wor
     claimer = world.claimer()
     seen_by_all(servers)
     found: list[int] = []
-    assert not servers[2].read(touch.held_by, claimer.process_id)  # so that it is connected before it lags
+    assert not servers[2].read(touch.claims_of_process, claimer.process_id)  # so that it is connected before it lags
     with hold_back(servers[2]):
         assert world.store.run(claim.claim, claimer, token=7, limit=1).tasks
-        assert not servers[2].read(touch.held_by, claimer.process_id), "it lags"
+        assert not servers[2].read(touch.claims_of_process, claimer.process_id), "it lags"
         asked = threading.Thread(
             target=lambda: found.extend(task.id for task in servers[2].read(claim.claimed_by_token, claimer, 7))
         )
@@ -199,7 +199,7 @@ def test_the_tasks_of_a_dead_process_are_released_by_a_server_that_lags(world: W
     taken: list[int] = []
     with hold_back(servers[2]):
         assert world.store.run(claim.claim, claimer, token=7, limit=1).tasks
-        release = partial(rescue.release_process, cause="SIGKILL", crashed=True)
+        release = partial(rescue.release_tasks_of_process, cause="SIGKILL", crashed=True)
         asked = threading.Thread(
             target=lambda: taken.extend(one.task_id for one in servers[2].run(release, claimer.process_id))
         )
@@ -233,18 +233,20 @@ def test_a_process_that_comes_to_another_server_sees_there_what_it_has_done(
 
 def test_three_nodes_that_migrate_at_once_on_three_servers(world: World, database_factory: DatabaseFactory) -> None:
     """Locks by name end at a server."""
-    cluster = server_session.server("galera")
+    cluster = server_session.shared_server("galera")
     assert isinstance(cluster, Galera)
     name = database_factory("galera").rpartition("/")[2].partition("?")[0]
     with ExitStack() as afterwards:
         fresh = [afterwards.enter_context(closing(Database(cluster.url(name, at=place)))) for place in range(3)]
         assert at_once([partial(migrate, database) for database in fresh]) == [newest()] * 3
         for database in fresh:
-            database.run(galera.catch_up)
-            assert current(database) == newest()
+            database.run(galera.wait_for_sync)
+            assert current_revision(database) == newest()
 
 
-def _waiting_run(world: World) -> schedule_runs.Run:
+def _waiting_run(world: World) -> schedule_runs.ScheduleRun:
     return world.store.run(
-        lambda connection: schedule_runs.add_run(connection, "s", database_now(connection), "clock", RunStatus.WAITING)
+        lambda connection: schedule_runs.insert_run(
+            connection, "s", database_now(connection), "clock", RunStatus.WAITING
+        )
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from peerd.domain.errors import PeerdError
-from peerd.domain.lifecycle import GONE, TRANSITIONS, Event, Gone, Status
+from peerd.domain.lifecycle import GONE, TRANSITIONS, Gone, Status, TaskEvent
 from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store.claim.claimer import Claimer
@@ -21,7 +21,7 @@ from peerd.store.schema.tables import tasks
 from peerd.store.tasks import actions
 from tests.store.world import World, held
 
-E = Event
+E = TaskEvent
 
 
 @dataclass
@@ -44,29 +44,29 @@ class Play:
         self.claims += self.world.take(self.claimer, 2)
 
     def take_alone(self, _: int) -> None:
-        self.claims += self.world.take(self.claimer, 1, alone=True)
+        self.claims += self.world.take(self.claimer, 1, quarantined=True)
 
     def complete(self, number: int) -> None:
         if self.claims:
             self.world.complete(self.claims[number % len(self.claims)])
 
-    def conclude(self, outcome: Outcome, number: int) -> None:
+    def record_outcome(self, outcome: Outcome, number: int) -> None:
         if self.claims:
             task = self.claims[number % len(self.claims)]
-            self.world.store.run(recording.conclude, self.claimer.process_id, held(task), outcome)
+            self.world.store.run(recording.record_outcome, self.claimer.process_id, held(task), outcome)
 
     def touch(self, number: int) -> None:
         self.world.store.run(touch.touch, {held(task) for task in self.claims[number % 7 :]})
 
     def rescue(self, number: int) -> None:
         self.world.set(self.any_id(number), checked_at=seconds_from_now(-60))
-        self.world.store.run(rescue.rescue_frozen, 30.0)
+        self.world.store.run(rescue.rescue_untouched, 30.0)
 
     def crash(self, _: int) -> None:
-        self.world.store.run(rescue.release_process, self.claimer.process_id, "SIGKILL", crashed=True)
+        self.world.store.run(rescue.release_tasks_of_process, self.claimer.process_id, "SIGKILL", crashed=True)
 
     def end(self, _: int) -> None:
-        self.world.store.run(rescue.release_process, self.claimer.process_id, "stopped", crashed=False)
+        self.world.store.run(rescue.release_tasks_of_process, self.claimer.process_id, "stopped", crashed=False)
 
     def by_hand(self, what: Callable[..., None], number: int) -> None:
         self.world.store.run(what, self.any_id(number))
@@ -84,8 +84,8 @@ class Play:
 
     def arrive(self, number: int) -> None:
         self.world.set(self.any_id(number), start_at=None)
-        self.world.store.run(chore_batches.let_arrive, Status.SCHEDULED)
-        self.world.store.run(chore_batches.let_arrive, Status.FAILURE)
+        self.world.store.run(chore_batches.stage_due, Status.SCHEDULED)
+        self.world.store.run(chore_batches.stage_due, Status.FAILURE)
 
     def purge(self, number: int) -> None:
         self.world.store.run(chore_batches.purge, (Status.DONE, Status.DEAD, Status.CANCELED)[number % 3], -60.0)
@@ -94,19 +94,19 @@ class Play:
         self.world.add(priority=number, max_attempts=1 + number % 3, start_in=60.0 if number % 5 == 0 else None)
 
 
-MOVES: list[tuple[set[Event], Callable[[Play, int], None]]] = [
+MOVES: list[tuple[set[TaskEvent], Callable[[Play, int], None]]] = [
     (set(), Play.add),
     (set(), Play.add),
     ({E.CLAIM}, Play.take),
     ({E.CLAIM}, Play.take),
     ({E.CLAIM}, Play.take_alone),
     ({E.COMPLETE}, Play.complete),
-    ({E.FAIL, E.DIE}, lambda play, n: play.conclude(Failed(error="boom", retry_in=float(n % 2)), n)),
-    ({E.DIE}, lambda play, n: play.conclude(Failed(error="boom"), n)),
-    ({E.SNOOZE}, lambda play, n: play.conclude(Snoozed(60.0, "later"), n)),
-    ({E.DEFER}, lambda play, n: play.conclude(Deferred(60.0, "no such handler"), n)),
-    ({E.CANCEL}, lambda play, n: play.conclude(Canceled("unwanted"), n)),
-    ({E.RELEASE}, lambda play, n: play.conclude(Released("it ends"), n)),
+    ({E.FAIL, E.DIE}, lambda play, n: play.record_outcome(Failed(error="boom", retry_in=float(n % 2)), n)),
+    ({E.DIE}, lambda play, n: play.record_outcome(Failed(error="boom"), n)),
+    ({E.SNOOZE}, lambda play, n: play.record_outcome(Snoozed(60.0, "later"), n)),
+    ({E.DEFER}, lambda play, n: play.record_outcome(Deferred(60.0, "no such handler"), n)),
+    ({E.CANCEL}, lambda play, n: play.record_outcome(Canceled("unwanted"), n)),
+    ({E.RELEASE}, lambda play, n: play.record_outcome(Released("it ends"), n)),
     (set(), Play.touch),
     ({E.RESCUE, E.DIE}, Play.rescue),
     ({E.RESCUE, E.DIE}, Play.crash),
@@ -117,7 +117,7 @@ MOVES: list[tuple[set[Event], Callable[[Play, int], None]]] = [
     ({E.MOVE}, Play.move),
     ({E.POSTPONE}, Play.start_later),
     ({E.EXPIRE}, Play.expire),
-    ({E.ARRIVE}, Play.arrive),
+    ({E.STAGE}, Play.arrive),
     ({E.PURGE}, Play.purge),
 ]
 

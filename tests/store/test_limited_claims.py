@@ -12,16 +12,16 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
 from peerd.store import queues
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection import engines
-from peerd.store.connection.database import Database, worded
+from peerd.store.connection.database import Database, translated_errors
 from peerd.store.limits import limited_claim
-from peerd.store.limits.key_round_robin import MOST_LEVELS
+from peerd.store.limits.key_round_robin import MAX_LEVELS
 from peerd.store.maintenance import rescue
 from peerd.store.outcomes import complete, recording
 from peerd.store.schema.tables import limits, tasks
@@ -52,7 +52,7 @@ def add(world: World, key: str | None, number: int = 1, **columns: Any) -> list[
 
 
 def take(world: World, claimer: Claimer, number: int = 100, **options: Any) -> list[Task]:
-    return world.store.run(limited_claim.claim_by_turns, claimer, "q", token=new_token(), limit=number, **options).tasks
+    return world.store.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=number, **options).tasks
 
 
 def keys(taken: list[Task]) -> dict[str | None, int]:
@@ -122,7 +122,7 @@ def test_places_of_the_dead_are_free_again(world: World, claimer: Claimer) -> No
     other = world.claimer("q", node="other")
     [lost] = take(world, other)
     assert not take(world, claimer)
-    world.store.run(rescue.release_process, other.process_id, "SIGKILL", crashed=True)
+    world.store.run(rescue.release_tasks_of_process, other.process_id, "SIGKILL", crashed=True)
     assert [task.id for task in take(world, claimer)] != [lost.id]
     assert not take(world, claimer)
 
@@ -131,7 +131,7 @@ def test_a_failure_frees_its_place(world: World, claimer: Claimer) -> None:
     limit(world, "*", running=1)
     add(world, "a", 2)
     [task] = take(world, claimer)
-    assert world.store.run(recording.conclude, claimer.process_id, held(task), Failed(error="no", retry_in=60.0))
+    assert world.store.run(recording.record_outcome, claimer.process_id, held(task), Failed(error="no", retry_in=60.0))
     assert len(take(world, claimer)) == 1
 
 
@@ -175,7 +175,7 @@ def test_within_a_key_the_usual_order_holds(world: World, claimer: Claimer) -> N
 
 def test_a_full_key_with_many_tasks_hides_nobody(world: World, claimer: Claimer) -> None:
     limit(world, "a", running=1)
-    for priority in range(MOST_LEVELS + 20):
+    for priority in range(MAX_LEVELS + 20):
         add(world, "a", 3, priority=1000 + priority)
     add(world, "b", 2, priority=1)
     assert keys(take(world, claimer)) == {"a": 1, "b": 2}
@@ -184,7 +184,7 @@ def test_a_full_key_with_many_tasks_hides_nobody(world: World, claimer: Claimer)
 def test_more_full_keys_than_a_claim_looks_at_hide_nobody_for_long(
     world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limited_claim, "MOST_KEYS", 10)
+    monkeypatch.setattr(limited_claim, "MAX_KEYS", 10)
     limit(world, "*", running=0)
     limit(world, "k45", running=1)
     for number in range(50):
@@ -196,7 +196,7 @@ def test_more_full_keys_than_a_claim_looks_at_hide_nobody_for_long(
 def test_more_full_keys_than_a_claim_looks_at_do_not_hide_lower_priorities(
     world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limited_claim, "MOST_KEYS", 10)
+    monkeypatch.setattr(limited_claim, "MAX_KEYS", 10)
     limit(world, "*", running=0)
     for key in ("low", "k45"):
         limit(world, key, running=1)
@@ -214,7 +214,7 @@ def test_no_more_than_so_many_start_in_a_period(world: World, claimer: Claimer) 
     first = take(world, claimer)
     assert keys(first) == {"a": 3, "b": 2}
     done(world, claimer, first)
-    turn = world.store.run(limited_claim.claim_by_turns, claimer, "q", token=new_token(), limit=9)
+    turn = world.store.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=9)
     assert turn.tasks == []
     assert turn.again_in is not None
     assert 3500 < turn.again_in <= 3600
@@ -253,8 +253,8 @@ def test_lanes_are_kept_apart(world: World, claimer: Claimer) -> None:
     add(world, "a", 1, node_id=claimer.node_id + 1000)
     add(world, "a", 1, crashes=1)
     assert keys(take(world, claimer)) == {"a": 1}
-    [alone] = take(world, claimer, alone=True)
-    assert alone.crashes == 1
+    [quarantined] = take(world, claimer, quarantined=True)
+    assert quarantined.crashes == 1
 
 
 def test_keys_that_differ_in_a_control_character_are_each_counted_once(world: World, claimer: Claimer) -> None:
@@ -271,17 +271,17 @@ def test_a_machine_that_is_lost_in_the_middle_of_its_turn_keeps_nobody_waiting(
     world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server does not learn of it: what it would still have to say may come at any time."""
-    monkeypatch.setattr(engines, "SILENT_AT_MOST", 1)
+    monkeypatch.setattr(engines, "IDLE_TRANSACTION_TIMEOUT", 1)
     add(world, "a", 2)
     lost = Database(world.store.url)
     try:
         with lost.engine.connect() as connection:
             other = world.claimer("q", node="lost")
-            taken = limited_claim.claim_by_turns(connection, other, "q", token=new_token(), limit=9).tasks
+            taken = limited_claim.claim_limited(connection, other, "q", token=new_token(), limit=9).tasks
             began = time.monotonic()
             assert keys(take(world, claimer)) == keys(taken)
             assert time.monotonic() - began < 10.0
-            with pytest.raises(DatabaseAway), worded():
+            with pytest.raises(DatabaseUnavailable), translated_errors():
                 connection.commit()
     finally:
         lost.close()
@@ -312,18 +312,22 @@ def test_a_limited_queue_gets_past_rows_that_are_locked(world: World, claimer: C
 
 def test_a_look_tells_what_waits_beside_the_plain_tasks(world: World) -> None:
     claimer = world.claimer("q", "other", "limited")
-    assert world.store.read(limited_claim.look, claimer) == limited_claim.Waits()
+    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork()
     add(world, None, 3, priority=99)
     add(world, "a", 1, priority=5)
     add(world, "b", 1, priority=7)
-    assert world.store.read(limited_claim.look, claimer) == limited_claim.Waits(by_turns={"q": -7}, plain=True)
+    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
+        limited={"q": -7}, plain=True
+    )
     add(world, None, 1, crashes=1, priority=2)
-    assert world.store.read(limited_claim.look, claimer) == limited_claim.Waits(
-        by_turns={"q": -7}, crashed={"q": -2}, plain=True
+    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
+        limited={"q": -7}, quarantined={"q": -2}, plain=True
     )
     add(world, "a", 1, crashes=2, priority=3, node_id=claimer.node_id)
     limit(world, "", running=1)
-    assert world.store.read(limited_claim.look, claimer) == limited_claim.Waits({"q": -99}, {"q": -2}, {"q": -3})
+    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
+        {"q": -99}, {"q": -2}, {"q": -3}
+    )
 
 
 def test_many_claimers_at_once_never_run_more_than_k(world: World) -> None:

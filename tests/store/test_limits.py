@@ -15,8 +15,8 @@ from peerd.domain.limit import Limit, Rate
 from peerd.domain.task import NewTask
 from peerd.store.enqueue import enqueue
 from peerd.store.limits import limited_claim
-from peerd.store.limits.definitions import LimitState, list_limits, purge_starts, remove_limit, set_limit
-from peerd.store.maintenance.due import read_agenda
+from peerd.store.limits.definitions import LimitState, list_limits, purge_limit_starts, remove_limit, set_limit
+from peerd.store.maintenance.due import read_due_maintenance
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limit_starts, limits
 from peerd.store.statements.token import new_token
@@ -226,7 +226,7 @@ def test_a_key_stays_with_its_task_whatever_becomes_of_it(world: World) -> None:
 def take_turn(world: World) -> int:
     """How many tasks one claim by turns brings."""
     claimer, token = world.claimer("q"), new_token()
-    return len(world.store.run(limited_claim.claim_by_turns, claimer, "q", token=token, limit=100).tasks)
+    return len(world.store.run(limited_claim.claim_limited, claimer, "q", token=token, limit=100).tasks)
 
 
 def test_what_claims_have_taken_is_what_is_told(world: World) -> None:
@@ -275,35 +275,35 @@ def test_what_claims_have_started_is_purged_when_its_period_is_over(world: World
     limit(world, rate=Rate(10, 0.3))
     for key in ("a", "b", None):
         world.add(limit_key=key)
-    assert (take_turn(world), world.store.run(purge_starts)) == (3, 0)
-    eventually(lambda: world.store.run(purge_starts))
+    assert (take_turn(world), world.store.run(purge_limit_starts)) == (3, 0)
+    eventually(lambda: world.store.run(purge_limit_starts))
     assert world.count(limit_starts) == 0
 
 
 def test_starts_that_count_no_more_are_purged_and_others_stay(world: World) -> None:
     starts(world, ("", 1, 61.0), ("", 2, 1.0), ("a", 3, 61.0), ("a", 4, 62.0), ("b", 5, 59.0))
     starts(world, ("a", 6, 61.0), queue="other")
-    assert world.store.run(purge_starts) == 4
+    assert world.store.run(purge_limit_starts) == 4
     left = sa.select(limit_starts.c.starts).order_by(limit_starts.c.starts)
     assert world.store.read(lambda c: c.execute(left).scalars().all()) == [2, 5]
-    assert world.store.run(purge_starts) == 0
+    assert world.store.run(purge_limit_starts) == 0
 
 
 def test_starts_are_purged_in_batches_the_oldest_first(world: World) -> None:
     starts(world, *[(f"k{number % 3}", 1, 100.0 + number) for number in range(20)], ("k0", 7, 61.0))
-    assert [world.store.run(purge_starts, 8) for _ in range(4)] == [8, 8, 5, 0]
+    assert [world.store.run(purge_limit_starts, 8) for _ in range(4)] == [8, 8, 5, 0]
 
 
 def test_several_nodes_that_purge_starts_at_once_delete_each_once(world: World) -> None:
     starts(world, *[(f"k{number % 5}", 1, 61.0) for number in range(40)])
-    purge: Callable[[], int] = partial(world.store.run, purge_starts, 100)
+    purge: Callable[[], int] = partial(world.store.run, purge_limit_starts, 100)
     assert sum(at_once([purge] * 4)) == 40
     assert world.count(limit_starts) == 0
 
 
 def test_the_agenda_tells_when_the_next_start_counts_no_more(world: World) -> None:
-    assert world.store.read(read_agenda).start is None
+    assert world.store.read(read_due_maintenance).start is None
     starts(world, ("a", 1, 10.0), ("", 1, 20.0))
-    agenda = world.store.read(read_agenda)
+    agenda = world.store.read(read_due_maintenance)
     assert agenda.start is not None
     assert (agenda.start - agenda.now).total_seconds() == pytest.approx(40.0, abs=3.0)

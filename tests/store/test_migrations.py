@@ -16,8 +16,8 @@ from peerd.domain.errors import DatabaseBusy, SchemaMissing, SchemaTooNew
 from peerd.store.connection import engines
 from peerd.store.connection.database import Database
 from peerd.store.schema import migrate as migrations
-from peerd.store.schema.migrate import current, look, migrate, newest, require_newest
-from peerd.store.schema.revisions import HISTORY, VERSION_TABLE, Schema, oldest_code
+from peerd.store.schema.migrate import current_revision, find_schema_version, migrate, newest, require_current_schema
+from peerd.store.schema.revisions import HISTORY, VERSION_TABLE, SchemaVersion, oldest_compatible_revision
 from peerd.store.schema.tables import metadata
 from tests.store.world import at_once
 from tests.support.servers import DATABASES, DatabaseFactory
@@ -99,10 +99,10 @@ def test_migrating_gives_exactly_the_tables_of_the_code(open_new: Open) -> None:
 
 def test_migrating_again_changes_nothing(open_new: Open) -> None:
     database = open_new()
-    assert current(database) is None
+    assert current_revision(database) is None
     migrate(database)
     before = schema(database)
-    assert migrate(database) == current(database) == newest()
+    assert migrate(database) == current_revision(database) == newest()
     assert schema(database) == before
 
 
@@ -117,7 +117,7 @@ def test_what_was_migrated_can_be_taken_back(open_new: Open) -> None:
 
     database.run(downgrade)
     assert schema(database) == {}
-    assert current(database) is None
+    assert current_revision(database) is None
     migrate(database)
     assert set(schema(database)) == set(metadata.tables)
 
@@ -136,14 +136,14 @@ def test_several_that_migrate_at_once_do_not_disturb_each_other(open_new: Open) 
 def test_a_server_without_tables_is_told_so_and_sqlite_gets_them(open_new: Open) -> None:
     database = open_new()
     if database.name == "sqlite":
-        require_newest(database)
-        assert current(database) == newest()
+        require_current_schema(database)
+        assert current_revision(database) == newest()
         return
     with pytest.raises(SchemaMissing, match=r"has no tables of peerd yet.*peerd migrate"):
-        require_newest(database)
+        require_current_schema(database)
     assert schema(database) == {}
     migrate(database)
-    require_newest(database)
+    require_current_schema(database)
 
 
 def set_schema(database: Database, revision: str, oldest: str | None) -> None:
@@ -157,7 +157,7 @@ def test_tables_of_a_newer_version_are_left_alone(open_new: Open, oldest: str | 
     database = open_new()
     migrate(database)
     set_schema(database, "9999", oldest)
-    for ask in (require_newest, migrate):
+    for ask in (require_current_schema, migrate):
         with pytest.raises(SchemaTooNew, match=r"9999, which this version of peerd does not know"):
             ask(database)
 
@@ -166,7 +166,7 @@ def test_tables_of_a_newer_version_that_let_older_code_in_are_worked_with(open_n
     database = open_new()
     migrate(database)
     set_schema(database, "9999", newest())
-    require_newest(database)
+    require_current_schema(database)
     before = schema(database)
     assert migrate(database) == "9999"
     assert schema(database) == before
@@ -178,7 +178,7 @@ def test_a_contraction_that_was_cut_off_lets_no_older_code_in(open_new: Open) ->
     migrate(database)
     set_schema(database, newest(), "9999")
     with pytest.raises(SchemaTooNew):
-        require_newest(database)
+        require_current_schema(database)
 
 
 def test_every_revision_says_the_oldest_code_that_may_work_with_it() -> None:
@@ -190,9 +190,9 @@ def test_every_revision_says_the_oldest_code_that_may_work_with_it() -> None:
 
 def test_the_database_says_which_code_may_work_with_it(open_new: Open) -> None:
     database = open_new()
-    assert look(database) is None
+    assert find_schema_version(database) is None
     migrate(database)
-    assert look(database) == Schema(newest(), oldest_code())
+    assert find_schema_version(database) == SchemaVersion(newest(), oldest_compatible_revision())
 
 
 def test_a_table_that_somebody_holds_is_not_waited_for_in_front_of_everybody(
@@ -202,14 +202,14 @@ def test_a_table_that_somebody_holds_is_not_waited_for_in_front_of_everybody(
     if database.name == "sqlite":
         return  # one writer: it waits at BEGIN IMMEDIATE, and readers do not wait for it
     to_revision(database, "0001")
-    monkeypatch.setattr(migrations, "LOCK_PATIENCE", 1)
+    monkeypatch.setattr(migrations, "LOCK_MIGRATION_LOCK_TIMEOUT", 1)
     monkeypatch.setattr("peerd.store.connection.database.TRIES", 2)
     held = "SELECT count(*) FROM nodes"
     with database.engine.connect() as forgotten:
         forgotten.execute(sa.text(held))
         with pytest.raises(DatabaseBusy, match="a transaction that stays open"):
             migrate(database)
-    assert current(database) == "0001"
+    assert current_revision(database) == "0001"
     migrate(database)
     with database.engine.connect() as after:
         patience = {"mysql": "@@lock_wait_timeout", "postgresql": "current_setting('lock_timeout')"}[database.name]
@@ -218,15 +218,15 @@ def test_a_table_that_somebody_holds_is_not_waited_for_in_front_of_everybody(
 
 def test_a_migration_keeps_others_out_for_as_long_as_it_takes(open_new: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lock is held by a connection that says nothing meanwhile."""
-    monkeypatch.setattr(engines, "SILENT_AT_MOST", 1)
-    monkeypatch.setattr(migrations, "PATIENCE", 1)
+    monkeypatch.setattr(engines, "IDLE_TRANSACTION_TIMEOUT", 1)
+    monkeypatch.setattr(migrations, "MIGRATION_LOCK_TIMEOUT", 1)
     database = open_new()
     if database.name != "mysql":
         return  # a transaction holds it that has something to do
     other = Database(database.url)
-    with migrations._alone(database):
+    with migrations._migration_lock(database):
         time.sleep(2.5)
-        with pytest.raises(DatabaseBusy), migrations._alone(other):
+        with pytest.raises(DatabaseBusy), migrations._migration_lock(other):
             pass
     other.close()
 
@@ -234,20 +234,20 @@ def test_a_migration_keeps_others_out_for_as_long_as_it_takes(open_new: Open, mo
 def test_a_migration_that_takes_longer_than_any_answer_may_is_carried_out(
     open_new: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    carry_out = migrations._carry_out
+    carry_out = migrations._run_alembic
 
     def carry_out_slowly(connection: sa.Connection) -> None:
         if connection.dialect.name == "mysql":
             connection.exec_driver_sql("SELECT SLEEP(2.5)")  # as an ALTER of a large table, which says nothing either
         carry_out(connection)
 
-    monkeypatch.setattr(engines, "ANSWER_TIMEOUT", 1)
-    monkeypatch.setattr(migrations, "_carry_out", carry_out_slowly)
+    monkeypatch.setattr(engines, "RESPONSE_TIMEOUT", 1)
+    monkeypatch.setattr(migrations, "_run_alembic", carry_out_slowly)
     assert migrate(open_new()) == newest()
 
 
 def test_who_waits_for_another_migration_in_vain_is_told_before_the_driver_gives_up() -> None:
-    assert migrations.PATIENCE < engines.ANSWER_TIMEOUT
+    assert migrations.MIGRATION_LOCK_TIMEOUT < engines.RESPONSE_TIMEOUT
 
 
 def to_revision(database: Database, revision: str) -> None:
@@ -272,7 +272,7 @@ def test_each_earlier_revision_can_be_migrated_with_what_is_in_it(open_new: Open
     assert migrate(database) == newest()
     created.run(metadata.create_all)
     assert schema(database) == schema(created)
-    assert look(database) == Schema(newest(), oldest_code())
+    assert find_schema_version(database) == SchemaVersion(newest(), oldest_compatible_revision())
     assert database.read(lambda c: c.execute(sa.text("SELECT count(*) FROM tasks")).scalar()) == 1
 
 
@@ -297,7 +297,7 @@ def test_a_change_that_was_cut_off_can_be_run_again(open_new: Open, done: str) -
         database.run(sa.Connection.exec_driver_sql, statement)
     migrate(database)
     assert schema(database) == before
-    assert look(database) == Schema(newest(), oldest_code())
+    assert find_schema_version(database) == SchemaVersion(newest(), oldest_compatible_revision())
 
 
 def test_the_revisions_are_those_of_alembic() -> None:

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.config.address import normalise_url
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.operate.client import Client
 from peerd.store.claim import claim
 from peerd.store.connection.database import Database
@@ -16,7 +16,7 @@ from peerd.store.outcomes.complete import complete
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements.token import new_token
 from tests.store.world import World, held
-from tests.support.forks import in_fork, session_of, use
+from tests.support.forks import run_in_fork, session_id, use_client
 from tests.support.servers import DatabaseFactory
 
 if normalise_url("mysql://localhost/peerd").startswith("mysql+pymysql"):
@@ -47,16 +47,16 @@ def test_a_connection_that_was_cut_is_an_outage_to_the_c_driver_too(store: Datab
     def cut_off(connection: sa.Connection) -> None:
         connection.exec_driver_sql("KILL CONNECTION CONNECTION_ID()")
 
-    with pytest.raises(DatabaseAway):
+    with pytest.raises(DatabaseUnavailable):
         store.run(cut_off)
     assert store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()) == 1
 
 
 def test_a_forked_process_has_connections_of_its_own_and_leaves_its_parents_alone(store: Database) -> None:
     client = Client(store)
-    assert use(client) == 2
-    sessions = {store.read(session_of), store.run(session_of)}
-    its_sessions = in_fork(lambda: (use(client), {store.read(session_of), store.run(session_of)})[1])
+    assert use_client(client) == 2
+    sessions = {store.read(session_id), store.run(session_id)}
+    its_sessions = run_in_fork(lambda: (use_client(client), {store.read(session_id), store.run(session_id)})[1])
     assert not its_sessions & sessions
-    assert {store.read(session_of), store.run(session_of)} == sessions, "they were ended by its child"
-    assert use(client) == 6
+    assert {store.read(session_id), store.run(session_id)} == sessions, "they were ended by its child"
+    assert use_client(client) == 6

@@ -24,7 +24,7 @@ def let_be_silent(world: World, name: str, seconds: float) -> None:
 
 def test_a_node_registers_beats_and_leaves(world: World) -> None:
     node_id = world.store.run(
-        nodes.register, "a", "life-1", replaces=None, address="10.0.0.1:7", zone="z", version="0.1.0"
+        nodes.register_incarnation, "a", "life-1", replaces=None, address="10.0.0.1:7", zone="z", version="0.1.0"
     )
     found = world.store.read(nodes.find_node, "a")
     assert found is not None
@@ -36,22 +36,22 @@ def test_a_node_registers_beats_and_leaves(world: World) -> None:
         "0.1.0",
     )
     assert found.active
-    assert world.store.read(nodes.is_alive, "a", 10.0)
-    assert world.store.run(nodes.beat, "a", "life-1").id == node_id
-    world.store.run(nodes.leave, "a", "life-1")
-    assert not world.store.read(nodes.is_alive, "a", 10.0)
-    assert world.store.run(nodes.register, "a", "life-2", replaces=None) == node_id
+    assert world.store.read(nodes.is_node_alive, "a", 10.0)
+    assert world.store.run(nodes.heartbeat, "a", "life-1").id == node_id
+    world.store.run(nodes.deregister_node, "a", "life-1")
+    assert not world.store.read(nodes.is_node_alive, "a", 10.0)
+    assert world.store.run(nodes.register_incarnation, "a", "life-2", replaces=None) == node_id
 
 
 def test_a_name_is_taken_over_only_from_the_life_that_was_seen(world: World) -> None:
-    world.store.run(nodes.register, "a", "life-1", replaces=None)
-    assert world.store.run(nodes.register, "a", "life-2", replaces=None) is None
-    assert world.store.run(nodes.register, "a", "life-2", replaces="life-0") is None
-    assert world.store.run(nodes.register, "a", "life-2", replaces="life-1") is not None
+    world.store.run(nodes.register_incarnation, "a", "life-1", replaces=None)
+    assert world.store.run(nodes.register_incarnation, "a", "life-2", replaces=None) is None
+    assert world.store.run(nodes.register_incarnation, "a", "life-2", replaces="life-0") is None
+    assert world.store.run(nodes.register_incarnation, "a", "life-2", replaces="life-1") is not None
     with pytest.raises(NodeReplaced, match="'a'"):
-        world.store.run(nodes.beat, "a", "life-1")
-    world.store.run(nodes.leave, "a", "life-1")
-    assert world.store.read(nodes.is_alive, "a", 10.0)
+        world.store.run(nodes.heartbeat, "a", "life-1")
+    world.store.run(nodes.deregister_node, "a", "life-1")
+    assert world.store.read(nodes.is_node_alive, "a", 10.0)
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["a new name", "a known name"])
@@ -59,9 +59,11 @@ def test_of_many_that_begin_under_one_name_one_does(world: World, known: bool) -
     for round_ in range(3):
         name = f"node-{round_}"
         if known:
-            world.store.run(nodes.register, name, "before", replaces=None)
+            world.store.run(nodes.register_incarnation, name, "before", replaces=None)
         begin = [
-            partial(world.store.run, nodes.register, name, f"life-{n}", replaces="before" if known else None)
+            partial(
+                world.store.run, nodes.register_incarnation, name, f"life-{n}", replaces="before" if known else None
+            )
             for n in range(6)
         ]
         answers = at_once(begin)
@@ -75,8 +77,8 @@ def test_a_silent_node_becomes_inactive_and_active_again_with_its_next_beat(worl
     assert world.store.run(nodes.deactivate_silent, 10.0) == ["a"]
     assert world.store.run(nodes.deactivate_silent, 10.0) == []
     assert [node.active for node in world.store.read(nodes.list_nodes)] == [False, True]
-    assert not world.store.read(nodes.is_alive, "a", 10.0)
-    assert world.store.run(nodes.beat, "a", world.incarnation("a")).active
+    assert not world.store.read(nodes.is_node_alive, "a", 10.0)
+    assert world.store.run(nodes.heartbeat, "a", world.incarnation("a")).active
 
 
 def test_an_unknown_node_is_named_with_the_known_ones(world: World) -> None:
@@ -88,17 +90,17 @@ def test_an_unknown_node_is_named_with_the_known_ones(world: World) -> None:
 def test_draining_outlives_a_restart(world: World) -> None:
     world.node("a")
     world.store.run(nodes.set_draining, "a", draining=True)
-    world.store.run(nodes.register, "a", "second", replaces=world.incarnation("a"))
-    assert world.store.run(nodes.beat, "a", "second").draining
+    world.store.run(nodes.register_incarnation, "a", "second", replaces=world.incarnation("a"))
+    assert world.store.run(nodes.heartbeat, "a", "second").draining
 
 
 def test_a_process_has_a_new_identity_at_each_start_and_ends_once(world: World) -> None:
     first, second = world.claimer().process_id, world.claimer().process_id
     assert first != second
-    assert world.store.run(processes.beat_process, first)
+    assert world.store.run(processes.heartbeat_process, first)
     world.store.run(processes.end_process, first, "killed by signal 9" + "x" * 500)
     world.store.run(processes.end_process, first, "something else")
-    assert not world.store.run(processes.beat_process, first)
+    assert not world.store.run(processes.heartbeat_process, first)
     [ended] = [one for one in world.store.read(partial(processes.list_processes, ended=True)) if one.id == first]
     assert ended.cause is not None
     assert ended.cause.startswith("killed by signal 9")
@@ -110,7 +112,7 @@ def test_a_process_that_begins_again_after_a_lost_answer_has_one_living_record(w
     neighbour, began_again = world.claimer(pid=8).process_id, world.claimer(pid=7).process_id
     living = [one.id for one in world.store.read(processes.list_processes)]
     assert living == [neighbour, began_again]
-    assert not world.store.run(processes.beat_process, unanswered)
+    assert not world.store.run(processes.heartbeat_process, unanswered)
 
 
 def test_processes_of_earlier_lives_are_ended_together(world: World) -> None:
@@ -150,14 +152,18 @@ def test_tasks_are_read_in_pages_newest_first(world: World) -> None:
     assert [task.id for task in page] == [other, pinned, ids[6]]
     page = world.store.read(partial(read.list_tasks, before=page[-1].id, limit=3))
     assert [task.id for task in page] == ids[5:2:-1]
-    assert [task.id for task in world.store.read(partial(read.list_tasks, wanted=read.Filter(name="n1")))] == ids[5::-2]
-    assert [task.id for task in world.store.read(partial(read.list_tasks, wanted=read.Filter(node_id=node_id)))] == [
+    assert [
+        task.id for task in world.store.read(partial(read.list_tasks, wanted=read.TaskConditions(name="n1")))
+    ] == ids[5::-2]
+    assert [
+        task.id for task in world.store.read(partial(read.list_tasks, wanted=read.TaskConditions(node_id=node_id)))
+    ] == [
         other,
         pinned,
     ]
-    assert [task.id for task in world.store.read(partial(read.list_tasks, wanted=read.Filter(status=Status.DONE)))] == [
-        other
-    ]
-    assert world.store.read(partial(read.list_tasks, wanted=read.Filter(queue="empty"))) == []
+    assert [
+        task.id for task in world.store.read(partial(read.list_tasks, wanted=read.TaskConditions(status=Status.DONE)))
+    ] == [other]
+    assert world.store.read(partial(read.list_tasks, wanted=read.TaskConditions(queue="empty"))) == []
     assert world.store.read(read.count_tasks) == {**dict.fromkeys(Status, 0), Status.PENDING: 8, Status.DONE: 1}
-    assert world.store.read(read.statuses, [ids[0], other, 10**9]) == {ids[0]: Status.PENDING, other: Status.DONE}
+    assert world.store.read(read.statuses_of, [ids[0], other, 10**9]) == {ids[0]: Status.PENDING, other: Status.DONE}

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import DatabaseAway
-from peerd.runtime.observability.events import Events
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.runtime.observability.events import EventBus
 from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.connection.outages import Outages
-from peerd.store.outcomes.recording import Held
-from peerd.store.outcomes.touch import Progress
-from peerd.work.claims.active_claims import Holdings
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes.touch import TaskProgress
+from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.toucher import Toucher
 
 NOBODY_THERE = ["mysql://peerd@127.0.0.1:9/peerd", "postgresql://peerd@127.0.0.1:9/peerd"]
-WAYS = ["run", "run_each", "run_repeatable", "run_alone", "read"]
+WAYS = ["run", "run_autocommit", "run_idempotent", "run_statement", "read"]
 KILL_ITSELF = {"mysql": "KILL CONNECTION_ID()", "postgresql": "SELECT pg_terminate_backend(pg_backend_pid())"}
-HELD = Held(1, 1)
+HELD = ClaimId(1, 1)
 
 
 def garbage_of(fail: Callable[[], None]) -> int:
@@ -53,7 +53,7 @@ def test_a_failed_connect_leaves_nothing_to_the_garbage_collector(url: str, way:
     database = Database(url)
 
     def fail() -> None:
-        with pytest.raises(DatabaseAway):
+        with pytest.raises(DatabaseUnavailable):
             getattr(database, way)(anything)
 
     assert garbage_of(fail) == 0
@@ -69,7 +69,7 @@ def test_neither_does_one_that_an_event_loop_waits_for(url: str) -> None:
     async def fail() -> None:
         try:
             await attempt()
-        except DatabaseAway as error:
+        except DatabaseUnavailable as error:
             assert error.reason  # noqa: PT017 - what pytest.raises keeps of it would be counted
 
     with asyncio.Runner() as runner:
@@ -81,7 +81,7 @@ def test_neither_does_a_connection_that_is_lost_in_the_middle(server_database: s
     database = Database(server_database)
 
     def fail() -> None:
-        with pytest.raises(DatabaseAway):
+        with pytest.raises(DatabaseUnavailable):
             database.run(break_off)
 
     assert garbage_of(fail) == 0
@@ -99,27 +99,27 @@ def test_connections_share_what_they_encrypt_with(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ssl, "create_default_context", note)
     database = Database(NOBODY_THERE[0])
     for _ in range(5):
-        with pytest.raises(DatabaseAway):
+        with pytest.raises(DatabaseUnavailable):
             database.run(anything)
     assert len(made) <= 1, "each reads all certificates of the system: 17 ms, and 850 KB"
 
 
 def test_touching_pauses_longer_and_longer_while_the_database_is_away() -> None:
-    holdings = Holdings()
-    holdings.begin_claim(token=1)
-    holdings.end_claim(1, [HELD])
+    active_claims = ActiveClaims()
+    active_claims.begin_claim(token=1)
+    active_claims.end_claim(1, [HELD])
     toucher = Toucher(
         Database(NOBODY_THERE[1]),
         process_id=1,
-        holdings=holdings,
+        active_claims=active_claims,
         update=3.0,
         lost=lambda _: None,
-        outages=Outages(Events(), clock=lambda: 0.0),
-        events=Events(),
+        outages=OutageTracker(EventBus(), clock=lambda: 0.0),
+        events=EventBus(),
     )
     now, rounds = 0.0, 0
     while now < 60.0 and rounds < 1000:  # a minute, in which the handler reports its progress all the time
-        holdings.report(HELD, Progress(min(now / 60.0, 1.0)))
+        active_claims.report(HELD, TaskProgress(min(now / 60.0, 1.0)))
         now += toucher.round(now)
         rounds += 1
     assert rounds <= 40

@@ -12,8 +12,8 @@ from peerd.domain.outcome import ERROR_LIMIT, Canceled, Deferred, Failed, Outcom
 from peerd.domain.task import Task
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording, touch
-from peerd.store.outcomes.recording import Held, Written
-from peerd.store.outcomes.touch import Progress
+from peerd.store.outcomes.recording import ClaimId, WriteResult
+from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks import actions
@@ -48,12 +48,12 @@ def lose_by_delete(world: World, task: Task) -> None:
 
 def lose_by_rescue(world: World, task: Task) -> None:
     world.silence(task.id, 60)
-    assert len(world.store.run(rescue.rescue_frozen, 30.0)) == 1
+    assert len(world.store.run(rescue.rescue_untouched, 30.0)) == 1
 
 
 def lose_by_death(world: World, task: Task) -> None:
     assert task.process_id is not None
-    assert len(world.store.run(rescue.release_process, task.process_id, "SIGKILL", crashed=True)) == 1
+    assert len(world.store.run(rescue.release_tasks_of_process, task.process_id, "SIGKILL", crashed=True)) == 1
 
 
 def lose_by_hand(world: World, task: Task) -> None:
@@ -103,11 +103,11 @@ def assert_refused(world: World, task: Task) -> None:
     row, attempts = world.find(task.id), world.attempt_rows()
     assert world.store.run(complete.complete, task.process_id, {held(task): "1"}) == {held(task)}
     for outcome in OUTCOMES[:-1]:
-        assert not world.store.run(recording.conclude, task.process_id, held(task), outcome)
-    assert not world.store.run(recording.conclude, task.process_id, held(task), OUTCOMES[-1])
+        assert not world.store.run(recording.record_outcome, task.process_id, held(task), outcome)
+    assert not world.store.run(recording.record_outcome, task.process_id, held(task), OUTCOMES[-1])
     assert world.store.run(touch.touch, {held(task)}) == {held(task)}
-    assert world.store.run(touch.report_progress, {held(task): Progress(0.5)}).refused == {held(task)}
-    assert world.store.run(rescue.release_held, task.process_id, [held(task)], "lost") == []
+    assert world.store.run(touch.report_progress, {held(task): TaskProgress(0.5)}).refused == {held(task)}
+    assert world.store.run(rescue.release_unknown_claims, task.process_id, [held(task)], "lost") == []
     assert (world.find(task.id), world.attempt_rows()) == (row, attempts)
 
 
@@ -126,14 +126,14 @@ def test_many_are_completed_together_and_the_lost_ones_are_named(world: World) -
         world.add()
     claimer = world.claimer()
     taken = world.take(claimer)
-    world.store.run(rescue.release_held, claimer.process_id, [held(taken[0])], "given back")
+    world.store.run(rescue.release_unknown_claims, claimer.process_id, [held(taken[0])], "given back")
     [again] = world.take(claimer)  # at a higher lease, in the same batch
     world.store.run(actions.cancel, taken[3].id)
-    results = {held(task): f'"{task.id}"' for task in [*taken, again]} | {Held(10**9, 1): None}
+    results = {held(task): f'"{task.id}"' for task in [*taken, again]} | {ClaimId(10**9, 1): None}
     assert world.store.run(complete.complete, claimer.process_id, results) == {
         held(taken[0]),
         held(taken[3]),
-        Held(10**9, 1),
+        ClaimId(10**9, 1),
     }
     assert world.get(again.id).result == f'"{again.id}"'
     assert [world.get(task.id).result for task in taken[4:]] == [f'"{task.id}"' for task in taken[4:]]
@@ -164,22 +164,22 @@ def test_an_outcome_written_again_after_a_lost_reply_changes_nothing(world: Worl
     world.add()
     task = world.take_one()
     assert task.process_id is not None
-    assert world.store.run(recording.conclude, task.process_id, held(task), outcome)
+    assert world.store.run(recording.record_outcome, task.process_id, held(task), outcome)
     row, attempts = world.get(task.id), world.attempts(task.id)
     assert len(attempts) == 1
-    assert world.store.run(recording.conclude, task.process_id, held(task), outcome)
+    assert world.store.run(recording.record_outcome, task.process_id, held(task), outcome)
     assert (world.get(task.id), world.attempts(task.id)) == (row, attempts)
-    assert not world.store.run(recording.conclude, world.claimer().process_id, held(task), outcome)
+    assert not world.store.run(recording.record_outcome, world.claimer().process_id, held(task), outcome)
 
 
 def test_an_outcome_is_refused_when_another_one_was_written_about_the_claim(world: World) -> None:
     world.add()
     task = world.take_one()
     assert task.process_id is not None
-    world.store.run(rescue.release_process, task.process_id, "told to end", crashed=False)
+    world.store.run(rescue.release_tasks_of_process, task.process_id, "told to end", crashed=False)
     assert world.outcomes(task.id) == ["released"]
     assert not world.fail(task)
-    assert not world.store.run(recording.conclude, task.process_id, held(task), Snoozed(1.0, "x"))
+    assert not world.store.run(recording.record_outcome, task.process_id, held(task), Snoozed(1.0, "x"))
 
 
 def test_a_failure_counts_and_is_due_after_its_delay(world: World) -> None:
@@ -194,7 +194,7 @@ def test_a_failure_counts_and_is_due_after_its_delay(world: World) -> None:
     assert (attempt.number, attempt.outcome, attempt.error, attempt.traceback) == (1, "failure", "boom", "Traceback …")
     assert (attempt.node_id, attempt.process_id, attempt.lease) == (task.worker_node_id, task.process_id, task.lease)
     assert attempt.started_at == task.worker_started_at
-    assert world.store.run(chore_batches.let_arrive, Status.FAILURE) == 0
+    assert world.store.run(chore_batches.stage_due, Status.FAILURE) == 0
 
 
 def test_the_last_attempts_failure_is_dead(world: World) -> None:
@@ -212,7 +212,7 @@ def test_a_snooze_counts_nothing_and_is_scheduled(world: World) -> None:
     task_id = world.add()
     task = world.take_one()
     assert task.process_id is not None
-    world.store.run(recording.conclude, task.process_id, held(task), Snoozed(3600.0, "not now"))
+    world.store.run(recording.record_outcome, task.process_id, held(task), Snoozed(3600.0, "not now"))
     snoozed = world.get(task_id)
     assert (snoozed.status, snoozed.attempts, snoozed.error) == (Status.SCHEDULED, 0, None)
     assert [(one.number, one.outcome, one.error) for one in world.attempts(task_id)] == [(0, "snoozed", "not now")]
@@ -224,7 +224,7 @@ def test_giving_back_counts_nothing_and_keeps_the_last_error(world: World) -> No
     world.arrive()
     task = world.take_one()
     assert task.process_id is not None
-    world.store.run(recording.conclude, task.process_id, held(task), Released("the process ends"))
+    world.store.run(recording.record_outcome, task.process_id, held(task), Released("the process ends"))
     released = world.get(task_id)
     assert (released.status, released.attempts, released.error) == (Status.PENDING, 1, "boom")
     assert world.take_one().lease == task.lease + 1
@@ -235,10 +235,12 @@ def test_texts_that_a_database_would_refuse_are_cut_and_mended(world: World) -> 
     task = world.take_one()
     assert task.process_id is not None
     dirty = "nul \x00 half \ud800 " + "x" * 10 * ERROR_LIMIT
-    assert world.store.run(touch.report_progress, {held(task): Progress(float("nan"), dirty)}) == Written(set(), set())
+    assert world.store.run(touch.report_progress, {held(task): TaskProgress(float("nan"), dirty)}) == WriteResult(
+        set(), set()
+    )
     assert len(world.get(task_id).progress_note or "") <= 255
     failed = Failed(error=dirty, traceback=dirty * 10, retry_in=0.0)
-    assert world.store.run(recording.conclude, task.process_id, held(task), failed)
+    assert world.store.run(recording.record_outcome, task.process_id, held(task), failed)
     [attempt] = world.attempts(task_id)
     assert len(attempt.error or "") <= ERROR_LIMIT
     assert "\x00" not in (attempt.error or "\x00")
@@ -254,9 +256,9 @@ def test_a_touch_renews_the_held_and_names_the_lost(world: World) -> None:
     for task in taken:
         world.silence(task.id, 20)
     world.store.run(actions.cancel, taken[2].id)
-    lost = world.store.run(touch.touch, {held(task) for task in taken} | {Held(10**9, 1)})
-    assert lost == {held(taken[2]), Held(10**9, 1)}
-    assert world.store.run(rescue.rescue_frozen, 10.0) == []
+    lost = world.store.run(touch.touch, {held(task) for task in taken} | {ClaimId(10**9, 1)})
+    assert lost == {held(taken[2]), ClaimId(10**9, 1)}
+    assert world.store.run(rescue.rescue_untouched, 10.0) == []
     assert world.store.run(touch.touch, set()) == set()
 
 
@@ -267,14 +269,14 @@ def test_progress_is_written_for_many_at_once_and_touches_them(world: World) -> 
     for task in taken:
         world.silence(task.id, 60)
     reports = {
-        held(taken[0]): Progress(0.25, "a quarter"),
-        held(taken[1]): Progress(2.0),
-        Held(10**9, 1): Progress(0.1),
+        held(taken[0]): TaskProgress(0.25, "a quarter"),
+        held(taken[1]): TaskProgress(2.0),
+        ClaimId(10**9, 1): TaskProgress(0.1),
     }
-    assert world.store.run(touch.report_progress, reports) == Written({Held(10**9, 1)}, set())
+    assert world.store.run(touch.report_progress, reports) == WriteResult({ClaimId(10**9, 1)}, set())
     rows = [world.get(task.id) for task in taken]
     assert [(row.progress, row.progress_note) for row in rows] == [(0.25, "a quarter"), (1.0, None), (None, None)]
-    assert [one.task_id for one in world.store.run(rescue.rescue_frozen, 30.0)] == [taken[2].id]
+    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)] == [taken[2].id]
 
 
 def test_the_table_says_what_a_process_holds(world: World) -> None:
@@ -284,7 +286,9 @@ def test_the_table_says_what_a_process_holds(world: World) -> None:
     first, second = world.take(claimer, 2)
     world.take(world.claimer(), 1)
     world.complete(first)
-    assert world.store.read(touch.held_by, claimer.process_id) == {held(second): world.column(second.id, "claim_token")}
+    assert world.store.read(touch.claims_of_process, claimer.process_id) == {
+        held(second): world.column(second.id, "claim_token")
+    }
 
 
 def test_a_task_that_could_only_be_retried_after_its_end_is_dead(world: World) -> None:
@@ -312,7 +316,9 @@ def test_each_of_many_results_is_written_into_its_own_task(world: World, number:
         world.add()
     taken = world.take(world.claimer(), number)
     given = {held(task): RESULTS[place % len(RESULTS)] for place, task in enumerate(reversed(taken))}
-    refused = world.store.run_each(complete.complete, taken[0].process_id or 0, given)
+    refused = world.store.run_autocommit(complete.complete, taken[0].process_id or 0, given)
     assert refused == set()
-    assert {Held(found.id, found.lease): found.result for found in map(world.get, [one.id for one in taken])} == given
+    assert {
+        ClaimId(found.id, found.lease): found.result for found in map(world.get, [one.id for one in taken])
+    } == given
     assert {world.status(task.id) for task in taken} == {Status.DONE}

@@ -22,8 +22,8 @@ from peerd.store.enqueue import enqueue
 from peerd.store.limits import limited_claim
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording, touch
-from peerd.store.outcomes.recording import Held
-from peerd.store.outcomes.touch import Progress
+from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import limits, nodes, tasks
 from peerd.store.statements.token import new_token
@@ -196,32 +196,32 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
 
     yield take, {"tasks_claim"} | by_id
     assert len(held_now) == 10
-    yield partial(run, claim.claim, claimer, token=new_token(), limit=1, alone=True), {"tasks_claim"} | by_id
-    yield partial(run, quarantined.should_run_empty, claimer, 1.0), {"tasks_claim", "tasks_turns"} | by_id
-    by_turns = {"tasks_turns", "PRIMARY", "a sort of all"}
-    yield partial(run, limited_claim.look, claimer), {"tasks_claim", "tasks_turns"} | by_id
+    yield partial(run, claim.claim, claimer, token=new_token(), limit=1, quarantined=True), {"tasks_claim"} | by_id
+    yield partial(run, quarantined.should_empty_for_quarantined, claimer, 1.0), {"tasks_claim", "tasks_turns"} | by_id
+    limited_indexes = {"tasks_turns", "PRIMARY", "a sort of all"}
+    yield partial(run, limited_claim.find_claimable, claimer), {"tasks_claim", "tasks_turns"} | by_id
     yield (
-        partial(run, limited_claim.claim_by_turns, claimer, "q", token=8, limit=5),
-        by_turns | working,
+        partial(run, limited_claim.claim_limited, claimer, "q", token=8, limit=5),
+        limited_indexes | working,
     )
     limited = sa.insert(limits).values(queue="q", limit_key="", running=1000)
     run(lambda connection: connection.execute(limited).rowcount)
     yield (
-        partial(run, limited_claim.claim_by_turns, claimer, "q", token=9, limit=5),
-        by_turns | {"tasks_claim"} | working,
+        partial(run, limited_claim.claim_limited, claimer, "q", token=9, limit=5),
+        limited_indexes | {"tasks_claim"} | working,
     )
     run(lambda connection: connection.execute(sa.delete(limits)).rowcount)
     yield partial(run, claim.claimed_by_token, claimer, token), working
-    yield partial(run, touch.held_by, claimer.process_id), working
+    yield partial(run, touch.claims_of_process, claimer.process_id), working
     yield partial(run, touch.touch, {held(task) for task in held_now}), by_id
-    yield partial(run, touch.report_progress, {held(task): Progress(0.5) for task in held_now}), by_id
+    yield partial(run, touch.report_progress, {held(task): TaskProgress(0.5) for task in held_now}), by_id
     done: dict[Any, str | None] = {held(task): "1" for task in held_now[:5]}
     yield partial(run, complete.complete, claimer.process_id, done), by_id
     yield partial(run, complete.complete, claimer.process_id, done), by_id  # and what a repeated one asks
     failed = Failed(error="boom", retry_in=0.0)
-    yield partial(run, recording.conclude, claimer.process_id, held(held_now[6]), failed), by_id
-    yield partial(run, chore_batches.let_arrive, Status.FAILURE, 20), {"tasks_due"} | by_id
-    yield partial(run, chore_batches.let_arrive, Status.SCHEDULED, 20), {"tasks_due"} | by_id
+    yield partial(run, recording.record_outcome, claimer.process_id, held(held_now[6]), failed), by_id
+    yield partial(run, chore_batches.stage_due, Status.FAILURE, 20), {"tasks_due"} | by_id
+    yield partial(run, chore_batches.stage_due, Status.SCHEDULED, 20), {"tasks_due"} | by_id
     yield partial(run, chore_batches.postpone, 20), {"tasks_due" if mysql else "tasks_ahead"} | by_id
     yield partial(run, chore_batches.expire, 20), {"tasks_closing"} | by_id
     yield partial(run, chore_batches.purge, Status.DONE, -60.0, 20), {"tasks_closing"} | by_id
@@ -231,9 +231,12 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     with_key = NewTask(queue="q", unique_key="key")
     assert run(enqueue.enqueue, with_key).created
     yield partial(run, enqueue.enqueue, with_key), by_id  # which looks whether the holder has ended
-    yield partial(run, rescue.release_process, claimer.process_id, "SIGKILL", crashed=True, limit=20), working | by_id
-    yield partial(run, rescue.rescue_frozen, 3600.0, 20), working | by_id
-    yield partial(run, rescue.rescue_frozen, -60.0, 20), working | by_id
+    yield (
+        partial(run, rescue.release_tasks_of_process, claimer.process_id, "SIGKILL", crashed=True, limit=20),
+        working | by_id,
+    )
+    yield partial(run, rescue.rescue_untouched, 3600.0, 20), working | by_id
+    yield partial(run, rescue.rescue_untouched, -60.0, 20), working | by_id
 
 
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
@@ -258,12 +261,12 @@ def test_a_claim_and_a_completion_are_planned_once_and_what_people_ask_each_time
 
     def ask(connection: sa.Connection) -> tuple[int, int]:
         for _ in range(20):
-            read.list_tasks(connection, read.Filter(queue="q"), limit=5)
+            read.list_tasks(connection, read.TaskConditions(queue="q"), limit=5)
         return plans(connection, "tasks.queue =")
 
     for _ in range(20):
         world.add()
-    for generic, custom in world.store.run_each(work):
+    for generic, custom in world.store.run_autocommit(work):
         assert generic > 0
         assert custom == 0
     assert world.store.read(ask)[1] > 0
@@ -272,7 +275,7 @@ def test_a_claim_and_a_completion_are_planned_once_and_what_people_ask_each_time
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
 def test_what_was_planned_for_an_empty_table_is_right_for_a_full_one(world: World) -> None:
     claimer = world.claimer("q", "other")
-    nobody = Held(1, 1)
+    nobody = ClaimId(1, 1)
 
     def work(connection: sa.Connection) -> list[str]:
         for _ in range(10):
@@ -289,7 +292,7 @@ def test_what_was_planned_for_an_empty_table_is_right_for_a_full_one(world: Worl
         return plans
 
     database = Database(world.store.url)  # whose connections have planned nothing yet
-    plans = database.run_each(work)
+    plans = database.run_autocommit(work)
     database.close()
     assert len(plans) == 3
     for plan in plans:

@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.store.claim import claim
 from peerd.store.connection.database import Database
-from peerd.store.nodes.nodes import keep_alive
+from peerd.store.nodes.nodes import heartbeat_only
 from peerd.store.statements.token import new_token
 from tests.store.world import World
 
@@ -29,7 +29,7 @@ GONE = {
 @pytest.fixture
 def resting(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """A database whose connections count as rested the moment that they are given back."""
-    monkeypatch.setattr("peerd.store.connection.pool_liveness.TRUSTED_FOR", -1.0)
+    monkeypatch.setattr("peerd.store.connection.pool_liveness.NO_CHECK_WITHIN", -1.0)
     opened = Database(world.store.url)
     yield opened
     opened.close()
@@ -64,7 +64,7 @@ def pings(engines_: tuple[Engine, ...], monkeypatch: pytest.MonkeyPatch) -> Iter
         yield seen
 
 
-@pytest.mark.parametrize("way", ["run", "run_each", "run_repeatable", "read"])
+@pytest.mark.parametrize("way", ["run", "run_autocommit", "run_idempotent", "read"])
 def test_one_that_was_closed_is_replaced(world: World, resting: Database, way: str) -> None:
     operate: Callable[..., int] = getattr(resting, way)
     before = operate(number_of)
@@ -74,35 +74,35 @@ def test_one_that_was_closed_is_replaced(world: World, resting: Database, way: s
 
 
 def test_one_that_was_closed_long_ago_is_replaced(world: World, resting: Database, monkeypatch: Any) -> None:
-    monkeypatch.setattr("peerd.store.connection.pool_liveness.HEARD_FOR", -1.0)
-    test_one_that_was_closed_is_replaced(world, resting, "run_each")
+    monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
+    test_one_that_was_closed_is_replaced(world, resting, "run_autocommit")
 
 
 def test_one_whose_server_has_said_nothing_since_it_was_used_is_not_asked(
     world: World, resting: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = resting.run_each(number_of)
+    before = resting.run_autocommit(number_of)
     with pings(resting.engines, monkeypatch) as seen:
-        assert resting.run_each(number_of) == before
+        assert resting.run_autocommit(number_of) == before
         assert not seen
         close_from_outside(world, before)
-        assert resting.run_each(number_of) != before
+        assert resting.run_autocommit(number_of) != before
         assert len(seen) == 1
 
 
 def test_beats_reads_and_transactions_are_not_preceded_by_a_look(
     world: World, resting: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("peerd.store.connection.pool_liveness.HEARD_FOR", -1.0)
+    monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
     incarnation = world.incarnation("a")
-    for way in (resting.run, resting.run_each, resting.read):
+    for way in (resting.run, resting.run_autocommit, resting.read):
         way(number_of)
     with pings(resting.engines, monkeypatch) as seen:
-        resting.run_repeatable(keep_alive, "a", incarnation)
+        resting.run_idempotent(heartbeat_only, "a", incarnation)
         resting.read(number_of)
         resting.run(number_of)
         assert not seen
-        resting.run_each(claim.claim, world.claimer(), token=new_token(), limit=1)
+        resting.run_autocommit(claim.claim, world.claimer(), token=new_token(), limit=1)
         assert len(seen) == 1
 
 
@@ -131,7 +131,7 @@ def test_a_transaction_whose_commit_was_not_answered_is_not_repeated(world: Worl
         close_from_outside(world, tries[0])
 
     resting.run(number_of)
-    with pytest.raises(DatabaseAway):
+    with pytest.raises(DatabaseUnavailable):
         resting.run(write)
     assert len(tries) == 1
     assert world.count() == 0
@@ -146,9 +146,9 @@ def test_statements_that_are_committed_one_by_one_are_not_repeated(world: World,
         close_from_outside(world, tries[0])
         number_of(connection)
 
-    resting.run_each(number_of)
-    with pytest.raises(DatabaseAway):
-        resting.run_each(write)
+    resting.run_autocommit(number_of)
+    with pytest.raises(DatabaseUnavailable):
+        resting.run_autocommit(write)
     assert len(tries) == world.count() == 1
 
 
@@ -163,7 +163,7 @@ def test_one_that_was_in_use_just_now_is_not_tried_again(world: World) -> None:
         number_of(connection)
 
     try:
-        with pytest.raises(DatabaseAway):
+        with pytest.raises(DatabaseUnavailable):
             with_new_connections.read(read)
         assert len(tries) == 1
     finally:

@@ -73,9 +73,9 @@ def test_a_certificate_that_is_named_is_verified_and_read_anew_when_it_is_renewe
     words: dict[str, Any] = {"ssl_ca": str(certificate), "ssl_verify_identity": True, "defer_connect": True}
 
     def context() -> ssl.SSLContext:
-        from peerd.store.connection.pymysql_tls import ConnectionSharingTls  # noqa: PLC0415
+        from peerd.store.connection.pymysql_tls import SharedTlsConnection  # noqa: PLC0415
 
-        connection: Any = ConnectionSharingTls(**plain, **words)
+        connection: Any = SharedTlsConnection(**plain, **words)
         assert isinstance(connection.ctx, ssl.SSLContext)
         return connection.ctx
 

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.store.claim.claimer import Claimer
-from peerd.store.claim.quarantined import should_run_empty
+from peerd.store.claim.quarantined import should_empty_for_quarantined
 from peerd.store.nodes import nodes, processes
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limits
@@ -18,7 +18,7 @@ PATIENCE = 10.0
 def those_who_run_empty(world: World, *claimers: Claimer) -> list[int]:
     """Their places in this row."""
     asked = enumerate(claimers)
-    return [number for number, claimer in asked if world.store.read(should_run_empty, claimer, PATIENCE)]
+    return [number for number, claimer in asked if world.store.read(should_empty_for_quarantined, claimer, PATIENCE)]
 
 
 def test_a_task_that_has_waited_is_noticed(world: World) -> None:
@@ -63,7 +63,7 @@ def test_who_cannot_come_first_is_not_waited_for(world: World) -> None:
     assert those_who_run_empty(world, mine) == []
     world.store.run(nodes.set_draining, "b", draining=True)
     assert those_who_run_empty(world, mine) == []
-    world.store.run(nodes.leave, "c", world.incarnation("c"))
+    world.store.run(nodes.deregister_node, "c", world.incarnation("c"))
     assert those_who_run_empty(world, mine) == [0]
     assert those_who_run_empty(world, draining, silent, other_kind) == [2]
 

@@ -9,9 +9,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
 from peerd.domain.lifecycle import Status
-from peerd.domain.ring import Due, Ring, Taken, Work
+from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable, TaskScheduled
 from peerd.doorbell.after_commit import ring_after_commit
-from peerd.doorbell.notifier import Ringer
+from peerd.doorbell.notifier import Notifier
 from peerd.operate.client import Client
 from peerd.operate.validation import InvalidFilter
 from tests.store.world import World
@@ -32,7 +32,7 @@ class Bell:
 
     def heard(self) -> list[Ring]:
         """Since it was asked last."""
-        assert self.client.ringer.flush(10)
+        assert self.client.notifier.flush(10)
         heard, self._heard = self._heard, []
         return sorted(heard, key=lambda ring: type(ring).__name__)
 
@@ -41,23 +41,23 @@ class Bell:
 def bell(world: World) -> Iterator[Bell]:
     bell = Bell()
     with Client(world.store) as client:
-        client.ringer = client._colour.ringer = Ringer(world.store, open_way=lambda: bell)
+        client.notifier = client._mode.notifier = Notifier(world.store, open_transport=lambda: bell)
         bell.client = client
         yield bell
 
 
 def test_an_enqueue_rings_for_its_queue_or_for_its_time(bell: Bell) -> None:
     bell.client.enqueue("video")
-    assert bell.heard() == [Work(("video",))]
+    assert bell.heard() == [TasksAvailable(("video",))]
     bell.client.enqueue_many(["video", "mail"])
-    assert bell.heard() == [Work(("mail", "video"))]
+    assert bell.heard() == [TasksAvailable(("mail", "video"))]
     bell.client.enqueue("video", start_in=60)
-    assert bell.heard() == [Due(within=60.0)]
+    assert bell.heard() == [TaskScheduled(within=60.0)]
 
 
 async def test_an_awaited_enqueue_rings_too(bell: Bell) -> None:
     await bell.client.aio.enqueue("video")
-    assert bell.heard() == [Work(("video",))]
+    assert bell.heard() == [TasksAvailable(("video",))]
     bell.client.aio.close()
 
 
@@ -66,23 +66,23 @@ def test_reading_rings_nobody_and_actions_ring_for_what_they_change(world: World
     assert bell.heard() == []
     dead, working, other = world.task_in(Status.DEAD), world.task_in(Status.WORKING), world.task_in(Status.WORKING)
     bell.client.tasks.retry(dead)
-    assert bell.heard() == [Taken((dead,)), Work()]
+    assert bell.heard() == [ClaimRevoked((dead,)), TasksAvailable()]
     bell.client.tasks.cancel(working)
-    assert bell.heard() == [Taken((working,))]
+    assert bell.heard() == [ClaimRevoked((working,))]
     bell.client.tasks.move(other, None)
-    assert bell.heard() == [Taken((other,)), Work()]
+    assert bell.heard() == [ClaimRevoked((other,)), TasksAvailable()]
     bell.client.tasks.delete(other)
-    assert bell.heard() == [Taken((other,))]
+    assert bell.heard() == [ClaimRevoked((other,))]
     bell.client.queues.pause("q")
     assert bell.heard() == []
     bell.client.queues.resume("q")
-    assert bell.heard() == [Work()]
+    assert bell.heard() == [TasksAvailable()]
     bell.client.limits.set("q", running=3)
-    assert bell.heard() == [Work(("q",))]
+    assert bell.heard() == [TasksAvailable(("q",))]
     bell.client.limits.list()
     assert bell.heard() == []
     bell.client.limits.remove("q")
-    assert bell.heard() == [Work(("q",))]
+    assert bell.heard() == [TasksAvailable(("q",))]
 
 
 def test_in_the_callers_transaction_it_rings_after_the_commit_once(world: World, bell: Bell) -> None:
@@ -91,7 +91,7 @@ def test_in_the_callers_transaction_it_rings_after_the_commit_once(world: World,
             bell.client.enqueue_in(connection, "video")
         assert bell.heard() == []
         connection.commit()
-        assert bell.heard() == [Work(("video",))]
+        assert bell.heard() == [TasksAvailable(("video",))]
         connection.commit()
         bell.client.enqueue_in(connection, "mail")
         connection.rollback()
@@ -101,16 +101,16 @@ def test_in_the_callers_transaction_it_rings_after_the_commit_once(world: World,
         bell.client.enqueue_in(connection, "mail")  # and the connection goes back to the pool as it is
     with world.store.engine.begin() as connection:
         bell.client.enqueue_in(connection, "last")
-    assert bell.heard() == [Work(("last",))]
+    assert bell.heard() == [TasksAvailable(("last",))]
 
 
 def test_when_it_rings_the_work_can_be_seen(world: World, bell: Bell) -> None:
     seen: list[Status] = []
     with world.store.engine.begin() as connection:
         job = bell.client.enqueue_in(connection, "video")
-        ringer = Ringer(world.store, open_way=lambda: None)
-        ringer.ring = lambda *_: seen.append(world.get(job.id).status)  # type: ignore[method-assign]
-        ring_after_commit(connection, ringer, [Work()])
+        notifier = Notifier(world.store, open_transport=lambda: None)
+        notifier.ring = lambda *_: seen.append(world.get(job.id).status)  # type: ignore[method-assign]
+        ring_after_commit(connection, notifier, [TasksAvailable()])
     assert seen == [Status.PENDING]
 
 
@@ -121,14 +121,14 @@ def test_a_session_rings_after_its_commit_and_not_after_its_rollback(world: Worl
         bell.client.enqueue_in(session, "mail")
         assert bell.heard() == []
         session.commit()
-    assert bell.heard() == [Work(("mail",))]
+    assert bell.heard() == [TasksAvailable(("mail",))]
 
 
 def test_by_hand_names_are_checked(bell: Bell) -> None:
     bell.client.ring("video", "mail")
-    assert bell.heard() == [Work(("mail", "video"))]
+    assert bell.heard() == [TasksAvailable(("mail", "video"))]
     bell.client.ring()
-    assert bell.heard() == [Work()]
+    assert bell.heard() == [TasksAvailable()]
     with pytest.raises(InvalidFilter, match="no queue"):
         bell.client.ring("no queue!")
 
@@ -141,6 +141,6 @@ async def test_an_async_connection_rings_after_its_commit(world: World, bell: Be
         await bell.client.aio.enqueue_in(connection, "video")
         assert bell.heard() == []
         await connection.commit()
-    assert bell.heard() == [Work(("video",))]
+    assert bell.heard() == [TasksAvailable(("video",))]
     await engine.dispose()
     bell.client.aio.close()

@@ -22,12 +22,12 @@ from tests.store.schedule_steps import (
     SILENCE,
     declare,
     fire,
-    here,
+    identity,
     let_be_due,
     runs,
     schedule,
-    sight,
     silence_node,
+    snapshot,
     take,
 )
 from tests.store.world import World, at_once
@@ -39,12 +39,12 @@ def test_a_waiting_run_is_taken_by_one_of_many(world: World) -> None:
     for name in names:
         declare(world, given, name)
     run = world.store.run(schedule_runs.request_run, "s", "[1]")
-    assert all(sight(world, node=name).waiting == [run] for name in names)
+    assert all(snapshot(world, node=name).waiting == [run] for name in names)
     taken = at_once([partial(take, world, run, given, name) for name in names])
     [[won]] = [one for one in taken if one]
     assert (won.status, won.slot, won.pid, won.args) == (RunStatus.RUNNING, *PROCESS, "[1]")
     assert won.started_at is not None
-    assert sum(len(sight(world, node=name).running) for name in names) == 1
+    assert sum(len(snapshot(world, node=name).running) for name in names) == 1
 
 
 def test_a_run_of_all_processes_has_a_row_for_each(world: World) -> None:
@@ -55,13 +55,13 @@ def test_a_run_of_all_processes_has_a_row_for_each(world: World) -> None:
     assert [(one.slot, one.pid, one.tick_at) for one in taken] == [
         (f"w-{number}", number, run.tick_at) for number in (1, 2, 3)
     ]
-    assert taken == sight(world).running
+    assert taken == snapshot(world).running
 
 
 def test_what_people_insert_with_sql_alone_is_a_request(world: World) -> None:
     declare(world, schedule())
     world.store.run(lambda c: c.execute(sa.text("INSERT INTO schedule_runs (schedule) VALUES ('s')")))
-    [run] = sight(world).waiting
+    [run] = snapshot(world).waiting
     assert (run.origin, run.number, run.args) == ("hand", 1, None)
     assert isinstance(run.tick_at, datetime)
     assert take(world, run, schedule())
@@ -104,7 +104,7 @@ def test_of_nodes_that_take_different_waiting_runs_at_once_one_does(world: World
         assert sorted(map(len, at_once(calls))) == [0, 1]
         for run in runs(world):
             world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE)
-            world.store.run(schedule_runs.give_up, run.id, RunStatus.REFUSED, "the end of the test")
+            world.store.run(schedule_runs.abandon_run, run.id, RunStatus.REFUSED, "the end of the test")
 
 
 def test_a_run_ends_once(world: World) -> None:
@@ -115,7 +115,7 @@ def test_a_run_ends_once(world: World) -> None:
     assert not world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE)
     found = world.store.read(schedule_runs.get_run, run.id)
     assert (found.status, found.error) == (RunStatus.FAILED, "boom\N{REPLACEMENT CHARACTER}")
-    assert len(found.traceback or "") <= schedule_runs.LONGEST_ERROR
+    assert len(found.traceback or "") <= schedule_runs.MAX_ERROR_LENGTH
     with pytest.raises(RunNotFound):
         world.store.read(schedule_runs.get_run, run.id + 1)
 
@@ -124,7 +124,7 @@ def test_a_task_that_is_enqueued_has_the_key_of_its_schedule(world: World) -> No
     given = schedule(queue="q", limit_key="acme")
     declare(world, given)
     run = world.store.run(schedule_runs.request_run, "s")
-    done = world.store.run(schedule_runs.enqueue_run, run, given, here(world, "a"))
+    done = world.store.run(schedule_runs.enqueue_run, run, given, identity(world, "a"))
     assert done is not None
     assert done.task_id is not None
     assert world.get(done.task_id).limit_key == "acme"
@@ -137,7 +137,9 @@ def test_a_task_is_enqueued_once_for_a_tick_and_the_next_waits_for_its_end(world
     let_be_due(world)
     run = fire(world, given)
     assert run is not None
-    calls = [partial(world.store.run, schedule_runs.enqueue_run, run, given, here(world, name)) for name in ("a", "b")]
+    calls = [
+        partial(world.store.run, schedule_runs.enqueue_run, run, given, identity(world, name)) for name in ("a", "b")
+    ]
     [done] = [one for one in at_once(calls) if one is not None]
     assert done.status is RunStatus.ENQUEUED
     assert done.task_id is not None
@@ -160,7 +162,7 @@ def test_the_runs_of_a_dead_process_end_with_its_cause(world: World) -> None:
     declare(world, given)
     run = world.store.run(schedule_runs.request_run, "s")
     first, second = take(world, run, given, "a", ("w-1", 1), ("w-2", 2))
-    assert world.store.run(schedule_runs.end_runs_of_process, here(world), 1, "killed by SIGKILL") == [first]
+    assert world.store.run(schedule_runs.end_runs_of_process, identity(world), 1, "killed by SIGKILL") == [first]
     ended = world.store.read(schedule_runs.get_run, first.id)
     assert (ended.status, ended.error) == (RunStatus.DIED, "its process died: killed by SIGKILL")
     assert world.store.read(schedule_runs.get_run, second.id).is_open
@@ -177,9 +179,9 @@ def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_pol
     run = fire(world, given)
     assert run is not None
     take(world, run, given, "a")
-    assert world.store.run(schedule_runs.lose_runs, SILENCE) == []
+    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == []
     silence_node(world, "a", SILENCE + 1)
-    assert world.store.run(schedule_runs.lose_runs, SILENCE) == [run.id]
+    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
     assert world.store.read(schedule_runs.get_run, run.id).status is RunStatus.LOST
     assert not world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE), "it thaws, and is told"
     again = [(one.tick_at, one.number, one.status) for one in runs(world) if one.origin == "again"]
@@ -195,10 +197,10 @@ def test_a_run_is_not_lost_while_its_process_beats_though_its_node_has_no_agent(
     run = world.store.run(schedule_runs.request_run, "s")
     take(world, run, given)
     silence_node(world, "a", SILENCE + 1)
-    assert world.store.run(schedule_runs.lose_runs, SILENCE) == []
+    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == []
     silent = sa.update(process_table).where(process_table.c.id == claimer.process_id)
     world.store.run(lambda c: c.execute(silent.values(checked_at=seconds_from_now(-SILENCE - 1))))
-    assert world.store.run(schedule_runs.lose_runs, SILENCE) == [run.id]
+    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
 
 
 def test_a_run_of_an_earlier_life_is_lost_when_the_new_one_is_old_enough(world: World) -> None:
@@ -206,11 +208,11 @@ def test_a_run_of_an_earlier_life_is_lost_when_the_new_one_is_old_enough(world: 
     declare(world, given)
     run = world.store.run(schedule_runs.request_run, "s")
     take(world, run, given)
-    world.store.run(nodes.register, "a", "another life", replaces=world.incarnation("a"))
-    assert world.store.run(schedule_runs.lose_runs, SILENCE) == []
+    world.store.run(nodes.register_incarnation, "a", "another life", replaces=world.incarnation("a"))
+    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == []
     began = sa.update(node_table).values(started_at=seconds_from_now(-SILENCE - 1))
     world.store.run(lambda c: c.execute(began))
-    assert world.store.run(schedule_runs.lose_runs, SILENCE) == [run.id]
+    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
 
 
 def test_a_run_whose_process_went_before_it_had_it_waits_again(world: World) -> None:
@@ -218,8 +220,8 @@ def test_a_run_whose_process_went_before_it_had_it_waits_again(world: World) -> 
     declare(world, given)
     run = world.store.run(schedule_runs.request_run, "s")
     [taken] = take(world, run, given)
-    assert world.store.run(schedule_runs.put_back, taken, for_any_node=True)
-    assert sight(world).waiting == [run]
+    assert world.store.run(schedule_runs.release_run, taken, for_any_node=True)
+    assert snapshot(world).waiting == [run]
 
 
 def test_ended_runs_are_purged_by_their_age_and_their_number(world: World) -> None:

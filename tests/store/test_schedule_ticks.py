@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from peerd.domain.errors import ScheduleNotFound
-from peerd.domain.schedule import Fire, RunStatus, decide
+from peerd.domain.schedule import FireTick, RunStatus, decide_tick
 from peerd.store import schedules
 from peerd.store.outcomes.recording import database_now
 from peerd.testing import eventually
@@ -40,9 +40,9 @@ def test_a_node_whose_clock_is_ahead_cannot_fire_early(world: World) -> None:
     found = clock(world)
     assert found.next_at is not None
     assert found.anchor_at is not None
-    ahead = decide(given, found.next_at, found.anchor_at, found.next_at + timedelta(seconds=1), "")
-    assert isinstance(ahead, Fire)
-    assert world.store.run(schedules.tick, found, given, ahead) is None
+    ahead = decide_tick(given, found.next_at, found.anchor_at, found.next_at + timedelta(seconds=1), "")
+    assert isinstance(ahead, FireTick)
+    assert world.store.run(schedules.fire_tick, found, given, ahead) is None
     assert runs(world) == []
     assert clock(world) == found
 
@@ -89,15 +89,15 @@ def test_a_tick_that_is_too_late_is_on_record_as_missed(world: World) -> None:
 def test_what_is_disabled_passes_its_ticks_over(world: World) -> None:
     given = schedule()
     declare(world, given)
-    world.store.run(schedules.set_disabled, "s", disabled=True)
+    world.store.run(schedules.set_schedule_disabled, "s", disabled=True)
     let_be_due(world, 3600)
     seen = clock(world)
     assert seen.disabled
     now = world.store.read(database_now)
-    assert world.store.run(schedules.pass_over, seen, given, now)
+    assert world.store.run(schedules.skip_tick, seen, given, now)
     found = clock(world)
     assert found.next_at is not None
     assert found.next_at > now
     assert runs(world) == []
     with pytest.raises(ScheduleNotFound, match="there is no schedule 'x'; known are: s"):
-        world.store.run(schedules.set_disabled, "x", disabled=True)
+        world.store.run(schedules.set_schedule_disabled, "x", disabled=True)

@@ -13,12 +13,12 @@ from tests.store.schedule_steps import (
     clock,
     declare,
     fire,
-    here,
+    identity,
     let_be_due,
     runs,
     schedule,
-    sight,
     silence_node,
+    snapshot,
 )
 from tests.store.world import World
 
@@ -31,7 +31,7 @@ def test_the_newest_change_of_a_definition_stands_and_starting_again_changes_not
     declare(world, old, "b")
     declare(world, new, "a")
     assert clock(world).schedule == new
-    world.store.run(nodes.leave, "b", world.incarnation("b"))
+    world.store.run(nodes.deregister_node, "b", world.incarnation("b"))
     del world._nodes["b"]
     declare(world, old, "b")
     assert clock(world).schedule == new, "b has only started again"
@@ -54,7 +54,7 @@ def test_when_nobody_alive_means_what_stands_another_one_writes_its_own(world: W
     declare(world, new, "a")
 
     def stand_in() -> bool:
-        return world.store.run(schedules.stand_in, old, here(world, "b"), SILENCE)
+        return world.store.run(schedules.take_over_definition, old, identity(world, "b"), SILENCE)
 
     assert not stand_in()
     silence_node(world, "a", SILENCE + 1)
@@ -86,16 +86,16 @@ def test_a_schedule_that_no_node_has_any_more_is_purged(world: World) -> None:
     old = sa.update(schedule_table).values(updated_at=seconds_from_now(-7200))
     world.store.run(lambda c: c.execute(old))
     assert world.store.run(schedules.purge_schedules, 3600.0) == 0
-    world.store.run(schedules.withdraw, "s", here(world))
+    world.store.run(schedules.withdraw_schedule, "s", identity(world))
     assert world.store.run(schedules.purge_schedules, 3600.0) == 1
-    assert world.store.read(schedules.list_clocks) == []
+    assert world.store.read(schedules.list_schedule_rows) == []
 
 
 def test_an_agent_sees_that_its_node_is_drained(world: World) -> None:
     declare(world, schedule())
-    assert not sight(world).draining
+    assert not snapshot(world).draining
     world.store.run(nodes.set_draining, "a", draining=True)
-    assert sight(world).draining
+    assert snapshot(world).draining
 
 
 # ---------------------------------------------------------------- immediate
@@ -106,7 +106,7 @@ def test_an_immediate_run_is_not_repeated_in_one_life_of_a_node(world: World) ->
     assert declare(world, given)
     assert not declare(world, given), "another process of the agent"
     assert [(run.origin, run.node_id) for run in runs(world)] == [("start", world.node("a"))]
-    world.store.run(nodes.leave, "a", world.incarnation("a"))
+    world.store.run(nodes.deregister_node, "a", world.incarnation("a"))
     del world._nodes["a"]
     assert declare(world, given), "the node was started again"
 
@@ -115,11 +115,11 @@ def test_an_immediate_run_of_the_cluster_is_that_of_its_first_node(world: World)
     given = schedule(immediate=True)
     assert declare(world, given, "a")
     assert not declare(world, given, "b")
-    world.store.run(nodes.leave, "a", world.incarnation("a"))
+    world.store.run(nodes.deregister_node, "a", world.incarnation("a"))
     del world._nodes["a"]
     assert not declare(world, given, "a"), "b has been there all the while"
     silence_node(world, "b", SILENCE + 1)
-    world.store.run(nodes.leave, "a", world.incarnation("a"))
+    world.store.run(nodes.deregister_node, "a", world.incarnation("a"))
     del world._nodes["a"]
     assert declare(world, given, "a")
     assert [run.node_id for run in runs(world)] == [None, None]

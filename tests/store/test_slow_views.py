@@ -9,9 +9,9 @@ from contextlib import closing, contextmanager
 import pytest
 import sqlalchemy as sa
 
-from peerd.agent.database_health import Checkup
-from peerd.operate.diagnostics import examine_what_slows, galera, mysql, postgresql
-from peerd.runtime.observability.events import DatabaseSlowed, Events, Fact
+from peerd.agent.database_health import DatabaseHealthMonitor
+from peerd.operate.diagnostics import examine_slowdowns, galera, mysql, postgresql
+from peerd.runtime.observability.events import DatabaseSlowdownDetected, Event, EventBus
 from peerd.store.connection.database import Database
 from peerd.testing import eventually
 from tests.store.world import World
@@ -37,12 +37,12 @@ def forgotten_view(store: Database) -> Iterator[str]:
     engine.dispose()
 
 
-def told_by_an_agent(store: Database, node: str) -> list[DatabaseSlowed]:
-    told: list[Fact] = []
-    checkup = Checkup(store, Events(told.append))
+def events_of_agent(store: Database, node: str) -> list[DatabaseSlowdownDetected]:
+    events: list[Event] = []
+    checkup = DatabaseHealthMonitor(store, EventBus(events.append))
     checkup._node = node  # what `start` sets, without its loop
-    asyncio.run(checkup.look())
-    return [fact for fact in told if isinstance(fact, DatabaseSlowed)]
+    asyncio.run(checkup.examine())
+    return [fact for fact in events if isinstance(fact, DatabaseSlowdownDetected)]
 
 
 @SERVERS
@@ -52,7 +52,7 @@ def test_the_agent_says_which_session_has_a_long_view_open(world: World) -> None
         # The server is shared: for a moment the oldest transaction may be another test's. MariaDB looks for them anew
         # only when nobody has asked for a tenth of a second.
         [fact] = eventually(
-            lambda: [fact for fact in told_by_an_agent(world.store, "a") if session in fact.remedy],
+            lambda: [fact for fact in events_of_agent(world.store, "a") if session in fact.remedy],
             timeout=60,
             every=0.2,
         )
@@ -65,8 +65,8 @@ def test_of_several_nodes_one_looks(world: World) -> None:
     world.node("a")
     world.node("b")
     with forgotten_view(world.store):
-        eventually(lambda: told_by_an_agent(world.store, "a"), timeout=60, every=0.2)
-        assert not told_by_an_agent(world.store, "b")
+        eventually(lambda: events_of_agent(world.store, "a"), timeout=60, every=0.2)
+        assert not events_of_agent(world.store, "b")
 
 
 @pytest.mark.slow
@@ -81,10 +81,10 @@ def test_a_prepared_transaction_that_was_forgotten_is_named(private_server: Serv
     with at_once.connect() as connection, closing(Database(url)) as store:
         for statement in ("BEGIN", "CREATE TABLE one (id INT)", "PREPARE TRANSACTION 'forgotten one'"):
             connection.exec_driver_sql(statement)
-        told = store.read(examine_what_slows)
-        assert [one.remedy for one in told] == ["COMMIT PREPARED 'forgotten one', or ROLLBACK PREPARED"]
+        events = store.read(examine_slowdowns)
+        assert [one.remedy for one in events] == ["COMMIT PREPARED 'forgotten one', or ROLLBACK PREPARED"]
         connection.exec_driver_sql("ROLLBACK PREPARED 'forgotten one'")
-        assert store.read(examine_what_slows) == []
+        assert store.read(examine_slowdowns) == []
 
 
 @pytest.mark.parametrize("store", [pytest.param("galera")], indirect=True)
@@ -94,7 +94,7 @@ def test_on_galera_every_node_looks_for_it_may_be_at_another_server(
     world.node("a")
     world.node("b")
     with forgotten_view(world.store):
-        eventually(lambda: told_by_an_agent(world.store, "b"), timeout=60, every=0.2)
+        eventually(lambda: events_of_agent(world.store, "b"), timeout=60, every=0.2)
     [members] = world.store.read(galera.members)
     assert members.message == "3 servers; this one is synced"
     monkeypatch.setattr(galera, "LEAST", 4)

@@ -9,7 +9,7 @@ from peerd.domain.task import NewTask
 from peerd.store.claim import claim
 from peerd.store.enqueue import enqueue
 from peerd.store.outcomes import complete
-from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.tables import tasks
 from peerd.store.statements.token import new_token
 from tests.store.world import World
@@ -23,9 +23,9 @@ def test_what_claims_and_completions_write_meets_every_check(world: World) -> No
     news = [NewTask(queue="q", priority=n, finish_in=60.0) for n in range(6)]
     world.store.run(enqueue.enqueue_many, news)
     claimer = world.claimer()
-    won = world.store.run_each(claim.claim, claimer, token=new_token(), limit=4).tasks
-    results = {Held(task.id, task.lease): '{"n":1}' if task.priority % 2 else None for task in won[:2]}
-    assert not world.store.run_each(complete.complete, claimer.process_id, results)
+    won = world.store.run_autocommit(claim.claim, claimer, token=new_token(), limit=4).tasks
+    results = {ClaimId(task.id, task.lease): '{"n":1}' if task.priority % 2 else None for task in won[:2]}
+    assert not world.store.run_autocommit(complete.complete, claimer.process_id, results)
     told = world.store.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
     assert told == ["ok"]
 
@@ -33,7 +33,7 @@ def test_what_claims_and_completions_write_meets_every_check(world: World) -> No
 def test_integrity_is_broken_by_what_a_check_forbids(world: World) -> None:
     """So the test above can fail."""
     world.add()
-    world.store.run_each(lambda connection: connection.execute(BAD))
+    world.store.run_autocommit(lambda connection: connection.execute(BAD))
     told = world.store.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
     assert told == ["CHECK constraint failed in tasks"]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.store.connection import database as store
 from peerd.store.connection import sqlite_lock
 from peerd.store.connection.database import Database
-from peerd.store.statements.autocommit import Direct
+from peerd.store.statements.autocommit import AutocommitConnection
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_writer_that_has_waited_for_long_is_not_overtaken_again_and_again(file
     assert overtaken < 110  # SQLite's own waiting, a look each 100 ms, is overtaken 40 to 100 times in each of the five
 
 
-def write(connection: Direct, number: int) -> None:
+def write(connection: AutocommitConnection, number: int) -> None:
     connection.exec_driver_sql("INSERT INTO t VALUES (?)", (number,))
 
 
@@ -74,7 +74,7 @@ def test_a_statement_alone_waits_for_its_turn_and_is_written_once(file: Path) ->
     database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE t (n INTEGER)").rowcount)
     with hog(file, first=0.4):
         for number in range(20):
-            database.run_alone(write, number)
+            database.run_statement(write, number)
     written = database.read(lambda connection: connection.exec_driver_sql("SELECT n FROM t").scalars().all())
     assert written == list(range(20))
     database.close()
@@ -83,7 +83,7 @@ def test_a_statement_alone_waits_for_its_turn_and_is_written_once(file: Path) ->
 def test_writers_of_one_process_do_not_look_for_the_lock_that_one_of_them_has(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_lock, "LOCK_PAUSE", (600.0, 600.0))
+    monkeypatch.setattr(sqlite_lock, "LOCK_RETRY_PAUSE", (600.0, 600.0))
     database, other_engine = Database(f"sqlite:///{file}"), Database(f"sqlite:///{file}")
     database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE t (n INTEGER)").rowcount)
     begun, may_end = threading.Event(), threading.Event()
@@ -95,7 +95,7 @@ def test_writers_of_one_process_do_not_look_for_the_lock_that_one_of_them_has(
     with ThreadPoolExecutor() as threads:
         held = threads.submit(database.run, hold)
         assert begun.wait(30)
-        written = [threads.submit(one.run_alone, write, 1) for one in (database, other_engine)]
+        written = [threads.submit(one.run_statement, write, 1) for one in (database, other_engine)]
         assert not any(one.done() for one in written)
         may_end.set()
         held.result(30)
@@ -109,7 +109,7 @@ def test_a_process_that_has_met_a_writer_of_another_one_leaves_room_between_its_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pauses: list[tuple[float, float]] = []
-    monkeypatch.setattr(sqlite_lock, "LOCK_PAUSE", (0.0, 60.0))
+    monkeypatch.setattr(sqlite_lock, "LOCK_RETRY_PAUSE", (0.0, 60.0))
 
     def no_pause(least: float, most: float) -> float:
         pauses.append((least, most))
@@ -124,18 +124,18 @@ def test_a_process_that_has_met_a_writer_of_another_one_leaves_room_between_its_
         if (answer := next(answers)) is not None:
             raise answer
 
-    writers = sqlite_lock.Writers()
+    writers = sqlite_lock.SqliteWriterLock()
     for _ in range(3):
-        with writers.turn():
+        with writers.hold():
             pass
     assert not pauses
-    with closing(sqlite3.connect(":memory:")) as driver, writers.turn():
-        writers.in_turn(driver, attempt)
+    with closing(sqlite3.connect(":memory:")) as driver, writers.hold():
+        writers.retry_while_locked(driver, attempt)
     assert len(pauses) == 1
-    with writers.turn():
+    with writers.hold():
         assert len(pauses) == 2
-    monkeypatch.setattr(sqlite_lock, "REMEMBERED", 0.0)
-    with writers.turn():
+    monkeypatch.setattr(sqlite_lock, "YIELD_WITHIN", 0.0)
+    with writers.hold():
         assert len(pauses) == 2
 
 
@@ -147,10 +147,10 @@ def test_a_lock_that_is_never_given_back_is_not_waited_for_for_ever(
     database = Database(f"sqlite:///{file}")
     database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE t (n INTEGER)").rowcount)
     with hog(file, first=2.0):
-        with pytest.raises(DatabaseAway, match="locked"):
+        with pytest.raises(DatabaseUnavailable, match="locked"):
             database.run(lambda connection: None)
-        with pytest.raises(DatabaseAway, match="locked"):
-            database.run_alone(write, 1)
+        with pytest.raises(DatabaseUnavailable, match="locked"):
+            database.run_statement(write, 1)
     assert database.read(lambda connection: connection.exec_driver_sql("SELECT n FROM t").all()) == []
     assert database.read(lambda connection: connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()) == 50
     database.close()

@@ -9,14 +9,14 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 
-from peerd.agent.doorbell.stager import STEP_IN_AFTER, DueTimer
+from peerd.agent.doorbell.stager import TAKE_OVER_AFTER, DueTaskStager
 from peerd.domain.lifecycle import Status
-from peerd.domain.ring import Due, Work
+from peerd.domain.ring import TasksAvailable, TaskScheduled
 from peerd.doorbell.cluster_clock import ClusterClock
-from peerd.doorbell.endpoints import announce, doors, nodes_without_door
+from peerd.doorbell.endpoints import nodes_without_endpoint, read_endpoints, write_endpoint
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.maintenance.due import read_agenda
-from peerd.store.maintenance.staging import arrive, look_ahead
+from peerd.store.maintenance.due import read_due_maintenance
+from peerd.store.maintenance.staging import find_next_due, stage_all_due
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes
@@ -25,9 +25,9 @@ from tests.store.world import World
 
 
 def test_an_empty_table_has_nothing_ahead(world: World) -> None:
-    ahead = world.store.read(look_ahead)
+    ahead = world.store.read(find_next_due)
     assert (ahead.next_at, ahead.first_node) == (None, None)
-    agenda = world.store.read(read_agenda)
+    agenda = world.store.read(read_due_maintenance)
     assert agenda.nodes == 0
     assert not agenda.runs
     moments = {name: getattr(agenda, name) for name in agenda.__struct_fields__}
@@ -37,12 +37,12 @@ def test_an_empty_table_has_nothing_ahead(world: World) -> None:
 def test_the_next_moment_is_that_of_the_first_scheduled_task_or_failure(world: World) -> None:
     world.add(start_in=3600.0)
     second = world.add(start_in=60.0)
-    assert world.store.read(look_ahead).next_at == world.get(second).start_at
+    assert world.store.read(find_next_due).next_at == world.get(second).start_at
     world.add(priority=99)
     failed = world.take_one()
     world.fail(failed, retry_in=5.0)
-    assert world.store.read(look_ahead).next_at == world.get(failed.id).start_at
-    agenda = world.store.read(read_agenda)
+    assert world.store.read(find_next_due).next_at == world.get(failed.id).start_at
+    agenda = world.store.read(read_due_maintenance)
     assert (agenda.scheduled, agenda.failure) == (world.get(second).start_at, world.get(failed.id).start_at)
 
 
@@ -54,20 +54,20 @@ def test_what_is_due_arrives_and_nothing_else(world: World) -> None:
     world.add(queue="failed", priority=99)
     failed = world.take_one(world.claimer("failed"))
     world.fail(failed, retry_in=0.0)
-    arrived = world.store.run(arrive)
+    arrived = world.store.run(stage_all_due)
     assert (arrived.count, arrived.queues) == (4, ("failed", "mail", "video"))
     assert {world.get(task_id).status for task_id in (*due, failed.id)} == {Status.PENDING}
     assert world.get(later).status is Status.SCHEDULED
-    assert world.store.run(arrive).count == 0
+    assert world.store.run(stage_all_due).count == 0
 
 
 def test_so_many_arrive_at_a_time_the_longest_due_first(world: World) -> None:
     due = [world.add(start_in=60.0) for _ in range(5)]
     for place, task_id in enumerate(due):
         world.set(task_id, start_at=seconds_from_now(-60.0 + place))
-    assert world.store.run(arrive, 2).count == 2
+    assert world.store.run(stage_all_due, 2).count == 2
     assert [world.get(task_id).status for task_id in due] == [Status.PENDING] * 2 + [Status.SCHEDULED] * 3
-    assert [world.store.run(arrive, 2).count for _ in range(3)] == [2, 1, 0]
+    assert [world.store.run(stage_all_due, 2).count for _ in range(3)] == [2, 1, 0]
 
 
 def test_the_agenda_knows_what_the_chores_wait_for(world: World) -> None:
@@ -75,7 +75,7 @@ def test_the_agenda_knows_what_the_chores_wait_for(world: World) -> None:
     working = world.get(world.task_in(Status.WORKING))
     late = world.insert(finish_at=seconds_from_now(60.0))
     ahead = world.insert(start_at=seconds_from_now(3600.0))
-    agenda = world.store.read(read_agenda)
+    agenda = world.store.read(read_due_maintenance)
     assert agenda.oldest_touch == working.checked_at
     assert agenda.done == world.get(ended[Status.DONE]).finished_at
     assert agenda.dead == world.get(ended[Status.DEAD]).finished_at
@@ -90,23 +90,23 @@ def test_the_agenda_knows_what_the_chores_wait_for(world: World) -> None:
 def test_the_doors_are_those_of_active_nodes_that_say_where_they_hear(world: World) -> None:
     for name in ("hears", "deaf", "gone"):
         world.node(name)
-        world.store.run(announce, name, world.incarnation(name), None if name == "deaf" else "10.0.0.7:7070")
+        world.store.run(write_endpoint, name, world.incarnation(name), None if name == "deaf" else "10.0.0.7:7070")
     gone = sa.update(nodes).where(nodes.c.name == "gone").values(active=False)
     assert world.store.run(lambda connection: connection.execute(gone).rowcount) == 1
-    [door], _ = world.store.read(doors)
+    [door], _ = world.store.read(read_endpoints)
     assert (door.incarnation, door.host, door.port) == (world.incarnation("hears"), "10.0.0.7", 7070)
-    assert world.store.read(nodes_without_door) == ["deaf"]
+    assert world.store.read(nodes_without_endpoint) == ["deaf"]
 
 
 @asynccontextmanager
-async def timing(world: World, node: str) -> AsyncIterator[tuple[DueTimer, list[Work]]]:
+async def staging(world: World, node: str) -> AsyncIterator[tuple[DueTaskStager, list[TasksAvailable]]]:
     """The timer of a node that runs, and what it has rung."""
-    rung: list[Work] = []
+    rung: list[TasksAvailable] = []
     threads = DatabaseThreads(world.store, threads=1)
-    timer = DueTimer(threads, world.node(node), rung.append, ClusterClock())
-    running = asyncio.create_task(timer.run())
+    stager = DueTaskStager(threads, world.node(node), rung.append, ClusterClock())
+    running = asyncio.create_task(stager.run())
     try:
-        yield timer, rung
+        yield stager, rung
     finally:
         running.cancel()
         await asyncio.wait([running])
@@ -115,8 +115,8 @@ async def timing(world: World, node: str) -> AsyncIterator[tuple[DueTimer, list[
 
 async def test_the_first_node_lets_a_task_arrive_the_moment_it_falls_due(world: World) -> None:
     task_id = world.add(queue="video", start_in=0.5)
-    async with timing(world, "first") as (_, rung):
-        await eventually_async(lambda: rung == [Work(("video",))])
+    async with staging(world, "first") as (_, rung):
+        await eventually_async(lambda: rung == [TasksAvailable(("video",))])
     assert world.get(task_id).status is Status.PENDING
 
 
@@ -125,20 +125,20 @@ async def test_another_node_steps_in_a_little_later_when_the_first_one_does_not(
     task_id = world.add(queue="video", start_in=0.3)
     due = world.get(task_id).start_at
     assert due is not None
-    async with timing(world, "second") as (_, rung):
-        await eventually_async(lambda: rung == [Work(("video",))])
-    assert world.store.read(database_now) >= due + timedelta(seconds=STEP_IN_AFTER)
+    async with staging(world, "second") as (_, rung):
+        await eventually_async(lambda: rung == [TasksAvailable(("video",))])
+    assert world.store.read(database_now) >= due + timedelta(seconds=TAKE_OVER_AFTER)
 
 
 async def test_what_falls_due_sooner_than_what_is_known_is_rung_for(world: World) -> None:
     world.add(queue="later", start_in=3600.0)
-    async with timing(world, "first") as (timer, rung):
-        await eventually_async(lambda: timer._clock is not None)
+    async with staging(world, "first") as (stager, rung):
+        await eventually_async(lambda: stager._clock_pair is not None)
         task_id = world.add(queue="soon", start_in=0.2)
         moment = world.get(task_id).start_at
         assert moment is not None
-        timer.hear(Due(at=moment.timestamp()))
-        await eventually_async(lambda: rung == [Work(("soon",))], timeout=5)
+        stager.receive(TaskScheduled(at=moment.timestamp()))
+        await eventually_async(lambda: rung == [TasksAvailable(("soon",))], timeout=5)
         world.add(queue="sooner", start_in=0.2)
-        timer.hear(Due(within=0.2))
-        await eventually_async(lambda: rung[1:] == [Work(("sooner",))], timeout=5)
+        stager.receive(TaskScheduled(within=0.2))
+        await eventually_async(lambda: rung[1:] == [TasksAvailable(("sooner",))], timeout=5)

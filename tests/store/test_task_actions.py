@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from peerd.domain.errors import KeyTaken, NodeNotFound, TaskNotFound
-from peerd.domain.lifecycle import Event, IllegalTransition, Status, after, sources
+from peerd.domain.errors import NodeNotFound, TaskNotFound, UniqueKeyTaken
+from peerd.domain.lifecycle import IllegalTransition, Status, TaskEvent, after, sources
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, unique_keys
 from peerd.store.tasks import actions
 from tests.store.world import World
 
 ACTIONS = {
-    Event.CANCEL: actions.cancel,
-    Event.RETRY: actions.retry,
-    Event.MOVE: lambda connection, task_id: actions.move(connection, task_id, None),
-    Event.DELETE: actions.delete,
+    TaskEvent.CANCEL: actions.cancel,
+    TaskEvent.RETRY: actions.retry,
+    TaskEvent.MOVE: lambda connection, task_id: actions.move(connection, task_id, None),
+    TaskEvent.DELETE: actions.delete,
 }
 
 
 @pytest.mark.parametrize("status", list(Status))
 @pytest.mark.parametrize("event", list(ACTIONS))
-def test_an_action_does_what_the_table_of_transitions_says(world: World, event: Event, status: Status) -> None:
+def test_an_action_does_what_the_table_of_transitions_says(world: World, event: TaskEvent, status: Status) -> None:
     task_id = world.task_in(status)
     before = world.get(task_id)
     if status not in sources(event):
@@ -31,7 +31,7 @@ def test_an_action_does_what_the_table_of_transitions_says(world: World, event: 
         return
     world.store.run(ACTIONS[event], task_id)
     found = world.find(task_id)
-    if event is Event.DELETE:
+    if event is TaskEvent.DELETE:
         assert found is None
     else:
         assert found is not None
@@ -41,14 +41,14 @@ def test_an_action_does_what_the_table_of_transitions_says(world: World, event: 
 
 
 @pytest.mark.parametrize("event", list(ACTIONS))
-def test_acting_on_a_task_that_is_not_there_says_so(world: World, event: Event) -> None:
+def test_acting_on_a_task_that_is_not_there_says_so(world: World, event: TaskEvent) -> None:
     for nowhere in (10**9, 0, -1, 2**64):
         with pytest.raises(TaskNotFound, match=str(nowhere)):
             world.store.run(ACTIONS[event], nowhere)
 
 
 def test_the_attempt_that_an_action_ends_is_on_record(world: World) -> None:
-    for event, label in ((Event.CANCEL, "withdrawn"), (Event.RETRY, "retried"), (Event.MOVE, "moved")):
+    for event, label in ((TaskEvent.CANCEL, "withdrawn"), (TaskEvent.RETRY, "retried"), (TaskEvent.MOVE, "moved")):
         task_id = world.task_in(Status.WORKING)
         world.store.run(ACTIONS[event], task_id)
         assert [(one.outcome, one.number) for one in world.attempts(task_id)] == [(label, 0)]
@@ -99,7 +99,7 @@ def test_a_retry_takes_the_key_back_unless_a_younger_task_has_it(world: World) -
     world.complete(world.take_one())
     young = world.add(unique_key="k")
     assert young != old
-    with pytest.raises(KeyTaken, match=rf"task {old} .* belongs to task {young}"):
+    with pytest.raises(UniqueKeyTaken, match=rf"task {old} .* belongs to task {young}"):
         world.store.run(actions.retry, old)
     assert world.status(old) is Status.DONE
     world.store.run(actions.cancel, young)

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.errors import KeyTaken
+from peerd.domain.errors import UniqueKeyTaken
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import NewTask
 from peerd.store.connection.database import Database
@@ -129,7 +129,7 @@ def test_a_retry_and_enqueues_of_its_key_leave_one_unfinished_task(world: World)
         def retry(old: int = old) -> bool:
             try:
                 world.store.run(actions.retry, old)
-            except KeyTaken:
+            except UniqueKeyTaken:
                 return False
             return True
 

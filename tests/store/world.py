@@ -16,14 +16,14 @@ from peerd.domain.outcome import Failed
 from peerd.domain.task import Attempt, NewTask, Task
 from peerd.store.claim import claim
 from peerd.store.claim.claimer import Claimer
-from peerd.store.claim.mutex import Line
+from peerd.store.claim.mutex import ClaimMutex
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches
 from peerd.store.nodes import nodes
 from peerd.store.nodes import processes as process_records
 from peerd.store.outcomes import complete, recording
-from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, metadata, processes, tasks
 from peerd.store.statements.token import new_token
@@ -49,7 +49,7 @@ class World:
         """The id of a living node."""
         if name not in self._nodes:
             incarnation = nodes.new_incarnation()
-            node_id = self.store.run(nodes.register, name, incarnation, replaces=None)
+            node_id = self.store.run(nodes.register_incarnation, name, incarnation, replaces=None)
             assert node_id is not None
             self._nodes[name] = node_id, incarnation
         return self._nodes[name][0]
@@ -105,9 +105,11 @@ class World:
             connection.rollback()
         engine.dispose()
 
-    def take(self, claimer: Claimer, limit: int = 10, *, alone: bool = False, line: Line | None = None) -> list[Task]:
-        how: dict[str, Any] = {"token": new_token(), "limit": limit, "alone": alone, "line": line}
-        return self.store.run_each(claim.claim, claimer, **how).tasks
+    def take(
+        self, claimer: Claimer, limit: int = 10, *, quarantined: bool = False, mutex: ClaimMutex | None = None
+    ) -> list[Task]:
+        how: dict[str, Any] = {"token": new_token(), "limit": limit, "quarantined": quarantined, "mutex": mutex}
+        return self.store.run_autocommit(claim.claim, claimer, **how).tasks
 
     def take_one(self, claimer: Claimer | None = None) -> Task:
         [task] = self.take(claimer or self.claimer(), 1)
@@ -156,9 +158,9 @@ class World:
                 assert not self.store.run(complete.complete, claimer.process_id, {held(task): "1"})
             case Status.FAILURE:
                 failed = Failed(error="boom", retry_in=3600.0)
-                assert self.store.run(recording.conclude, claimer.process_id, held(task), failed)
+                assert self.store.run(recording.record_outcome, claimer.process_id, held(task), failed)
             case Status.DEAD:
-                assert self.store.run(recording.conclude, claimer.process_id, held(task), Failed(error="boom"))
+                assert self.store.run(recording.record_outcome, claimer.process_id, held(task), Failed(error="boom"))
             case _:
                 assert status is Status.WORKING
         return task_id
@@ -166,7 +168,7 @@ class World:
     def fail(self, task: Task, error: str = "boom", retry_in: float | None = 0.0, **more: Any) -> bool:
         assert task.process_id is not None
         failed = Failed(error=error, retry_in=retry_in, **more)
-        return self.store.run(recording.conclude, task.process_id, held(task), failed)
+        return self.store.run(recording.record_outcome, task.process_id, held(task), failed)
 
     def complete(self, task: Task, result: str | None = None) -> bool:
         """Whether it was accepted."""
@@ -182,7 +184,7 @@ class World:
 
     def arrive(self) -> None:
         for status in (Status.SCHEDULED, Status.FAILURE):
-            self.store.run(chore_batches.let_arrive, status)
+            self.store.run(chore_batches.stage_due, status)
 
     def outcomes(self, task_id: int) -> list[str]:
         return [attempt.outcome for attempt in self.attempts(task_id)]
@@ -196,8 +198,8 @@ def empty(connection: sa.Connection) -> None:
         connection.execute(sa.delete(table))
 
 
-def held(task: Task) -> Held:
-    return Held(task.id, task.lease)
+def held(task: Task) -> ClaimId:
+    return ClaimId(task.id, task.lease)
 
 
 def at_once(functions: Sequence[Callable[[], T]]) -> list[T]:

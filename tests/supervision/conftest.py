@@ -6,25 +6,25 @@ from typing import Any
 
 import pytest
 
-from tests.supervision.nodes import ToyNode
+from tests.supervision.nodes import StubNode
 
-Nodes = Callable[..., ToyNode]
+Nodes = Callable[..., StubNode]
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Nodes]:
     """Make nodes of toys, and see to it that none leaves a process behind."""
-    made: list[ToyNode] = []
+    made: list[StubNode] = []
 
-    def make(*slots: dict[str, Any], **plan: Any) -> ToyNode:
+    def make(*slots: dict[str, Any], **plan: Any) -> StubNode:
         folder = tmp_path / f"node-{len(made)}"
         folder.mkdir()
-        made.append(ToyNode(folder, *slots, **plan))
+        made.append(StubNode(folder, *slots, **plan))
         return made[-1]
 
     yield make
     left = {one: one.clean_up() for one in made if one.master}
-    said = "\n".join(one.said() for one in made if one.master)
-    print(said)  # noqa: T201 - pytest shows it with a failure
+    log_text = "\n".join(one.log_text() for one in made if one.master)
+    print(log_text)  # noqa: T201 - pytest shows it with a failure
     assert not any(left.values()), f"processes were left behind: {left}"
-    assert "fault in the master" not in said
+    assert "fault in the master" not in log_text

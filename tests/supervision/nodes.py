@@ -42,7 +42,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-class ToyNode:
+class StubNode:
     """A master in a process of its own."""
 
     PREFIX: tuple[str, ...] = ()
@@ -50,8 +50,8 @@ class ToyNode:
 
     def __init__(self, folder: Path, *slots: dict[str, Any], **plan: Any) -> None:
         self.folder = folder
-        self.facts_file = folder / "facts"
-        self.facts_file.touch()
+        self.notes_file = folder / "facts"
+        self.notes_file.touch()
         self.run_directory = folder / "run"
         self.mark = f"PEERD_TEST={uuid.uuid4()}"
         self.plan = {
@@ -77,12 +77,12 @@ class ToyNode:
             kind["processes"] += 1
             kind |= {key: slot[key] for key in PLANNED & slot.keys()}
             if role != "command":
-                kind.setdefault("entry", "stub_services:toy")
-                payload = kind.setdefault("payload", {"facts": str(self.facts_file), "slots": {}})
+                kind.setdefault("entry", "stub_services:stub")
+                payload = kind.setdefault("payload", {"facts": str(self.notes_file), "slots": {}})
                 payload["slots"][name] = {key: slot[key] for key in slot.keys() - PLANNED - {"name", "role"}}
         return list(kinds.values())
 
-    def start(self) -> ToyNode:
+    def start(self) -> StubNode:
         self.master = self.start_another()
         return self
 
@@ -100,7 +100,7 @@ class ToyNode:
                 pass_fds=self.pass_fds,
             )
 
-    def up(self) -> ToyNode:
+    def up(self) -> StubNode:
         """Start it and wait until it is ready."""
         self.start()
         eventually(lambda: self.state() == "running", message="the node is ready")
@@ -118,24 +118,24 @@ class ToyNode:
 
     def state(self) -> str | None:
         assert self.master is not None
-        assert self.master.poll() is None, f"the master has ended: {self.said()}"
-        with contextlib.suppress(control_client.NotRunning):
+        assert self.master.poll() is None, f"the master has ended: {self.log_text()}"
+        with contextlib.suppress(control_client.MasterNotRunning):
             return str(self.status()["state"])
         return None
 
     def slot(self, name: str) -> dict[str, Any]:
         return next(slot for slot in self.status()["slots"] if slot["name"] == name)
 
-    def facts(self, fact: str | None = None, slot: str | None = None) -> list[dict[str, Any]]:
+    def notes(self, fact: str | None = None, slot: str | None = None) -> list[dict[str, Any]]:
         # The last line may be being written.
-        lines = self.facts_file.read_text().rpartition("\n")[0].splitlines()
-        facts = [json.loads(line) for line in lines]
-        return [f for f in facts if fact in (None, f["fact"]) and slot in (None, f["slot"])]
+        lines = self.notes_file.read_text().rpartition("\n")[0].splitlines()
+        notes = [json.loads(line) for line in lines]
+        return [f for f in notes if fact in (None, f["fact"]) and slot in (None, f["slot"])]
 
     def received(self, kind: str, slot: str | None = None) -> list[dict[str, Any]]:
-        return [f["message"] for f in self.facts("received", slot) if f["message"]["type"] == kind]
+        return [f["message"] for f in self.notes("received", slot) if f["message"]["type"] == kind]
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.errors.read_text()
 
     def processes(self) -> list[int]:

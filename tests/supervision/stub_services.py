@@ -16,13 +16,13 @@ from typing import Any
 
 from peerd import Delivery, Message, MessengerFull, Undeliverable
 from peerd.domain.errors import MessageError
-from peerd.runtime.observability.events import Events
+from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_rotation import LogRotation
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import ProcessContext
 
 
-class Toy:
+class StubService:
     """Does what its payload says for its slot: `{"facts": file, "slots": {SLOT: {"start": …, "run": …}}}`."""
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
@@ -36,7 +36,7 @@ class Toy:
 
     async def start(self, link: Link) -> Mapping[str, object]:
         self.link = link
-        self.process = ProcessContext(link, Events(lambda fact: self.note("event", event=repr(fact))))
+        self.process = ProcessContext(link, EventBus(lambda fact: self.note("event", event=repr(fact))))
         self.messenger = self.process.messenger
         self._listen()
         self.note("start", generation=link.generation)
@@ -279,20 +279,20 @@ class Toy:
     async def do_rotate(self, _: str) -> None:
         """Keep the log small, very eagerly."""
         log = str(self.link.log_file)
-        rotation = LogRotation(Path(log), 50_000, 1000, self.link.ask_to_reopen_logs)
+        rotation = LogRotation(Path(log), 50_000, 1000, self.link.request_log_reopen)
         while True:
-            rotation.look()
+            rotation.check()
             await asyncio.sleep(0.01)
 
     def do_babble(self, _: str) -> None:
-        self.link._watch._end.send(b"\xff" * 64)
+        self.link._control._end.send(b"\xff" * 64)
 
 
-def toy(payload: Mapping[str, Any]) -> Toy:
-    return Toy(payload)
+def stub(payload: Mapping[str, Any]) -> StubService:
+    return StubService(payload)
 
 
-def unmade(payload: Mapping[str, Any]) -> Toy:
+def unmade(payload: Mapping[str, Any]) -> StubService:
     raise LookupError("there is no such toy")
 
 
@@ -303,7 +303,7 @@ class SignalAtTheEnd:
         kill(process(), number)
 
 
-class WeakAfterFirstBoot(Toy):
+class WeakAfterFirstBoot(StubService):
     """Its second and third boot fail."""
 
     async def start(self, link: Link) -> Mapping[str, object]:
@@ -313,11 +313,11 @@ class WeakAfterFirstBoot(Toy):
         return identity
 
 
-def weak_after_first_boot(payload: Mapping[str, Any]) -> Toy:
+def weak_after_first_boot(payload: Mapping[str, Any]) -> StubService:
     return WeakAfterFirstBoot(payload)
 
 
-class WeakForTenBoots(Toy):
+class WeakForTenBoots(StubService):
     """Its second to eleventh boot fail."""
 
     async def start(self, link: Link) -> Mapping[str, object]:
@@ -327,11 +327,11 @@ class WeakForTenBoots(Toy):
         return identity
 
 
-def weak_for_ten_boots(payload: Mapping[str, Any]) -> Toy:
+def weak_for_ten_boots(payload: Mapping[str, Any]) -> StubService:
     return WeakForTenBoots(payload)
 
 
-class NeverAgain(Toy):
+class FailsOnRestart(StubService):
     """Only its first boot goes well."""
 
     async def start(self, link: Link) -> Mapping[str, object]:
@@ -340,27 +340,27 @@ class NeverAgain(Toy):
         return await super().start(link)
 
 
-def never_again(payload: Mapping[str, Any]) -> Toy:
-    return NeverAgain(payload)
+def fails_on_restart(payload: Mapping[str, Any]) -> StubService:
+    return FailsOnRestart(payload)
 
 
-class WaitsWhenItReplaces(Toy):
+class WaitsWhenItReplaces(StubService):
     """A replacement boots slowly, and says why."""
 
     async def start(self, link: Link) -> Mapping[str, object]:
         identity = await super().start(link)
         until = time.monotonic() + (2.0 if link.is_replacement else 0.0)
         while time.monotonic() < until:
-            link.still_booting("the database does not answer")
+            link.report_still_booting("the database does not answer")
             await asyncio.sleep(0.1)
         return identity
 
 
-def waits_when_it_replaces(payload: Mapping[str, Any]) -> Toy:
+def waits_when_it_replaces(payload: Mapping[str, Any]) -> StubService:
     return WaitsWhenItReplaces(payload)
 
 
-class DiesOfItsFirstDeath(Toy):
+class DiesOfFirstExitReport(StubService):
     """An agent that is killed by the first death that it is told."""
 
     async def receive(self, message: Mapping[str, Any]) -> None:
@@ -370,5 +370,5 @@ class DiesOfItsFirstDeath(Toy):
         await super().receive(message)
 
 
-def dies_of_its_first_death(payload: Mapping[str, Any]) -> Toy:
-    return DiesOfItsFirstDeath(payload)
+def dies_of_first_exit_report(payload: Mapping[str, Any]) -> StubService:
+    return DiesOfFirstExitReport(payload)

@@ -20,7 +20,7 @@ from peerd.runtime.messages.frames import receive
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import ToyNode, eventually
+from tests.supervision.nodes import StubNode, eventually
 
 AGENT = {"name": "agent", "role": "agent"}
 WORKER = {"name": "video-1"}
@@ -28,17 +28,17 @@ STRANGER = 12_345
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
 
 
-def connected(toys: ToyNode) -> socket.socket:
+def connected(stub_node: StubNode) -> socket.socket:
     end = socket.socket(socket.AF_UNIX)
-    with control_client.control_address(toys.run_directory) as address:
+    with control_client.control_address(stub_node.run_directory) as address:
         end.connect(address)
     end.settimeout(10)
     return end
 
 
-def answered(toys: ToyNode, body: bytes) -> Mapping[str, Any] | None:
+def answered(stub_node: StubNode, body: bytes) -> Mapping[str, Any] | None:
     """What a frame of any bytes is answered with, and that the stream ends if nothing can follow it."""
-    with connected(toys) as end:
+    with connected(stub_node) as end:
         end.sendall(struct.pack(">I", len(body)) + body)
         return receive(end)
 
@@ -49,12 +49,12 @@ def processor_seconds(pid: int) -> float:
 
 
 def test_what_is_no_command_is_answered_with_what_is_wrong_and_harms_nothing(node: Nodes) -> None:
-    toys = node(AGENT, WORKER).up()
+    stub_node = node(AGENT, WORKER).up()
     for body in (b"", b"{", b"\xff\xfe", b"[]", b"[" * 100_000):
-        answer = answered(toys, body)
+        answer = answered(stub_node, body)
         assert answer is not None, body[:10]
         assert "a frame holds" in str(answer["error"])
-    with connected(toys) as end:
+    with connected(stub_node) as end:
         end.sendall(b"\xff" * 4)
         answer = receive(end)
         assert answer is not None
@@ -70,40 +70,40 @@ def test_what_is_no_command_is_answered_with_what_is_wrong_and_harms_nothing(nod
         '{"command": "scale", "kind": {}, "processes": true}',
         "{}",
     ):
-        assert answered(toys, command.encode()) is not None, command
-    eventually(lambda: toys.status()["reloads"] and toys.status()["reloads"][-1]["progress"] != "running")
-    assert "\ud800" in json.dumps(toys.status()["reloads"], ensure_ascii=False), "and it can still be told"
-    assert toys.state() == "running"
+        assert answered(stub_node, command.encode()) is not None, command
+    eventually(lambda: stub_node.status()["reloads"] and stub_node.status()["reloads"][-1]["progress"] != "running")
+    assert "\ud800" in json.dumps(stub_node.status()["reloads"], ensure_ascii=False), "and it can still be told"
+    assert stub_node.state() == "running"
 
 
 def test_connections_that_say_nothing_cost_the_master_no_time_and_do_not_last(node: Nodes) -> None:
-    toys = node(AGENT, WORKER)
-    toys.before = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))"
-    toys.up()
+    stub_node = node(AGENT, WORKER)
+    stub_node.before = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))"
+    stub_node.up()
     with ExitStack() as ends:
-        idle = [ends.enter_context(connected(toys)) for _ in range(60)]
-        spent = processor_seconds(toys.pid)
+        idle = [ends.enter_context(connected(stub_node)) for _ in range(60)]
+        spent = processor_seconds(stub_node.pid)
         time.sleep(1.0)
-        assert processor_seconds(toys.pid) - spent < 0.3
-        assert toys.state() == "running", "who asks something is answered"
+        assert processor_seconds(stub_node.pid) - spent < 0.3
+        assert stub_node.state() == "running", "who asks something is answered"
         assert idle[0].recv(1) == b"", "it is closed"
 
 
 @pytest.mark.slow
 def test_a_connection_that_asks_nothing_is_closed_and_one_that_waits_for_the_end_is_not(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "run": ["block"], "grace": 12.0, "give_back": 0.5}).up()
-    eventually(lambda: toys.facts("blocks"))
-    with connected(toys) as idle:
-        control_client.stop(toys.run_directory)
-        assert toys.wait(2) == exit_codes.OK, "it was waited for longer than the idle one was kept"
+    stub_node = node(AGENT, {**WORKER, "run": ["block"], "grace": 12.0, "give_back": 0.5}).up()
+    eventually(lambda: stub_node.notes("blocks"))
+    with connected(stub_node) as idle:
+        control_client.stop(stub_node.run_directory)
+        assert stub_node.wait(2) == exit_codes.OK, "it was waited for longer than the idle one was kept"
         assert idle.recv(1) == b""
 
 
 def test_the_soft_limit_of_descriptors_is_raised_for_the_node(node: Nodes) -> None:
-    toys = node(AGENT, {"name": "any-1", "role": "command", "command": ["sleep", "600"]})
-    toys.before = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))"
-    toys.up()
-    for pid in (toys.pid, toys.slot("agent")["pid"], toys.slot("any-1")["pid"]):
+    stub_node = node(AGENT, {"name": "any-1", "role": "command", "command": ["sleep", "600"]})
+    stub_node.before = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))"
+    stub_node.up()
+    for pid in (stub_node.pid, stub_node.slot("agent")["pid"], stub_node.slot("any-1")["pid"]):
         [limits] = [line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if "open files" in line]
         assert limits.split()[3:5] == ["4096", "4096"]
 
@@ -112,47 +112,47 @@ def test_the_soft_limit_of_descriptors_is_raised_for_the_node(node: Nodes) -> No
 
 
 def test_why_there_is_no_node_is_told_in_the_form_of_its_log(node: Nodes) -> None:
-    toys = node(AGENT)
-    toys.plan["log_format"] = "json"
-    toys.run_directory.mkdir()
-    toys.run_directory.chmod(0o777)
-    entry = json.loads(refused(toys))
+    stub_node = node(AGENT)
+    stub_node.plan["log_format"] = "json"
+    stub_node.run_directory.mkdir()
+    stub_node.run_directory.chmod(0o777)
+    entry = json.loads(refused(stub_node))
     assert entry["level"] == "error"
     assert entry["event"].startswith("cannot start: others may write to the run directory")
 
 
-def refused(toys: ToyNode) -> str:
-    assert toys.start().wait() == exit_codes.REFUSED
-    return toys.said()
+def refused(stub_node: StubNode) -> str:
+    assert stub_node.start().wait() == exit_codes.REFUSED
+    return stub_node.log_text()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777, 0o702])
 def test_a_run_directory_that_others_may_write_to_is_refused(node: Nodes, mode: int) -> None:
-    toys = node(AGENT)
-    toys.run_directory.mkdir()
-    toys.run_directory.chmod(mode)
-    assert f"others may write to the run directory {toys.run_directory}" in refused(toys)
-    assert not list(toys.run_directory.iterdir()), "nothing was written there"
+    stub_node = node(AGENT)
+    stub_node.run_directory.mkdir()
+    stub_node.run_directory.chmod(mode)
+    assert f"others may write to the run directory {stub_node.run_directory}" in refused(stub_node)
+    assert not list(stub_node.run_directory.iterdir()), "nothing was written there"
 
 
 @only_root
 def test_a_run_directory_of_somebody_else_is_refused(node: Nodes) -> None:
-    toys = node(AGENT)
-    toys.run_directory.mkdir(mode=0o700)
-    os.chown(toys.run_directory, STRANGER, STRANGER)
-    assert f"the run directory {toys.run_directory} belongs to user {STRANGER}" in refused(toys)
-    assert not list(toys.run_directory.iterdir())
+    stub_node = node(AGENT)
+    stub_node.run_directory.mkdir(mode=0o700)
+    os.chown(stub_node.run_directory, STRANGER, STRANGER)
+    assert f"the run directory {stub_node.run_directory} belongs to user {STRANGER}" in refused(stub_node)
+    assert not list(stub_node.run_directory.iterdir())
 
 
 @pytest.mark.parametrize("name", ["master.pid", "lock", "peerd.log"])
 def test_nothing_is_written_through_a_link(node: Nodes, name: str) -> None:
-    toys = node(AGENT)
-    toys.plan["log_file"] = str(toys.run_directory / "peerd.log")
-    toys.run_directory.mkdir()
-    precious = toys.folder / "precious"
+    stub_node = node(AGENT)
+    stub_node.plan["log_file"] = str(stub_node.run_directory / "peerd.log")
+    stub_node.run_directory.mkdir()
+    precious = stub_node.folder / "precious"
     precious.write_text("precious")
-    (toys.run_directory / name).symlink_to(precious)
-    assert f"{toys.run_directory / name} is a symbolic link" in refused(toys)
+    (stub_node.run_directory / name).symlink_to(precious)
+    assert f"{stub_node.run_directory / name} is a symbolic link" in refused(stub_node)
     assert precious.read_text() == "precious"
 
 
@@ -176,10 +176,10 @@ while True:
 
 ASK = """
 import os, sys
-from peerd.supervision import control
+from peerd.supervision.control import control_client
 os.setuid(int(sys.argv[2]))
 try:
-    print(control.status(sys.argv[1])["node"])
+    print(control_client.status(sys.argv[1])["node"])
 except Exception as error:
     print(type(error).__name__, error)
 """
@@ -194,11 +194,11 @@ def test_a_control_socket_of_somebody_else_is_not_believed(tmp_path: Path) -> No
         assert fake.stdout is not None
         fake.stdout.readline()
         try:
-            said = {user: asked(tmp_path, user) for user in (str(STRANGER), "54321")}
+            log_text = {user: asked(tmp_path, user) for user in (str(STRANGER), "54321")}
         finally:
             fake.kill()
-    assert "belongs to user 54321" in said[str(STRANGER)], said
-    assert said["54321"] == "forged\n", "it is its own"
+    assert "belongs to user 54321" in log_text[str(STRANGER)], log_text
+    assert log_text["54321"] == "forged\n", "it is its own"
 
 
 def asked(run_directory: Path, user: str) -> str:

@@ -8,26 +8,26 @@ from pathlib import Path
 import pytest
 
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import ToyNode, eventually, is_alive
+from tests.supervision.nodes import StubNode, eventually, is_alive
 
 AGENT = {"name": "agent", "role": "agent"}
 WORKER = {"name": "video-1"}
 
 
-def running_again(toys: ToyNode, slot: str, old: int) -> int:
+def running_again(stub_node: StubNode, slot: str, old: int) -> int:
     def its_pid() -> int | None:
-        now = toys.slot(slot)
+        now = stub_node.slot(slot)
         return now["pid"] if now["state"] == "RUNNING" and now["pid"] != old else None
 
     return eventually(its_pid, message=f"{slot} runs again") or 0
 
 
 def test_a_killed_worker_is_replaced_at_once_and_its_death_is_told(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "backoff_initial": 60.0}).up()
-    eventually(lambda: toys.received("ready", "video-1"))
-    pid = toys.kill("video-1")
-    running_again(toys, "video-1", pid)
-    (death,) = eventually(lambda: toys.received("death", "agent"))
+    stub_node = node(AGENT, {**WORKER, "backoff_initial": 60.0}).up()
+    eventually(lambda: stub_node.received("ready", "video-1"))
+    pid = stub_node.kill("video-1")
+    running_again(stub_node, "video-1", pid)
+    (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert death == {
         "type": "death",
         "id": 1,
@@ -39,83 +39,83 @@ def test_a_killed_worker_is_replaced_at_once_and_its_death_is_told(node: Nodes) 
         "expected": False,
         "cause": {"kind": "signal", "status": None, "signal": "SIGKILL", "text": "killed by SIGKILL"},
     }
-    eventually(lambda: len(toys.received("ready", "video-1")) == 2, message="the new one hears it")
-    video = toys.slot("video-1")
+    eventually(lambda: len(stub_node.received("ready", "video-1")) == 2, message="the new one hears it")
+    video = stub_node.slot("video-1")
     assert (video["generation"], video["restarts"]) == (2, 1)
     assert video["last_cause"]["text"] == "killed by SIGKILL"
 
 
 def test_an_exception_out_of_run_is_a_crash_with_its_words(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "run": ["once fail"]}).up()
-    (death,) = eventually(lambda: toys.received("death", "agent"))
+    stub_node = node(AGENT, {**WORKER, "run": ["once fail"]}).up()
+    (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert death["cause"]["kind"] == "exit"
     assert death["cause"]["text"] == "exit status 70: RuntimeError: it is broken"
-    running_again(toys, "video-1", death["pid"])
+    running_again(stub_node, "video-1", death["pid"])
 
 
 def test_sys_exit_in_user_code_is_no_leave_for_good(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "run": ["sleep 0.3", "once exit 0"]}).up()
-    (death,) = eventually(lambda: toys.received("death", "agent"))
+    stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.3", "once exit 0"]}).up()
+    (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert death["cause"]["status"] == 70
-    running_again(toys, "video-1", death["pid"])
+    running_again(stub_node, "video-1", death["pid"])
 
 
 def test_deaths_are_told_to_a_new_agent_until_it_has_acknowledged_them(node: Nodes) -> None:
-    toys = node({**AGENT, "unacknowledged": 1}, WORKER).up()
-    pid = toys.kill("video-1")
-    eventually(lambda: toys.received("death"))
-    old = toys.kill("agent")
-    running_again(toys, "agent", old)
-    deaths = eventually(lambda: [d for d in toys.received("death")[1:] if len(toys.received("death")) >= 3])
+    stub_node = node({**AGENT, "unacknowledged": 1}, WORKER).up()
+    pid = stub_node.kill("video-1")
+    eventually(lambda: stub_node.received("death"))
+    old = stub_node.kill("agent")
+    running_again(stub_node, "agent", old)
+    deaths = eventually(lambda: [d for d in stub_node.received("death")[1:] if len(stub_node.received("death")) >= 3])
     assert [(d["id"], d["pid"]) for d in deaths] == [(1, pid), (2, old)]
-    again = toys.kill("agent")
-    running_again(toys, "agent", again)
-    eventually(lambda: [d for d in toys.received("death") if d["pid"] == again])
-    assert [d["id"] for d in toys.received("death")] == [1, 1, 2, 3], "what is acknowledged is not told again"
+    again = stub_node.kill("agent")
+    running_again(stub_node, "agent", again)
+    eventually(lambda: [d for d in stub_node.received("death") if d["pid"] == again])
+    assert [d["id"] for d in stub_node.received("death")] == [1, 1, 2, 3], "what is acknowledged is not told again"
 
 
 def test_a_process_that_leaves_with_status_0_is_not_replaced(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "run": ["leave"]}, {"name": "video-2"}).up()
-    eventually(lambda: toys.slot("video-1")["state"] == "EXITED")
-    (death,) = eventually(lambda: toys.received("death", "agent"))
+    stub_node = node(AGENT, {**WORKER, "run": ["leave"]}, {"name": "video-2"}).up()
+    eventually(lambda: stub_node.slot("video-1")["state"] == "EXITED")
+    (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert (death["cause"]["kind"], death["cause"]["status"]) == ("exit", 0)
-    toys.kill("video-2")
-    eventually(lambda: toys.slot("video-2")["restarts"] == 1)
-    assert toys.slot("video-1")["state"] == "EXITED"
-    assert len(toys.facts("start", "video-1")) == 1
+    stub_node.kill("video-2")
+    eventually(lambda: stub_node.slot("video-2")["restarts"] == 1)
+    assert stub_node.slot("video-1")["state"] == "EXITED"
+    assert len(stub_node.notes("start", "video-1")) == 1
 
 
 def test_an_agent_that_leaves_is_replaced_all_the_same(node: Nodes) -> None:
-    toys = node({**AGENT, "run": ["sleep 0.3", "once leave"]}).up()
-    eventually(lambda: toys.slot("agent")["restarts"] == 1)
+    stub_node = node({**AGENT, "run": ["sleep 0.3", "once leave"]}).up()
+    eventually(lambda: stub_node.slot("agent")["restarts"] == 1)
 
 
 def test_a_slot_that_keeps_crashing_backs_off_and_recovers(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "run": ["sleep 0.1", "once crash"], "run-crash": 4, "backoff_initial": 0.3}).up()
-    eventually(lambda: toys.slot("video-1")["backoff_until"] and toys.slot("video-1")["state"] == "BACKOFF")
-    eventually(lambda: toys.slot("video-1")["restarts"] == 4)
-    eventually(lambda: toys.slot("video-1")["state"] == "RUNNING")
-    starts = [f["at"] for f in toys.facts("start", "video-1")]
+    stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.1", "once crash"], "run-crash": 4, "backoff_initial": 0.3}).up()
+    eventually(lambda: stub_node.slot("video-1")["backoff_until"] and stub_node.slot("video-1")["state"] == "BACKOFF")
+    eventually(lambda: stub_node.slot("video-1")["restarts"] == 4)
+    eventually(lambda: stub_node.slot("video-1")["state"] == "RUNNING")
+    starts = [f["at"] for f in stub_node.notes("start", "video-1")]
     waits = [later - earlier for earlier, later in itertools.pairwise(starts)]
     assert waits[3] >= 0.3 * 2**2 * 0.8, waits
 
 
 def test_a_replacement_that_dies_in_its_boot_is_tried_again(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "entry": "stub_services:weak_after_first_boot"}).up()
-    pid = toys.kill("video-1")
-    eventually(lambda: toys.slot("video-1")["restarts"] >= 3, message="it was tried again and again")
-    running_again(toys, "video-1", pid)
-    causes = [d["cause"]["kind"] for d in toys.received("death", "agent")]
+    stub_node = node(AGENT, {**WORKER, "entry": "stub_services:weak_after_first_boot"}).up()
+    pid = stub_node.kill("video-1")
+    eventually(lambda: stub_node.slot("video-1")["restarts"] >= 3, message="it was tried again and again")
+    running_again(stub_node, "video-1", pid)
+    causes = [d["cause"]["kind"] for d in stub_node.received("death", "agent")]
     assert causes == ["signal", "boot-failed", "boot-failed"]
-    assert toys.status()["state"] == "running"
+    assert stub_node.status()["state"] == "running"
 
 
 def test_a_boot_that_says_what_it_waits_for_has_its_time_again(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "entry": "stub_services:waits_when_it_replaces", "boot_timeout": 1.7}).up()
-    pid = toys.kill("video-1")
-    eventually(lambda: toys.slot("video-1")["error"] == "the database does not answer", message="status says why")
-    running_again(toys, "video-1", pid)
-    assert (toys.slot("video-1")["generation"], toys.slot("video-1")["error"]) == (2, None)
+    stub_node = node(AGENT, {**WORKER, "entry": "stub_services:waits_when_it_replaces", "boot_timeout": 1.7}).up()
+    pid = stub_node.kill("video-1")
+    eventually(lambda: stub_node.slot("video-1")["error"] == "the database does not answer", message="status says why")
+    running_again(stub_node, "video-1", pid)
+    assert (stub_node.slot("video-1")["generation"], stub_node.slot("video-1")["error"]) == (2, None)
 
 
 @pytest.mark.parametrize("how", ["taint", "taint_task", "taint_thread"])
@@ -123,78 +123,78 @@ def test_a_tainted_process_is_replaced_at_once_finishes_its_work_and_leaves_with
     node: Nodes, tmp_path: Path, how: str
 ) -> None:
     done = tmp_path / "done"
-    toys = node(AGENT, {**WORKER, "run": ["sleep 0.3", f"once {how}"], "until": str(done)}).up()
-    tainted = eventually(lambda: toys.slot("video-1")["leaving"])[0]["pid"]
-    pid = running_again(toys, "video-1", tainted)
+    stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.3", f"once {how}"], "until": str(done)}).up()
+    tainted = eventually(lambda: stub_node.slot("video-1")["leaving"])[0]["pid"]
+    pid = running_again(stub_node, "video-1", tainted)
     assert is_alive(tainted), "the replacement is there before the tainted one has left"
     done.touch()
-    (death,) = eventually(lambda: toys.received("death", "agent"))
+    (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert (death["pid"], death["cause"]["kind"], death["cause"]["status"]) == (tainted, "tainted", 70)
     assert death["expected"] is False
-    finished = [f["fact"] for f in toys.facts(slot="video-1") if f["pid"] == tainted]
+    finished = [f["fact"] for f in stub_node.notes(slot="video-1") if f["pid"] == tainted]
     assert finished[-3:] == ["quiet", "stop", "stopped"]
-    assert toys.slot("video-1")["pid"] == pid
+    assert stub_node.slot("video-1")["pid"] == pid
 
 
 def test_an_exception_never_ends_the_agent(node: Nodes) -> None:
-    toys = node({**AGENT, "run": ["sleep 0.2", "taint_thread", "taint_task", "sleep 0.5", "taint"]}).up()
-    eventually(lambda: toys.said().count("alert of agent") == 3, message="each was told")
-    assert toys.slot("agent")["state"] == "RUNNING"
-    assert toys.slot("agent")["restarts"] == 0
+    stub_node = node({**AGENT, "run": ["sleep 0.2", "taint_thread", "taint_task", "sleep 0.5", "taint"]}).up()
+    eventually(lambda: stub_node.log_text().count("alert of agent") == 3, message="each was told")
+    assert stub_node.slot("agent")["state"] == "RUNNING"
+    assert stub_node.slot("agent")["restarts"] == 0
 
 
 def test_a_recycled_process_is_replaced_without_blame(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "run": ["sleep 0.2", "once recycle"], "work": 0.5}).up()
-    (death,) = eventually(lambda: toys.received("death", "agent"))
+    stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.2", "once recycle"], "work": 0.5}).up()
+    (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert (death["cause"]["status"], death["cause"]["text"]) == (75, "recycled (exit status 75): had 1000 tasks")
-    running_again(toys, "video-1", death["pid"])
+    running_again(stub_node, "video-1", death["pid"])
 
 
 def test_a_program_that_cannot_be_started_is_tried_again_and_again(node: Nodes, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     tunnel = {"name": "tunnel-1", "role": "command", "command": ["sleep", "600"], "backoff_initial": 0.1}
-    toys = node(tunnel, project_directory=str(folder)).up()
+    stub_node = node(tunnel, project_directory=str(folder)).up()
     folder.rename(tmp_path / "away")
-    toys.kill("tunnel-1")
-    eventually(lambda: "cannot be started" in (toys.slot("tunnel-1")["error"] or ""))
-    assert toys.status()["state"] == "running"
+    stub_node.kill("tunnel-1")
+    eventually(lambda: "cannot be started" in (stub_node.slot("tunnel-1")["error"] or ""))
+    assert stub_node.status()["state"] == "running"
     (tmp_path / "away").rename(folder)
-    eventually(lambda: toys.slot("tunnel-1")["state"] == "RUNNING")
+    eventually(lambda: stub_node.slot("tunnel-1")["state"] == "RUNNING")
 
 
 def test_a_child_that_sends_what_is_no_frame_is_killed_and_replaced(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "run": ["sleep 0.2", "once babble"]}).up()
-    (death,) = eventually(lambda: toys.received("death", "agent"))
+    stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.2", "once babble"]}).up()
+    (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert "sent what is no frame" in death["cause"]["text"]
-    running_again(toys, "video-1", death["pid"])
+    running_again(stub_node, "video-1", death["pid"])
 
 
 @pytest.mark.parametrize("how", ["spawn", "spawn session"])
 def test_what_a_dead_worker_has_started_dies_with_it(node: Nodes, how: str) -> None:
-    toys = node(AGENT, {**WORKER, "run": [how]}, {"name": "video-2", "run": [how]}).up()
-    (mine,) = eventually(lambda: toys.facts("spawned", "video-1"))
-    (others,) = eventually(lambda: toys.facts("spawned", "video-2"))
-    toys.kill("video-1")
+    stub_node = node(AGENT, {**WORKER, "run": [how]}, {"name": "video-2", "run": [how]}).up()
+    (mine,) = eventually(lambda: stub_node.notes("spawned", "video-1"))
+    (others,) = eventually(lambda: stub_node.notes("spawned", "video-2"))
+    stub_node.kill("video-1")
     eventually(lambda: not is_alive(mine["program"]))
     assert is_alive(others["program"])
 
 
 @pytest.mark.parametrize("slot", ["video-1", "agent"])
 def test_a_process_that_a_stranger_asks_to_stop_finishes_its_work_and_is_replaced(node: Nodes, slot: str) -> None:
-    toys = node(AGENT, {**WORKER, "work": 0.3}).up()
-    pid = toys.slot(slot)["pid"]
+    stub_node = node(AGENT, {**WORKER, "work": 0.3}).up()
+    pid = stub_node.slot(slot)["pid"]
     os.kill(pid, signal.SIGTERM)
-    running_again(toys, slot, pid)
-    death = eventually(lambda: [d for d in toys.received("death", "agent") if d["pid"] == pid])[0]
+    running_again(stub_node, slot, pid)
+    death = eventually(lambda: [d for d in stub_node.received("death", "agent") if d["pid"] == pid])[0]
     assert death["cause"]["text"] == "recycled (exit status 75): somebody sent it SIGTERM or SIGINT"
-    assert [f["grace"] for f in toys.facts("stopped", slot) if f["pid"] == pid] == [30.0]
+    assert [f["grace"] for f in stub_node.notes("stopped", slot) if f["pid"] == pid] == [30.0]
 
 
 def test_a_command_slot_is_supervised_the_same_way(node: Nodes) -> None:
-    toys = node(AGENT, {"name": "tunnel-1", "role": "command", "command": ["sleep", "600"]}).up()
-    pid = toys.kill("tunnel-1")
-    running_again(toys, "tunnel-1", pid)
-    (death,) = eventually(lambda: toys.received("death", "agent"))
+    stub_node = node(AGENT, {"name": "tunnel-1", "role": "command", "command": ["sleep", "600"]}).up()
+    pid = stub_node.kill("tunnel-1")
+    running_again(stub_node, "tunnel-1", pid)
+    (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert (death["role"], death["cause"]["text"]) == ("command", "killed by SIGKILL")
-    assert toys.stop() == 0
+    assert stub_node.stop() == 0

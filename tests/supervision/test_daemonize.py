@@ -18,22 +18,22 @@ import pytest
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from peerd.testing import eventually
-from tests.supervision.nodes import ToyNode, is_alive
+from tests.supervision.nodes import StubNode, is_alive
 
 AGENT = {"name": "agent", "role": "agent"}
 WORKER = {"name": "video-1"}
 START = """
 import json, sys
-from peerd.supervision.host.daemonize import DidNotStart, start_in_background
+from peerd.supervision.host.daemonize import NodeStartError, start_in_background
 try:
     answer = start_in_background(json.loads(sys.argv[1]), float(sys.argv[2]))
-except DidNotStart as error:
-    answer = {"why": str(error), "status": error.status, "said": error.said}
+except NodeStartError as error:
+    answer = {"why": str(error), "status": error.status, "said": error.output}
 print(json.dumps(answer))
 """
 
 
-class BackgroundNode(ToyNode):
+class BackgroundNode(StubNode):
     """A node whose master is nobody's child."""
 
     def __init__(self, folder: Path, *slots: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ class BackgroundNode(ToyNode):
         return answer
 
     def end(self) -> None:
-        with suppress(control_client.NotRunning):
+        with suppress(control_client.MasterNotRunning):
             control_client.stop(self.run_directory, fast=True, timeout=20)
         eventually(lambda: not self.processes(), message="no process is left")
 
@@ -75,73 +75,75 @@ def background(tmp_path: Path) -> Iterator[Make]:
 
 
 def test_a_node_in_the_background_is_ready_and_belongs_to_nobody(background: Make) -> None:
-    toys = background(AGENT, WORKER)
-    status = toys.begin()
-    assert (status["state"], status["background"], status["log_file"]) == ("running", True, str(toys.log))
-    assert status["run_directory"] == str(toys.run_directory)
+    stub_node = background(AGENT, WORKER)
+    status = stub_node.begin()
+    assert (status["state"], status["background"], status["log_file"]) == ("running", True, str(stub_node.log))
+    assert status["run_directory"] == str(stub_node.run_directory)
     master = status["pid"]
     assert os.getsid(master) == master, "it has a session of its own"
-    process, worker = Path(f"/proc/{master}"), Path(f"/proc/{toys.slot('video-1')['pid']}")
+    process, worker = Path(f"/proc/{master}"), Path(f"/proc/{stub_node.slot('video-1')['pid']}")
     assert (process / "fd/0").readlink() == Path("/dev/null")
-    assert {(process / "fd/1").readlink(), (process / "fd/2").readlink(), (worker / "fd/2").readlink()} == {toys.log}
-    assert (process / "cwd").readlink() == Path(toys.plan["project_directory"])
-    assert "ready: 2 processes" in toys.log.read_text()
+    assert {(process / "fd/1").readlink(), (process / "fd/2").readlink(), (worker / "fd/2").readlink()} == {
+        stub_node.log
+    }
+    assert (process / "cwd").readlink() == Path(stub_node.plan["project_directory"])
+    assert "ready: 2 processes" in stub_node.log.read_text()
 
 
 def test_whatever_the_log_is_called_no_shell_reads_it(background: Make) -> None:
-    toys = background(AGENT)
-    toys.log = toys.folder / "log; touch pwned $(touch pwned) `touch pwned` & '\"\n.log"
-    toys.plan["log_file"] = str(toys.log)
-    assert toys.begin()["log_file"] == str(toys.log)
-    assert "ready: 1 processes" in toys.log.read_text()
-    assert not list(toys.folder.rglob("pwned"))
+    stub_node = background(AGENT)
+    stub_node.log = stub_node.folder / "log; touch pwned $(touch pwned) `touch pwned` & '\"\n.log"
+    stub_node.plan["log_file"] = str(stub_node.log)
+    assert stub_node.begin()["log_file"] == str(stub_node.log)
+    assert "ready: 1 processes" in stub_node.log.read_text()
+    assert not list(stub_node.folder.rglob("pwned"))
     assert not Path("pwned").exists()
 
 
 def test_a_node_that_cannot_start_says_why_and_leaves_nothing_behind(background: Make) -> None:
-    toys = background(AGENT, {**WORKER, "start": ["fail no ffmpeg here"]})
-    answer = toys.begin()
+    stub_node = background(AGENT, {**WORKER, "start": ["fail no ffmpeg here"]})
+    answer = stub_node.begin()
     assert "RuntimeError: no ffmpeg here" in answer["why"]
     assert answer["status"] == exit_codes.BOOT_FAILED
     assert any("Traceback" in line for line in answer["said"])
-    assert not toys.processes()
+    assert not stub_node.processes()
 
 
 def test_what_the_log_said_before_is_not_the_cause(background: Make) -> None:
-    toys = background(AGENT)
-    toys.log.parent.mkdir()
-    toys.log.write_text("peerd toys: cannot start: that was yesterday\n")
-    toys.plan["log_file"] = str(toys.folder)  # which is no file
-    answer = toys.begin()
+    stub_node = background(AGENT)
+    stub_node.log.parent.mkdir()
+    stub_node.log.write_text("peerd toys: cannot start: that was yesterday\n")
+    stub_node.plan["log_file"] = str(stub_node.folder)  # which is no file
+    answer = stub_node.begin()
     assert "Is a directory" in answer["why"] + "".join(answer["said"])
     assert "yesterday" not in json.dumps(answer)
     assert answer["status"] == exit_codes.REFUSED
 
 
 def test_a_node_that_is_not_ready_in_time_is_stopped_again_and_names_what_it_waited_for(background: Make) -> None:
-    toys = background(AGENT, {**WORKER, "start": ["sleep 60"]}, {"name": "video-2"})
-    answer = toys.begin(timeout=2.0)
+    stub_node = background(AGENT, {**WORKER, "start": ["sleep 60"]}, {"name": "video-2"})
+    answer = stub_node.begin(timeout=2.0)
     waited_for = answer["why"].removeprefix("it was not ready in time, and was stopped; it had waited for ").split(", ")
     assert set(waited_for) - {"video-2 STARTING"} == {"video-1 STARTING"}, "on a slow machine video-2 is as late"
-    assert not toys.processes()
+    assert not stub_node.processes()
 
 
 def test_a_node_is_stopped_while_it_starts(background: Make) -> None:
-    toys = background(AGENT, {**WORKER, "start": ["sleep 60"]})
+    stub_node = background(AGENT, {**WORKER, "start": ["sleep 60"]})
     answers: list[dict[str, Any]] = []
-    starting = threading.Thread(target=lambda: answers.append(toys.begin()))
+    starting = threading.Thread(target=lambda: answers.append(stub_node.begin()))
     starting.start()
-    eventually(lambda: control_client.running_master(toys.run_directory), message="its master lives")
-    control_client.stop(toys.run_directory, timeout=20)  # also before there is a control socket
+    eventually(lambda: control_client.find_running_master(stub_node.run_directory), message="its master lives")
+    control_client.stop(stub_node.run_directory, timeout=20)  # also before there is a control socket
     starting.join(30)
     assert answers[0]["why"] == "it was stopped before it was ready"
-    assert not toys.processes()
+    assert not stub_node.processes()
 
 
 def test_of_two_that_start_a_node_at_once_one_does(background: Make) -> None:
-    toys = background(AGENT)
+    stub_node = background(AGENT)
     answers: list[dict[str, Any]] = []
-    both = [threading.Thread(target=lambda: answers.append(toys.begin())) for _ in range(2)]
+    both = [threading.Thread(target=lambda: answers.append(stub_node.begin())) for _ in range(2)]
     for one in both:
         one.start()
     for one in both:
@@ -149,20 +151,20 @@ def test_of_two_that_start_a_node_at_once_one_does(background: Make) -> None:
     ready = [answer for answer in answers if "pid" in answer]
     refused = [answer for answer in answers if answer.get("status") == exit_codes.ALREADY_RUNNING]
     assert (len(ready), len(refused)) == (1, 1)
-    assert control_client.running_master(toys.run_directory) == ready[0]["pid"]
-    assert "already running" not in toys.log.read_text(), "the log is the running node's"
+    assert control_client.find_running_master(stub_node.run_directory) == ready[0]["pid"]
+    assert "already running" not in stub_node.log.read_text(), "the log is the running node's"
 
 
 def test_the_run_directory_of_a_killed_node_is_no_obstacle(background: Make) -> None:
-    toys = background(AGENT)
-    killed = toys.begin()["pid"]
+    stub_node = background(AGENT)
+    killed = stub_node.begin()["pid"]
     os.kill(killed, signal.SIGKILL)
-    eventually(lambda: not toys.processes(), message="its processes noticed")
-    assert (toys.run_directory / "master.pid").exists()
-    assert control_client.running_master(toys.run_directory) is None
-    with pytest.raises(control_client.NotRunning):
-        control_client.stop(toys.run_directory)
-    assert toys.begin()["pid"] != killed
+    eventually(lambda: not stub_node.processes(), message="its processes noticed")
+    assert (stub_node.run_directory / "master.pid").exists()
+    assert control_client.find_running_master(stub_node.run_directory) is None
+    with pytest.raises(control_client.MasterNotRunning):
+        control_client.stop(stub_node.run_directory)
+    assert stub_node.begin()["pid"] != killed
 
 
 def test_nodes_of_one_machine_do_not_touch_each_other(background: Make) -> None:

@@ -14,7 +14,7 @@ from peerd.runtime.observability.logfile import is_written_by, rotate
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import ToyNode, eventually
+from tests.supervision.nodes import StubNode, eventually
 
 AGENT = {"name": "agent", "role": "agent"}
 WORKER = {"name": "video-1"}
@@ -22,20 +22,20 @@ WRITERS = range(1, 9)
 LINES = 1500
 
 
-def with_a_log(node: Nodes, *slots: dict[str, Any]) -> tuple[ToyNode, Path]:
-    toys = node(*slots)
-    log = toys.folder / "peerd.log"
-    toys.plan["log_file"] = str(log)
-    return toys, log
+def with_a_log(node: Nodes, *slots: dict[str, Any]) -> tuple[StubNode, Path]:
+    stub_node = node(*slots)
+    log = stub_node.folder / "peerd.log"
+    stub_node.plan["log_file"] = str(log)
+    return stub_node, log
 
 
 def test_no_line_is_lost_or_torn_when_eight_processes_write_while_the_log_is_rotated(node: Nodes) -> None:
     unbuffered = {"environment": {"PYTHONUNBUFFERED": "1"}}
     writers = [{"name": f"writer-{number}", "run": [f"write {LINES}"], **unbuffered} for number in WRITERS]
-    toys, log = with_a_log(node, {**AGENT, "run": ["rotate"]}, *writers)
-    toys.up()
-    eventually(lambda: len(toys.facts("written")) == len(WRITERS), timeout=60)
-    toys.stop()
+    stub_node, log = with_a_log(node, {**AGENT, "run": ["rotate"]}, *writers)
+    stub_node.up()
+    eventually(lambda: len(stub_node.notes("written")) == len(WRITERS), timeout=60)
+    stub_node.stop()
     files = list(log.parent.glob("peerd.log*"))
     assert len(files) > 5, "it was rotated again and again"
     found: dict[str, list[int]] = defaultdict(list)
@@ -52,17 +52,19 @@ def test_no_line_is_lost_or_torn_when_eight_processes_write_while_the_log_is_rot
 
 @pytest.mark.parametrize("how", ["signal", "command"])
 def test_who_rotates_the_log_himself_has_it_opened_anew_by_all(node: Nodes, how: str) -> None:
-    toys, log = with_a_log(node, AGENT, {**WORKER, "run": ["block"], "grace": 0.5, "give_back": 0.5})
-    toys.up()
-    eventually(lambda: toys.facts("blocks"))
+    stub_node, log = with_a_log(node, AGENT, {**WORKER, "run": ["block"], "grace": 0.5, "give_back": 0.5})
+    stub_node.up()
+    eventually(lambda: stub_node.notes("blocks"))
     rotate(log, keep=1)
     if how == "signal":
-        toys.signal(signal.SIGUSR1)
+        stub_node.signal(signal.SIGUSR1)
     else:
-        assert control_client.ask(toys.run_directory, {"command": "reopen-logs"}) == {"log_file": str(log)}
-    pids = [toys.pid, *[int(slot["pid"]) for slot in toys.status()["slots"]]]
+        assert control_client.send_command(stub_node.run_directory, {"command": "reopen-logs"}) == {
+            "log_file": str(log)
+        }
+    pids = [stub_node.pid, *[int(slot["pid"]) for slot in stub_node.status()["slots"]]]
     eventually(lambda: all(same_file(log, pid) for pid in pids), message="all write to the new one")
-    assert toys.state() == "running", "SIGUSR1 is no stop"
+    assert stub_node.state() == "running", "SIGUSR1 is no stop"
 
 
 def same_file(log: Path, pid: int) -> bool:
@@ -70,34 +72,34 @@ def same_file(log: Path, pid: int) -> bool:
 
 
 def test_a_log_that_somebody_has_deleted_is_there_again(node: Nodes) -> None:
-    toys, log = with_a_log(node, {**AGENT, "run": ["rotate"]})
-    toys.up()
+    stub_node, log = with_a_log(node, {**AGENT, "run": ["rotate"]})
+    stub_node.up()
     log.unlink()
-    eventually(lambda: same_file(log, toys.pid) and same_file(log, toys.slot("agent")["pid"]))
+    eventually(lambda: same_file(log, stub_node.pid) and same_file(log, stub_node.slot("agent")["pid"]))
 
 
 def test_a_log_that_cannot_be_opened_anew_is_written_on_to(node: Nodes) -> None:
-    toys, log = with_a_log(node, AGENT)
-    toys.up()
-    old = log.rename(toys.folder / "old.log")
+    stub_node, log = with_a_log(node, AGENT)
+    stub_node.up()
+    old = log.rename(stub_node.folder / "old.log")
     log.mkdir()
-    with pytest.raises(control_client.Refused, match=r"goes on in the old one: .*Is a directory"):
-        control_client.ask(toys.run_directory, {"command": "reopen-logs"})
+    with pytest.raises(control_client.CommandRefused, match=r"goes on in the old one: .*Is a directory"):
+        control_client.send_command(stub_node.run_directory, {"command": "reopen-logs"})
     assert "Is a directory" in old.read_text()
-    assert toys.state() == "running"
+    assert stub_node.state() == "running"
 
 
 def test_whoever_has_started_a_node_that_cannot_start_is_told_where_to_look(node: Nodes) -> None:
-    toys, log = with_a_log(node, AGENT, {**WORKER, "start": ["fail no ffmpeg here"]})
-    assert toys.start().wait() == exit_codes.BOOT_FAILED
-    assert toys.said() == f"peerd: cannot start; {log} says why\n"
+    stub_node, log = with_a_log(node, AGENT, {**WORKER, "start": ["fail no ffmpeg here"]})
+    assert stub_node.start().wait() == exit_codes.BOOT_FAILED
+    assert stub_node.log_text() == f"peerd: cannot start; {log} says why\n"
     assert "no ffmpeg here" in log.read_text()
 
 
 def test_a_node_without_a_log_file_says_so(node: Nodes) -> None:
-    toys = node(AGENT).up()
-    with pytest.raises(control_client.Refused, match="has no log file"):
-        control_client.ask(toys.run_directory, {"command": "reopen-logs"})
+    stub_node = node(AGENT).up()
+    with pytest.raises(control_client.CommandRefused, match="has no log file"):
+        control_client.send_command(stub_node.run_directory, {"command": "reopen-logs"})
 
 
 def test_of_the_rotated_files_so_many_are_kept(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import ToyNode, eventually
+from tests.supervision.nodes import StubNode, eventually
 
 AGENT: dict[str, Any] = {"name": "agent", "role": "agent"}
 VIDEO: dict[str, Any] = {"name": "video-1"}
@@ -21,9 +21,9 @@ SITE: dict[str, Any] = {"name": "site-1", "role": "web"}
 EVERYBODY = ["agent", "site-1", "video-1", "video-2"]
 
 
-def got(toys: ToyNode, data: object) -> list[str]:
+def got(stub_node: StubNode, data: object) -> list[str]:
     """The slots that have got it, sorted, as often as each has."""
-    return sorted(fact["slot"] for fact in toys.facts("message") if fact["data"] == data)
+    return sorted(fact["slot"] for fact in stub_node.notes("message") if fact["data"] == data)
 
 
 def delivered(answer: dict[str, Any]) -> int:
@@ -31,145 +31,152 @@ def delivered(answer: dict[str, Any]) -> int:
 
 
 def test_messages_reach_whom_they_are_for(node: Nodes) -> None:
-    toys = node(AGENT, VIDEO, VIDEO_2, SITE).up()
-    assert delivered(toys.ask("video-1", "broadcast", "note", "to all")) == 4
-    assert delivered(toys.ask("agent", "send_to_workers", "note", "to workers")) == 3
-    assert delivered(toys.ask("site-1", "send_to_workers", "note", "to video", kind="video")) == 2
-    assert delivered(toys.ask("site-1", "send_to_agent", "note", "to the agent")) == 1
-    assert delivered(toys.ask("video-2", "send_random", "note", "to one", kind="site")) == 1
+    stub_node = node(AGENT, VIDEO, VIDEO_2, SITE).up()
+    assert delivered(stub_node.ask("video-1", "broadcast", "note", "to all")) == 4
+    assert delivered(stub_node.ask("agent", "send_to_workers", "note", "to workers")) == 3
+    assert delivered(stub_node.ask("site-1", "send_to_workers", "note", "to video", kind="video")) == 2
+    assert delivered(stub_node.ask("site-1", "send_to_agent", "note", "to the agent")) == 1
+    assert delivered(stub_node.ask("video-2", "send_random", "note", "to one", kind="site")) == 1
     for _ in range(20):
-        toys.ask("agent", "send_random", "note", "random")
-    eventually(lambda: got(toys, "to all") == EVERYBODY)
-    eventually(lambda: got(toys, "to workers") == ["site-1", "video-1", "video-2"])
-    eventually(lambda: got(toys, "to video") == ["video-1", "video-2"])
-    eventually(lambda: got(toys, "to the agent") == ["agent"])
-    eventually(lambda: got(toys, "to one") == ["site-1"])
-    eventually(lambda: len(got(toys, "random")) == 20)
-    assert len(set(got(toys, "random"))) > 1, "it is not always the same"
+        stub_node.ask("agent", "send_random", "note", "random")
+    eventually(lambda: got(stub_node, "to all") == EVERYBODY)
+    eventually(lambda: got(stub_node, "to workers") == ["site-1", "video-1", "video-2"])
+    eventually(lambda: got(stub_node, "to video") == ["video-1", "video-2"])
+    eventually(lambda: got(stub_node, "to the agent") == ["agent"])
+    eventually(lambda: got(stub_node, "to one") == ["site-1"])
+    eventually(lambda: len(got(stub_node, "random")) == 20)
+    assert len(set(got(stub_node, "random"))) > 1, "it is not always the same"
 
 
 def test_each_kind_of_process_can_write_to_each_by_its_process_id(node: Nodes) -> None:
-    toys = node(AGENT, VIDEO, SITE).up()
+    stub_node = node(AGENT, VIDEO, SITE).up()
     slots = ["agent", "site-1", "video-1"]
     for sender in slots:
         for receiver in slots:
-            assert delivered(toys.ask(sender, "send_to", toys.slot(receiver)["pid"], "note", receiver)) == 1
-    eventually(lambda: len(toys.facts("message")) == 9)
-    messages = {(fact["sender"], fact["data"], fact["slot"]) for fact in toys.facts("message")}
+            assert delivered(stub_node.ask(sender, "send_to", stub_node.slot(receiver)["pid"], "note", receiver)) == 1
+    eventually(lambda: len(stub_node.notes("message")) == 9)
+    messages = {(fact["sender"], fact["data"], fact["slot"]) for fact in stub_node.notes("message")}
     assert messages == {(sender, receiver, receiver) for sender in slots for receiver in slots}
 
 
 def test_what_is_sent_before_the_node_is_ready_waits_for_it(node: Nodes) -> None:
     late = {**SITE, "start": ["sleep 0.5"]}
-    toys = node({**AGENT, "start": ["early of the agent"]}, {**VIDEO, "start": ["early of video"]}, late).up()
+    stub_node = node({**AGENT, "start": ["early of the agent"]}, {**VIDEO, "start": ["early of video"]}, late).up()
     everybody = ["agent", "site-1", "video-1"]
     for text in ("of the agent", "of video"):
-        eventually(lambda: got(toys, text) == sorted([*everybody, "agent"]))  # noqa: B023 - asked at once
-    first = min(fact["at"] for fact in toys.facts("message"))
-    assert first > max(fact["at"] for fact in toys.facts("run")) - 0.05
+        eventually(lambda: got(stub_node, text) == sorted([*everybody, "agent"]))  # noqa: B023 - asked at once
+    first = min(fact["at"] for fact in stub_node.notes("message"))
+    assert first > max(fact["at"] for fact in stub_node.notes("run")) - 0.05
 
 
 def test_a_request_is_answered_or_says_why_not(node: Nodes) -> None:
-    toys = node(AGENT, VIDEO, SITE).up()
-    site = toys.slot("site-1")["pid"]
-    assert toys.ask("video-1", "request", site, "note", "asked") == {"value": None}
-    failed = toys.ask("video-1", "request", site, "fail")
+    stub_node = node(AGENT, VIDEO, SITE).up()
+    site = stub_node.slot("site-1")["pid"]
+    assert stub_node.ask("video-1", "request", site, "note", "asked") == {"value": None}
+    failed = stub_node.ask("video-1", "request", site, "fail")
     assert (failed["error"], failed["text"].endswith("failed there: RuntimeError: no such cache")) == (
         "RequestFailed",
         True,
     )
-    unknown = toys.ask("video-1", "request", "agent", "dance")
+    unknown = stub_node.ask("video-1", "request", "agent", "dance")
     assert unknown["error"] == "RequestFailed"
     assert "nobody listens to 'dance' there" in unknown["text"]
-    nobody = toys.ask("video-1", "request", 1, "note")
+    nobody = stub_node.ask("video-1", "request", 1, "note")
     assert (nobody["error"], "this node has no process 1" in nobody["text"]) == ("Undeliverable", True)
-    died = toys.ask("video-1", "request", site, "die", timeout=20.0)
+    died = stub_node.ask("video-1", "request", site, "die", timeout=20.0)
     assert (died["error"], f"site-1 (process {site}) has died" in died["text"]) == ("NoReply", True)
-    blocked = toys.ask("agent", "request", toys.slot("video-1")["pid"], "block", 1.0, timeout=0.1)
+    blocked = stub_node.ask("agent", "request", stub_node.slot("video-1")["pid"], "block", 1.0, timeout=0.1)
     assert (blocked["error"], "its 0.1 s are over" in blocked["text"]) == ("NoReply", True)
-    assert toys.slot("video-1")["restarts"] == 0, "what fails in a handler does not taint its process"
+    assert stub_node.slot("video-1")["restarts"] == 0, "what fails in a handler does not taint its process"
 
 
 def test_a_message_for_an_agent_that_has_died_waits_for_the_next_one(node: Nodes) -> None:
-    toys = node(
+    stub_node = node(
         {**AGENT, "entry": "stub_services:waits_when_it_replaces", "peers": True}, {**VIDEO, "peers": True}
     ).up()
-    agent = toys.slot("agent")["pid"]
-    with contextlib.suppress(control_client.Refused):  # the agent may have died before it could answer
-        toys.ask("agent", "send_to", toys.slot("video-1")["pid"], "bereave")
-    eventually(lambda: toys.slot("agent")["pid"] != agent)
-    assert control_client.call_agent(toys.run_directory, "note", "asked over the control socket", timeout=20.0) is None
-    (bereaved,) = eventually(lambda: toys.facts("bereaved"))
+    agent = stub_node.slot("agent")["pid"]
+    with contextlib.suppress(control_client.CommandRefused):  # the agent may have died before it could answer
+        stub_node.ask("agent", "send_to", stub_node.slot("video-1")["pid"], "bereave")
+    eventually(lambda: stub_node.slot("agent")["pid"] != agent)
+    assert (
+        control_client.call_agent(stub_node.run_directory, "note", "asked over the control socket", timeout=20.0)
+        is None
+    )
+    (bereaved,) = eventually(lambda: stub_node.notes("bereaved"))
     assert bereaved["delivered"] == 1
-    eventually(lambda: got(toys, "are you there?") == ["agent"])
-    (message,) = (fact for fact in toys.facts("message") if fact["data"] == "are you there?")
-    first, second = (fact["pid"] for fact in toys.facts("start", "agent"))
+    eventually(lambda: got(stub_node, "are you there?") == ["agent"])
+    (message,) = (fact for fact in stub_node.notes("message") if fact["data"] == "are you there?")
+    first, second = (fact["pid"] for fact in stub_node.notes("start", "agent"))
     assert message["pid"] == second
-    agents = [fact["agent"] for fact in toys.facts("peers", "video-1")]
+    agents = [fact["agent"] for fact in stub_node.notes("peers", "video-1")]
     assert [pid for pid, before in zip(agents, [0, *agents], strict=False) if pid != before] == [first, None, second]
-    eventually(lambda: len(toys.received("ready", "agent")) == 2, message="the new agent hears that the node is ready")
+    eventually(
+        lambda: len(stub_node.received("ready", "agent")) == 2, message="the new agent hears that the node is ready"
+    )
 
 
 def test_the_agent_learns_of_workers_as_they_start_and_after_a_death_and_its_own(node: Nodes, tmp_path: Path) -> None:
     second = tmp_path / "the-second-may-start"
-    toys = node({**AGENT, "peers": True}, VIDEO, {**VIDEO_2, "start": [f"until {second}"]}).start()
+    stub_node = node({**AGENT, "peers": True}, VIDEO, {**VIDEO_2, "start": [f"until {second}"]}).start()
 
     def heard() -> list[list[str]]:
-        return [sorted(fact["workers"]) for fact in toys.facts("peers")]
+        return [sorted(fact["workers"]) for fact in stub_node.notes("peers")]
 
     def known() -> dict[str, int]:
-        workers: dict[str, int] = toys.facts("peers", "agent")[-1]["workers"]
+        workers: dict[str, int] = stub_node.notes("peers", "agent")[-1]["workers"]
         return workers
 
     def living() -> dict[str, int]:
-        return {slot: toys.slot(slot)["pid"] for slot in ("video-1", "video-2")}
+        return {slot: stub_node.slot(slot)["pid"] for slot in ("video-1", "video-2")}
 
     eventually(lambda: heard() == [[], ["video-1"]])
     second.touch()
     eventually(lambda: heard() == [[], ["video-1"], ["video-1", "video-2"]] and known() == living())
-    killed = toys.kill("video-1")
+    killed = stub_node.kill("video-1")
     eventually(lambda: known() == living() and killed not in known().values())
     assert ["video-2"] in heard()
-    eventually(lambda: len(toys.received("ready", "video-1")) == 2, message="the new worker hears it too")
-    former = toys.kill("agent")
-    eventually(lambda: toys.facts("peers")[-1]["pid"] != former and known() == living())
+    eventually(lambda: len(stub_node.received("ready", "video-1")) == 2, message="the new worker hears it too")
+    former = stub_node.kill("agent")
+    eventually(lambda: stub_node.notes("peers")[-1]["pid"] != former and known() == living())
 
 
 def test_a_process_that_leaves_is_written_to_only_by_its_process_id(node: Nodes, tmp_path: Path) -> None:
     done = tmp_path / "done"
-    toys = node(AGENT, {**VIDEO, "run": ["sleep 0.3", "once taint"], "until": str(done)}).up()
-    (leaving,) = eventually(lambda: toys.slot("video-1")["leaving"])
-    eventually(lambda: toys.slot("video-1")["state"] == "RUNNING")
-    assert delivered(toys.ask("agent", "send_to_workers", "note", "for workers")) == 1
+    stub_node = node(AGENT, {**VIDEO, "run": ["sleep 0.3", "once taint"], "until": str(done)}).up()
+    (leaving,) = eventually(lambda: stub_node.slot("video-1")["leaving"])
+    eventually(lambda: stub_node.slot("video-1")["state"] == "RUNNING")
+    assert delivered(stub_node.ask("agent", "send_to_workers", "note", "for workers")) == 1
     for _ in range(10):
-        toys.ask("agent", "send_random", "note", "for one")
-    assert delivered(toys.ask("agent", "send_to", leaving["pid"], "note", "for you")) == 1
-    eventually(lambda: got(toys, "for you"))
+        stub_node.ask("agent", "send_random", "note", "for one")
+    assert delivered(stub_node.ask("agent", "send_to", leaving["pid"], "note", "for you")) == 1
+    eventually(lambda: got(stub_node, "for you"))
     done.touch()
-    assert {fact["pid"] for fact in toys.facts("message") if fact["data"] == "for you"} == {leaving["pid"]}
-    eventually(lambda: len(got(toys, "for one")) == 10)
-    others = {fact["pid"] for fact in toys.facts("message") if fact["data"] != "for you"}
-    assert others == {toys.slot("video-1")["pid"]}
+    assert {fact["pid"] for fact in stub_node.notes("message") if fact["data"] == "for you"} == {leaving["pid"]}
+    eventually(lambda: len(got(stub_node, "for one")) == 10)
+    others = {fact["pid"] for fact in stub_node.notes("message") if fact["data"] != "for you"}
+    assert others == {stub_node.slot("video-1")["pid"]}
 
 
 def test_a_flood_harms_neither_the_master_nor_the_others(node: Nodes) -> None:
-    toys = node(AGENT, VIDEO, VIDEO_2, SITE).up()
-    frozen = toys.slot("video-2")["pid"]
-    before = memory_of(toys.pid)
+    stub_node = node(AGENT, VIDEO, VIDEO_2, SITE).up()
+    frozen = stub_node.slot("video-2")["pid"]
+    before = memory_of(stub_node.pid)
     os.kill(frozen, signal.SIGSTOP)
-    counts = control_client.call_agent(toys.run_directory, "relay", flooding(toys, frozen), timeout=25.0)["value"]
+    counts = control_client.call_agent(stub_node.run_directory, "relay", flooding(stub_node, frozen), timeout=25.0)[
+        "value"
+    ]
     assert counts["undeliverable"] > 0
     assert 900 <= counts["delivered"] <= 1000
-    assert memory_of(toys.pid) - before < 16 * 1024 * 1024
-    assert delivered(toys.ask("site-1", "send_to", frozen, "note", "the others have room")) == 1
-    assert toys.ask("site-1", "request", "agent", "note", "and their say") == {"value": None}
+    assert memory_of(stub_node.pid) - before < 16 * 1024 * 1024
+    assert delivered(stub_node.ask("site-1", "send_to", frozen, "note", "the others have room")) == 1
+    assert stub_node.ask("site-1", "request", "agent", "note", "and their say") == {"value": None}
     os.kill(frozen, signal.SIGCONT)
-    eventually(lambda: len(toys.facts("message", "video-2")) == counts["delivered"] + 1)
-    eventually(lambda: delivered(toys.ask("video-1", "send_to", frozen, "note", "there is room again")) == 1)
+    eventually(lambda: len(stub_node.notes("message", "video-2")) == counts["delivered"] + 1)
+    eventually(lambda: delivered(stub_node.ask("video-1", "send_to", frozen, "note", "there is room again")) == 1)
 
 
-def flooding(toys: ToyNode, receiver: int) -> dict[str, Any]:
-    pid = toys.slot("video-1")["pid"]
+def flooding(stub_node: StubNode, receiver: int) -> dict[str, Any]:
+    pid = stub_node.slot("video-1")["pid"]
     return {"pid": pid, "call": "request", "args": [pid, "flood", receiver], "more": {"timeout": 20.0}}
 
 
@@ -179,31 +186,31 @@ def memory_of(pid: int) -> int:
 
 
 def test_frames_that_are_no_messages_are_answered_and_harm_nobody(node: Nodes) -> None:
-    toys = node(AGENT, {**VIDEO, "raw": True, "run": ["sleep 0.2", "nonsense"]}).up()
-    eventually(lambda: len(toys.received("delivery", "video-1")) == 4)
-    says = [answer["error"] for answer in toys.received("delivery", "video-1")]
+    stub_node = node(AGENT, {**VIDEO, "raw": True, "run": ["sleep 0.2", "nonsense"]}).up()
+    eventually(lambda: len(stub_node.received("delivery", "video-1")) == 4)
+    says = [answer["error"] for answer in stub_node.received("delivery", "video-1")]
     assert "is none of these" in says[0]
     assert "its `action` must be a text" in says[1]
     assert "this node has no process 1" in says[2]
     assert says[3] == "this is no message: its `id` must be a number"
-    (reply,) = eventually(lambda: toys.received("reply", "video-1"))
+    (reply,) = eventually(lambda: stub_node.received("reply", "video-1"))
     assert reply["reason"] == "undeliverable"
-    assert toys.slot("video-1")["restarts"] == 0
+    assert stub_node.slot("video-1")["restarts"] == 0
 
 
 def test_a_node_without_an_agent_says_so(node: Nodes) -> None:
-    toys = node(VIDEO).up()
-    with pytest.raises(control_client.Refused, match="'note': this node has no agent"):
-        control_client.call_agent(toys.run_directory, "note")
+    stub_node = node(VIDEO).up()
+    with pytest.raises(control_client.CommandRefused, match="'note': this node has no agent"):
+        control_client.call_agent(stub_node.run_directory, "note")
 
 
 def test_an_agent_that_does_not_answer_is_not_waited_for_for_ever(node: Nodes) -> None:
-    toys = node(AGENT, VIDEO).up()
-    with pytest.raises(control_client.Refused, match="nobody listens to 'dance' there"):
-        control_client.call_agent(toys.run_directory, "dance")
-    with pytest.raises(control_client.Refused, match="its time is over"):
-        control_client.call_agent(toys.run_directory, "block", 4.0, timeout=0.2)
-    with pytest.raises(control_client.Refused, match="its `timeout` must be seconds"):
-        control_client.ask(toys.run_directory, {"command": "call-agent", "action": "note", "timeout": []})
-    with pytest.raises(control_client.Refused, match="its `action` must be a text"):
-        control_client.ask(toys.run_directory, {"command": "call-agent"})
+    stub_node = node(AGENT, VIDEO).up()
+    with pytest.raises(control_client.CommandRefused, match="nobody listens to 'dance' there"):
+        control_client.call_agent(stub_node.run_directory, "dance")
+    with pytest.raises(control_client.CommandRefused, match="its time is over"):
+        control_client.call_agent(stub_node.run_directory, "block", 4.0, timeout=0.2)
+    with pytest.raises(control_client.CommandRefused, match="its `timeout` must be seconds"):
+        control_client.send_command(stub_node.run_directory, {"command": "call-agent", "action": "note", "timeout": []})
+    with pytest.raises(control_client.CommandRefused, match="its `action` must be a text"):
+        control_client.send_command(stub_node.run_directory, {"command": "call-agent"})

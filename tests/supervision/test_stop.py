@@ -17,145 +17,147 @@ WORKER = {"name": "video-1"}
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, "control"])
 def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes, how: signal.Signals | str) -> None:
-    toys = node(AGENT, MANAGER, {**WORKER, "work": 1.0}, {"name": "video-2"}).up()
+    stub_node = node(AGENT, MANAGER, {**WORKER, "work": 1.0}, {"name": "video-2"}).up()
     if isinstance(how, signal.Signals):
-        toys.signal(how)
+        stub_node.signal(how)
     else:
-        control_client.stop(toys.run_directory, timeout=20)
-    assert toys.wait() == 0
-    assert {f["slot"] for f in toys.facts("stopped")} == {"agent", "manager", "video-1", "video-2"}
-    facts = toys.facts()
-    assert all(f["grace"] == 30.0 for f in facts if f["fact"] == "stop")
-    agents_turn = next(f["at"] for f in facts if f["fact"] == "quiet" and f["slot"] == "agent")
-    assert agents_turn > max(f["at"] for f in facts if f["fact"] == "stopped" and f["slot"] != "agent")
-    deaths = toys.received("death", "agent")
+        control_client.stop(stub_node.run_directory, timeout=20)
+    assert stub_node.wait() == 0
+    assert {f["slot"] for f in stub_node.notes("stopped")} == {"agent", "manager", "video-1", "video-2"}
+    notes = stub_node.notes()
+    assert all(f["grace"] == 30.0 for f in notes if f["fact"] == "stop")
+    agents_turn = next(f["at"] for f in notes if f["fact"] == "quiet" and f["slot"] == "agent")
+    assert agents_turn > max(f["at"] for f in notes if f["fact"] == "stopped" and f["slot"] != "agent")
+    deaths = stub_node.received("death", "agent")
     assert sorted(d["slot"] for d in deaths) == ["manager", "video-1", "video-2"]
     assert all(d["expected"] and d["cause"]["status"] == 0 for d in deaths)
-    assert not control_client.control_path(toys.run_directory).exists()
-    assert not (toys.run_directory / "master.pid").exists()
+    assert not control_client.control_path(stub_node.run_directory).exists()
+    assert not (stub_node.run_directory / "master.pid").exists()
 
 
 @pytest.mark.parametrize(("deed", "cause"), [("block", "exit status 124"), ("deaf", "killed by SIGKILL")])
 def test_a_child_that_does_not_stop_is_ended_after_its_grace_with_its_group(node: Nodes, deed: str, cause: str) -> None:
-    toys = node(AGENT, {**WORKER, "run": ["spawn", deed], "grace": 0.5, "give_back": 0.5}).up()
-    eventually(lambda: toys.facts("blocks") or toys.facts("deaf"))
-    assert toys.stop() == 0
-    (death,) = toys.received("death", "agent")
+    stub_node = node(AGENT, {**WORKER, "run": ["spawn", deed], "grace": 0.5, "give_back": 0.5}).up()
+    eventually(lambda: stub_node.notes("blocks") or stub_node.notes("deaf"))
+    assert stub_node.stop() == 0
+    (death,) = stub_node.received("death", "agent")
     assert (death["cause"]["kind"], death["expected"]) == ("killed-after-grace", True)
     assert cause in death["cause"]["text"]
-    assert not toys.processes()
+    assert not stub_node.processes()
 
 
 def test_the_agent_is_asked_to_stop_only_when_the_last_worker_that_ran_out_of_time_is_dead(node: Nodes) -> None:
     stubborn = {"run": ["block"], "grace": 0.3, "give_back": 0.3}
-    toys = node(AGENT, {**WORKER, **stubborn}, {"name": "audio-1", "work": 0.2}).up()
-    eventually(lambda: toys.facts("blocks"))
-    assert toys.stop() == 0
-    (asked,) = toys.facts("stop", "agent")
-    deaths = [fact for fact in toys.facts("received", "agent") if fact["message"]["type"] == "death"]
+    stub_node = node(AGENT, {**WORKER, **stubborn}, {"name": "audio-1", "work": 0.2}).up()
+    eventually(lambda: stub_node.notes("blocks"))
+    assert stub_node.stop() == 0
+    (asked,) = stub_node.notes("stop", "agent")
+    deaths = [fact for fact in stub_node.notes("received", "agent") if fact["message"]["type"] == "death"]
     assert [fact["message"]["slot"] for fact in deaths] == ["audio-1", "video-1"]
     assert asked["at"] > deaths[-1]["at"]
-    assert toys.received("death")[1]["cause"]["kind"] == "killed-after-grace"
+    assert stub_node.received("death")[1]["cause"]["kind"] == "killed-after-grace"
 
 
 @pytest.mark.parametrize("deed", ["block", "deaf"])
 def test_an_agent_that_does_not_stop_is_ended_after_its_grace(node: Nodes, deed: str) -> None:
-    toys = node({**AGENT, "run": ["sleep 0.2", deed], "grace": 0.3, "give_back": 0.3}).up()
-    eventually(lambda: toys.facts("blocks") or toys.facts("deaf"))
+    stub_node = node({**AGENT, "run": ["sleep 0.2", deed], "grace": 0.3, "give_back": 0.3}).up()
+    eventually(lambda: stub_node.notes("blocks") or stub_node.notes("deaf"))
     began = time.monotonic()
-    assert toys.stop() == 0
+    assert stub_node.stop() == 0
     assert time.monotonic() - began >= 0.6
-    assert not toys.facts("stopped")
-    assert not toys.processes()
+    assert not stub_node.notes("stopped")
+    assert not stub_node.processes()
 
 
 @pytest.mark.parametrize("how", ["spawn_deaf", "spawn_deaf session"])
 def test_programs_that_ignore_signals_end_with_the_process_that_started_them(node: Nodes, how: str) -> None:
-    toys = node(AGENT, {**WORKER, "run": [how]}, {"name": "video-2", "run": [how]}).up()
-    eventually(lambda: len(toys.facts("spawned")) == 2)
-    assert len(toys.processes()) == 4 + 2 * 2, "each has started another one"
-    (mine,) = toys.facts("spawned", "video-1")
+    stub_node = node(AGENT, {**WORKER, "run": [how]}, {"name": "video-2", "run": [how]}).up()
+    eventually(lambda: len(stub_node.notes("spawned")) == 2)
+    assert len(stub_node.processes()) == 4 + 2 * 2, "each has started another one"
+    (mine,) = stub_node.notes("spawned", "video-1")
     os.kill(mine["program"], signal.SIGTERM)
-    toys.kill("video-1")
+    stub_node.kill("video-1")
     eventually(lambda: not is_alive(mine["program"]))
-    eventually(lambda: toys.slot("video-1")["state"] == "RUNNING" and len(toys.facts("spawned", "video-1")) == 2)
-    assert toys.stop() == 0
-    assert not toys.processes()
+    eventually(
+        lambda: stub_node.slot("video-1")["state"] == "RUNNING" and len(stub_node.notes("spawned", "video-1")) == 2
+    )
+    assert stub_node.stop() == 0
+    assert not stub_node.processes()
 
 
 def test_a_command_that_ignores_signals_is_killed_after_its_grace_with_all_that_it_has_started(node: Nodes) -> None:
     script = "trap '' TERM; sleep 600 & sleep 600 & touch ready; wait; wait; wait"
     tunnel = {"name": "tunnel-1", "role": "command", "command": ["sh", "-c", script], "grace": 0.3, "give_back": 0.1}
-    toys = node(AGENT, tunnel)
-    toys.plan["project_directory"] = str(toys.folder)
-    toys.plan["kinds"][0]["environment"] = {"PYTHONPATH": str(HERE)}
-    toys.up()
-    eventually((toys.folder / "ready").exists)
-    eventually(lambda: len(toys.processes()) == 3 + 2, message="the node, and two that the command has started")
-    assert toys.stop() == 0
-    (death,) = toys.received("death", "agent")
+    stub_node = node(AGENT, tunnel)
+    stub_node.plan["project_directory"] = str(stub_node.folder)
+    stub_node.plan["kinds"][0]["environment"] = {"PYTHONPATH": str(HERE)}
+    stub_node.up()
+    eventually((stub_node.folder / "ready").exists)
+    eventually(lambda: len(stub_node.processes()) == 3 + 2, message="the node, and two that the command has started")
+    assert stub_node.stop() == 0
+    (death,) = stub_node.received("death", "agent")
     assert death["cause"]["kind"] == "killed-after-grace"
-    assert not toys.processes()
+    assert not stub_node.processes()
 
 
 def test_a_pid_file_that_somebody_has_deleted_is_no_error(node: Nodes) -> None:
-    toys = node(AGENT).up()
-    (toys.run_directory / "master.pid").unlink()
-    assert toys.status()["state"] == "running"
-    assert toys.stop() == 0
-    assert "Error" not in toys.said()
+    stub_node = node(AGENT).up()
+    (stub_node.run_directory / "master.pid").unlink()
+    assert stub_node.status()["state"] == "running"
+    assert stub_node.stop() == 0
+    assert "Error" not in stub_node.log_text()
 
 
 def test_a_thread_that_nobody_can_end_does_not_hold_the_process_up(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "run": ["thread"], "grace": 60.0, "give_back": 0.5}).up()
-    eventually(lambda: toys.facts("run", "video-1"))
-    assert toys.stop() == 0
-    (death,) = toys.received("death", "agent")
+    stub_node = node(AGENT, {**WORKER, "run": ["thread"], "grace": 60.0, "give_back": 0.5}).up()
+    eventually(lambda: stub_node.notes("run", "video-1"))
+    assert stub_node.stop() == 0
+    (death,) = stub_node.received("death", "agent")
     assert death["cause"]["status"] == 0, "its service had stopped in time"
 
 
 def test_the_second_signal_is_fast(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "work": 60.0, "grace": 60.0}).up()
-    toys.signal(signal.SIGTERM)
-    eventually(lambda: toys.facts("stop", "video-1"))
-    assert toys.status()["state"] == "stopping"
-    assert toys.slot("video-1")["state"] == "DRAINING"
-    assert toys.slot("agent")["state"] == "RUNNING"
-    toys.signal(signal.SIGTERM)
-    assert toys.wait() == 0
-    assert [f["grace"] for f in toys.facts("stop", "video-1")] == [60.0, 0.0]
-    assert [f["grace"] for f in toys.facts("stopped", "video-1")] == [0.0]
+    stub_node = node(AGENT, {**WORKER, "work": 60.0, "grace": 60.0}).up()
+    stub_node.signal(signal.SIGTERM)
+    eventually(lambda: stub_node.notes("stop", "video-1"))
+    assert stub_node.status()["state"] == "stopping"
+    assert stub_node.slot("video-1")["state"] == "DRAINING"
+    assert stub_node.slot("agent")["state"] == "RUNNING"
+    stub_node.signal(signal.SIGTERM)
+    assert stub_node.wait() == 0
+    assert [f["grace"] for f in stub_node.notes("stop", "video-1")] == [60.0, 0.0]
+    assert [f["grace"] for f in stub_node.notes("stopped", "video-1")] == [0.0]
 
 
 def test_a_fast_stop_leaves_no_grace(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "work": 60.0, "grace": 60.0}).up()
-    control_client.stop(toys.run_directory, fast=True, timeout=20)
-    assert toys.wait() == 0
-    assert [f["grace"] for f in toys.facts("stop")] == [0.0, 0.0]
+    stub_node = node(AGENT, {**WORKER, "work": 60.0, "grace": 60.0}).up()
+    control_client.stop(stub_node.run_directory, fast=True, timeout=20)
+    assert stub_node.wait() == 0
+    assert [f["grace"] for f in stub_node.notes("stop")] == [0.0, 0.0]
 
 
 def test_a_stopping_node_waits_for_its_agent_to_deal_with_the_deaths(node: Nodes) -> None:
-    toys = node({**AGENT, "entry": "stub_services:dies_of_its_first_death"}, {**WORKER, "work": 0.5}).up()
-    assert toys.stop() == 0
-    told = toys.received("death", "agent")
+    stub_node = node({**AGENT, "entry": "stub_services:dies_of_first_exit_report"}, {**WORKER, "work": 0.5}).up()
+    assert stub_node.stop() == 0
+    told = stub_node.received("death", "agent")
     assert [d["slot"] for d in told] == ["video-1", "video-1", "agent"], "the new agent was told again"
 
 
 @pytest.mark.parametrize("how", ["loop", "handler"])
 def test_user_code_may_handle_other_signals_itself(node: Nodes, how: str) -> None:
-    toys = node(AGENT, {**WORKER, "run": [f"own_signals {how}"]}).up()
-    eventually(lambda: toys.facts("own signal", "video-1"))
-    pid = toys.slot("video-1")["pid"]
+    stub_node = node(AGENT, {**WORKER, "run": [f"own_signals {how}"]}).up()
+    eventually(lambda: stub_node.notes("own signal", "video-1"))
+    pid = stub_node.slot("video-1")["pid"]
     os.kill(pid, signal.SIGUSR1)
-    eventually(lambda: len(toys.facts("own signal", "video-1")) == 2)
-    assert not toys.facts("stop")
+    eventually(lambda: len(stub_node.notes("own signal", "video-1")) == 2)
+    assert not stub_node.notes("stop")
     os.kill(pid, signal.SIGTERM)
-    eventually(lambda: [f["grace"] for f in toys.facts("stop", "video-1")] == [30.0])
+    eventually(lambda: [f["grace"] for f in stub_node.notes("stop", "video-1")] == [30.0])
 
 
 def test_a_killed_master_leaves_no_process_behind(node: Nodes) -> None:
     stubborn = {"grace": 0.5, "give_back": 0.5}
-    toys = node(
+    stub_node = node(
         AGENT,
         {**WORKER, "work": 1.0},
         {"name": "blocked-1", "run": ["spawn", "spawn session", "block"], **stubborn},
@@ -163,16 +165,16 @@ def test_a_killed_master_leaves_no_process_behind(node: Nodes) -> None:
         {"name": "spawner-1", "run": ["spawn", "spawn session"]},
         {"name": "tunnel-1", "role": "command", "command": ["sleep", "600"]},
     ).up()
-    eventually(lambda: toys.facts("blocks") and len(toys.facts("spawned")) == 4)
-    assert len(toys.processes()) == 7 + 4
-    toys.signal(signal.SIGKILL)
-    eventually(lambda: not toys.processes(), message="all are gone")
-    assert [f["grace"] for f in toys.facts("stopped", "video-1")] == [30.0], "it has finished its work before"
+    eventually(lambda: stub_node.notes("blocks") and len(stub_node.notes("spawned")) == 4)
+    assert len(stub_node.processes()) == 7 + 4
+    stub_node.signal(signal.SIGKILL)
+    eventually(lambda: not stub_node.processes(), message="all are gone")
+    assert [f["grace"] for f in stub_node.notes("stopped", "video-1")] == [30.0], "it has finished its work before"
 
 
 def test_a_master_killed_during_the_boot_leaves_no_process_behind(node: Nodes) -> None:
-    toys = node(AGENT, {**WORKER, "start": ["sleep 60"]}).start()
-    eventually(lambda: toys.facts("start", "video-1"))
-    toys.signal(signal.SIGKILL)
-    eventually(lambda: not toys.processes(), message="all are gone")
-    toys.wait()
+    stub_node = node(AGENT, {**WORKER, "start": ["sleep 60"]}).start()
+    eventually(lambda: stub_node.notes("start", "video-1"))
+    stub_node.signal(signal.SIGKILL)
+    eventually(lambda: not stub_node.processes(), message="all are gone")
+    stub_node.wait()

@@ -12,85 +12,91 @@ from pathlib import Path
 import pytest
 
 from peerd.supervision.control import control_client
-from peerd.supervision.processes.health import LOST_AFTER
+from peerd.supervision.processes.health import AGENT_LOST_AFTER
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import ToyNode, eventually
-from tests.unit.supervision.test_sd_notify import Manager
+from tests.supervision.nodes import StubNode, eventually
+from tests.unit.supervision.test_sd_notify import FakeSystemd
 
 AGENT = {"name": "agent", "role": "agent"}
 WORKER = {"name": "video-1"}
 
 
-class Heard:
+class Notifications:
     """All that systemd has heard so far."""
 
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
+    def __init__(self, fake_systemd: FakeSystemd) -> None:
+        self._fake_systemd = fake_systemd
         self._lines: list[str] = []
 
     def lines(self) -> list[str]:
-        self._lines += [line for datagram in self._manager.heard() for line in datagram]
+        self._lines += [line for datagram in self._fake_systemd.received() for line in datagram]
         return self._lines
 
 
 @pytest.fixture
-def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
+def notifications(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notifications]:
     address = str(tmp_path / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     monkeypatch.setenv("WATCHDOG_USEC", "400000")
-    manager = Manager(address)
-    yield Heard(manager)
-    manager.end.close()
+    fake_systemd = FakeSystemd(address)
+    yield Notifications(fake_systemd)
+    fake_systemd.end.close()
 
 
-def test_systemd_hears_of_a_start_a_reload_a_stop_and_a_living_loop(node: Nodes, heard: Heard) -> None:
-    toys = node(AGENT, {**WORKER, "start": ["sleep 0.5"], "work": 0.3}).start()
-    eventually(lambda: "STATUS=starting: 1 of 2 processes run; video-1 STARTING" in heard.lines())
-    assert "READY=1" not in heard.lines()
-    eventually(lambda: "READY=1" in heard.lines())
-    assert "STATUS=running: 2 of 2 processes run" in heard.lines()
-    for process in (toys.pid, *[int(slot["pid"]) for slot in toys.status()["slots"]]):
+def test_systemd_hears_of_a_start_a_reload_a_stop_and_a_living_loop(node: Nodes, notifications: Notifications) -> None:
+    stub_node = node(AGENT, {**WORKER, "start": ["sleep 0.5"], "work": 0.3}).start()
+    eventually(lambda: "STATUS=starting: 1 of 2 processes run; video-1 STARTING" in notifications.lines())
+    assert "READY=1" not in notifications.lines()
+    eventually(lambda: "READY=1" in notifications.lines())
+    assert "STATUS=running: 2 of 2 processes run" in notifications.lines()
+    for process in (stub_node.pid, *[int(slot["pid"]) for slot in stub_node.status()["slots"]]):
         names = {entry.partition(b"=")[0] for entry in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")}
-        if process != toys.pid:
+        if process != stub_node.pid:
             assert not names & {b"NOTIFY_SOCKET", b"WATCHDOG_USEC"}
-    fed = heard.lines().count("WATCHDOG=1")
-    eventually(lambda: heard.lines().count("WATCHDOG=1") > fed + 2, message="the watchdog is fed")
+    fed = notifications.lines().count("WATCHDOG=1")
+    eventually(lambda: notifications.lines().count("WATCHDOG=1") > fed + 2, message="the watchdog is fed")
 
-    control_client.ask(toys.run_directory, {"command": "reload", "kinds": ["video"]})
-    eventually(lambda: "RELOADING=1" in heard.lines() and heard.lines().count("READY=1") == 2)
-    reloading = heard.lines().index("RELOADING=1")
-    assert heard.lines()[reloading + 1].startswith("MONOTONIC_USEC=")
+    control_client.send_command(stub_node.run_directory, {"command": "reload", "kinds": ["video"]})
+    eventually(lambda: "RELOADING=1" in notifications.lines() and notifications.lines().count("READY=1") == 2)
+    reloading = notifications.lines().index("RELOADING=1")
+    assert notifications.lines()[reloading + 1].startswith("MONOTONIC_USEC=")
 
-    assert toys.stop() == 0
-    assert "STOPPING=1" in heard.lines()
-    assert "EXTEND_TIMEOUT_USEC=30000000" in heard.lines()[heard.lines().index("STOPPING=1") :]
+    assert stub_node.stop() == 0
+    assert "STOPPING=1" in notifications.lines()
+    assert "EXTEND_TIMEOUT_USEC=30000000" in notifications.lines()[notifications.lines().index("STOPPING=1") :]
 
 
-def test_a_frozen_master_does_not_feed_the_watchdog(node: Nodes, heard: Heard) -> None:
-    toys = node(AGENT).up()
-    toys.signal(signal.SIGSTOP)
-    eventually(lambda: "\nState:\tT" in Path(f"/proc/{toys.pid}/status").read_text())
-    fed = heard.lines().count("WATCHDOG=1")
+def test_a_frozen_master_does_not_feed_the_watchdog(node: Nodes, notifications: Notifications) -> None:
+    stub_node = node(AGENT).up()
+    stub_node.signal(signal.SIGSTOP)
+    eventually(lambda: "\nState:\tT" in Path(f"/proc/{stub_node.pid}/status").read_text())
+    fed = notifications.lines().count("WATCHDOG=1")
     with contextlib.suppress(subprocess.TimeoutExpired):
-        assert toys.master
-        toys.master.wait(1.0)
-    assert heard.lines().count("WATCHDOG=1") == fed
-    toys.signal(signal.SIGCONT)
-    eventually(lambda: heard.lines().count("WATCHDOG=1") > fed)
+        assert stub_node.master
+        stub_node.master.wait(1.0)
+    assert notifications.lines().count("WATCHDOG=1") == fed
+    stub_node.signal(signal.SIGCONT)
+    eventually(lambda: notifications.lines().count("WATCHDOG=1") > fed)
 
 
 @pytest.mark.slow
-def test_a_node_whose_agent_fails_again_and_again_has_systemd_start_it_anew(node: Nodes, heard: Heard) -> None:
+def test_a_node_whose_agent_fails_again_and_again_has_systemd_start_it_anew(
+    node: Nodes, notifications: Notifications
+) -> None:
     """The master itself never gives up: what it does is to let the watchdog starve."""
-    toys = node({**AGENT, "entry": "stub_services:never_again", "backoff_maximum": 0.1}, WORKER).up()
-    worker = toys.slot("video-1")["pid"]
-    toys.kill("agent")
-    eventually(lambda: toys.slot("agent")["restarts"] > LOST_AFTER, timeout=60.0, message="it is tried again and again")
-    fed = heard.lines().count("WATCHDOG=1")
-    eventually(lambda: toys.slot("agent")["restarts"] > LOST_AFTER + 3, message="it is tried all the same")
-    assert heard.lines().count("WATCHDOG=1") == fed
-    assert (toys.status()["state"], toys.slot("video-1")["pid"]) == ("running", worker)
-    control_client.stop(toys.run_directory, fast=True, timeout=20)
+    stub_node = node({**AGENT, "entry": "stub_services:fails_on_restart", "backoff_maximum": 0.1}, WORKER).up()
+    worker = stub_node.slot("video-1")["pid"]
+    stub_node.kill("agent")
+    eventually(
+        lambda: stub_node.slot("agent")["restarts"] > AGENT_LOST_AFTER,
+        timeout=60.0,
+        message="it is tried again and again",
+    )
+    fed = notifications.lines().count("WATCHDOG=1")
+    eventually(lambda: stub_node.slot("agent")["restarts"] > AGENT_LOST_AFTER + 3, message="it is tried all the same")
+    assert notifications.lines().count("WATCHDOG=1") == fed
+    assert (stub_node.status()["state"], stub_node.slot("video-1")["pid"]) == ("running", worker)
+    control_client.stop(stub_node.run_directory, fast=True, timeout=20)
 
 
 def may_make_a_pid_namespace() -> bool:
@@ -105,7 +111,7 @@ in_a_container = pytest.mark.skipif(
 )
 
 
-class Container(ToyNode):
+class Container(StubNode):
     """A node whose master is process 1 of a namespace of its own."""
 
     PREFIX: tuple[str, ...] = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -131,26 +137,26 @@ def container(tmp_path: Path) -> Container:
 @in_a_container
 @pytest.mark.parametrize("how", [signal.SIGTERM, "control"])
 def test_as_process_1_it_reaps_orphans_and_stops_in_good_order(container: Container, how: signal.Signals | str) -> None:
-    toys = container.up()
+    stub_node = container.up()
     try:
-        assert toys.status()["pid"] == 1
-        (orphan,) = eventually(lambda: toys.facts("orphaned"))
+        assert stub_node.status()["pid"] == 1
+        (orphan,) = eventually(lambda: stub_node.notes("orphaned"))
         assert orphan["parent"] == 1, "whoever loses its parent is the master's"
-        here = Path(f"/proc/{toys.pid}/root/proc/{orphan['orphan']}")
+        here = Path(f"/proc/{stub_node.pid}/root/proc/{orphan['orphan']}")
         assert is_alive_in(here)
-        (toys.folder / "orphan-may-end").touch()
+        (stub_node.folder / "orphan-may-end").touch()
         eventually(lambda: not here.exists(), message="it has ended, and is no zombie")
-        assert toys.state() == "running"
-        assert [slot["restarts"] for slot in toys.status()["slots"]] == [0, 0, 0]
+        assert stub_node.state() == "running"
+        assert [slot["restarts"] for slot in stub_node.status()["slots"]] == [0, 0, 0]
 
         if isinstance(how, signal.Signals):
-            os.kill(toys.pid, how)
+            os.kill(stub_node.pid, how)
         else:
-            control_client.stop(toys.run_directory, timeout=20)
-        assert toys.wait() == 0
-        assert [fact["grace"] for fact in toys.facts("stopped", "video-1")] == [30.0]
+            control_client.stop(stub_node.run_directory, timeout=20)
+        assert stub_node.wait() == 0
+        assert [fact["grace"] for fact in stub_node.notes("stopped", "video-1")] == [30.0]
     finally:
-        assert not toys.clean_up()
+        assert not stub_node.clean_up()
 
 
 def is_alive_in(process: Path) -> bool:
@@ -159,10 +165,10 @@ def is_alive_in(process: Path) -> bool:
 
 @in_a_container
 def test_a_stop_that_comes_before_process_1_hears_it_is_not_lost(container: Container) -> None:
-    toys = container.start()
+    stub_node = container.start()
     try:
-        eventually(lambda: Path(f"/proc/{toys.pid}/cmdline").read_bytes().count(b"peerd.supervision.master"))
-        os.kill(toys.pid, signal.SIGTERM)
-        assert toys.wait() == 0
+        eventually(lambda: Path(f"/proc/{stub_node.pid}/cmdline").read_bytes().count(b"peerd.supervision.master"))
+        os.kill(stub_node.pid, signal.SIGTERM)
+        assert stub_node.wait() == 0
     finally:
-        assert not toys.clean_up()
+        assert not stub_node.clean_up()

@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass
-class WebServer:
+class FakeWebServer:
     """Answers each POST with the next status of `statuses`, the last one again and again."""
 
     statuses: list[int] = field(default_factory=lambda: [204])
@@ -31,7 +31,7 @@ class WebServer:
 
 
 @dataclass
-class MailServer:
+class FakeMailServer:
     """Takes every mail, from users with the right password only where there are any."""
 
     password: str | None = None
@@ -78,16 +78,16 @@ class MailServer:
 
 
 @asynccontextmanager
-async def web_server(*statuses: int) -> AsyncIterator[WebServer]:
-    web = WebServer(list(statuses) or [204])
+async def fake_web_server(*statuses: int) -> AsyncIterator[FakeWebServer]:
+    web = FakeWebServer(list(statuses) or [204])
     async with await asyncio.start_server(web.serve, "127.0.0.1", 0) as server:
         web.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook?token=secret"
         yield web
 
 
 @asynccontextmanager
-async def mail_server(password: str | None = None) -> AsyncIterator[MailServer]:
-    mail = MailServer(password)
+async def fake_mail_server(password: str | None = None) -> AsyncIterator[FakeMailServer]:
+    mail = FakeMailServer(password)
     async with await asyncio.start_server(mail.serve, "127.0.0.1", 0) as server:
         mail.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         yield mail

@@ -13,33 +13,36 @@ from sqlalchemy.engine import Connection
 
 from peerd.operate.client import Client
 
-NUMBER = {"mysql": "SELECT connection_id()", "postgresql": "SELECT pg_backend_pid()"}
-OPEN = {"mysql": "SELECT id FROM information_schema.processlist", "postgresql": "SELECT pid FROM pg_stat_activity"}
-WITHIN = 30.0
-FORK = multiprocessing.get_context("fork")
+SESSION_ID_SQL = {"mysql": "SELECT connection_id()", "postgresql": "SELECT pg_backend_pid()"}
+OPEN_SESSIONS_SQL = {
+    "mysql": "SELECT id FROM information_schema.processlist",
+    "postgresql": "SELECT pid FROM pg_stat_activity",
+}
+FORK_TIMEOUT = 30.0
+FORK_CONTEXT = multiprocessing.get_context("fork")
 
 
-def session_of(connection: Connection) -> int | None:
+def session_id(connection: Connection) -> int | None:
     """The server's number of a connection; None on SQLite."""
-    statement = NUMBER.get(connection.dialect.name)
+    statement = SESSION_ID_SQL.get(connection.dialect.name)
     return None if statement is None else int(connection.exec_driver_sql(statement).scalar_one())
 
 
 def open_sessions(connection: Connection) -> set[int | None]:
     """The numbers of the connections that the server has open; of SQLite None alone."""
-    statement = OPEN.get(connection.dialect.name)
+    statement = OPEN_SESSIONS_SQL.get(connection.dialect.name)
     return {None} if statement is None else {int(number) for number in connection.exec_driver_sql(statement).scalars()}
 
 
-def in_fork(function: Callable[[], Any]) -> Any:
+def run_in_fork(function: Callable[[], Any]) -> Any:
     """What a function returns in a forked process; it ends as Python ends, with all that is collected then."""
-    theirs, ours = FORK.Pipe()
-    child = FORK.Process(target=_answer, args=(theirs, function))
+    theirs, ours = FORK_CONTEXT.Pipe()
+    child = FORK_CONTEXT.Process(target=_run_and_send, args=(theirs, function))
     child.start()
     try:
-        assert ours.poll(WITHIN), "the forked process does not answer"
+        assert ours.poll(FORK_TIMEOUT), "the forked process does not answer"
         answer = ours.recv()
-        child.join(WITHIN)
+        child.join(FORK_TIMEOUT)
         assert child.exitcode == 0
     finally:
         child.kill()
@@ -48,7 +51,7 @@ def in_fork(function: Callable[[], Any]) -> Any:
     return answer
 
 
-def _answer(theirs: Pipe, function: Callable[[], Any]) -> None:
+def _run_and_send(theirs: Pipe, function: Callable[[], Any]) -> None:
     try:
         answer = function()
     except Exception as error:  # noqa: BLE001 - it is raised where it can be seen
@@ -57,7 +60,7 @@ def _answer(theirs: Pipe, function: Callable[[], Any]) -> None:
     theirs.send(answer)
 
 
-def use(client: Client) -> int:
+def use_client(client: Client) -> int:
     """Use all that a client has; how many tasks there are."""
 
     async def awaitably() -> int:

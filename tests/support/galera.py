@@ -59,7 +59,7 @@ class GaleraServer(MariaDB):
         super().create_data()
 
     def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
-        with idle_is_nice():
+        with replace_sched_idle_with_nice():
             return super().spawn(command)
 
     def command(self) -> list[str]:
@@ -141,9 +141,9 @@ class Galera:
         first.begin()
         for server in others:
             server.start()
-        self.wait_until_whole()
+        self.wait_until_synced()
 
-    def wait_until_whole(self, size: int = SERVERS) -> None:
+    def wait_until_synced(self, size: int = SERVERS) -> None:
         """Wait until every living server sees so many."""
         deadline = time.monotonic() + JOIN_WITHIN
         living = [server for server in self.servers if server.process is not None]
@@ -162,7 +162,7 @@ class Galera:
         """The address of a database at one server alone."""
         return f"mysql+pymysql://root@127.0.0.1:{self.ports[at]}/{database}?charset=utf8mb4"
 
-    def url_of_all(self, database: str, *, first: int = 0) -> str:
+    def multi_host_url(self, database: str, *, first: int = 0) -> str:
         """The address of a database with all servers, of which the one of this place comes first."""
         hosts = [f"127.0.0.1:{port}" for port in self.ports]
         return f"mysql+pymysql://root@{','.join(hosts[first:] + hosts[:first])}/{database}?charset=utf8mb4"
@@ -177,7 +177,7 @@ class Galera:
 
 
 @contextmanager
-def idle_is_nice() -> Iterator[None]:
+def replace_sched_idle_with_nice() -> Iterator[None]:
     """What is started under SCHED_IDLE is started at nice 19 instead: a thread of Galera asks for the usual policy, and
     the server crashes where it is refused."""
     if os.sched_getscheduler(0) != os.SCHED_IDLE:

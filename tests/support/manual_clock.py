@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Clock:
+class ManualClock:
     """It stands until the test moves it."""
 
     def __init__(self, now: float = 0.0) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import getpass
 import signal
 
-from tests.support.server import Server, find_program
+from tests.support.server import DatabaseServer, find_program
 
 
-class MariaDB(Server):
+class MariaDB(DatabaseServer):
     """mariadbd with small buffers; the user is `root` without a password."""
 
     kind = "mariadb"

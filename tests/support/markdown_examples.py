@@ -17,11 +17,11 @@ _BLOCK = re.compile(r"^```python run\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     if file_path.suffix == ".md":
-        return Page.from_parent(parent, path=file_path)
+        return MarkdownPage.from_parent(parent, path=file_path)
     return None
 
 
-class Page(pytest.File):
+class MarkdownPage(pytest.File):
     folder: Path | None = None
     """Where its blocks run, once one has."""
 
@@ -30,16 +30,16 @@ class Page(pytest.File):
         names: dict[str, Any] = {"__name__": self.path.stem}
         for block in _BLOCK.finditer(text):
             line = text.count("\n", 0, block.start(1)) + 1
-            yield Example.from_parent(self, name=f"line {line}", line=line, source=block[1], names=names)
+            yield MarkdownExample.from_parent(self, name=f"line {line}", line=line, source=block[1], names=names)
 
 
-class Example(pytest.Item):
+class MarkdownExample(pytest.Item):
     def __init__(self, *, line: int, source: str, names: dict[str, Any], **keywords: Any) -> None:
         super().__init__(**keywords)
         self.line, self.source, self.names = line, source, names
 
     def runtest(self) -> None:
-        assert isinstance(self.parent, Page)
+        assert isinstance(self.parent, MarkdownPage)
         self.parent.folder = self.parent.folder or self.config._tmp_path_factory.mktemp("example")  # type: ignore[attr-defined]
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.parent.folder)

@@ -8,10 +8,10 @@ import shutil
 import signal
 from contextlib import suppress
 
-from tests.support.server import Server, find_program
+from tests.support.server import DatabaseServer, find_program
 
 
-class PostgreSQL(Server):
+class PostgreSQL(DatabaseServer):
     """postgres with trust authentication; the user is `peerd`. It refuses root, so it runs as another user then."""
 
     kind = "postgresql"

@@ -41,7 +41,7 @@ class ServerFailedError(Exception):
     """The server is installed, and did not start."""
 
 
-class Server(ABC):
+class DatabaseServer(ABC):
     """One database server; `start` it, make databases with its `url`, `stop` it."""
 
     kind: ClassVar[str]
@@ -95,12 +95,12 @@ class Server(ABC):
 
     def freeze(self) -> None:
         """Stop the server's processes (SIGSTOP): connections stay open and nothing answers, until `thaw`."""
-        for process in self._family():
+        for process in self._process_tree():
             with suppress(psutil.NoSuchProcess):  # a session's process that was just leaving
                 process.suspend()
 
     def thaw(self) -> None:
-        for process in self._family():
+        for process in self._process_tree():
             with suppress(psutil.NoSuchProcess):  # a session's process that was just leaving
                 process.resume()
 
@@ -120,7 +120,7 @@ class Server(ABC):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_dies_with_its_parent(self.death_signal),  # noqa: PLW1509 - prctl alone
+                preexec_fn=_set_pdeathsig(self.death_signal),  # noqa: PLW1509 - prctl alone
                 user=self.system_user(),
             )
 
@@ -178,10 +178,10 @@ class Server(ABC):
         deadline = time.monotonic() + self.start_timeout
         while not self.accepts_connections():
             if self._running().poll() is not None:
-                raise ServerFailedError(f"{self.kind} did not start:\n{self._last_words()}")
+                raise ServerFailedError(f"{self.kind} did not start:\n{self._log_tail()}")
             if time.monotonic() > deadline:
                 raise ServerFailedError(
-                    f"{self.kind} did not start within {self.start_timeout:g} s:\n{self._last_words()}"
+                    f"{self.kind} did not start within {self.start_timeout:g} s:\n{self._log_tail()}"
                 )
             time.sleep(0.02)
 
@@ -194,7 +194,7 @@ class Server(ABC):
         sessions: list[psutil.Process] = []
         if self.process.poll() is None:
             self.thaw()  # a frozen server hears nothing but SIGKILL
-            sessions = self._family()[1:]
+            sessions = self._process_tree()[1:]
             self.process.send_signal(number)
         try:
             self.process.wait(timeout)
@@ -204,7 +204,7 @@ class Server(ABC):
         psutil.wait_procs(sessions, timeout)  # PostgreSQL's outlive it for a moment, and still answer
         self.process = None
 
-    def _family(self) -> list[psutil.Process]:
+    def _process_tree(self) -> list[psutil.Process]:
         leader = psutil.Process(self._running().pid)
         return [leader, *leader.children(recursive=True)]
 
@@ -213,7 +213,7 @@ class Server(ABC):
             raise RuntimeError(f"{self.kind} was not started")
         return self.process
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
 
 
@@ -239,7 +239,7 @@ def free_port() -> int:
             return port
 
 
-def _dies_with_its_parent(number: signal.Signals) -> Callable[[], None]:
+def _set_pdeathsig(number: signal.Signals) -> Callable[[], None]:
     parent = os.getpid()
 
     def set_death_signal() -> None:

@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 
 from tests.support.galera import Galera
-from tests.support.server import Server, ServerUnavailableError
-from tests.support.server_kinds import KEPT
+from tests.support.server import DatabaseServer, ServerUnavailableError
+from tests.support.server_kinds import SHARED_SERVERS
 
-ALIVE = "alive"
+RUN_LOCK = "alive"
 
 
 def main() -> None:
@@ -28,16 +28,16 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the controller; its end is ours
     with (folder / f"{kind}.kept").open("w") as kept:
         fcntl.flock(kept, fcntl.LOCK_EX)
-        server = KEPT[kind](folder / kind, durable=os.environ.get("PEERD_TEST_DURABLE") == "1")
+        server = SHARED_SERVERS[kind](folder / kind, durable=os.environ.get("PEERD_TEST_DURABLE") == "1")
         try:
-            keep(server, folder)
+            run_server(server, folder)
         finally:
             server.stop()
             shutil.rmtree(server.folder, ignore_errors=True)
-    forget_when_last(folder)
+    remove_folder_when_last(folder)
 
 
-def keep(server: Server | Galera, folder: Path) -> None:
+def run_server(server: DatabaseServer | Galera, folder: Path) -> None:
     answer: dict[str, object]
     try:
         server.start()
@@ -50,22 +50,22 @@ def keep(server: Server | Galera, folder: Path) -> None:
     unfinished.write_text(json.dumps(answer))
     unfinished.rename(folder / f"{server.kind}.json")
     if "ports" in answer:
-        wait_for_the_end_of_the_run(folder)
+        wait_for_run_end(folder)
 
 
-def wait_for_the_end_of_the_run(folder: Path) -> None:
-    with (folder / ALIVE).open("r+") as alive:
+def wait_for_run_end(folder: Path) -> None:
+    with (folder / RUN_LOCK).open("r+") as alive:
         fcntl.lockf(alive, fcntl.LOCK_EX)
 
 
-def forget_when_last(folder: Path) -> None:
+def remove_folder_when_last(folder: Path) -> None:
     """Remove the run's folder if its controller was killed and no other server's keeper is left."""
-    with (folder / ALIVE).open("r+") as alive:
+    with (folder / RUN_LOCK).open("r+") as alive:
         try:
             fcntl.lockf(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return
-        if not any((folder / kind).exists() for kind in KEPT):
+        if not any((folder / kind).exists() for kind in SHARED_SERVERS):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -3,8 +3,8 @@
 from tests.support.galera import Galera
 from tests.support.mariadb import MariaDB
 from tests.support.postgresql import PostgreSQL
-from tests.support.server import Server
+from tests.support.server import DatabaseServer
 
-SERVERS: dict[str, type[Server]] = {"mariadb": MariaDB, "postgresql": PostgreSQL}
-KEPT: dict[str, type[Server | Galera]] = {**SERVERS, "galera": Galera}
+SERVERS: dict[str, type[DatabaseServer]] = {"mariadb": MariaDB, "postgresql": PostgreSQL}
+SHARED_SERVERS: dict[str, type[DatabaseServer | Galera]] = {**SERVERS, "galera": Galera}
 """What a test run starts once, and shares."""

@@ -1,7 +1,7 @@
 """What the processes of one test run share: a folder, and the database servers, each started when first wanted.
 
-The controller (pytest itself, not an xdist worker) opens the run and closes it; servers are kept by `keeper` processes,
-which end with the controller however it ends.
+The controller (pytest itself, not an xdist worker) opens the run and closes it; servers are kept by `server_daemon`
+processes, which end with the controller however it ends.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import IO
 
 from peerd.testing import eventually
 from tests.support.galera import JOIN_WITHIN, Galera
-from tests.support.server import Server, ServerUnavailableError
-from tests.support.server_daemon import ALIVE
-from tests.support.server_kinds import KEPT
+from tests.support.server import DatabaseServer, ServerUnavailableError
+from tests.support.server_daemon import RUN_LOCK
+from tests.support.server_kinds import SHARED_SERVERS
 
 FOLDER_VARIABLE = "PEERD_TEST_RUN_FOLDER"
 _ROOT = Path(__file__).parents[2]
 
 
-class Run:
+class ServerSession:
     """The controller's hold on a test run."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="peerd-", dir=_short_temporary_folder()))
         self.folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
-        self._alive: IO[str] = (self.folder / ALIVE).open("w")
+        self._alive: IO[str] = (self.folder / RUN_LOCK).open("w")
         fcntl.lockf(self._alive, fcntl.LOCK_EX)  # per process: a forked child does not hold it on
         os.environ[FOLDER_VARIABLE] = str(self.folder)  # xdist's workers inherit it
 
@@ -48,20 +48,20 @@ class Run:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def server(kind: str) -> Server | Galera:
+def shared_server(kind: str) -> DatabaseServer | Galera:
     """The run's server of this kind, started by whoever wants it first; raises ServerUnavailableError."""
     folder = Path(os.environ[FOLDER_VARIABLE])
     answer = folder / f"{kind}.json"
     with (folder / f"{kind}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not answer.exists():
-            _start_keeper(kind, folder, answer)
+            _start_daemon(kind, folder, answer)
     return _server_from(json.loads(answer.read_text()), kind, folder)
 
 
-def _start_keeper(kind: str, folder: Path, answer: Path) -> None:
+def _start_daemon(kind: str, folder: Path, answer: Path) -> None:
     with (folder / f"{kind}.keeper.log").open("w") as log:
-        keeper = subprocess.Popen(
+        server_daemon = subprocess.Popen(
             [sys.executable, "-m", "tests.support.server_daemon", kind, str(folder)],
             cwd=_ROOT,
             stdin=subprocess.DEVNULL,
@@ -69,9 +69,9 @@ def _start_keeper(kind: str, folder: Path, answer: Path) -> None:
             stderr=log,
             start_new_session=True,
         )
-    _keepers.append(keeper)
+    _daemons.append(server_daemon)
     eventually(
-        lambda: answer.exists() or keeper.poll() is not None,
+        lambda: answer.exists() or server_daemon.poll() is not None,
         timeout=JOIN_WITHIN,
         message=f"the keeper of {kind} did not answer",
     )
@@ -79,13 +79,13 @@ def _start_keeper(kind: str, folder: Path, answer: Path) -> None:
         raise RuntimeError(f"the keeper of {kind} failed:\n{(folder / f'{kind}.keeper.log').read_text()}")
 
 
-_keepers: list[subprocess.Popen[bytes]] = []  # not to be collected before they end: that is a ResourceWarning
+_daemons: list[subprocess.Popen[bytes]] = []  # not to be collected before they end: that is a ResourceWarning
 
 
-def _server_from(answer: dict[str, object], kind: str, folder: Path) -> Server | Galera:
+def _server_from(answer: dict[str, object], kind: str, folder: Path) -> DatabaseServer | Galera:
     match answer:
         case {"ports": list(ports)}:
-            found = KEPT[kind](folder / kind)
+            found = SHARED_SERVERS[kind](folder / kind)
             found.ports = ports
             return found
         case {"unavailable": str(reason)}:

@@ -24,10 +24,10 @@ import psycopg
 import pymysql
 import pytest
 
-from peerd.store.connection.galera import CATCH_UP
+from peerd.store.connection.galera import SYNC_WAIT
 from tests.support import server_session
 from tests.support.galera import Galera
-from tests.support.server import Server, ServerUnavailableError
+from tests.support.server import DatabaseServer, ServerUnavailableError
 from tests.support.server_kinds import SERVERS
 from tests.support.summary import note_database, note_missing_server
 
@@ -36,12 +36,12 @@ DATABASES = ("sqlite", "mariadb", "postgresql")
 _numbers = count(1)
 
 DatabaseFactory = Callable[[str], str]
-ServerFactory = Callable[..., Server]
+ServerFactory = Callable[..., DatabaseServer]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        opened = server_session.Run()
+        opened = server_session.ServerSession()
         config.add_cleanup(opened.close)
 
 
@@ -71,7 +71,7 @@ def database_factory(
             if kind == "sqlite":
                 note_database(request.node, kind)
                 return f"sqlite:///{tmp_path / f'peerd{next(_numbers)}.sqlite'}"
-            server = _installed(kind, request.node, lambda: server_session.server(kind))
+            server = _installed(kind, request.node, lambda: server_session.shared_server(kind))
             name = f"test_{worker_id}_{next(_numbers)}"
             _execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[kind]}")
             afterwards.callback(_execute, server, f"DROP DATABASE {name} {_DROP_OPTIONS[kind]}")
@@ -94,7 +94,7 @@ def server_database(request: pytest.FixtureRequest, database_factory: DatabaseFa
 def private_server(request: pytest.FixtureRequest) -> Iterator[ServerFactory]:
     with ExitStack() as afterwards:
 
-        def start(kind: str, *, durable: bool = False) -> Server:
+        def start(kind: str, *, durable: bool = False) -> DatabaseServer:
             folder = Path(tempfile.mkdtemp(prefix="peerd-"))
             afterwards.callback(shutil.rmtree, folder, ignore_errors=True)
             folder.chmod(0o755)
@@ -122,7 +122,7 @@ def private_galera(request: pytest.FixtureRequest) -> Iterator[Galera]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def create_database(server: Server | Galera, name: str) -> str:
+def create_database(server: DatabaseServer | Galera, name: str) -> str:
     """An empty database of this name on the server; its address."""
     _execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[server.kind]}")
     return server.url(name)
@@ -138,13 +138,13 @@ def _installed(kind: str, item: pytest.Item, ask: Callable[[], T]) -> T:
     return answer
 
 
-def _execute(server: Server | Galera, statement: str) -> None:
+def _execute(server: DatabaseServer | Galera, statement: str) -> None:
     if server.kind in ("mariadb", "galera"):
         with closing(pymysql.connect(host="127.0.0.1", port=server.ports[0], user="root")) as connection:
             connection.cursor().execute(statement)
         for port in server.ports[1:]:  # which apply it later, each in its own time
             with closing(pymysql.connect(host="127.0.0.1", port=port, user="root")) as connection:
-                connection.cursor().execute(CATCH_UP)
+                connection.cursor().execute(SYNC_WAIT)
     else:
         address = f"postgresql://peerd@127.0.0.1:{server.ports[0]}/postgres"
         with closing(psycopg.connect(address, autocommit=True)) as connection:

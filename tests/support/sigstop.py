@@ -10,7 +10,7 @@ from pathlib import Path
 
 from peerd.testing import eventually
 
-STOPPED = frozenset("TtZX")
+STOPPED_STATES = frozenset("TtZX")
 """States of a thread in `/proc` in which it runs nothing more."""
 
 
@@ -26,16 +26,16 @@ def stop_processes(pids: Iterable[int]) -> None:
 def wait_until_stopped(pids: Iterable[int]) -> None:
     """After SIGSTOP: until then a thread on another processor goes on, and may take a lock."""
     pids = list(pids)
-    eventually(lambda: all(map(runs_nothing, pids)), every=0.001, message=f"the threads of {pids} are stopped")
+    eventually(lambda: all(map(is_stopped, pids)), every=0.001, message=f"the threads of {pids} are stopped")
 
 
-def runs_nothing(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Whether every thread of a process is stopped, or has ended."""
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
     except FileNotFoundError:
         return True
-    return all(_state_of(thread) in STOPPED for thread in threads)
+    return all(_state_of(thread) in STOPPED_STATES for thread in threads)
 
 
 def _state_of(thread: Path) -> str:

@@ -12,35 +12,35 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-SHARING = ("tests/cluster/test_doorbell.py",)
+GROUPED_FILES = ("tests/cluster/test_doorbell.py",)
 """Files whose tests share what they boot, those of each database among themselves."""
-QUICK = ("tests/unit/", "src/", "docs/")
+QUICK_FOLDERS = ("tests/unit/", "src/", "docs/")
 _KIND = re.compile(r"\[(sqlite|mariadb|postgresql)")
 
 
-class KeepTogether(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out tests by what `together` says."""
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out tests by what `group_of` says."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return together(nodeid)
+        return group_of(nodeid)
 
 
-def together(nodeid: str) -> str:
+def group_of(nodeid: str) -> str:
     """What the tests that stay together have in common.
 
-    >>> together("tests/unit/domain/test_size.py::test_a")
+    >>> group_of("tests/unit/domain/test_size.py::test_a")
     'tests/unit/domain/test_size.py'
-    >>> together("tests/cluster/test_doorbell.py::test_a[mariadb]")
+    >>> group_of("tests/cluster/test_doorbell.py::test_a[mariadb]")
     'tests/cluster/test_doorbell.py mariadb'
-    >>> together("tests/cluster/test_crashes.py::test_a[mariadb]")
+    >>> group_of("tests/cluster/test_crashes.py::test_a[mariadb]")
     'tests/cluster/test_crashes.py::test_a[mariadb]'
     """
     file = nodeid.partition("::")[0]
-    if file.startswith(QUICK):
+    if file.startswith(QUICK_FOLDERS):
         return file
     kind = _KIND.search(nodeid)
-    return f"{file} {kind[1]}" if file in SHARING and kind else nodeid
+    return f"{file} {kind[1]}" if file in GROUPED_FILES and kind else nodeid
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> KeepTogether:
-    return KeepTogether(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    return GroupScheduling(config, log)

@@ -66,7 +66,7 @@ def test_a_task_that_nobody_touches_is_rescued_when_the_clock_says_so(world: Wor
     clock.advance(20)
     assert world.store.run(touch.touch, {held(tasks[touched])}) == set()
     clock.advance(10.001)
-    assert [one.task_id for one in world.store.run(rescue.rescue_frozen, 30.0)] == [silent]
+    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)] == [silent]
     assert world.get(silent).start_at == clock.now
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from peerd import Client
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.store.connection.database import Database
 from peerd.testing import FaultyDatabase, eventually
 from tests.store.world import at_once
@@ -30,7 +30,7 @@ def client(database: FaultyDatabase) -> Iterator[Client]:
 def test_the_call_that_was_named_fails_before_it_is_done(client: Client, database: FaultyDatabase) -> None:
     fault = database.fail("enqueue", call=2)
     client.enqueue("q")
-    with pytest.raises(DatabaseAway, match="a test made call 2 of enqueue fail"):
+    with pytest.raises(DatabaseUnavailable, match="a test made call 2 of enqueue fail"):
         client.enqueue("q")
     client.enqueue("q")
     assert (len(client.tasks.list()), database.calls["enqueue"], fault.hits) == (2, 3, 1)
@@ -48,7 +48,7 @@ def test_any_call_may_be_meant_and_any_error(client: Client, database: FaultyDat
 
 def test_a_lost_reply_is_of_a_call_that_was_committed(client: Client, database: FaultyDatabase) -> None:
     database.lose_reply("enqueue")
-    with pytest.raises(DatabaseAway, match="the reply was lost"):
+    with pytest.raises(DatabaseUnavailable, match="the reply was lost"):
         client.enqueue("q")
     assert len(client.tasks.list()) == 1
 
@@ -56,7 +56,7 @@ def test_a_lost_reply_is_of_a_call_that_was_committed(client: Client, database: 
 def test_while_the_database_is_away_nothing_is_answered(client: Client, database: FaultyDatabase) -> None:
     with database.away() as outage:
         for ask in (lambda: client.enqueue("q"), client.tasks.list, client.queues.list):
-            with pytest.raises(DatabaseAway, match="nobody answers"):
+            with pytest.raises(DatabaseUnavailable, match="nobody answers"):
                 ask()
     assert (client.tasks.list(), outage.hits) == ([], 3)
 
@@ -68,7 +68,7 @@ def test_the_arguments_say_which_calls_count(client: Client, database: FaultyDat
     database.fail("add", call=2, times=None, when=lambda number, *, twice=False: twice)
     assert [database.run(add, 1), database.run(add, 1, twice=True), database.read(add, 2)] == [1, 2, 2]
     for _ in range(2):
-        with pytest.raises(DatabaseAway):
+        with pytest.raises(DatabaseUnavailable):
             database.read(add, 1, twice=True)
 
 
@@ -107,7 +107,7 @@ def test_of_many_calls_at_once_exactly_so_many_go_wrong(client: Client, database
     def went_well() -> bool:
         try:
             client.enqueue("q")
-        except DatabaseAway:
+        except DatabaseUnavailable:
             return False
         return True
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from peerd import Context, Message, Queue, Task, TaskWorker
-from peerd.runtime.observability.events import BackgroundAbandoned, MessageNotDelivered
-from peerd.runtime.process.process_context import NotInThisProcess
+from peerd.runtime.observability.events import BackgroundWorkCancelled, MessageNotDelivered
+from peerd.runtime.process.process_context import NotAvailableInProcess
 from peerd.testing import InlineNode, run_inline
 
 talk = Queue("talk")
@@ -71,8 +71,8 @@ def test_what_nobody_awaits_and_nobody_gets_is_a_fact() -> None:
     with InlineNode(talk) as node:
         node.client.enqueue(lonely.with_args())
         node.run_one()
-        [fact] = node.facts.of(MessageNotDelivered)
-        assert "this node has no agent" in fact.error
+        [event] = node.events.of(MessageNotDelivered)
+        assert "this node has no agent" in event.error
 
 
 def test_endless_work_in_the_background_is_cancelled_when_the_node_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_endless_work_in_the_background_is_cancelled_when_the_node_is_left(monke
         node.run_one()
         assert ended == []
     assert ended == ["cleaned up"]
-    assert node.facts.of(BackgroundAbandoned)
+    assert node.events.of(BackgroundWorkCancelled)
 
 
 def test_outside_a_process_an_error_says_where_there_is_one() -> None:
@@ -104,7 +104,7 @@ def test_outside_a_process_an_error_says_where_there_is_one() -> None:
 
     ran = asyncio.run(run_inline(astray.with_args()))
     assert "work in a worker's own process only" in (ran.error or "")
-    with pytest.raises(NotInThisProcess, match=r"self\.process is there from setup\(\) on"):
+    with pytest.raises(NotAvailableInProcess, match=r"self\.process is there from setup\(\) on"):
         Listener().process  # noqa: B018 - it is the asking that raises
 
 
@@ -117,5 +117,7 @@ async def test_what_a_process_does_not_have_is_said_by_name() -> None:
             "Listener",
             "Listener-1",
         )
-        with pytest.raises(NotInThisProcess, match=r"process\.shared is there only in the processes of a running node"):
+        with pytest.raises(
+            NotAvailableInProcess, match=r"process\.shared is there only in the processes of a running node"
+        ):
             listener.process.shared("x")

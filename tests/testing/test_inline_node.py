@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from peerd import Client, Context, Queue, Status, Task
-from peerd.domain.errors import DatabaseAway, NodeReplaced
+from peerd.domain.errors import DatabaseUnavailable, NodeReplaced
 from peerd.store.connection.database import Database
 from peerd.testing import AttemptEnded, AttemptStarted, Clock, ClockNotGovernable, FaultyDatabase, InlineNode
 from tests.support.servers import DatabaseFactory
@@ -93,7 +93,7 @@ def test_a_database_that_is_away_at_the_end_is_left_in_good_order(tmp_path: Path
     with closing(FaultyDatabase(f"sqlite:///{tmp_path / 'app.sqlite'}")) as database:
         with InlineNode(mail, database=database) as node:
             node.faults.away()
-            with pytest.raises(DatabaseAway):
+            with pytest.raises(DatabaseUnavailable):
                 node.run_all()
         assert Client(database).nodes.list()[0].incarnation is None
     with InlineNode(mail, database=f"sqlite:///{tmp_path / 'app.sqlite'}") as node:
@@ -123,9 +123,9 @@ def test_what_happens_is_told_as_facts() -> None:
     with InlineNode(mail) as node:
         job = node.client.enqueue(send.with_args("nobody"))
         node.run_all()
-        assert node.facts.wait(AttemptStarted, task_id=job.id).number == 1
-        assert node.facts.wait(AttemptEnded, task_id=job.id, outcome="failure").retry_in == 300.0
-        assert node.facts.of(AttemptEnded, outcome="done") == []
+        assert node.events.wait(AttemptStarted, task_id=job.id).number == 1
+        assert node.events.wait(AttemptEnded, task_id=job.id, outcome="failure").retry_in == 300.0
+        assert node.events.of(AttemptEnded, outcome="done") == []
 
 
 def test_a_worker_whose_setup_fails_leaves_nothing_behind() -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from peerd import Context, JobFailed, Queue, Snooze, Status
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.testing import AttemptEnded, ClaimLost, InlineNode
 from tests.support.servers import DatabaseFactory
 from tests.testing.mail import invite, look, mail, ran, send, statuses, wait
@@ -184,17 +184,17 @@ def test_a_task_that_was_taken_away_while_it_ran_keeps_what_was_done_to_it() -> 
         node.client.enqueue(cancels_itself.with_args())
         [task] = node.run_all()
         assert (task.status, task.error, task.result) == (Status.CANCELED, "not wanted", None)
-        assert node.facts.of(ClaimLost, task_id=task.id)
-        assert node.facts.of(AttemptEnded) == []
+        assert node.events.of(ClaimLost, task_id=task.id)
+        assert node.events.of(AttemptEnded) == []
 
 
-@pytest.mark.parametrize("operation", ["claim", "complete", "conclude_all"])
+@pytest.mark.parametrize("operation", ["claim", "complete", "record_outcomes"])
 def test_lost_replies_run_nothing_twice(operation: str) -> None:
     with InlineNode(mail, delay_ratio=60.0) as node:
         jobs = [node.client.enqueue(send.with_args(to)) for to in ("a", "nobody")]
         node.faults.lose_reply(operation)
         if operation == "claim":
-            with pytest.raises(DatabaseAway):
+            with pytest.raises(DatabaseUnavailable):
                 node.run_all()
         node.run_all()
         assert [job.refresh().status for job in jobs] == [Status.DONE, Status.FAILURE]

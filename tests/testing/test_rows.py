@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from peerd import Status, Task
-from peerd.domain.lifecycle import Event, sources
+from peerd.domain.lifecycle import TaskEvent, sources
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches, rescue
@@ -56,11 +56,11 @@ def test_each_event_that_a_status_allows_can_happen_to_its_row(world: World) -> 
     def made(status: Status) -> int:
         return insert_task(world.store, status, queue="q").id
 
-    for status in sources(Event.CANCEL):
+    for status in sources(TaskEvent.CANCEL):
         world.store.run(actions.cancel, made(status))
-    for status in sources(Event.RETRY):
+    for status in sources(TaskEvent.RETRY):
         world.store.run(actions.retry, made(status))
-    for status in sources(Event.MOVE):
+    for status in sources(TaskEvent.MOVE):
         world.store.run(actions.move, made(status), None)
     for status in Status:
         task_id = made(status)
@@ -75,7 +75,7 @@ def test_the_chores_find_the_rows(world: World) -> None:
     assert [world.status(task_id) for task_id in due] == [Status.PENDING] * 2
     frozen = insert_task(world.store, "working", checked_at=long_ago)
     insert_task(world.store, "working")
-    assert [one.task_id for one in world.store.run(rescue.rescue_frozen, 30.0)] == [frozen.id]
+    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)] == [frozen.id]
     for status in (Status.DONE, Status.DEAD, Status.CANCELED):
         insert_task(world.store, status)
         insert_task(world.store, status, finished_at=long_ago)
@@ -97,7 +97,7 @@ def test_a_poison_task_is_claimed_alone(world: World) -> None:
     assert world.outcomes(made.id) == ["failure", "crash"]
     claimer = world.claimer()
     assert world.take(claimer) == []
-    assert [task.id for task in world.take(claimer, alone=True)] == [made.id]
+    assert [task.id for task in world.take(claimer, quarantined=True)] == [made.id]
 
 
 def test_the_holder_that_is_given_can_end_what_it_holds(world: World) -> None:

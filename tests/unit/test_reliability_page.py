@@ -24,5 +24,5 @@ def test_the_rules_of_the_checker_are_named() -> None:
 
 def test_the_rules_of_the_simulation_are_named() -> None:
     sources = (ROOT / "tests" / "simulation").glob("*.py")
-    rules = {rule for source in sources for rule in re.findall(r'Broken\(\s*"([^"]+)"', source.read_text())}
+    rules = {rule for source in sources for rule in re.findall(r'InvariantViolation\(\s*"([^"]+)"', source.read_text())}
     assert named(3) == rules

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import Engine
 
-from peerd.store.connection.engines import normalised, open_engines
+from peerd.store.connection.engines import open_engines, with_driver
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.upgrade.versions import Version
 
@@ -20,7 +20,7 @@ NodeOf = Callable[..., ClusterNode]
 @pytest.fixture
 def engine(database: str) -> Iterator[Engine]:
     """Connections that belong to no version."""
-    engine = open_engines(normalised(database), 5).transactions
+    engine = open_engines(with_driver(database), 5).transactions
     yield engine
     engine.dispose()
 
@@ -34,7 +34,7 @@ def project(tmp_path: Path, database: str) -> Iterator[Cluster]:
     shutil.copy(JOBS, folder / "jobs.py")
     yield cluster
     left = cluster.clean_up()
-    print("\n".join(node.said() for node in cluster.nodes))  # noqa: T201 - pytest shows it with a failure
+    print("\n".join(node.log_text() for node in cluster.nodes))  # noqa: T201 - pytest shows it with a failure
     assert not left, f"processes were left behind: {left}"
 
 

@@ -26,7 +26,7 @@ INSERT = sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', :name, :
 
 
 @dataclass
-class Load:
+class SqlLoad:
     """Inserts tasks while it is open, one by one."""
 
     engine: Engine
@@ -52,10 +52,10 @@ class Load:
     def wait_for_runs(self, node: str, count: int = 12) -> None:
         """Wait until a node has begun and ended so many more tasks."""
         before = len(self._ended(node))
-        eventually(lambda: len(self._ended(node)) >= before + count, timeout=WITHIN, message=self.story)
+        eventually(lambda: len(self._ended(node)) >= before + count, timeout=WITHIN, message=self.describe)
 
     def wait_for_the_end(self) -> None:
-        eventually(lambda: self.statuses().keys() == {"done"}, timeout=WITHIN, message=self.story)
+        eventually(lambda: self.statuses().keys() == {"done"}, timeout=WITHIN, message=self.describe)
 
     def statuses(self) -> dict[str, int]:
         with self.engine.connect() as connection:
@@ -69,9 +69,9 @@ class Load:
             attempts = connection.execute(sa.text("SELECT task_id, lease FROM attempts")).all()
         explained = {(row.task_id, row.lease) for row in attempts}
         runs: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
-        for began in self.cluster.facts(fact="began"):
+        for began in self.cluster.notes(fact="began"):
             runs[began["task"]].append(began)
-        ended = {(one["task"], one["lease"]): one["at"] for one in self.cluster.facts(fact="ended")}
+        ended = {(one["task"], one["lease"]): one["at"] for one in self.cluster.notes(fact="ended")}
         assert len(runs) == self.inserted
         for task, own in runs.items():
             own.sort(key=lambda run: int(run["lease"]))
@@ -91,17 +91,17 @@ class Load:
         return min(at for at in deaths if at is not None)
 
     def _ended(self, node: str) -> list[dict[str, Any]]:
-        return [fact for fact in self.cluster.facts(fact="ended") if fact["node"] == node]
+        return [fact for fact in self.cluster.notes(fact="ended") if fact["node"] == node]
 
-    def story(self) -> str:
-        nodes = "\n".join(node.said() for node in self.cluster.nodes)
+    def describe(self) -> str:
+        nodes = "\n".join(node.log_text() for node in self.cluster.nodes)
         return f"{self.statuses()} of {self.inserted}, {self.deaths}\n{nodes}"
 
 
 @contextmanager
-def load_on(engine: Engine, cluster: Cluster) -> Iterator[Load]:
+def load_on(engine: Engine, cluster: Cluster) -> Iterator[SqlLoad]:
     """A load, from now until it is ended."""
-    load = Load(engine, cluster)
+    load = SqlLoad(engine, cluster)
     thread = threading.Thread(target=load.run, name="load")
     thread.start()
     try:

@@ -29,13 +29,13 @@ def test_a_running_node_of_the_earlier_version_keeps_the_migration_out_until_it_
         assert "old" in refused
         load.wait_for_runs("old")
         assert old.stop() == 0
-        said = this.call("migrate", "--database", project.url, folder=project.folder)
-        assert f"migrated from revision 0001 to {newest()}" in said
+        log_text = this.call("migrate", "--database", project.url, folder=project.folder)
+        assert f"migrated from revision 0001 to {newest()}" in log_text
         new = node_of(this, "new")
         load.wait_for_runs("new")
     load.wait_for_the_end()
     load.check()
-    assert "error" not in new.said().lower()
+    assert "error" not in new.log_text().lower()
     with engine.connect() as connection:
         knows = connection.execute(sa.text("SELECT name, revision FROM nodes ORDER BY name")).all()
     assert [tuple(row) for row in knows] == [("new", newest()), ("old", None)]

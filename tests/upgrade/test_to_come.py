@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import Engine
 
-from peerd.store.schema.migrate import current, newest
+from peerd.store.schema.migrate import current_revision, newest
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster
 from tests.upgrade.conftest import NodeOf
 from tests.upgrade.load import load_on
-from tests.upgrade.versions import Change, Version, version_to_come
+from tests.upgrade.versions import FutureRevision, Version, version_to_come
 
 pytestmark = pytest.mark.slow
 
-EXPANSION = Change(
+EXPANSION = FutureRevision(
     "9998",
     newest(),
     (
@@ -25,7 +25,7 @@ EXPANSION = Change(
         "CREATE TABLE colours (name VARCHAR(20) PRIMARY KEY)",
     ),
 )
-CONTRACTION = Change("9999", "9998", ("ALTER TABLE tasks DROP COLUMN colour", "DROP TABLE colours"))
+CONTRACTION = FutureRevision("9999", "9998", ("ALTER TABLE tasks DROP COLUMN colour", "DROP TABLE colours"))
 
 
 def test_nodes_of_this_version_go_on_with_newer_tables_and_replace_their_processes(
@@ -36,14 +36,14 @@ def test_nodes_of_this_version_go_on_with_newer_tables_and_replace_their_process
     old = node_of(this, "old")
     with load_on(engine, project) as load:
         load.wait_for_runs("old")
-        said = next_one.call("migrate", "--database", project.url, folder=project.folder)
-        assert f"migrated from revision {newest()} to 9998" in said
-        assert f"older nodes may go on: those that know revision {newest()} or later" in said
+        log_text = next_one.call("migrate", "--database", project.url, folder=project.folder)
+        assert f"migrated from revision {newest()} to 9998" in log_text
+        assert f"older nodes may go on: those that know revision {newest()} or later" in log_text
         for slot in ("jobs-1", "agent", "manager"):
             pid = old.pid(slot)
             load.note_death(pid)
             old.signal_slot(slot, signal.SIGKILL)
-            eventually(old.replaced(slot, pid), timeout=WITHIN, message=old.said)
+            eventually(old.replaced(slot, pid), timeout=WITHIN, message=old.log_text)
         load.wait_for_runs("old")
         new = node_of(next_one, "new")
         load.wait_for_runs("new")
@@ -55,8 +55,8 @@ def test_nodes_of_this_version_go_on_with_newer_tables_and_replace_their_process
         load.wait_for_runs("new")
     load.wait_for_the_end()
     load.check()
-    assert "error" not in new.said().lower()
-    assert current(project.client.database) == "9998"
+    assert "error" not in new.log_text().lower()
+    assert current_revision(project.client.database) == "9998"
     assert {row.version for row in project.client.nodes.list()} == {"0.1.0"}
 
 
@@ -67,9 +67,9 @@ def test_what_this_version_says_of_newer_tables(project: Cluster, tmp_path: Path
     next_one.call("migrate", *where, folder=project.folder)
     (project.folder / "peerd.toml").write_text("")
     for words in (("check",), ("doctor",), ("migrate",)):
-        said = this.call(*words, *where, folder=project.folder)
-        assert "at revision 9998" in said
-        assert f"newer than this version's {newest()}, which may go on with" in said
+        log_text = this.call(*words, *where, folder=project.folder)
+        assert "at revision 9998" in log_text
+        assert f"newer than this version's {newest()}, which may go on with" in log_text
 
 
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)
@@ -82,13 +82,13 @@ def test_a_contraction_waits_until_no_older_node_runs_and_lets_none_begin_again(
     old = node_of(this, "old")
     with load_on(engine, project) as load:
         load.wait_for_runs("old")
-        said = after.call("migrate", *where, folder=project.folder, status=1)
-        assert "revision 9999 takes away what older nodes need, and old is running" in said
-        assert current(project.client.database) == newest()
+        log_text = after.call("migrate", *where, folder=project.folder, status=1)
+        assert "revision 9999 takes away what older nodes need, and old is running" in log_text
+        assert current_revision(project.client.database) == newest()
         pid = old.pid("jobs-1")
         load.note_death(pid)
         old.signal_slot("jobs-1", signal.SIGKILL)
-        eventually(old.replaced("jobs-1", pid), timeout=WITHIN, message=old.said)
+        eventually(old.replaced("jobs-1", pid), timeout=WITHIN, message=old.log_text)
         load.wait_for_runs("old")
         assert old.stop() == 0
         assert "nodes that do not know revision 9998 may not go on" in after.call(
@@ -100,7 +100,7 @@ def test_a_contraction_waits_until_no_older_node_runs_and_lets_none_begin_again(
         load.wait_for_runs("new")
     load.wait_for_the_end()
     load.check()
-    assert "error" not in new.said().lower()
+    assert "error" not in new.log_text().lower()
     for words in (("check",), ("doctor",)):
         assert "install the version of peerd that migrated" in this.call(
             *words, "--config", str(old.config), folder=project.folder, status=1

@@ -51,9 +51,9 @@ class Version:
             timeout=60,
             check=False,
         )
-        said = ran.stdout + ran.stderr
-        assert status in (ran.returncode, None), said
-        return said
+        log_text = ran.stdout + ran.stderr
+        assert status in (ran.returncode, None), log_text
+        return log_text
 
 
 def earlier_version(folder: Path) -> Version:
@@ -73,7 +73,7 @@ def earlier_version(folder: Path) -> Version:
 
 
 @dataclass(frozen=True)
-class Change:
+class FutureRevision:
     """A revision that is still to come."""
 
     number: str
@@ -81,7 +81,7 @@ class Change:
     statements: Sequence[str]
 
 
-def version_to_come(folder: Path, name: str, *changes: Change) -> Version:
+def version_to_come(folder: Path, name: str, *changes: FutureRevision) -> Version:
     """The sources as they are, with further revisions of the tables."""
     sources = folder / name / "src"
     shutil.copytree(ROOT / "src" / "peerd", sources / "peerd", ignore=shutil.ignore_patterns("__pycache__"))

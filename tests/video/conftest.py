@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from peerd.workers.video.programs.ffmpeg_tools import Tools, find_tools
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, find_tools
 from peerd.workers.video.sample_clip import fetch_clip, fetch_sample
 
 
@@ -25,7 +25,7 @@ def kept() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tools() -> Tools:
+def tools() -> FfmpegTools:
     return find_tools()
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from peerd.testing import eventually_async
 from peerd.workers.video.errors import EncoderFailed, EncoderStalled, MediaDamaged, OutputWrong, SourceChanged
-from peerd.workers.video.files.descriptors import HeldFile
+from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.jobs import poster, transcode
 from peerd.workers.video.media import Survey
 from peerd.workers.video.plan import TranscodeRequest, plan_transcode
-from peerd.workers.video.programs.ffmpeg_tools import Tools
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools
 from peerd.workers.video.programs.ffprobe import probe
 from peerd.workers.video.programs.surveying import survey
 from peerd.workers.video.settings import read_settings
@@ -47,7 +47,7 @@ async def assert_damaged(directory: Path, name: str, saying: str) -> None:
 
 
 async def test_half_a_matroska_file_is_damaged_although_ffmpeg_is_content(
-    bunny: Path, directory: Path, tools: Tools
+    bunny: Path, directory: Path, tools: FfmpegTools
 ) -> None:
     half = cut_in_half(remuxed(bunny, directory / "whole.mkv"), directory / "half.mkv")
     output_of(tools.ffmpeg, "-v", "quiet", "-i", half, "-f", "null", "-")  # status 0, or it would raise
@@ -100,30 +100,30 @@ async def test_a_source_that_is_still_written_is_tried_again(bunny: Path, direct
     ],
 )
 async def test_an_output_that_differs_from_the_plan_is_found(
-    bunny: Path, directory: Path, tools: Tools, what: str, options: tuple[str, ...]
+    bunny: Path, directory: Path, tools: FfmpegTools, what: str, options: tuple[str, ...]
 ) -> None:
     settings = read_settings({"directory": str(directory)})
-    with HeldFile.at(bunny) as file:
+    with FileDescriptor.at(bunny) as file:
         media = await probe(tools, file, "bunny.mp4", settings)
         seen = await survey(tools, file, "bunny.mp4", media, settings)
     plan = plan_transcode(media, seen, TranscodeRequest())
     wrong = remuxed(bunny, directory / "wrong.mp4", *options)
-    with HeldFile.at(wrong) as file:
+    with FileDescriptor.at(wrong) as file:
         _, found = await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
     assert any(what in each for each in found), found
-    with HeldFile.at(bunny) as file:
+    with FileDescriptor.at(bunny) as file:
         _, found = await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
     assert found == []
 
 
-async def test_an_output_that_does_not_decode_is_found(bunny: Path, directory: Path, tools: Tools) -> None:
+async def test_an_output_that_does_not_decode_is_found(bunny: Path, directory: Path, tools: FfmpegTools) -> None:
     settings = read_settings({"directory": str(directory)})
-    with HeldFile.at(bunny) as file:
+    with FileDescriptor.at(bunny) as file:
         media = await probe(tools, file, "bunny.mp4", settings)
     seen = Survey(readable=5.3, video_end=5.3, video_length=5.3, audio_end=5.3, frames=132)
     flip_bits(bunny, 400)
     plan = plan_transcode(media, seen, TranscodeRequest())
-    with HeldFile.at(bunny) as file, pytest.raises(OutputWrong, match="decode"):
+    with FileDescriptor.at(bunny) as file, pytest.raises(OutputWrong, match="decode"):
         await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from peerd import Limits
+from peerd import ResourceLimits
 from peerd.workers.video.errors import (
     FormatRefused,
     MediaRefused,
@@ -25,9 +25,9 @@ from peerd.workers.video.errors import (
 )
 from peerd.workers.video.jobs import poster, probe, transcode
 from peerd.workers.video.media import Media, VideoStream
-from peerd.workers.video.programs.ffmpeg_tools import Tools
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools
 from peerd.workers.video.programs.program import Program
-from peerd.workers.video.programs.surveying import PacketTally
+from peerd.workers.video.programs.surveying import PacketCounter
 from tests.video.attacks import tiny_samples
 from tests.video.media_helpers import RecordingContext, files_in, held_below, make_clip, output_of, run_ffmpeg
 
@@ -144,7 +144,7 @@ async def test_a_limit_ends_the_work_and_names_its_option(bunny: Path, directory
     assert files_in(directory) == [bunny]
 
 
-async def test_a_length_that_no_header_tells_is_limited_too(directory: Path, tools: Tools) -> None:
+async def test_a_length_that_no_header_tells_is_limited_too(directory: Path, tools: FfmpegTools) -> None:
     clip = make_clip(directory / "clip.mp4", seconds=3)
     endless = directory / "endless.mkv"
     endless.write_bytes(output_of(tools.ffmpeg, "-v", "error", "-i", clip, "-c", "copy", "-f", "matroska", "-"))
@@ -258,7 +258,7 @@ async def test_a_stream_that_nobody_asked_for_opens_no_decoder_that_is_not_liste
 
 @pytest.mark.parametrize(("container", "codec"), [("mp4", "mov_text"), ("mkv", "srt"), ("mkv", "ass")])
 async def test_subtitles_and_a_cover_are_let_by_and_left_out(
-    directory: Path, tools: Tools, container: str, codec: str
+    directory: Path, tools: FfmpegTools, container: str, codec: str
 ) -> None:
     clip = make_clip(directory / "clip.mp4", seconds=1)
     (directory / "words.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nhello\n")
@@ -274,12 +274,12 @@ async def test_subtitles_and_a_cover_are_let_by_and_left_out(
 
 async def test_very_many_packets_are_counted_without_filling_the_processor() -> None:
     command = ["sh", "-c", "yes 0,0.04,0.04,0.04,K__ | head -n 300000"]
-    tally = PacketTally(Media(format="mov", size=1, video=VideoStream(0, "h264", 2, 2)))
+    counter = PacketCounter(Media(format="mov", size=1, video=VideoStream(0, "h264", 2, 2)))
     began = time.process_time()
-    async with Program(command, Limits(), doing="testing", source="x") as program:
+    async with Program(command, ResourceLimits(), doing="testing", source="x") as program:
         async for line in program.lines(silence=60, within=60):
-            tally.add(line)
-    assert tally.survey().frames == 300_000
+            counter.add(line)
+    assert counter.survey().frames == 300_000
     assert time.process_time() - began < 2, "it takes half a second; with a wait for each line it took four"
 
 

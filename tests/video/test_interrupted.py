@@ -12,14 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from peerd.runtime.launch import Limits
+from peerd.runtime.launch import ResourceLimits
 from peerd.testing import eventually, eventually_async
 from peerd.workers.video.errors import DiskFull, Misconfigured, PublishFailed
-from peerd.workers.video.files.descriptors import HeldFile
+from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.files.paths import MediaDirectory
 from peerd.workers.video.files.publish import PrivateFolder, publish
 from peerd.workers.video.jobs import transcode
-from peerd.workers.video.programs.ffmpeg import Job, run_ffmpeg
+from peerd.workers.video.programs.ffmpeg import FfmpegJob, run_ffmpeg
 from peerd.workers.video.programs.ffmpeg_tools import find_tools
 from peerd.workers.video.programs.program import Program
 from peerd.workers.video.settings import read_settings
@@ -69,7 +69,7 @@ async def test_a_cancelled_task_leaves_no_program_and_no_file(minute: Path, dire
 
 async def test_what_a_program_started_ends_with_it() -> None:
     script = "sleep 987 & sleep 988 & echo started; wait"
-    async with Program(["sh", "-c", script], Limits(), doing="testing", source="x") as program:
+    async with Program(["sh", "-c", script], ResourceLimits(), doing="testing", source="x") as program:
         async for _ in program.lines(silence=20, within=20):
             break
         members = [each for each in psutil.process_iter() if _group_of(each.pid) == program.pid]
@@ -118,7 +118,7 @@ def test_a_folder_that_its_owner_left_is_removed_by_any_task(tmp_path: Path) -> 
 
 
 def test_an_attempt_that_was_overtaken_publishes_nothing(tmp_path: Path) -> None:
-    place = MediaDirectory(tmp_path).place_output("out.mp4", ".mp4")
+    place = MediaDirectory(tmp_path).resolve_output("out.mp4", ".mp4")
     with place, PrivateFolder(tmp_path / "private", 5) as frozen, frozen.create("output.mp4") as made:
         os.write(made.fd, b"old")
         with PrivateFolder(tmp_path / "private", 5) as newer, newer.create("output.mp4") as unfinished:
@@ -154,8 +154,8 @@ async def test_scratch_on_another_file_system_is_a_wrong_option(directory: Path)
 async def test_a_full_disk_is_no_fault_of_the_source(bunny: Path, directory: Path) -> None:
     arguments = ("-map", "0:v", "-c", "copy", "-f", "mpegts")
     settings = read_settings({"directory": str(directory)})
-    with HeldFile.at(bunny) as file, HeldFile.at(Path("/dev/full")) as full:
-        job = Job("bunny.mp4", "encoding", file, arguments, full, 5.0)
+    with FileDescriptor.at(bunny) as file, FileDescriptor.at(Path("/dev/full")) as full:
+        job = FfmpegJob("bunny.mp4", "encoding", file, arguments, full, 5.0)
         with pytest.raises(DiskFull):
             await run_ffmpeg(find_tools(), job, settings, _ignore)
 

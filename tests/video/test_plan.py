@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from peerd.workers.video.errors import RequestRefused
 from peerd.workers.video.media import AudioStream, Media, Survey, VideoStream
-from peerd.workers.video.plan import TranscodeRequest, fit, plan_transcode, transcode_arguments
+from peerd.workers.video.plan import TranscodeRequest, fit_size, plan_transcode, transcode_arguments
 from peerd.workers.video.poster_plan import plan_poster
 
 
@@ -37,7 +37,7 @@ sizes = st.integers(2, 9000)
 
 @given(width=sizes, height=sizes, highest=st.integers(16, 4320))
 def test_an_output_is_even_and_never_larger_than_its_source_or_its_bound(width: int, height: int, highest: int) -> None:
-    fitted_width, fitted_height = fit((width, height), highest)
+    fitted_width, fitted_height = fit_size((width, height), highest)
     assert fitted_width % 2 == 0
     assert fitted_height % 2 == 0
     assert 2 <= fitted_width <= width
@@ -46,7 +46,7 @@ def test_an_output_is_even_and_never_larger_than_its_source_or_its_bound(width: 
 
 @given(width=st.integers(320, 4000), height=st.integers(320, 4000), highest=st.integers(240, 1080))
 def test_an_output_keeps_the_shape_of_its_source(width: int, height: int, highest: int) -> None:
-    fitted_width, fitted_height = fit((width, height), highest)
+    fitted_width, fitted_height = fit_size((width, height), highest)
     # each side is off by less than two pixels
     assert abs(fitted_width - width * fitted_height / height) <= 2 + 2 * width / height
 
@@ -64,7 +64,7 @@ def test_an_output_keeps_the_shape_of_its_source(width: int, height: int, highes
     ],
 )
 def test_sizes_of_known_sources(displayed: tuple[int, int], highest: int, expected: tuple[int, int]) -> None:
-    assert fit(displayed, highest) == expected
+    assert fit_size(displayed, highest) == expected
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 
 from peerd.workers.video import sample_clip
 from peerd.workers.video.errors import RequestRefused, ToolsMissing
-from peerd.workers.video.files.descriptors import HeldFile
+from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.jobs import poster, transcode
 from peerd.workers.video.programs import ffmpeg_tools
-from peerd.workers.video.programs.ffmpeg_tools import Tools, find_tools, read_version
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, find_tools, read_version
 from peerd.workers.video.programs.ffprobe import probe
 from peerd.workers.video.sample_clip import SampleUnavailable, fetch_clip, fetch_sample, generated_sample
 from peerd.workers.video.settings import read_settings
@@ -93,9 +93,9 @@ def test_an_old_ffmpeg_is_named_as_the_reason(tmp_path: Path, monkeypatch: pytes
         find_tools()
 
 
-async def test_the_sample_is_a_minute_of_real_video(kept: Path, tools: Tools) -> None:
+async def test_the_sample_is_a_minute_of_real_video(kept: Path, tools: FfmpegTools) -> None:
     clip = fetch_sample(kept)
-    with HeldFile.at(clip.path) as file:
+    with FileDescriptor.at(clip.path) as file:
         found = await probe(tools, file, "sample", read_settings({"directory": "/"}))
     assert found.duration == pytest.approx(60, abs=1)
     assert not clip.generated

@@ -24,22 +24,22 @@ from peerd.workers.video.errors import (
     WorkFailed,
 )
 from peerd.workers.video.media import Media, Survey, VideoStream
-from peerd.workers.video.programs.ffmpeg import Finished
+from peerd.workers.video.programs.ffmpeg import FfmpegResult
 from peerd.workers.video.programs.ffmpeg_errors import explain_failure, explain_unreadable
 from peerd.workers.video.programs.ffmpeg_tools import read_version
-from peerd.workers.video.programs.ffprobe_output import read_answer
+from peerd.workers.video.programs.ffprobe_output import parse_probe
 from peerd.workers.video.programs.program import ErrorLines
-from peerd.workers.video.programs.progress import ProgressReader, Report
-from peerd.workers.video.programs.surveying import PacketTally
+from peerd.workers.video.programs.progress import FfmpegProgress, ProgressReader
+from peerd.workers.video.programs.surveying import PacketCounter
 from peerd.workers.video.settings import read_settings
-from peerd.workers.video.verify import find_damage, judge, missing
+from peerd.workers.video.verify import find_damage, missing_seconds, require_match
 
 SETTINGS = read_settings({"directory": "/"})
 
 
 def test_an_answer_with_nothing_known_is_still_read() -> None:
     answer = b'{"streams": [{"index": 0, "codec_type": "video", "sample_aspect_ratio": "N/A"}], "format": {}}'
-    found = read_answer(answer)
+    found = parse_probe(answer)
     assert found.duration is None
     assert found.video is not None
     assert found.video.frame_rate is None
@@ -51,7 +51,7 @@ def test_a_cover_picture_is_not_the_video() -> None:
     answer = b"""{"streams": [
         {"index": 0, "codec_type": "video", "codec_name": "mjpeg", "disposition": {"attached_pic": 1}},
         {"index": 1, "codec_type": "video", "codec_name": "h264"}]}"""
-    found = read_answer(answer)
+    found = parse_probe(answer)
     assert found.video is not None
     assert found.video.index == 1
 
@@ -60,14 +60,14 @@ def test_the_default_sound_is_taken_else_the_first() -> None:
     stream = '{"index": %d, "codec_type": "audio", "disposition": {"default": %d}}'
     marked = f'{{"streams": [{stream % (1, 0)}, {stream % (2, 1)}]}}'
     unmarked = f'{{"streams": [{stream % (1, 0)}, {stream % (2, 0)}]}}'
-    assert read_answer(marked.encode()).audio.index == 2  # type: ignore[union-attr]
-    assert read_answer(unmarked.encode()).audio.index == 1  # type: ignore[union-attr]
+    assert parse_probe(marked.encode()).audio.index == 2  # type: ignore[union-attr]
+    assert parse_probe(unmarked.encode()).audio.index == 1  # type: ignore[union-attr]
 
 
 def test_durations_of_matroska_are_read_from_its_tags() -> None:
     answer = b"""{"streams": [{"index": 0, "codec_type": "video", "avg_frame_rate": "30000/1001",
         "tags": {"DURATION": "00:01:02.500000000"}}]}"""
-    found = read_answer(answer).video
+    found = parse_probe(answer).video
     assert found is not None
     assert found.duration == 62.5
     assert found.frame_rate == Fraction(30000, 1001)
@@ -76,7 +76,7 @@ def test_durations_of_matroska_are_read_from_its_tags() -> None:
 @pytest.mark.parametrize("answer", [b"", b"{", b"[]", b'{"streams": [{"index": "x"}]}', b"\xff\xfe"])
 def test_an_answer_without_sense_is_refused(answer: bytes) -> None:
     with pytest.raises(MediaUnreadable):
-        read_answer(answer)
+        parse_probe(answer)
 
 
 @given(st.text(), st.text(), st.text())
@@ -88,22 +88,22 @@ def test_no_text_in_an_answer_breaks_the_reader(duration: str, rate: str, aspect
         "avg_frame_rate": rate,
         "sample_aspect_ratio": aspect,
     }
-    found = read_answer(msgspec.json.encode({"streams": [stream], "format": {"duration": duration}}))
+    found = parse_probe(msgspec.json.encode({"streams": [stream], "format": {"duration": duration}}))
     assert found.video is not None
     assert found.video.displayed >= (1, 0)
 
 
 def test_packets_outside_the_edit_list_are_not_counted() -> None:
-    tally = PacketTally(Media(format="mov", size=1, video=VideoStream(0, "h264", 2, 2)))
+    counter = PacketCounter(Media(format="mov", size=1, video=VideoStream(0, "h264", 2, 2)))
     for line in (b"0,-0.04,-0.04,0.04,KD_\n", b"0,0.00,0.00,0.04,K__\n", b"0,0.04,N/A,0.04,___\n", b"nonsense\n"):
-        tally.add(line)
-    assert tally.survey() == Survey(readable=0.08, video_end=0.08, video_length=0.08, audio_end=None, frames=2)
+        counter.add(line)
+    assert counter.survey() == Survey(readable=0.08, video_end=0.08, video_length=0.08, audio_end=None, frames=2)
 
 
 def test_packets_without_a_time_to_be_shown_count_by_the_time_to_be_decoded() -> None:
-    tally = PacketTally(Media(format="avi", size=1, video=VideoStream(0, "h264", 2, 2)))
-    tally.add(b"0,N/A,1.00,0.04,K__\n")
-    assert tally.survey().video_end == 1.04
+    counter = PacketCounter(Media(format="avi", size=1, video=VideoStream(0, "h264", 2, 2)))
+    counter.add(b"0,N/A,1.00,0.04,K__\n")
+    assert counter.survey().video_end == 1.04
 
 
 def blocks(*texts: str) -> list[bytes]:
@@ -114,7 +114,7 @@ def test_progress_is_read_from_microseconds() -> None:
     reader = ProgressReader(10.0)
     block = "frame=50 out_time_us=5000000 out_time_ms=5000000 speed=2.0x progress=continue"
     reports = [reader.feed(line) for line in blocks(block)]
-    assert reports[-1] == Report(0.5, 5.0, 50, 2.0, 2.5)
+    assert reports[-1] == FfmpegProgress(0.5, 5.0, 50, 2.0, 2.5)
     assert reports[:-1] == [None] * 4
 
 
@@ -279,19 +279,19 @@ def test_a_minute_of_a_long_film_is_not_lost_in_the_tolerance() -> None:
             readable=readable, video_end=readable, video_length=readable, audio_end=None, frames=round(readable * 25)
         )
         assert (find_damage(claim, seen) is not None) == damaged
-        assert missing(claim, seen) == pytest.approx(7200.0 - readable)
+        assert missing_seconds(claim, seen) == pytest.approx(7200.0 - readable)
 
 
 def test_a_wrong_output_is_the_sources_fault_only_when_it_gave_errors() -> None:
-    report = Report(1.0, 1.0, 1, None, None)
+    report = FfmpegProgress(1.0, 1.0, 1, None, None)
     whole = Survey(readable=1.0, video_end=1.0, video_length=1.0, audio_end=None, frames=25)
     twice = Survey(readable=1.0, video_end=1.0, video_length=1.0, audio_end=None, frames=50, jumps=1)
-    judge("a", Finished(report, 10, ["odd"]), [], twice, SETTINGS)
+    require_match("a", FfmpegResult(report, 10, ["odd"]), [], twice, SETTINGS)
     with pytest.raises(MediaDamaged):
-        judge("a", Finished(report, 11, ["odd"]), [], whole, SETTINGS)
+        require_match("a", FfmpegResult(report, 11, ["odd"]), [], whole, SETTINGS)
     with pytest.raises(MediaDamaged):
-        judge("a", Finished(report, 1, ["odd"]), ["it is short"], whole, SETTINGS)
+        require_match("a", FfmpegResult(report, 1, ["odd"]), ["it is short"], whole, SETTINGS)
     with pytest.raises(MediaDamaged, match="backwards"):
-        judge("a", Finished(report, 0, []), ["it is short"], twice, SETTINGS)
+        require_match("a", FfmpegResult(report, 0, []), ["it is short"], twice, SETTINGS)
     with pytest.raises(OutputWrong):
-        judge("a", Finished(report, 0, []), ["it is short"], whole, SETTINGS)
+        require_match("a", FfmpegResult(report, 0, []), ["it is short"], whole, SETTINGS)

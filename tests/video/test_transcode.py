@@ -9,15 +9,15 @@ import pytest
 from peerd.workers.video.errors import ToolLacks
 from peerd.workers.video.jobs import probe, transcode
 from peerd.workers.video.media import Media
-from peerd.workers.video.programs.ffmpeg_tools import Tools
-from peerd.workers.video.programs.ffprobe_output import read_answer
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools
+from peerd.workers.video.programs.ffprobe_output import parse_probe
 from tests.video.media_helpers import RecordingContext, make_clip, output_of, remuxed, run_ffmpeg, work_in_progress
 
 
-def look_at(tools: Tools, path: Path) -> Media:
+def look_at(tools: FfmpegTools, path: Path) -> Media:
     """What ffprobe, asked by the test itself, says of an output."""
     command = [tools.ffprobe, "-v", "error", "-show_streams", "-show_format", "-of", "json", str(path)]
-    return read_answer(output_of(*command))
+    return parse_probe(output_of(*command))
 
 
 async def transcoded(directory: Path, source: Path, **arguments: Any) -> tuple[dict[str, Any], Path]:
@@ -26,7 +26,7 @@ async def transcoded(directory: Path, source: Path, **arguments: Any) -> tuple[d
     return result, directory / "out.mp4"
 
 
-async def test_a_real_clip_becomes_a_verified_mp4(bunny: Path, directory: Path, tools: Tools) -> None:
+async def test_a_real_clip_becomes_a_verified_mp4(bunny: Path, directory: Path, tools: FfmpegTools) -> None:
     result = await transcode(RecordingContext(directory), "bunny.mp4", height=360, quality="draft")
     made = directory / "bunny-360p.mp4"
     found = look_at(tools, made)
@@ -66,7 +66,7 @@ async def test_an_odd_size_becomes_even(directory: Path) -> None:
     assert (result["width"], result["height"]) == (320, 180)
 
 
-async def test_a_rotated_source_is_turned_upright_once(directory: Path, tools: Tools) -> None:
+async def test_a_rotated_source_is_turned_upright_once(directory: Path, tools: FfmpegTools) -> None:
     upright = make_clip(directory / "upright.mp4", size="320x180")
     content = upright.read_bytes()
     # The track's matrix (ISO 14496-12, tkhd): identity, replaced by a quarter turn. Versions of ffmpeg differ in
@@ -86,14 +86,14 @@ async def test_a_rotated_source_is_turned_upright_once(directory: Path, tools: T
     assert (found.width, found.height, found.rotation) == (180, 320, 0)
 
 
-async def test_a_stretched_picture_gets_square_pixels(directory: Path, tools: Tools) -> None:
+async def test_a_stretched_picture_gets_square_pixels(directory: Path, tools: FfmpegTools) -> None:
     source = make_clip(directory / "dv.mkv", "-vf", "setsar=64/45", size="720x576")
     result, made = await transcoded(directory, source)
     assert (result["width"], result["height"]) == (1024, 576)
     assert (look_at(tools, made).video or pytest.fail("no picture")).sample_aspect == 1
 
 
-async def test_a_source_without_sound_has_none_after(directory: Path, tools: Tools) -> None:
+async def test_a_source_without_sound_has_none_after(directory: Path, tools: FfmpegTools) -> None:
     source = make_clip(directory / "mute.mp4", sound=False)
     result, made = await transcoded(directory, source)
     assert result["audio_codec"] is None
@@ -105,7 +105,7 @@ async def test_sound_can_be_left_out(directory: Path) -> None:
     assert result["audio_codec"] is None
 
 
-async def test_a_varying_frame_rate_keeps_each_frame_and_its_time(directory: Path, tools: Tools) -> None:
+async def test_a_varying_frame_rate_keeps_each_frame_and_its_time(directory: Path, tools: FfmpegTools) -> None:
     # as a phone in the dark: of 25 frames a second all, then each third
     source = make_clip(directory / "phone.mp4", "-vf", "select='lt(t,2)+not(mod(n,3))'", "-fps_mode", "vfr", seconds=4)
     before = look_at(tools, source).video
@@ -130,7 +130,7 @@ async def test_a_faster_source_is_slowed_to_the_cap(directory: Path) -> None:
     assert abs(result["frames"] - 60) <= 1
 
 
-async def test_ten_bits_become_eight(directory: Path, tools: Tools) -> None:
+async def test_ten_bits_become_eight(directory: Path, tools: FfmpegTools) -> None:
     source = make_clip(directory / "deep.mkv", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p10le")
     _, made = await transcoded(directory, source)
     assert (look_at(tools, made).video or pytest.fail("no picture")).pixel_format == "yuv420p"
@@ -152,7 +152,7 @@ async def test_a_trimmed_source_gives_what_players_show(bunny: Path, directory: 
     assert result["frames"] == pytest.approx(74, abs=1)
 
 
-async def test_a_duration_that_no_header_tells_is_counted(directory: Path, tools: Tools) -> None:
+async def test_a_duration_that_no_header_tells_is_counted(directory: Path, tools: FfmpegTools) -> None:
     clip = make_clip(directory / "clip.mp4", seconds=3)
     command = [tools.ffmpeg, "-v", "error", "-i", str(clip), "-c", "copy", "-f", "matroska", "-"]
     endless = directory / "endless.mkv"  # written to a pipe, its header could not be completed
@@ -182,7 +182,7 @@ async def test_other_containers_and_codecs_are_understood(directory: Path, name:
     assert abs(result["frames"] - 50) <= 2
 
 
-async def test_nothing_private_of_the_source_is_in_the_output(directory: Path, tools: Tools) -> None:
+async def test_nothing_private_of_the_source_is_in_the_output(directory: Path, tools: FfmpegTools) -> None:
     plain = make_clip(directory / "plain.mp4")
     remuxed(plain, directory / "tagged.mp4", "-metadata", "location=+48.85+002.35/", "-metadata", "comment=secret")
     _, made = await transcoded(directory, directory / "tagged.mp4")
@@ -209,7 +209,7 @@ async def test_probe_tells_what_a_file_is(bunny: Path, directory: Path) -> None:
     assert work_in_progress(directory) == []
 
 
-async def test_high_dynamic_range_is_mapped_or_the_node_is_told(directory: Path, tools: Tools) -> None:
+async def test_high_dynamic_range_is_mapped_or_the_node_is_told(directory: Path, tools: FfmpegTools) -> None:
     # said twice: newer versions take it from the pictures, older ones from the encoder's options
     marked = ("-vf", "setparams=color_primaries=bt2020:color_trc=smpte2084:colorspace=bt2020nc")
     hdr = (*marked, "-color_primaries", "bt2020", "-color_trc", "smpte2084", "-colorspace", "bt2020nc")
@@ -225,7 +225,7 @@ async def test_high_dynamic_range_is_mapped_or_the_node_is_told(directory: Path,
             await transcoded(directory, source)
 
 
-def _times(tools: Tools, path: Path) -> list[float]:
+def _times(tools: FfmpegTools, path: Path) -> list[float]:
     command = [
         tools.ffprobe,
         "-v",

@@ -1,4 +1,4 @@
-"""`bench`: on SQLite. `each_bench`: on each of the three databases. `gates`: handlers that wait for the test."""
+"""`harness`: on SQLite. `each_harness`: on each of the three databases. `gates`: handlers that wait for the test."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from peerd.store.schema.migrate import migrate
 from peerd.testing import FaultyDatabase
 from tests.store.world import World
 from tests.support.servers import DatabaseFactory
-from tests.work.harness import Bench, Gates
+from tests.work.harness import Gates, RunnerHarness
 
 
 @pytest.fixture
-async def bench(database_factory: DatabaseFactory) -> AsyncIterator[Bench]:
-    async for made in bench_of(database_factory("sqlite")):
+async def harness(database_factory: DatabaseFactory) -> AsyncIterator[RunnerHarness]:
+    async for made in harness_on(database_factory("sqlite")):
         yield made
 
 
 @pytest.fixture
-async def each_bench(database: str) -> AsyncIterator[Bench]:
-    async for made in bench_of(database):
+async def each_harness(database: str) -> AsyncIterator[RunnerHarness]:
+    async for made in harness_on(database):
         yield made
 
 
@@ -30,10 +30,10 @@ async def gates() -> Gates:
     return Gates()
 
 
-async def bench_of(url: str) -> AsyncIterator[Bench]:
+async def harness_on(url: str) -> AsyncIterator[RunnerHarness]:
     database = FaultyDatabase(url)
     migrate(database)
-    made = Bench(database, World(database))
+    made = RunnerHarness(database, World(database))
     yield made
     await made.end()
     database.close()

@@ -6,24 +6,24 @@ import asyncio
 from typing import Any, TypeVar
 
 from peerd import Client, Context, Queue, Status, Task, TaskWorker
-from peerd.runtime.observability.events import Events, Fact
+from peerd.runtime.observability.events import Event, EventBus
 from peerd.store.claim.claimer import Claimer
-from peerd.testing import Facts, FaultyDatabase, eventually_async
-from peerd.work.settings import Settings
+from peerd.testing import EventRecorder, FaultyDatabase, eventually_async
+from peerd.work.settings import EffectiveWorkerSettings
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 from tests.store.world import World
 
-F = TypeVar("F", bound=Fact)
+F = TypeVar("F", bound=Event)
 
 
-class Bench:
+class RunnerHarness:
     """The database, what happened, and the runners that run."""
 
     def __init__(self, database: FaultyDatabase, world: World) -> None:
         self.database = database
         self.world = world
-        self.facts = Facts()
+        self.events = EventRecorder()
         self.uncaught: list[dict[str, Any]] = []
         self._runners: list[tuple[Runner, asyncio.Task[None]]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self.uncaught.append(context))
@@ -38,8 +38,8 @@ class Bench:
         """Start a runner for a queue's handlers, or for a worker of whole rows; with a client, they may enqueue."""
         worker = QueueWorker([served]) if isinstance(served, Queue) else served
         given = {"queues": worker.queues, "poll_every": 0.05, "update": 0.1, "delay_ratio": 0.0, **settings}
-        worker.settings = Settings(**given)
-        worker.events = Events(self.facts)
+        worker.settings = EffectiveWorkerSettings(**given)
+        worker.events = EventBus(self.events)
         by = claimer or self.world.claimer(*worker.settings.queues, attempts_of=worker.attempts_by_handler())
         enqueue = None if client is None else client.aio.enqueue
         runner = Runner(worker, self.database, by, node="a", events=worker.events, enqueue=enqueue, client=client)
@@ -76,7 +76,7 @@ class Bench:
 
     def of(self, kind: type[F]) -> list[F]:
         """What happened of one kind."""
-        return self.facts.of(kind)
+        return self.events.of(kind)
 
 
 class Gates:

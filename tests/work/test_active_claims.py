@@ -13,25 +13,25 @@ from peerd import Client, Context, Queue, Status
 from peerd.runtime.observability.events import ClaimLost
 from peerd.store.tasks import actions
 from peerd.testing import eventually_async
-from tests.work.harness import Bench, Gates
+from tests.work.harness import Gates, RunnerHarness
 
 Take = Callable[[Client, int], None]
 
 
-def of_any_task(*_: object, alone: bool, **__: object) -> bool:
-    return not alone
+def of_any_task(*_: object, quarantined: bool, **__: object) -> bool:
+    return not quarantined
 
 
 # ---------------------------------------------------------------- touched
 
 
-async def test_a_blocked_event_loop_does_not_keep_tasks_from_being_touched(bench: Bench) -> None:
+async def test_a_blocked_event_loop_does_not_keep_tasks_from_being_touched(harness: RunnerHarness) -> None:
     queue, touched = Queue("q"), threading.Event()
 
     def watch(task_id: int) -> None:
-        first = bench.world.get(task_id).checked_at
+        first = harness.world.get(task_id).checked_at
         while not touched.is_set():
-            if bench.world.get(task_id).checked_at != first:
+            if harness.world.get(task_id).checked_at != first:
                 touched.set()
 
     @queue.task
@@ -39,29 +39,29 @@ async def test_a_blocked_event_loop_does_not_keep_tasks_from_being_touched(bench
         threading.Thread(target=watch, args=(ctx.task.id,), daemon=True).start()
         return touched.wait(15)  # blocks the loop
 
-    task_id = bench.world.add(name="it")
-    bench.run(queue, update=0.1)
-    assert (await bench.until(task_id, Status.DONE)).result == "true"
+    task_id = harness.world.add(name="it")
+    harness.run(queue, update=0.1)
+    assert (await harness.until(task_id, Status.DONE)).result == "true"
 
 
 @pytest.mark.parametrize("fault", ["the loop is blocked", "the answer is lost"])
 async def test_what_was_won_is_touched_although_the_loop_has_not_heard_of_it(
-    each_bench: Bench, gates: Gates, fault: str
+    each_harness: RunnerHarness, gates: Gates, fault: str
 ) -> None:
-    database, world = each_bench.database, each_bench.world
+    database, world = each_harness.database, each_harness.world
     if fault == "the loop is blocked":
         database.hold_reply("claim", when=of_any_task)  # the answer is in its thread, and the loop does not take it
     else:
         database.lose_reply("claim", when=of_any_task)
         database.fail("claimed_by_token", times=None)
     task_id = world.add(name="gated")
-    each_bench.run(gates.queue, update=0.1)
-    first = (await each_bench.until(task_id, Status.WORKING)).checked_at
+    each_harness.run(gates.queue, update=0.1)
+    first = (await each_harness.until(task_id, Status.WORKING)).checked_at
     await eventually_async(lambda: world.get(task_id).checked_at != first)
     assert gates.began == []
     database.heal()
     gates.open("")
-    assert (await each_bench.until(task_id, Status.DONE)).lease == 1
+    assert (await each_harness.until(task_id, Status.DONE)).lease == 1
     assert world.outcomes(task_id) == []
 
 
@@ -78,21 +78,21 @@ async def test_what_was_won_is_touched_although_the_loop_has_not_heard_of_it(
     ids=["cancel", "move", "delete"],
 )
 async def test_what_takes_a_running_task_away_cancels_its_handler(
-    each_bench: Bench, gates: Gates, take: Take, status: Status | None
+    each_harness: RunnerHarness, gates: Gates, take: Take, status: Status | None
 ) -> None:
-    world = each_bench.world
+    world = each_harness.world
     world.node("b")
     task_id = world.add(name="gated")
-    each_bench.run(gates.queue)
+    each_harness.run(gates.queue)
     await eventually_async(lambda: gates.began)
-    take(Client(each_bench.database), task_id)
+    take(Client(each_harness.database), task_id)
     await eventually_async(lambda: gates.cancelled)
     found = world.find(task_id)
     assert (found.status if found else None) is status
-    await eventually_async(lambda: each_bench.of(ClaimLost))
+    await eventually_async(lambda: each_harness.of(ClaimLost))
 
 
-async def test_the_late_outcome_of_a_task_that_was_retried_is_refused(each_bench: Bench) -> None:
+async def test_the_late_outcome_of_a_task_that_was_retried_is_refused(each_harness: RunnerHarness) -> None:
     queue, began, go_on = Queue("q"), list[int](), threading.Event()
 
     @queue.task
@@ -102,22 +102,22 @@ async def test_the_late_outcome_of_a_task_that_was_retried_is_refused(each_bench
             go_on.wait(20)  # a thread cannot be cancelled: it will say something when it has lost its claim
         return ctx.lease
 
-    task_id = each_bench.world.add(name="it")
-    each_bench.run(queue, count=2)
+    task_id = each_harness.world.add(name="it")
+    each_harness.run(queue, count=2)
     await eventually_async(lambda: began == [1])
-    each_bench.world.store.run(actions.retry, task_id)
-    task = await each_bench.until(task_id, Status.DONE)
+    each_harness.world.store.run(actions.retry, task_id)
+    task = await each_harness.until(task_id, Status.DONE)
     go_on.set()
-    await eventually_async(lambda: each_bench.of(ClaimLost))
+    await eventually_async(lambda: each_harness.of(ClaimLost))
     assert (task.result, began) == ("3", [1, 3])
-    assert each_bench.world.get(task_id) == task
+    assert each_harness.world.get(task_id) == task
 
 
-async def test_a_running_task_is_canceled_when_its_finish_at_comes(each_bench: Bench, gates: Gates) -> None:
-    runner = each_bench.run(gates.queue)
-    task_id = each_bench.world.add(name="gated", finish_in=2.0)
+async def test_a_running_task_is_canceled_when_its_finish_at_comes(each_harness: RunnerHarness, gates: Gates) -> None:
+    runner = each_harness.run(gates.queue)
+    task_id = each_harness.world.add(name="gated", finish_in=2.0)
     runner.ring()
-    task = await each_bench.until(task_id, Status.CANCELED)
+    task = await each_harness.until(task_id, Status.CANCELED)
     assert task.error == "its finish_at came while it ran"
     assert gates.cancelled == [""]
 
@@ -125,29 +125,29 @@ async def test_a_running_task_is_canceled_when_its_finish_at_comes(each_bench: B
 # ---------------------------------------------------------------- stopping
 
 
-async def test_stopping_claims_no_more_and_lets_what_runs_end(bench: Bench, gates: Gates) -> None:
-    first = bench.world.add(name="gated")
-    runner = bench.run(gates.queue)
+async def test_stopping_claims_no_more_and_lets_what_runs_end(harness: RunnerHarness, gates: Gates) -> None:
+    first = harness.world.add(name="gated")
+    runner = harness.run(gates.queue)
     await eventually_async(lambda: gates.began)
-    stopping = asyncio.create_task(bench.stop(runner))
+    stopping = asyncio.create_task(harness.stop(runner))
     await asyncio.sleep(0)
-    second = bench.world.add(name="gated")
+    second = harness.world.add(name="gated")
     gates.open("")
     await stopping
-    assert [bench.world.status(task_id) for task_id in (first, second)] == [Status.DONE, Status.PENDING]
+    assert [harness.world.status(task_id) for task_id in (first, second)] == [Status.DONE, Status.PENDING]
 
 
-async def test_what_outlives_the_grace_is_given_back_and_not_counted(each_bench: Bench, gates: Gates) -> None:
-    task_id = each_bench.world.add(name="gated")
-    runner = each_bench.run(gates.queue)
+async def test_what_outlives_the_grace_is_given_back_and_not_counted(each_harness: RunnerHarness, gates: Gates) -> None:
+    task_id = each_harness.world.add(name="gated")
+    runner = each_harness.run(gates.queue)
     await eventually_async(lambda: gates.began)
-    await each_bench.stop(runner, grace=0.0)
-    assert (each_bench.world.status(task_id), each_bench.world.get(task_id).attempts) == (Status.PENDING, 0)
-    assert each_bench.world.outcomes(task_id) == ["released"]
+    await each_harness.stop(runner, grace=0.0)
+    assert (each_harness.world.status(task_id), each_harness.world.get(task_id).attempts) == (Status.PENDING, 0)
+    assert each_harness.world.outcomes(task_id) == ["released"]
     assert gates.cancelled == [""]
 
 
-async def test_the_task_of_a_thread_is_not_given_back_before_the_thread_has_ended(bench: Bench) -> None:
+async def test_the_task_of_a_thread_is_not_given_back_before_the_thread_has_ended(harness: RunnerHarness) -> None:
     queue, began, go_on = Queue("q"), threading.Event(), threading.Event()
 
     @queue.task
@@ -156,33 +156,33 @@ async def test_the_task_of_a_thread_is_not_given_back_before_the_thread_has_ende
         go_on.wait(20)
         return "gave up" if ctx.cancelled else "whole"
 
-    task_id = bench.world.add(name="it")
-    runner = bench.run(queue, update=0.05)
+    task_id = harness.world.add(name="it")
+    runner = harness.run(queue, update=0.05)
     await eventually_async(began.is_set)
-    stopping = asyncio.create_task(bench.stop(runner, grace=0.0))
-    touched = bench.world.get(task_id).checked_at
-    await eventually_async(lambda: bench.world.get(task_id).checked_at != touched)
-    assert bench.world.status(task_id) is Status.WORKING
+    stopping = asyncio.create_task(harness.stop(runner, grace=0.0))
+    touched = harness.world.get(task_id).checked_at
+    await eventually_async(lambda: harness.world.get(task_id).checked_at != touched)
+    assert harness.world.status(task_id) is Status.WORKING
     assert not stopping.done()
     go_on.set()
     await stopping
-    assert bench.world.status(task_id) is Status.PENDING
+    assert harness.world.status(task_id) is Status.PENDING
 
 
-async def test_a_stop_before_the_first_claim_does_not_wait_for_one(bench: Bench, gates: Gates) -> None:
-    runner = bench.run(gates.queue)
+async def test_a_stop_before_the_first_claim_does_not_wait_for_one(harness: RunnerHarness, gates: Gates) -> None:
+    runner = harness.run(gates.queue)
     began = time.monotonic()
-    await bench.stop(runner)
+    await harness.stop(runner)
     assert time.monotonic() - began < 1.5
 
 
-async def test_a_stop_can_be_hurried(bench: Bench, gates: Gates) -> None:
-    task_id = bench.world.add(name="gated")
-    runner = bench.run(gates.queue)
+async def test_a_stop_can_be_hurried(harness: RunnerHarness, gates: Gates) -> None:
+    task_id = harness.world.add(name="gated")
+    runner = harness.run(gates.queue)
     await eventually_async(lambda: gates.began)
     patient = asyncio.create_task(runner.stop(600.0))
     await asyncio.sleep(0)
     patient.cancel()
     await asyncio.gather(patient, return_exceptions=True)
-    await bench.stop(runner, grace=0.0)
-    assert bench.world.status(task_id) is Status.PENDING
+    await harness.stop(runner, grace=0.0)
+    assert harness.world.status(task_id) is Status.PENDING

@@ -13,7 +13,7 @@ from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limit_starts, nodes, unique_keys
 from peerd.testing import eventually_async, insert_task
-from tests.work.harness import Bench
+from tests.work.harness import RunnerHarness
 from tests.work.test_manager import managing
 from tests.work.test_worker_call_faults import WAYS, harm
 
@@ -28,19 +28,19 @@ CHORES = (
     "keys",
     "starts",
     "processes",
-    "follow_policy",
+    "apply_pinned_policy",
 )
-OWN = ("_beat_and_read_agenda", "rescue_frozen", "deactivate_silent")
+OWN = ("_heartbeat_and_read_due", "rescue_untouched", "deactivate_silent")
 PERIODS = ManagerSettings(every=0.02, max_update=0.5, max_completed=1800.0, max_failed=1800.0, pinned_policy="move")
 
 
-def due(bench: Bench) -> dict[str, Task]:
+def due(harness: RunnerHarness) -> dict[str, Task]:
     """A task for each chore, a key whose period is over, a start that no rate counts, and a node that is silent."""
-    database = bench.database
+    database = harness.database
     key = {"queue": "q", "unique_key": "k", "token": 1, "scope": "period", "expires_at": seconds_from_now(-60.0)}
     over = {"queue": "q", "limit_key": "k", "turn": 1, "starts": 1, "counts_until": seconds_from_now(-60.0)}
     database.run(lambda connection: connection.execute(limit_starts.insert().values(over)))
-    bench.world.node("silent")
+    harness.world.node("silent")
     silent = nodes.update().where(nodes.c.name == "silent").values(checked_at=seconds_from_now(-60.0))
     database.run(lambda connection: connection.execute(unique_keys.insert().values(key)))
     database.run(lambda connection: connection.execute(silent))
@@ -55,11 +55,11 @@ def due(bench: Bench) -> dict[str, Task]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_whatever_becomes_of_its_calls_a_manager_does_its_work(each_bench: Bench, way: str) -> None:
-    world = each_bench.world
-    rows = due(each_bench)
-    faults = {operation: harm(each_bench.database, way, operation, 1) for operation in (*CHORES, *OWN)}
-    async with managing(each_bench, PERIODS):
+async def test_whatever_becomes_of_its_calls_a_manager_does_its_work(each_harness: RunnerHarness, way: str) -> None:
+    world = each_harness.world
+    rows = due(each_harness)
+    faults = {operation: harm(each_harness.database, way, operation, 1) for operation in (*CHORES, *OWN)}
+    async with managing(each_harness, PERIODS):
         await eventually_async(lambda: all(fault.hits for fault in faults.values()), timeout=30)
 
         def all_done() -> bool:
@@ -76,5 +76,5 @@ async def test_whatever_becomes_of_its_calls_a_manager_does_its_work(each_bench:
     assert (world.count(unique_keys), world.count(limit_starts)) == (0, 0)
     assert world.outcomes(rows["frozen"].id) == ["rescued"]
     assert world.get(rows["frozen"].id).attempts == 1
-    failed = {fact.component for fact in each_bench.of(ComponentFailed)}
+    failed = {event.component for event in each_harness.of(ComponentFailed)}
     assert len(failed) == (len(faults) if way == "refused" else 0)

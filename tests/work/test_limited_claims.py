@@ -12,25 +12,25 @@ from peerd import Queue, Status
 from peerd.store.schema.tables import limits
 from peerd.testing import eventually_async
 from peerd.work.attempts import executor_slots
-from peerd.work.claims.prefetch import Pace
-from tests.work.harness import Bench, Gates
+from peerd.work.claims.prefetch import PrefetchEstimate
+from tests.work.harness import Gates, RunnerHarness
 
 
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five tasks are claimed ahead, and wait for as long as it takes."""
-    monkeypatch.setattr(executor_slots, "PATIENCE", 600.0)
-    monkeypatch.setattr(Pace, "look_ahead", lambda pace: 5)
-    monkeypatch.setattr(Pace, "forget", lambda pace: None)
+    monkeypatch.setattr(executor_slots, "MAX_PREFETCH_WAIT", 600.0)
+    monkeypatch.setattr(PrefetchEstimate, "prefetch_size", lambda prefetch: 5)
+    monkeypatch.setattr(PrefetchEstimate, "reset", lambda prefetch: None)
 
 
-def limit(bench: Bench, key: str, **values: Any) -> None:
+def limit(harness: RunnerHarness, key: str, **values: Any) -> None:
     row = {"queue": "q", "limit_key": key, **values}
-    bench.world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**row)).rowcount)
+    harness.world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**row)).rowcount)
 
 
 @pytest.mark.usefixtures("ahead")
-async def test_a_process_that_always_claims_ahead_takes_its_turns_too(each_bench: Bench) -> None:
+async def test_a_process_that_always_claims_ahead_takes_its_turns_too(each_harness: RunnerHarness) -> None:
     queue, began = Queue("q"), []
 
     @queue.task
@@ -39,24 +39,26 @@ async def test_a_process_that_always_claims_ahead_takes_its_turns_too(each_bench
         await asyncio.sleep(0.02)
 
     for _ in range(150):
-        each_bench.world.add(name="it")
-    each_bench.run(queue, count=1)
+        each_harness.world.add(name="it")
+    each_harness.run(queue, count=1)
     await eventually_async(lambda: len(began) > 5)
-    keyed = [each_bench.world.insert(name="it", limit_key="a", body='{"key": "a"}') for _ in range(2)]
+    keyed = [each_harness.world.insert(name="it", limit_key="a", body='{"key": "a"}') for _ in range(2)]
     for task_id in keyed:
-        await each_bench.until(task_id, Status.DONE)
+        await each_harness.until(task_id, Status.DONE)
     assert began.count("") < 100
 
 
 @pytest.mark.usefixtures("ahead")
-async def test_a_turn_in_vain_costs_no_busy_loop_while_no_place_is_free(each_bench: Bench, gates: Gates) -> None:
-    limit(each_bench, "a", running=0)
-    each_bench.world.add(name="gated", body='{"key": "beside"}')
-    each_bench.world.insert(name="gated", limit_key="a")
-    each_bench.run(gates.queue, count=1)
+async def test_a_turn_in_vain_costs_no_busy_loop_while_no_place_is_free(
+    each_harness: RunnerHarness, gates: Gates
+) -> None:
+    limit(each_harness, "a", running=0)
+    each_harness.world.add(name="gated", body='{"key": "beside"}')
+    each_harness.world.insert(name="gated", limit_key="a")
+    each_harness.run(gates.queue, count=1)
     await eventually_async(lambda: gates.began)
     await asyncio.sleep(0.3)
-    before = each_bench.database.calls["claim"]
+    before = each_harness.database.calls["claim"]
     await asyncio.sleep(1.0)
-    assert each_bench.database.calls["claim"] - before < 60
+    assert each_harness.database.calls["claim"] - before < 60
     gates.open("beside")

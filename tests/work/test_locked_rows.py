@@ -11,49 +11,53 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Context, Queue, Status
-from peerd.agent.orphans import Deaths
-from peerd.runtime.observability.events import DatabaseLost, Events, TasksTakenBack
+from peerd.agent.orphans import OrphanReleaser
+from peerd.runtime.observability.events import DatabaseOutageStarted, EventBus, TasksRescued
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.connection.outages import Outages
+from peerd.store.connection.outages import OutageTracker
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes, processes, tasks
 from peerd.testing import eventually_async
 from tests.support.servers import DatabaseFactory
-from tests.work.conftest import bench_of
-from tests.work.harness import Bench, Gates
+from tests.work.conftest import harness_on
+from tests.work.harness import Gates, RunnerHarness
 from tests.work.test_manager import managing, settings
 
 MAX_UPDATE = 1.0
 
 
 @pytest.fixture(params=["mariadb", "postgresql"])
-async def server_bench(request: pytest.FixtureRequest, database_factory: DatabaseFactory) -> AsyncIterator[Bench]:
-    async for made in bench_of(database_factory(request.param)):
+async def server_bench(
+    request: pytest.FixtureRequest, database_factory: DatabaseFactory
+) -> AsyncIterator[RunnerHarness]:
+    async for made in harness_on(database_factory(request.param)):
         yield made
 
 
 @asynccontextmanager
-async def held_tasks(bench: Bench, gates: Gates, count: int = 3) -> AsyncIterator[list[int]]:
-    ids = [bench.world.add(name="gated", body=f'{{"key": "{number}"}}') for number in range(count)]
-    bench.run(gates.queue, count=count, update=0.2)
+async def held_tasks(harness: RunnerHarness, gates: Gates, count: int = 3) -> AsyncIterator[list[int]]:
+    ids = [harness.world.add(name="gated", body=f'{{"key": "{number}"}}') for number in range(count)]
+    harness.run(gates.queue, count=count, update=0.2)
     await eventually_async(lambda: len(gates.began) == count)
     yield ids
 
 
-async def touched_again(bench: Bench, task_id: int) -> None:
-    before = bench.world.column(task_id, "checked_at")
-    await eventually_async(lambda: bench.world.column(task_id, "checked_at") > before, timeout=5)
+async def touched_again(harness: RunnerHarness, task_id: int) -> None:
+    before = harness.world.column(task_id, "checked_at")
+    await eventually_async(lambda: harness.world.column(task_id, "checked_at") > before, timeout=5)
 
 
-async def silent_for(bench: Bench, task_id: int, seconds: float) -> None:
+async def silent_for(harness: RunnerHarness, task_id: int, seconds: float) -> None:
     """Wait until nobody has touched a task for so long."""
     age = sa.select(tasks.c.checked_at).where(tasks.c.id == task_id)
-    before = bench.database.read(lambda connection: connection.execute(age).scalar_one())
+    before = harness.database.read(lambda connection: connection.execute(age).scalar_one())
     await asyncio.sleep(seconds)
-    assert bench.world.column(task_id, "checked_at") == before
+    assert harness.world.column(task_id, "checked_at") == before
 
 
-async def test_a_locked_row_gets_neither_its_task_nor_its_neighbours_rescued(server_bench: Bench, gates: Gates) -> None:
+async def test_a_locked_row_gets_neither_its_task_nor_its_neighbours_rescued(
+    server_bench: RunnerHarness, gates: Gates
+) -> None:
     given = settings(max_update=MAX_UPDATE)
     async with held_tasks(server_bench, gates) as ids, managing(server_bench, given):
         with server_bench.world.locking(tasks, ids[1]):
@@ -62,11 +66,13 @@ async def test_a_locked_row_gets_neither_its_task_nor_its_neighbours_rescued(ser
         gates.open("0", "1", "2")
         for task_id in ids:
             assert (await server_bench.until(task_id, Status.DONE)).lease == 1
-    assert not server_bench.of(TasksTakenBack)
+    assert not server_bench.of(TasksRescued)
     assert server_bench.world.attempt_rows() == 0
 
 
-async def test_outcomes_do_not_wait_for_a_neighbour_whose_row_is_locked(server_bench: Bench, gates: Gates) -> None:
+async def test_outcomes_do_not_wait_for_a_neighbour_whose_row_is_locked(
+    server_bench: RunnerHarness, gates: Gates
+) -> None:
     async with held_tasks(server_bench, gates, 4) as ids:
         with server_bench.world.locking(tasks, ids[0], ids[1]):
             gates.open("0", "2")
@@ -81,7 +87,7 @@ async def test_outcomes_do_not_wait_for_a_neighbour_whose_row_is_locked(server_b
         assert [server_bench.world.outcomes(task_id) for task_id in ids] == [[], ["failure"], [], ["failure"]]
 
 
-async def test_progress_does_not_wait_for_a_neighbour_whose_row_is_locked(server_bench: Bench) -> None:
+async def test_progress_does_not_wait_for_a_neighbour_whose_row_is_locked(server_bench: RunnerHarness) -> None:
     queue, go_on, ends = Queue("q"), asyncio.Event(), asyncio.Event()
 
     @queue.task
@@ -106,7 +112,9 @@ async def test_progress_does_not_wait_for_a_neighbour_whose_row_is_locked(server
     ends.set()
 
 
-async def test_tasks_are_touched_while_the_row_of_their_process_is_locked(server_bench: Bench, gates: Gates) -> None:
+async def test_tasks_are_touched_while_the_row_of_their_process_is_locked(
+    server_bench: RunnerHarness, gates: Gates
+) -> None:
     async with held_tasks(server_bench, gates, 1) as ids:
         process = server_bench.world.get(ids[0]).process_id
         assert process is not None
@@ -117,7 +125,7 @@ async def test_tasks_are_touched_while_the_row_of_their_process_is_locked(server
         await server_bench.until(ids[0], Status.DONE)
 
 
-async def test_claims_get_past_rows_that_are_locked(server_bench: Bench, gates: Gates) -> None:
+async def test_claims_get_past_rows_that_are_locked(server_bench: RunnerHarness, gates: Gates) -> None:
     gates.open("")
     urgent = [server_bench.world.add(name="gated", priority=99) for _ in range(3)]
     with server_bench.world.locking(tasks, *urgent):
@@ -125,12 +133,14 @@ async def test_claims_get_past_rows_that_are_locked(server_bench: Bench, gates: 
         server_bench.run(gates.queue)
         for task_id in others:
             await server_bench.until(task_id, Status.DONE, within=5.0)
-        assert not server_bench.of(DatabaseLost)
+        assert not server_bench.of(DatabaseOutageStarted)
     for task_id in urgent:
         await server_bench.until(task_id, Status.DONE, within=5.0)
 
 
-async def test_a_manager_does_its_round_although_rows_that_it_would_write_are_locked(server_bench: Bench) -> None:
+async def test_a_manager_does_its_round_although_rows_that_it_would_write_are_locked(
+    server_bench: RunnerHarness,
+) -> None:
     world = server_bench.world
     due = [world.insert(status="failure", start_at=seconds_from_now(-5.0)) for _ in range(2)]
     ahead = [world.insert(start_at=seconds_from_now(3600.0)) for _ in range(2)]
@@ -143,35 +153,39 @@ async def test_a_manager_does_its_round_although_rows_that_it_would_write_are_lo
             await server_bench.until(due[1], Status.PENDING, within=5.0)
             await server_bench.until(ahead[1], Status.SCHEDULED, within=5.0)
             await eventually_async(lambda: world.find(ended[1]) is None, timeout=5)
-            rounds = server_bench.database.calls["_beat_and_read_agenda"]
-            await eventually_async(lambda: server_bench.database.calls["_beat_and_read_agenda"] > rounds + 3, timeout=5)
+            rounds = server_bench.database.calls["_heartbeat_and_read_due"]
+            await eventually_async(
+                lambda: server_bench.database.calls["_heartbeat_and_read_due"] > rounds + 3, timeout=5
+            )
     assert [world.status(task_id) for task_id in (due[0], ahead[0])] == [Status.FAILURE, Status.PENDING]
 
 
-async def test_a_dead_processs_tasks_are_released_although_one_of_them_is_locked(server_bench: Bench) -> None:
-    world, told = server_bench.world, list[str]()
+async def test_a_dead_processs_tasks_are_released_although_one_of_them_is_locked(server_bench: RunnerHarness) -> None:
+    world, acknowledged = server_bench.world, list[str]()
     claimers = [world.claimer(), world.claimer()]
     held = [(world.add(), world.add()) for _ in claimers]
     for claimer in claimers:
         world.take(claimer, 2)
     threads = DatabaseThreads(server_bench.database)
-    events = Events(server_bench.facts)
-    outages = Outages(events, asyncio.get_running_loop().time)
-    deaths = Deaths(threads, world.incarnation(), lambda sent: told.append(str(sent["id"])), outages, events)
+    events = EventBus(server_bench.events)
+    outages = OutageTracker(events, asyncio.get_running_loop().time)
+    deaths = OrphanReleaser(
+        threads, world.incarnation(), lambda sent: acknowledged.append(str(sent["id"])), outages, events
+    )
     running = asyncio.create_task(deaths.run())
     with server_bench.world.locking(tasks, held[0][0]):
         for number, claimer in enumerate(claimers):
-            deaths.hear(death_of(claimer.process_id, number))
+            deaths.receive(death_report(claimer.process_id, number))
         for task_id in (held[0][1], *held[1]):
             await server_bench.until(task_id, Status.FAILURE, within=5.0)
-        await eventually_async(lambda: told == ["1"])
+        await eventually_async(lambda: acknowledged == ["1"])
     await server_bench.until(held[0][0], Status.FAILURE, within=5.0)
-    await eventually_async(lambda: told == ["1", "0"])
+    await eventually_async(lambda: acknowledged == ["1", "0"])
     running.cancel()
     assert all(world.outcomes(task_id) == ["crash"] for pair in held for task_id in pair)
 
 
-def death_of(process_id: int, number: int) -> dict[str, Any]:
+def death_report(process_id: int, number: int) -> dict[str, Any]:
     cause = {"kind": "signal", "status": 9, "text": "was killed by signal 9"}
     about = {"slot": "w-1", "pid": 1, "cause": cause, "expected": False, "id": str(number)}
     return {**about, "identity": {"process_id": process_id}}

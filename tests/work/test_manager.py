@@ -16,26 +16,26 @@ import sqlalchemy as sa
 
 from peerd import Status
 from peerd.config.settings import ManagerSettings
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.manager import service
 from peerd.manager.chores import Chore
 from peerd.manager.service import ManagerService
 from peerd.runtime.observability.events import (
     ChoreRan,
     ComponentFailed,
-    Events,
-    NodesSilent,
-    RescueHeld,
-    TasksTakenBack,
+    EventBus,
+    NodesMarkedInactive,
+    RescueSuspended,
+    TasksRescued,
 )
-from peerd.runtime.process.link import Link, Place
+from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.store.maintenance import rescue
-from peerd.store.nodes.nodes import beat, find_node
+from peerd.store.nodes.nodes import find_node, heartbeat
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes
 from peerd.testing import eventually_async
-from tests.work.harness import Bench
+from tests.work.harness import RunnerHarness
 
 
 def settings(**more: Any) -> ManagerSettings:
@@ -43,23 +43,23 @@ def settings(**more: Any) -> ManagerSettings:
     return ManagerSettings(**(periods | more))
 
 
-async def beats_of(bench: Bench, node: str) -> None:
+async def beats_of(harness: RunnerHarness, node: str) -> None:
     while True:
-        with suppress(DatabaseAway):
-            await asyncio.to_thread(bench.database.run, beat, node, bench.world.incarnation(node))
+        with suppress(DatabaseUnavailable):
+            await asyncio.to_thread(harness.database.run, heartbeat, node, harness.world.incarnation(node))
         await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
-async def managing(bench: Bench, given: ManagerSettings, node: str = "a") -> AsyncIterator[ManagerService]:
+async def managing(harness: RunnerHarness, given: ManagerSettings, node: str = "a") -> AsyncIterator[ManagerService]:
     """A manager that runs, on a node whose agent beats."""
-    bench.world.node(node)
+    harness.world.node(node)
     ours, theirs = socket.socketpair()
-    manager = ManagerService(given, bench.database, Events(bench.facts))
+    manager = ManagerService(given, harness.database, EventBus(harness.events))
     with ours, theirs:
-        await manager.start(Link(theirs, Place(slot="manager", kind="manager", role="manager", node=node)))
+        await manager.start(Link(theirs, ProcessInfo(slot="manager", kind="manager", role="manager", node=node)))
         running = asyncio.create_task(manager.run())
-        beating = asyncio.create_task(beats_of(bench, node))
+        beating = asyncio.create_task(beats_of(harness, node))
         try:
             yield manager
         finally:
@@ -69,71 +69,71 @@ async def managing(bench: Bench, given: ManagerSettings, node: str = "a") -> Asy
             await running
 
 
-def held_by_a_dead_process(bench: Bench) -> int:
+def held_by_a_dead_process(harness: RunnerHarness) -> int:
     """A task that nobody touches."""
-    task_id = bench.world.add(priority=99)
-    bench.world.take_one()
-    bench.world.silence(task_id, 60.0)
+    task_id = harness.world.add(priority=99)
+    harness.world.take_one()
+    harness.world.silence(task_id, 60.0)
     return task_id
 
 
 async def test_a_manager_asks_for_a_database_that_is_away_once_in_a_round(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "LONGEST_PAUSE", 0.1)
-    async with managing(bench, settings()):
-        await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > 2)
-        with bench.database.away():
-            await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > 5)
-            before = bench.database.calls.copy()
-            await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > 10)
-            asked = bench.database.calls - before
-        assert set(asked) <= {"_beat_and_read_agenda", "beat"}, "the other steps wait for its beat"
-        beats = bench.database.calls["_beat_and_read_agenda"]
-        await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > beats + 1)
+    async with managing(harness, settings()):
+        await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > 2)
+        with harness.database.away():
+            await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > 5)
+            before = harness.database.calls.copy()
+            await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > 10)
+            asked = harness.database.calls - before
+        assert set(asked) <= {"_heartbeat_and_read_due", "beat"}, "the other steps wait for its beat"
+        beats = harness.database.calls["_heartbeat_and_read_due"]
+        await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > beats + 1)
 
 
 async def test_a_chore_that_has_more_to_do_goes_on_at_once_and_lets_the_others_have_their_turn(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "TURN", 0.0)
-    world, long_ago = bench.world, seconds_from_now(-7200.0)
+    monkeypatch.setattr(service, "CHORE_TIME_SLICE", 0.0)
+    world, long_ago = harness.world, seconds_from_now(-7200.0)
     for _ in range(25):
         world.insert(status="done", finished_at=long_ago)
         world.insert(status="dead", finished_at=seconds_from_now(-999_999.0))
         world.insert(status="scheduled", start_at=long_ago)
-    async with managing(bench, settings(every=20.0, batch=10)):
-        await eventually_async(lambda: len(ran(bench)) >= 9)
-    assert [name for name, _ in ran(bench)] == ["arrive scheduled", "purge done", "purge dead"] * 3
-    assert [count for _, count in ran(bench)] == [10] * 3 + [10] * 3 + [5] * 3
+    async with managing(harness, settings(every=20.0, batch=10)):
+        await eventually_async(lambda: len(ran(harness)) >= 9)
+    assert [name for name, _ in ran(harness)] == ["arrive scheduled", "purge done", "purge dead"] * 3
+    assert [count for _, count in ran(harness)] == [10] * 3 + [10] * 3 + [5] * 3
 
 
 async def test_endless_chores_do_not_keep_a_manager_from_its_beat_and_the_rescue(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def endless(connection: sa.Connection, given: ManagerSettings) -> int:
         time.sleep(0.03)
         return given.batch
 
     monkeypatch.setattr(service, "CHORES", [Chore(f"endless {number}", endless) for number in range(12)])
-    monkeypatch.setattr(service, "TURN", 0.1)
-    frozen = held_by_a_dead_process(bench)
-    async with managing(bench, settings(max_update=1.5)):
-        await eventually_async(lambda: bench.world.status(frozen) is Status.FAILURE, timeout=30)
-    assert len(bench.facts.of(RescueHeld)) == 1, "its pulse began once, and did not stop"
+    monkeypatch.setattr(service, "CHORE_TIME_SLICE", 0.1)
+    frozen = held_by_a_dead_process(harness)
+    async with managing(harness, settings(max_update=1.5)):
+        await eventually_async(lambda: harness.world.status(frozen) is Status.FAILURE, timeout=30)
+    assert len(harness.events.of(RescueSuspended)) == 1, "its pulse began once, and did not stop"
 
 
-def ran(bench: Bench) -> list[tuple[str, int]]:
-    return [(fact.chore, fact.count) for fact in bench.facts.of(ChoreRan)]
+def ran(harness: RunnerHarness) -> list[tuple[str, int]]:
+    return [(event.chore, event.count) for event in harness.events.of(ChoreRan)]
 
 
-async def test_every_chore_does_its_work_with_a_manager_on_each_of_three_nodes(each_bench: Bench) -> None:
-    world = each_bench.world
+async def test_every_chore_does_its_work_with_a_manager_on_each_of_three_nodes(each_harness: RunnerHarness) -> None:
+    world = each_harness.world
 
     def is_gone(task_id: int) -> bool:
         return world.find(task_id) is None
 
-    frozen = held_by_a_dead_process(each_bench)
+    frozen = held_by_a_dead_process(each_harness)
     claimer = world.claimer()
     due = world.add(priority=98)
     world.fail(world.take_one(claimer), retry_in=0.0)
@@ -144,7 +144,7 @@ async def test_every_chore_does_its_work_with_a_manager_on_each_of_three_nodes(e
     for task_id in ended.values():
         world.set(task_id, finished_at=seconds_from_now(-7200.0))
     world.node("silent")
-    each_bench.database.run(
+    each_harness.database.run(
         lambda connection: (
             connection.execute(
                 nodes.update().where(nodes.c.name == "silent").values(checked_at=seconds_from_now(-60.0))
@@ -152,70 +152,76 @@ async def test_every_chore_does_its_work_with_a_manager_on_each_of_three_nodes(e
         )
     )
     given = settings(max_completed=3600.0, max_failed=3600.0)
-    async with managing(each_bench, given, "a"), managing(each_bench, given, "b"), managing(each_bench, given, "c"):
-        await each_bench.until(frozen, Status.PENDING)
-        await each_bench.until(due, Status.PENDING)
-        await each_bench.until(scheduled, Status.PENDING)
-        await each_bench.until(ahead, Status.SCHEDULED)
+    async with (
+        managing(each_harness, given, "a"),
+        managing(each_harness, given, "b"),
+        managing(each_harness, given, "c"),
+    ):
+        await each_harness.until(frozen, Status.PENDING)
+        await each_harness.until(due, Status.PENDING)
+        await each_harness.until(scheduled, Status.PENDING)
+        await each_harness.until(ahead, Status.SCHEDULED)
         for gone in (late, *ended.values()):
             await eventually_async(partial(is_gone, gone))
-        await eventually_async(lambda: each_bench.of(NodesSilent))
+        await eventually_async(lambda: each_harness.of(NodesMarkedInactive))
     assert world.outcomes(frozen) == ["rescued"]
     assert world.get(frozen).attempts == 1
-    assert len(each_bench.of(TasksTakenBack)) == 1
-    assert [fact.nodes for fact in each_bench.of(NodesSilent)] == [("silent",)]
-    assert each_bench.of(ComponentFailed) == []
-    assert {"arrive failures", "expire", "purge dead"} <= {fact.chore for fact in each_bench.of(ChoreRan)}
+    assert len(each_harness.of(TasksRescued)) == 1
+    assert [event.nodes for event in each_harness.of(NodesMarkedInactive)] == [("silent",)]
+    assert each_harness.of(ComponentFailed) == []
+    assert {"arrive failures", "expire", "purge dead"} <= {event.chore for event in each_harness.of(ChoreRan)}
 
 
-async def test_a_failure_is_due_at_once_after_a_crash_and_runs_again(bench: Bench) -> None:
-    frozen = held_by_a_dead_process(bench)
-    async with managing(bench, settings()):
-        await bench.until(frozen, Status.PENDING)
-    assert bench.world.take_one().id == frozen
+async def test_a_failure_is_due_at_once_after_a_crash_and_runs_again(harness: RunnerHarness) -> None:
+    frozen = held_by_a_dead_process(harness)
+    async with managing(harness, settings()):
+        await harness.until(frozen, Status.PENDING)
+    assert harness.world.take_one().id == frozen
 
 
-async def test_a_node_does_not_rescue_before_it_has_beaten_for_max_update(bench: Bench) -> None:
-    frozen = held_by_a_dead_process(bench)
-    async with managing(bench, settings(max_update=1.0)):
-        await eventually_async(lambda: bench.of(RescueHeld))
-        assert bench.world.status(frozen) is Status.WORKING
-        await bench.until(frozen, Status.PENDING)
+async def test_a_node_does_not_rescue_before_it_has_beaten_for_max_update(harness: RunnerHarness) -> None:
+    frozen = held_by_a_dead_process(harness)
+    async with managing(harness, settings(max_update=1.0)):
+        await eventually_async(lambda: harness.of(RescueSuspended))
+        assert harness.world.status(frozen) is Status.WORKING
+        await harness.until(frozen, Status.PENDING)
 
 
-async def test_the_time_begins_anew_after_an_outage(bench: Bench) -> None:
-    async with managing(bench, settings(max_update=1.0)) as manager:
-        await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) > 0.3)
-        outage = bench.database.away()
-        beats = bench.database.calls["_beat_and_read_agenda"]
-        await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) == 0.0)
-        assert bench.database.calls["_beat_and_read_agenda"] > beats
+async def test_the_time_begins_anew_after_an_outage(harness: RunnerHarness) -> None:
+    async with managing(harness, settings(max_update=1.0)) as manager:
+        await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) > 0.3)
+        outage = harness.database.away()
+        beats = harness.database.calls["_heartbeat_and_read_due"]
+        await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) == 0.0)
+        assert harness.database.calls["_heartbeat_and_read_due"] > beats
         outage.heal()
-        held = len(bench.of(RescueHeld))
-        await eventually_async(lambda: manager._pulse.steady_for(asyncio.get_running_loop().time()) > 0)
-        assert "it has not beaten" in manager._pulse.reason
+        held = len(harness.of(RescueSuspended))
+        await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) > 0)
+        assert "it has not beaten" in manager._rescue_guard.reason
     assert held >= 1
 
 
-async def test_a_rescue_that_the_database_answers_late_judges_by_the_nodes_latest_beat(each_bench: Bench) -> None:
-    world = each_bench.world
+async def test_a_rescue_that_the_database_answers_late_judges_by_the_nodes_latest_beat(
+    each_harness: RunnerHarness,
+) -> None:
+    world = each_harness.world
     alive = world.add()
     world.take_one()
-    beat: datetime = each_bench.database.read(database_now)
+    beat: datetime = each_harness.database.read(database_now)
     world.silence(alive, 20.0)  # as if the server had been frozen since the beat, and nobody could touch anything
-    assert world.store.run(rescue.rescue_frozen, 10.0, as_of=beat - timedelta(seconds=20)) == []
+    assert world.store.run(rescue.rescue_untouched, 10.0, as_of=beat - timedelta(seconds=20)) == []
     assert world.status(alive) is Status.WORKING
-    assert [one.task_id for one in world.store.run(rescue.rescue_frozen, 10.0, as_of=beat)] == [alive]
+    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 10.0, as_of=beat)] == [alive]
 
 
-async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(bench: Bench) -> None:
-    bench.database.fail("scheduled", times=None, error=ValueError("boom"))
-    scheduled = bench.world.insert(status="scheduled", start_at=seconds_from_now(-1.0))
-    late = bench.world.insert(finish_at=seconds_from_now(-1.0))
-    async with managing(bench, settings()):
-        await eventually_async(lambda: bench.world.find(late) is None)
-    assert {fact.component for fact in bench.of(ComponentFailed)} == {"chore arrive scheduled"}
-    assert bench.world.find(scheduled) is not None
+async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(harness: RunnerHarness) -> None:
+    harness.database.fail("scheduled", times=None, error=ValueError("boom"))
+    scheduled = harness.world.insert(status="scheduled", start_at=seconds_from_now(-1.0))
+    late = harness.world.insert(finish_at=seconds_from_now(-1.0))
+    async with managing(harness, settings()):
+        await eventually_async(lambda: harness.world.find(late) is None)
+    assert {event.component for event in harness.of(ComponentFailed)} == {"chore arrive scheduled"}
+    assert harness.world.find(scheduled) is not None
 
 
 @pytest.mark.parametrize(
@@ -223,91 +229,93 @@ async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(bench
     [("wait", Status.PENDING, True), ("move", Status.PENDING, False), ("fail", Status.DEAD, True)],
 )
 async def test_a_task_pinned_to_a_node_that_stays_silent_follows_the_policy(
-    each_bench: Bench,
+    each_harness: RunnerHarness,
     policy: str,
     status: Status,
     pinned: bool,  # noqa: FBT001
 ) -> None:
-    world = each_bench.world
+    world = each_harness.world
     world.node("a")
     gone = world.node("gone")
     long_ago = nodes.update().where(nodes.c.id == gone).values(checked_at=seconds_from_now(-60.0))
-    each_bench.database.run(lambda connection: connection.execute(long_ago).rowcount)
+    each_harness.database.run(lambda connection: connection.execute(long_ago).rowcount)
     task_id = world.add(node="gone")
     other = world.add(node="a")
-    async with managing(each_bench, settings(pinned_policy=policy, pinned_after=10.0)):
-        await eventually_async(lambda: each_bench.of(NodesSilent))
-        rounds = each_bench.database.calls["_beat_and_read_agenda"]
-        await eventually_async(lambda: each_bench.database.calls["_beat_and_read_agenda"] > rounds + 1)
-        await each_bench.until(task_id, status)
+    async with managing(each_harness, settings(pinned_policy=policy, pinned_after=10.0)):
+        await eventually_async(lambda: each_harness.of(NodesMarkedInactive))
+        rounds = each_harness.database.calls["_heartbeat_and_read_due"]
+        await eventually_async(lambda: each_harness.database.calls["_heartbeat_and_read_due"] > rounds + 1)
+        await each_harness.until(task_id, status)
         await eventually_async(lambda: (world.get(task_id).node_id == gone) is pinned)
     assert world.get(other).node_id == world.node("a")
 
 
-async def test_a_silent_node_is_inactive_until_it_beats_again(bench: Bench) -> None:
-    world = bench.world
+async def test_a_silent_node_is_inactive_until_it_beats_again(harness: RunnerHarness) -> None:
+    world = harness.world
     world.node("b")
     long_ago = nodes.update().where(nodes.c.name == "b").values(checked_at=seconds_from_now(-60.0))
-    bench.database.run(lambda connection: connection.execute(long_ago).rowcount)
+    harness.database.run(lambda connection: connection.execute(long_ago).rowcount)
 
     def is_active() -> bool:
-        found = bench.database.read(find_node, "b")
+        found = harness.database.read(find_node, "b")
         return found is not None and bool(found.active)
 
-    async with managing(bench, settings()):
+    async with managing(harness, settings()):
         await eventually_async(lambda: not is_active())
-        bench.database.run(beat, "b", world.incarnation("b"))
+        harness.database.run(heartbeat, "b", world.incarnation("b"))
         assert is_active()
-        rounds = bench.database.calls["_beat_and_read_agenda"]
-        await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > rounds + 1)
+        rounds = harness.database.calls["_heartbeat_and_read_due"]
+        await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > rounds + 1)
         assert is_active()
 
 
-async def test_after_an_outage_nodes_that_are_only_coming_back_are_not_called_silent(bench: Bench) -> None:
-    bench.world.node("b")
-    async with managing(bench, settings(inactive_after=0.5)):
-        await eventually_async(lambda: bench.of(NodesSilent), message="b has no agent")
-        bench.database.run(beat, "b", bench.world.incarnation("b"))
-        with bench.database.away() as outage:
-            looks = bench.database.calls["_beat_and_read_agenda"]
+async def test_after_an_outage_nodes_that_are_only_coming_back_are_not_called_silent(harness: RunnerHarness) -> None:
+    harness.world.node("b")
+    async with managing(harness, settings(inactive_after=0.5)):
+        await eventually_async(lambda: harness.of(NodesMarkedInactive), message="b has no agent")
+        harness.database.run(heartbeat, "b", harness.world.incarnation("b"))
+        with harness.database.away() as outage:
+            looks = harness.database.calls["_heartbeat_and_read_due"]
             # Each look at a database that is away is one; so many take longer than a node may be silent.
-            await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > looks + 12)
+            await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > looks + 12)
             outage.heal()
-        looks = bench.database.calls["_beat_and_read_agenda"]
-        await eventually_async(lambda: bench.database.calls["_beat_and_read_agenda"] > looks + 2)
-        assert len(bench.of(NodesSilent)) == 1, "nothing is said before it has had its time"
-        await eventually_async(lambda: len(bench.of(NodesSilent)) == 2, message="b stays silent, and that is seen then")
+        looks = harness.database.calls["_heartbeat_and_read_due"]
+        await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > looks + 2)
+        assert len(harness.of(NodesMarkedInactive)) == 1, "nothing is said before it has had its time"
+        await eventually_async(
+            lambda: len(harness.of(NodesMarkedInactive)) == 2, message="b stays silent, and that is seen then"
+        )
 
 
-async def test_a_rescue_that_is_held_up_takes_nothing_that_was_touched_before_it(bench: Bench) -> None:
-    alive = bench.world.add()
-    bench.world.take_one()
-    frozen = bench.database.slow("rescue_frozen", seconds=1.0, times=1)  # as if the server were
-    async with managing(bench, settings(max_update=0.5)):
-        with bench.database.hold_reply("rescue_frozen") as reply:
+async def test_a_rescue_that_is_held_up_takes_nothing_that_was_touched_before_it(harness: RunnerHarness) -> None:
+    alive = harness.world.add()
+    harness.world.take_one()
+    frozen = harness.database.slow("rescue_untouched", seconds=1.0, times=1)  # as if the server were
+    async with managing(harness, settings(max_update=0.5)):
+        with harness.database.hold_reply("rescue_untouched") as reply:
             await eventually_async(lambda: frozen.hits)
-            bench.world.silence(alive, 0.0)
+            harness.world.silence(alive, 0.0)
             await eventually_async(lambda: reply.hits)
-            assert bench.world.status(alive) is Status.WORKING
+            assert harness.world.status(alive) is Status.WORKING
 
 
-async def test_a_round_comes_the_moment_a_task_falls_due_however_idle_the_table_is(each_bench: Bench) -> None:
+async def test_a_round_comes_the_moment_a_task_falls_due_however_idle_the_table_is(each_harness: RunnerHarness) -> None:
     """What the next look finds, which comes after six seconds at the latest, is begun the moment it is due."""
     given = settings(every=0.05, max_update=60.0, inactive_after=60.0)
-    async with managing(each_bench, given):
-        await eventually_async(lambda: each_bench.database.calls["_beat_and_read_agenda"] >= 1)
-        due = each_bench.world.add(start_in=8.0)
-        started = each_bench.world.get(due).start_at
-        await each_bench.until(due, Status.PENDING)
-        late = each_bench.database.read(database_now) - (started or each_bench.database.read(database_now))
+    async with managing(each_harness, given):
+        await eventually_async(lambda: each_harness.database.calls["_heartbeat_and_read_due"] >= 1)
+        due = each_harness.world.add(start_in=8.0)
+        started = each_harness.world.get(due).start_at
+        await each_harness.until(due, Status.PENDING)
+        late = each_harness.database.read(database_now) - (started or each_harness.database.read(database_now))
     assert late < timedelta(seconds=1)
 
 
-async def test_an_idle_manager_asks_once_in_a_pause_and_runs_no_chore(bench: Bench) -> None:
-    async with managing(bench, settings()):
-        calls = bench.database.calls
-        await eventually_async(lambda: calls["_beat_and_read_agenda"] >= 5)
+async def test_an_idle_manager_asks_once_in_a_pause_and_runs_no_chore(harness: RunnerHarness) -> None:
+    async with managing(harness, settings()):
+        calls = harness.database.calls
+        await eventually_async(lambda: calls["_heartbeat_and_read_due"] >= 5)
     assert not {
         name: calls[name] for name in ("scheduled", "failures", "ahead", "expired", "done", "keys") if calls[name]
     }
-    assert not calls["rescue_frozen"]
+    assert not calls["rescue_untouched"]

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from peerd import Worker
-from peerd.runtime.observability.events import ComponentFailed, Events, Fact, LoopEnded
-from peerd.runtime.observability.log_messages import worded
-from peerd.store.connection.outages import Outages
+from peerd.runtime.observability.events import ComponentFailed, Event, EventBus, PeriodicLoopEnded
+from peerd.runtime.observability.log_messages import log_message_of
+from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes import process_registration
 from peerd.testing import eventually_async
-from peerd.work.settings import Settings
-from peerd.work.worker import State, WorkerExited
-from tests.work.harness import Bench
+from peerd.work.settings import EffectiveWorkerSettings
+from peerd.work.worker import WorkerExited, WorkerState
+from tests.work.harness import RunnerHarness
 
 
 class Steps(Worker):
@@ -40,29 +40,29 @@ class Steps(Worker):
         self.torn_down += 1
 
 
-def state_of(worker: Worker) -> State:
+def state_of(worker: Worker) -> WorkerState:
     return worker.state
 
 
 async def test_it_is_idle_between_rounds_at_work_in_one_and_stopped_before_and_after() -> None:
     worker = Steps()
-    worker.settings = Settings(sleep=0.2)
-    assert state_of(worker) is State.STOP
+    worker.settings = EffectiveWorkerSettings(sleep=0.2)
+    assert state_of(worker) is WorkerState.STOP
     await worker.start()
-    await eventually_async(lambda: state_of(worker) is State.WORK)
+    await eventually_async(lambda: state_of(worker) is WorkerState.WORK)
     worker.go_on.set()
-    await eventually_async(lambda: state_of(worker) is State.IDLE)
+    await eventually_async(lambda: state_of(worker) is WorkerState.IDLE)
     await eventually_async(lambda: worker.rounds >= 2)
     await worker.stop()
-    assert (state_of(worker), worker.stopped.is_set(), worker.torn_down) == (State.STOP, True, 1)
+    assert (state_of(worker), worker.stopped.is_set(), worker.torn_down) == (WorkerState.STOP, True, 1)
 
 
 async def test_it_stops_at_once_while_idle() -> None:
     worker = Steps()
-    worker.settings = Settings(sleep=3600.0)
+    worker.settings = EffectiveWorkerSettings(sleep=3600.0)
     worker.go_on.set()
     await worker.start()
-    await eventually_async(lambda: worker.rounds == 1 and state_of(worker) is State.IDLE)
+    await eventually_async(lambda: worker.rounds == 1 and state_of(worker) is WorkerState.IDLE)
     began = time.monotonic()
     await worker.stop()
     assert time.monotonic() - began < 1.0
@@ -135,14 +135,14 @@ async def test_an_exception_in_the_loop_is_told_and_the_loop_goes_on() -> None:
             rounds.append(1)
             raise ValueError("boom")
 
-    worker, facts = Failing(), list[Fact]()
-    worker.events = Events(facts.append)
+    worker, events = Failing(), list[Event]()
+    worker.events = EventBus(events.append)
     await worker.start()
     await eventually_async(lambda: len(rounds) >= 3)
     await worker.stop()
-    ended = [fact for fact in facts if isinstance(fact, LoopEnded)]
-    assert {fact.error for fact in ended} == {"ValueError: boom"}
-    assert f'{__file__}", line ' in worded(ended[0])[2]["exception"], "it says where"
+    ended = [event for event in events if isinstance(event, PeriodicLoopEnded)]
+    assert {event.error for event in ended} == {"ValueError: boom"}
+    assert f'{__file__}", line ' in log_message_of(ended[0])[2]["exception"], "it says where"
 
 
 async def test_a_plain_loop_runs_in_a_thread() -> None:
@@ -189,7 +189,7 @@ async def test_it_can_leave_for_good(worker: type[Leaves], code: int | None) -> 
     await made.start()
     async with asyncio.timeout(10):
         await made.ended()
-    assert state_of(made) is State.STOP
+    assert state_of(made) is WorkerState.STOP
 
 
 @pytest.mark.parametrize("worker", [Leaves, LeavesInAThread])
@@ -216,15 +216,15 @@ async def test_a_teardown_that_raises_is_told_and_does_not_hang_the_stop() -> No
 
 
 async def test_a_beat_that_fails_unexpectedly_is_told_and_is_not_the_last(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_registration, "BEAT_EVERY", 0.01)
-    process_id = bench.world.claimer().process_id
-    events = Events(bench.facts)
-    outages = Outages(events, asyncio.get_running_loop().time)
-    bench.database.fail("beat_process", error=RuntimeError("boom"))
-    beating = asyncio.create_task(process_registration.keep_fresh(bench.database, process_id, outages, events))
-    await eventually_async(lambda: bench.database.calls["beat_process"] >= 3)
-    assert [(fact.component, fact.error) for fact in bench.of(ComponentFailed)] == [("beat", "RuntimeError: boom")]
+    monkeypatch.setattr(process_registration, "HEARTBEAT_INTERVAL", 0.01)
+    process_id = harness.world.claimer().process_id
+    events = EventBus(harness.events)
+    outages = OutageTracker(events, asyncio.get_running_loop().time)
+    harness.database.fail("heartbeat_process", error=RuntimeError("boom"))
+    beating = asyncio.create_task(process_registration.keep_heartbeat(harness.database, process_id, outages, events))
+    await eventually_async(lambda: harness.database.calls["heartbeat_process"] >= 3)
+    assert [(event.component, event.error) for event in harness.of(ComponentFailed)] == [("beat", "RuntimeError: boom")]
     beating.cancel()
     await asyncio.wait([beating])

@@ -12,37 +12,37 @@ from peerd.runtime.observability.events import ClaimLost
 from peerd.store.tasks import actions
 from peerd.testing import eventually_async
 from peerd.work.attempts import executor_slots
-from peerd.work.claims.prefetch import Pace
-from tests.work.harness import Bench, Gates
+from peerd.work.claims.prefetch import PrefetchEstimate
+from tests.work.harness import Gates, RunnerHarness
 
 
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five tasks are claimed ahead, until that proves wrong."""
-    wrong: set[Pace] = set()
+    wrong: set[PrefetchEstimate] = set()
 
-    def forget(pace: Pace) -> None:
-        wrong.add(pace)
+    def reset(prefetch: PrefetchEstimate) -> None:
+        wrong.add(prefetch)
 
-    monkeypatch.setattr(Pace, "look_ahead", lambda pace: 0 if pace in wrong else 5)
-    monkeypatch.setattr(Pace, "forget", forget)
+    monkeypatch.setattr(PrefetchEstimate, "prefetch_size", lambda prefetch: 0 if prefetch in wrong else 5)
+    monkeypatch.setattr(PrefetchEstimate, "reset", reset)
 
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is claimed ahead waits for as long as it takes."""
-    monkeypatch.setattr(executor_slots, "PATIENCE", 600.0)
+    monkeypatch.setattr(executor_slots, "MAX_PREFETCH_WAIT", 600.0)
 
 
-def gated(bench: Bench, *keys: str) -> list[int]:
-    return [bench.world.add(name="gated", body=f'{{"key": "{key}"}}') for key in keys]
+def gated(harness: RunnerHarness, *keys: str) -> list[int]:
+    return [harness.world.add(name="gated", body=f'{{"key": "{key}"}}') for key in keys]
 
 
-def was_released(bench: Bench, task_id: int) -> bool:
-    return bench.world.outcomes(task_id) == ["released"]
+def was_released(harness: RunnerHarness, task_id: int) -> bool:
+    return harness.world.outcomes(task_id) == ["released"]
 
 
-async def test_a_place_is_free_before_the_outcome_is_committed(each_bench: Bench) -> None:
+async def test_a_place_is_free_before_the_outcome_is_committed(each_harness: RunnerHarness) -> None:
     queue, ran = Queue("q"), asyncio.Semaphore(0)
 
     @queue.task
@@ -50,71 +50,75 @@ async def test_a_place_is_free_before_the_outcome_is_committed(each_bench: Bench
         ran.release()
         return 1
 
-    ids = [each_bench.world.add(name="it") for _ in range(3)]
-    answer = each_bench.database.hold("complete", times=None)
-    runner = each_bench.run(queue, count=1)
+    ids = [each_harness.world.add(name="it") for _ in range(3)]
+    answer = each_harness.database.hold("complete", times=None)
+    runner = each_harness.run(queue, count=1)
     async with asyncio.timeout(20):
         for _ in ids:
             await ran.acquire()
     await eventually_async(lambda: runner.in_flight == 3)
-    assert [each_bench.world.status(task_id) for task_id in ids] == [Status.WORKING] * 3
+    assert [each_harness.world.status(task_id) for task_id in ids] == [Status.WORKING] * 3
     answer.heal()
     for task_id in ids:
-        assert (await each_bench.until(task_id, Status.DONE)).attempts == 0
+        assert (await each_harness.until(task_id, Status.DONE)).attempts == 0
     await eventually_async(lambda: runner.in_flight == 0)
 
 
 @pytest.mark.usefixtures("ahead")
-async def test_what_was_claimed_ahead_and_does_not_begin_in_time_goes_back(each_bench: Bench, gates: Gates) -> None:
-    first, *others = gated(each_bench, "0", "1", "2", "3")
-    each_bench.run(gates.queue, count=1)
+async def test_what_was_claimed_ahead_and_does_not_begin_in_time_goes_back(
+    each_harness: RunnerHarness, gates: Gates
+) -> None:
+    first, *others = gated(each_harness, "0", "1", "2", "3")
+    each_harness.run(gates.queue, count=1)
     for task_id in others:
-        await eventually_async(partial(was_released, each_bench, task_id))
-        assert each_bench.world.status(task_id) is Status.PENDING
-    assert each_bench.world.status(first) is Status.WORKING
+        await eventually_async(partial(was_released, each_harness, task_id))
+        assert each_harness.world.status(task_id) is Status.PENDING
+    assert each_harness.world.status(first) is Status.WORKING
     gates.open(*"0123")
     for task_id in (first, *others):
-        task = await each_bench.until(task_id, Status.DONE)
+        task = await each_harness.until(task_id, Status.DONE)
         assert (task.attempts, task.lease) == (0, 1 if task_id == first else 2)
     assert sorted(gates.began) == list("0123")
 
 
 @pytest.mark.usefixtures("ahead", "patience")
-async def test_a_stop_gives_back_at_once_what_was_claimed_ahead(each_bench: Bench, gates: Gates) -> None:
-    first, *others = gated(each_bench, "0", "1", "2")
-    runner = each_bench.run(gates.queue, count=1)
+async def test_a_stop_gives_back_at_once_what_was_claimed_ahead(each_harness: RunnerHarness, gates: Gates) -> None:
+    first, *others = gated(each_harness, "0", "1", "2")
+    runner = each_harness.run(gates.queue, count=1)
     await eventually_async(lambda: runner.in_flight == 3)
-    stopping = asyncio.create_task(each_bench.stop(runner, grace=60.0))
+    stopping = asyncio.create_task(each_harness.stop(runner, grace=60.0))
     for task_id in others:
-        await each_bench.until(task_id, Status.PENDING)
-    assert each_bench.world.status(first) is Status.WORKING
+        await each_harness.until(task_id, Status.PENDING)
+    assert each_harness.world.status(first) is Status.WORKING
     gates.open("0")
     await stopping
-    assert each_bench.world.status(first) is Status.DONE
+    assert each_harness.world.status(first) is Status.DONE
     assert gates.began == ["0"]
 
 
 @pytest.mark.usefixtures("ahead", "patience")
-async def test_what_was_canceled_while_it_waited_for_a_place_never_begins(each_bench: Bench, gates: Gates) -> None:
-    first, second = gated(each_bench, "0", "1")
-    runner = each_bench.run(gates.queue, count=1)
+async def test_what_was_canceled_while_it_waited_for_a_place_never_begins(
+    each_harness: RunnerHarness, gates: Gates
+) -> None:
+    first, second = gated(each_harness, "0", "1")
+    runner = each_harness.run(gates.queue, count=1)
     await eventually_async(lambda: runner.in_flight == 2)
-    each_bench.database.run(actions.cancel, second, "nobody wants it")
-    await eventually_async(lambda: each_bench.of(ClaimLost))
+    each_harness.database.run(actions.cancel, second, "nobody wants it")
+    await eventually_async(lambda: each_harness.of(ClaimLost))
     gates.open("0", "1")
-    await each_bench.until(first, Status.DONE)
+    await each_harness.until(first, Status.DONE)
     await eventually_async(lambda: runner.in_flight == 0)
     assert gates.began == ["0"]
-    assert each_bench.world.status(second) is Status.CANCELED
+    assert each_harness.world.status(second) is Status.CANCELED
 
 
 @pytest.mark.usefixtures("ahead", "patience")
-async def test_what_waits_for_a_place_is_touched(each_bench: Bench, gates: Gates) -> None:
-    _, second = gated(each_bench, "0", "1")
-    runner = each_bench.run(gates.queue, count=1)
+async def test_what_waits_for_a_place_is_touched(each_harness: RunnerHarness, gates: Gates) -> None:
+    _, second = gated(each_harness, "0", "1")
+    runner = each_harness.run(gates.queue, count=1)
     await eventually_async(lambda: runner.in_flight == 2)
-    before = each_bench.world.get(second).checked_at
+    before = each_harness.world.get(second).checked_at
     assert before is not None
-    await eventually_async(lambda: (each_bench.world.get(second).checked_at or before) > before)
+    await eventually_async(lambda: (each_harness.world.get(second).checked_at or before) > before)
     gates.open("0", "1")
-    await each_bench.until(second, Status.DONE)
+    await each_harness.until(second, Status.DONE)

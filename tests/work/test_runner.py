@@ -16,27 +16,27 @@ from peerd.runtime.observability.events import AttemptEnded
 from peerd.store.enqueue import enqueue
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.testing import eventually_async
-from peerd.work.attempts.active_attempt import Attempt
+from peerd.work.attempts.active_attempt import ActiveAttempt
 from peerd.work.attempts.attempt_execution import Execution
-from peerd.work.worker import State
-from tests.work.harness import Bench, Gates
+from peerd.work.worker import WorkerState
+from tests.work.harness import Gates, RunnerHarness
 
 
-async def test_as_many_tasks_run_at_once_as_count_says_and_no_more(each_bench: Bench, gates: Gates) -> None:
-    ids = [each_bench.world.add(name="gated", body=f'{{"key": "{n}"}}') for n in range(5)]
-    runner = each_bench.run(gates.queue, count=3)
+async def test_as_many_tasks_run_at_once_as_count_says_and_no_more(each_harness: RunnerHarness, gates: Gates) -> None:
+    ids = [each_harness.world.add(name="gated", body=f'{{"key": "{n}"}}') for n in range(5)]
+    runner = each_harness.run(gates.queue, count=3)
     await eventually_async(lambda: len(gates.began) == 3)
     assert runner.in_flight == 3
-    statuses = [each_bench.world.status(task_id) for task_id in ids]
+    statuses = [each_harness.world.status(task_id) for task_id in ids]
     assert statuses.count(Status.WORKING) == 3
     gates.open(*"01234")
     for n, task_id in enumerate(ids):
-        task = await each_bench.until(task_id, Status.DONE)
+        task = await each_harness.until(task_id, Status.DONE)
         assert (task.result, task.attempts, task.progress) == (f'"{n}"', 0, 1.0)
-    assert each_bench.world.attempt_rows() == 0
+    assert each_harness.world.attempt_rows() == 0
 
 
-async def test_tasks_begin_by_priority_then_attempts_then_age(bench: Bench) -> None:
+async def test_tasks_begin_by_priority_then_attempts_then_age(harness: RunnerHarness) -> None:
     queue, order = Queue("q"), list[str]()
 
     @queue.task
@@ -44,19 +44,19 @@ async def test_tasks_begin_by_priority_then_attempts_then_age(bench: Bench) -> N
         order.append(key)
 
     def add(key: str, **columns: object) -> None:
-        bench.world.insert(name="it", body=f'{{"key": "{key}"}}', **columns)
+        harness.world.insert(name="it", body=f'{{"key": "{key}"}}', **columns)
 
     add("young")
     add("tried", attempts=1)
     add("old", start_at=seconds_from_now(-60.0))
     add("urgent", priority=20)
     add("not now", start_at=seconds_from_now(60.0))
-    bench.run(queue)
+    harness.run(queue)
     await eventually_async(lambda: len(order) == 4)
     assert order == ["urgent", "old", "young", "tried"]
 
 
-async def test_a_worker_of_two_queues_takes_the_best_of_both(bench: Bench) -> None:
+async def test_a_worker_of_two_queues_takes_the_best_of_both(harness: RunnerHarness) -> None:
     seen: list[tuple[str, object]] = []
 
     class Legacy(TaskWorker):
@@ -65,16 +65,16 @@ async def test_a_worker_of_two_queues_takes_the_best_of_both(bench: Bench) -> No
         async def handle_task(self, task: Task) -> None:
             seen.append((task.queue, task.json))
 
-    bench.world.add("legacy-low", body="1", priority=5)
-    bench.world.add("legacy", body="2", priority=4)
-    bench.world.add("legacy-low", body="{unreadable", priority=3)
-    bench.world.add("other", body="4", priority=9)
-    bench.run(Legacy())
+    harness.world.add("legacy-low", body="1", priority=5)
+    harness.world.add("legacy", body="2", priority=4)
+    harness.world.add("legacy-low", body="{unreadable", priority=3)
+    harness.world.add("other", body="4", priority=9)
+    harness.run(Legacy())
     await eventually_async(lambda: len(seen) == 3)
     assert seen == [("legacy-low", 1), ("legacy", 2), ("legacy-low", None)]
 
 
-async def test_the_state_of_a_worker_is_idle_then_work_then_stop(bench: Bench, gates: Gates) -> None:
+async def test_the_state_of_a_worker_is_idle_then_work_then_stop(harness: RunnerHarness, gates: Gates) -> None:
     class Legacy(TaskWorker):
         queues = ("legacy",)
 
@@ -83,23 +83,23 @@ async def test_the_state_of_a_worker_is_idle_then_work_then_stop(bench: Bench, g
 
     worker = Legacy()
 
-    def state() -> State:
+    def state() -> WorkerState:
         return worker.state
 
-    assert state() is State.STOP
-    runner = bench.run(worker)
-    await eventually_async(lambda: state() is State.IDLE)
-    task_id = bench.world.add("legacy")
-    await eventually_async(lambda: state() is State.WORK)
+    assert state() is WorkerState.STOP
+    runner = harness.run(worker)
+    await eventually_async(lambda: state() is WorkerState.IDLE)
+    task_id = harness.world.add("legacy")
+    await eventually_async(lambda: state() is WorkerState.WORK)
     gates.open("it")
-    await bench.until(task_id, Status.DONE)
-    await eventually_async(lambda: state() is State.IDLE)
+    await harness.until(task_id, Status.DONE)
+    await eventually_async(lambda: state() is WorkerState.IDLE)
     assert not worker.stopped.is_set()
-    await bench.stop(runner)
-    assert (state(), worker.stopped.is_set()) == (State.STOP, True)
+    await harness.stop(runner)
+    assert (state(), worker.stopped.is_set()) == (WorkerState.STOP, True)
 
 
-async def test_progress_is_written_while_the_task_runs(each_bench: Bench) -> None:
+async def test_progress_is_written_while_the_task_runs(each_harness: RunnerHarness) -> None:
     queue, go_on = Queue("q"), asyncio.Event()
 
     @queue.task
@@ -108,12 +108,12 @@ async def test_progress_is_written_while_the_task_runs(each_bench: Bench) -> Non
         await ctx.progress(0.5, "half of it")
         await go_on.wait()
 
-    task_id = each_bench.world.add(name="it")
-    each_bench.run(queue)
-    await eventually_async(lambda: each_bench.world.get(task_id).progress == 0.5)
-    assert each_bench.world.get(task_id).progress_note == "half of it"
+    task_id = each_harness.world.add(name="it")
+    each_harness.run(queue)
+    await eventually_async(lambda: each_harness.world.get(task_id).progress == 0.5)
+    assert each_harness.world.get(task_id).progress_note == "half of it"
     go_on.set()
-    await each_bench.until(task_id, Status.DONE)
+    await each_harness.until(task_id, Status.DONE)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ async def test_progress_is_written_while_the_task_runs(each_bench: Bench) -> Non
     ],
 )
 async def test_every_outcome_is_written_with_its_attempt(
-    each_bench: Bench, outcome: Exception, status: Status, attempts: int, label: str
+    each_harness: RunnerHarness, outcome: Exception, status: Status, attempts: int, label: str
 ) -> None:
     queue = Queue("q")
 
@@ -135,35 +135,35 @@ async def test_every_outcome_is_written_with_its_attempt(
     async def it() -> None:
         raise outcome
 
-    task_id = each_bench.world.add(name="it")
-    each_bench.run(queue)
-    task = await each_bench.until(task_id, status)
+    task_id = each_harness.world.add(name="it")
+    each_harness.run(queue)
+    task = await each_harness.until(task_id, status)
     assert task.attempts == attempts
-    [attempt] = each_bench.world.attempts(task_id)
+    [attempt] = each_harness.world.attempts(task_id)
     assert (attempt.outcome, attempt.number) == (label, attempts)
     assert str(outcome) in str(attempt.error)
-    await eventually_async(lambda: [ended.task_id for ended in each_bench.of(AttemptEnded)] == [task_id])
+    await eventually_async(lambda: [ended.task_id for ended in each_harness.of(AttemptEnded)] == [task_id])
 
 
-async def test_attempts_end_at_the_handlers_own_maximum(bench: Bench) -> None:
+async def test_attempts_end_at_the_handlers_own_maximum(harness: RunnerHarness) -> None:
     queue = Queue("q")
 
     @queue.task(max_attempts=2)
     async def it() -> None:
         raise ValueError("boom")
 
-    task_id = bench.world.add(name="it")
-    bench.run(queue)
+    task_id = harness.world.add(name="it")
+    harness.run(queue)
 
     def look() -> bool:
-        bench.world.arrive()
-        return bench.world.status(task_id) is Status.DEAD
+        harness.world.arrive()
+        return harness.world.status(task_id) is Status.DEAD
 
     await eventually_async(look)
-    assert [attempt.number for attempt in bench.world.attempts(task_id)] == [1, 2]
+    assert [attempt.number for attempt in harness.world.attempts(task_id)] == [1, 2]
 
 
-async def test_a_handler_can_enqueue_and_ask_the_client(bench: Bench) -> None:
+async def test_a_handler_can_enqueue_and_ask_the_client(harness: RunnerHarness) -> None:
     queue = Queue("q")
 
     @queue.task
@@ -171,15 +171,15 @@ async def test_a_handler_can_enqueue_and_ask_the_client(bench: Bench) -> None:
         assert isinstance(ctx.client, Client)
         return int((await ctx.enqueue("other", name="next")).id)
 
-    client = Client(bench.database)
-    worker_task = bench.world.add(name="it")
-    bench.run(queue, client=client)
-    task = await bench.until(worker_task, Status.DONE)
-    assert bench.world.get(int(task.result or 0)).name == "next"
+    client = Client(harness.database)
+    worker_task = harness.world.add(name="it")
+    harness.run(queue, client=client)
+    task = await harness.until(worker_task, Status.DONE)
+    assert harness.world.get(int(task.result or 0)).name == "next"
     client.close()
 
 
-async def test_attempts_share_neither_context_variables_nor_the_asyncio_task(bench: Bench) -> None:
+async def test_attempts_share_neither_context_variables_nor_the_asyncio_task(harness: RunnerHarness) -> None:
     queue, seen = Queue("q"), list[tuple[str, asyncio.Task[Any]]]()
     said = ContextVar("said", default="nothing")
 
@@ -191,15 +191,15 @@ async def test_attempts_share_neither_context_variables_nor_the_asyncio_task(ben
         said.set("something")
         asyncio.get_running_loop().call_soon(task.cancel)
 
-    ids = [bench.world.add(name="it") for _ in range(20)]
-    bench.run(queue, count=1)
+    ids = [harness.world.add(name="it") for _ in range(20)]
+    harness.run(queue, count=1)
     for task_id in ids:
-        await bench.until(task_id, Status.DONE)
+        await harness.until(task_id, Status.DONE)
     assert [value for value, _ in seen] == ["nothing"] * 20
     assert len({id(task) for _, task in seen}) == 20
 
 
-async def test_a_workers_own_hooks_are_called(bench: Bench) -> None:
+async def test_a_workers_own_hooks_are_called(harness: RunnerHarness) -> None:
     called: list[object] = []
 
     class Hooked(TaskWorker):
@@ -212,13 +212,13 @@ async def test_a_workers_own_hooks_are_called(bench: Bench) -> None:
             called.append(task.id)
             return "well"
 
-    task_id = bench.world.add()
-    bench.run(Hooked())
-    await bench.until(task_id, Status.DONE)
+    task_id = harness.world.add()
+    harness.run(Hooked())
+    await harness.until(task_id, Status.DONE)
     assert called == [task_id, (task_id, Done('"well"'))]
 
 
-async def test_a_hook_that_does_not_end_holds_neither_its_place_nor_the_outcome(bench: Bench) -> None:
+async def test_a_hook_that_does_not_end_holds_neither_its_place_nor_the_outcome(harness: RunnerHarness) -> None:
     queue = Queue("q")
 
     @queue.task
@@ -229,13 +229,13 @@ async def test_a_hook_that_does_not_end_holds_neither_its_place_nor_the_outcome(
     async def hangs(ctx: Context, outcome: Outcome) -> None:
         await asyncio.sleep(1000)
 
-    ids = [bench.world.add(name="it") for _ in range(2)]
-    bench.run(queue, count=1, hook_timeout=0.1)
+    ids = [harness.world.add(name="it") for _ in range(2)]
+    harness.run(queue, count=1, hook_timeout=0.1)
     for task_id in ids:
-        assert (await bench.until(task_id, Status.DONE)).lease == 1
+        assert (await harness.until(task_id, Status.DONE)).lease == 1
 
 
-async def test_a_success_whose_hook_does_not_end_is_written_at_a_stop(bench: Bench) -> None:
+async def test_a_success_whose_hook_does_not_end_is_written_at_a_stop(harness: RunnerHarness) -> None:
     queue, begun = Queue("q"), asyncio.Event()
 
     @queue.task
@@ -247,15 +247,15 @@ async def test_a_success_whose_hook_does_not_end_is_written_at_a_stop(bench: Ben
         begun.set()
         await asyncio.sleep(1000)
 
-    task_id = bench.world.add(name="it")
-    runner = bench.run(queue)
+    task_id = harness.world.add(name="it")
+    runner = harness.run(queue)
     await eventually_async(begun.is_set)
     async with asyncio.timeout(5):
-        await bench.stop(runner, grace=0.0)
-    assert bench.world.get(task_id).status is Status.DONE
+        await harness.stop(runner, grace=0.0)
+    assert harness.world.get(task_id).status is Status.DONE
 
 
-async def test_enqueued_in_bulk_all_run(bench: Bench) -> None:
+async def test_enqueued_in_bulk_all_run(harness: RunnerHarness) -> None:
     queue, ran = Queue("q"), list[int]()
 
     @queue.task
@@ -264,14 +264,14 @@ async def test_enqueued_in_bulk_all_run(bench: Bench) -> None:
         return n
 
     new = [NewTask(queue="q", name="it", body=f'{{"n": {n}}}') for n in range(300)]
-    ids = [one.id for one in bench.world.store.run(enqueue.enqueue_many, new)]
-    bench.run(queue, count=20)
+    ids = [one.id for one in harness.world.store.run(enqueue.enqueue_many, new)]
+    harness.run(queue, count=20)
     for task_id in ids:
-        await bench.until(task_id, Status.DONE)
+        await harness.until(task_id, Status.DONE)
     assert sorted(ran) == list(range(300))
 
 
-async def test_an_attempt_that_has_ended_leaves_nothing_to_the_collector_of_garbage(bench: Bench) -> None:
+async def test_an_attempt_that_has_ended_leaves_nothing_to_the_collector_of_garbage(harness: RunnerHarness) -> None:
     """Circles of objects would be found, at the cost of a part of each task's time."""
     queue = Queue("q")
 
@@ -280,16 +280,16 @@ async def test_an_attempt_that_has_ended_leaves_nothing_to_the_collector_of_garb
         pass
 
     def count() -> int:
-        return sum(isinstance(one, Execution | Attempt | Context) for one in gc.get_objects())
+        return sum(isinstance(one, Execution | ActiveAttempt | Context) for one in gc.get_objects())
 
     gc.collect()
     gc.disable()
     before = count()
     try:
-        ids = [one.id for one in bench.world.store.run(enqueue.enqueue_many, [NewTask(queue="q", name="it")] * 50)]
-        bench.run(queue, count=5)
+        ids = [one.id for one in harness.world.store.run(enqueue.enqueue_many, [NewTask(queue="q", name="it")] * 50)]
+        harness.run(queue, count=5)
         for task_id in ids:
-            await bench.until(task_id, Status.DONE)
+            await harness.until(task_id, Status.DONE)
         await asyncio.sleep(0)
         left = count() - before
     finally:
@@ -297,7 +297,7 @@ async def test_an_attempt_that_has_ended_leaves_nothing_to_the_collector_of_garb
     assert left < 10
 
 
-async def test_a_queue_that_was_written_with_a_space_at_its_end_harms_nobody(each_bench: Bench) -> None:
+async def test_a_queue_that_was_written_with_a_space_at_its_end_harms_nobody(each_harness: RunnerHarness) -> None:
     """MariaDB takes it for the same queue, others for one that nobody serves."""
     queue = Queue("q")
 
@@ -305,10 +305,10 @@ async def test_a_queue_that_was_written_with_a_space_at_its_end_harms_nobody(eac
     def it() -> int:
         return 1
 
-    padded = each_bench.world.insert(queue="q ", name="it", body="{}")
-    plain = each_bench.world.add(name="it")
-    each_bench.run(queue)
-    await each_bench.until(plain, Status.DONE)
-    if each_bench.database.name == "mysql":
-        await each_bench.until(padded, Status.DONE)
-    assert each_bench.uncaught == []
+    padded = each_harness.world.insert(queue="q ", name="it", body="{}")
+    plain = each_harness.world.add(name="it")
+    each_harness.run(queue)
+    await each_harness.until(plain, Status.DONE)
+    if each_harness.database.name == "mysql":
+        await each_harness.until(padded, Status.DONE)
+    assert each_harness.uncaught == []

@@ -6,12 +6,12 @@ import asyncio
 import time
 
 from peerd import Client
-from peerd.domain.known_handlers import NotServed
-from peerd.runtime.observability.events import Events
+from peerd.domain.known_handlers import UnsupportedTask
+from peerd.runtime.observability.events import EventBus
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.connection.outages import Outages
+from peerd.store.connection.outages import OutageTracker
 from peerd.store.schema.migrate import migrate
-from peerd.work.attempts.unknown_handlers import MAKES_WAY_FOR, NotServedHere
+from peerd.work.attempts.unknown_handlers import MAX_YIELD_DELAY, UnknownHandlerResolver
 from tests.support.servers import DatabaseFactory
 
 
@@ -19,9 +19,9 @@ def test_a_process_that_has_given_a_task_back_makes_way_when_it_is_rung_at(datab
     with Client(database_factory("sqlite")) as client:
         migrate(client.database)
         task = client.tasks.get(client.enqueue("work", name="goes").id)
-        outages = Outages(Events(), time.monotonic)
-        not_served = NotServedHere(DatabaseThreads(client.database), outages, unknown_after=60.0)
-        assert not_served.makes_way_for() == 0.0
-        asyncio.run(not_served.ask_others(task, NotServed("no handler named 'goes'")))
-        waits = [not_served.makes_way_for() for _ in range(20)]
-        assert 0.0 <= min(waits) < max(waits) <= MAKES_WAY_FOR
+        outages = OutageTracker(EventBus(), time.monotonic)
+        not_served = UnknownHandlerResolver(DatabaseThreads(client.database), outages, unknown_after=60.0)
+        assert not_served.yield_delay() == 0.0
+        asyncio.run(not_served.resolve_unknown_handler(task, UnsupportedTask("no handler named 'goes'")))
+        waits = [not_served.yield_delay() for _ in range(20)]
+        assert 0.0 <= min(waits) < max(waits) <= MAX_YIELD_DELAY

@@ -14,9 +14,17 @@ import pytest
 from peerd import Context, Queue, Status
 from peerd.store.claim.claimer import Claimer
 from peerd.testing import Fault, FaultyDatabase, eventually_async
-from tests.work.harness import Bench
+from tests.work.harness import RunnerHarness
 
-OPERATIONS = ("claim", "complete", "conclude_all", "touch", "report_progress", "held_by", "beat_process")
+OPERATIONS = (
+    "claim",
+    "complete",
+    "record_outcomes",
+    "touch",
+    "report_progress",
+    "claims_of_process",
+    "heartbeat_process",
+)
 WAYS = ("away", "lost", "refused")
 
 
@@ -50,10 +58,10 @@ def harm(database: FaultyDatabase, way: str, operation: str, call: int) -> Fault
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_whatever_becomes_of_a_call_each_attempt_runs_once(each_bench: Bench, way: str) -> None:
-    rounds, world = Rounds(), each_bench.world
+async def test_whatever_becomes_of_a_call_each_attempt_runs_once(each_harness: RunnerHarness, way: str) -> None:
+    rounds, world = Rounds(), each_harness.world
     claimer: Claimer = world.claimer()
-    each_bench.run(rounds.queue, claimer, count=4, update=0.05)
+    each_harness.run(rounds.queue, claimer, count=4, update=0.05)
 
     async def all_done(ids: list[int]) -> None:
         def look() -> bool:
@@ -64,7 +72,7 @@ async def test_whatever_becomes_of_a_call_each_attempt_runs_once(each_bench: Ben
 
     for operation, call in itertools.product(OPERATIONS, (1, 2)):
         rounds.may_go_on.clear()
-        fault = harm(each_bench.database, way, operation, call)
+        fault = harm(each_harness.database, way, operation, call)
         ids = [world.add(name="it", body='{"stays": true}')]
         async with asyncio.timeout(30):
             while not fault.hits:
@@ -80,4 +88,4 @@ async def test_whatever_becomes_of_a_call_each_attempt_runs_once(each_bench: Ben
             assert rounds.runs[task_id] == task.attempts + 1, where
             assert task.lease == len(said) + 1, where
             assert set(said) <= {"failure", "released"}, where
-    assert each_bench.uncaught == []
+    assert each_harness.uncaught == []

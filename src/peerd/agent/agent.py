@@ -6,16 +6,16 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from peerd.agent.components import Components, Run
+from peerd.agent.components import ComponentFunction, ComponentSupervisor
 from peerd.domain.errors import PeerdError
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.runtime.process.uncaught_exceptions import contained, show
-from peerd.schedules.registry import Book
+from peerd.runtime.process.uncaught_exceptions import guard_against_exit, log_exception
+from peerd.schedules.registry import ScheduleRegistry
 from peerd.shared.client import SharedClient
 from peerd.shared.proxy import SharedClients
-from peerd.shared.registry import Sharing
+from peerd.shared.registry import SharedRegistry
 from peerd.shared.rpc_methods import name_of
-from peerd.shared.shared_instance import Holder
+from peerd.shared.shared_instance import SharedInstance
 
 C = TypeVar("C", bound=SharedClient)
 OnStop = Callable[[], object]
@@ -51,12 +51,12 @@ class Agent:
     def __init__(
         self,
         process: ProcessContext,
-        components: Components,
-        sharing: Sharing,
+        components: ComponentSupervisor,
+        sharing: SharedRegistry,
         *,
         log: Any,
         generation: int,
-        schedules: Book,
+        schedules: ScheduleRegistry,
     ) -> None:
         self.node: str = process.node
         self.slot: str = process.slot
@@ -70,7 +70,7 @@ class Agent:
         self._components = components
         self._sharing = sharing
         self._generation = generation
-        self._names: list[str] = []
+        self._component_names: list[str] = []
         self._on_stop: list[OnStop] = []
 
     @property
@@ -78,7 +78,7 @@ class Agent:
         """A `Client` on the database."""
         return self._process.client
 
-    def component(self, name: str, run: Run) -> None:
+    def component(self, name: str, run: ComponentFunction) -> None:
         """Keep a long-lived piece of work going, such as a subscription to a middleware.
 
         It is begun at once. When it raises, it is told (an alert too) and begun again after a pause that grows; when it
@@ -89,10 +89,10 @@ class Agent:
             run: an async function without arguments.
 
         Raises:
-            NameTaken: there is a component of this name.
+            ComponentNameTaken: there is a component of this name.
         """
         self._components.start(name, run)
-        self._names.append(name)
+        self._component_names.append(name)
 
     def share(self, kind: type[C], *args: Any, **kwargs: Any) -> C:
         """Hold the one real instance of a shared client of this machine, opened as a component.
@@ -113,7 +113,7 @@ class Agent:
             raise CannotBeShared(kind, "is not a class below peerd.SharedClient")
         if name_of(kind) in self._sharing.names:
             raise CannotBeShared(kind, "is shared already")
-        holder = Holder(kind, lambda: kind(*args, **kwargs), self._generation)
+        holder = SharedInstance(kind, lambda: kind(*args, **kwargs), self._generation)
         self.component(f"shared {kind.__name__}", holder.run)
         self._sharing.add(holder)
         return self.shared(kind)
@@ -126,21 +126,21 @@ class Agent:
         """Let a coroutine run beside everything else; awaited at the stop. What it raises is logged."""
         self._process.run_in_background(work)
 
-    async def undo(self, within: float) -> None:
+    async def tear_down(self, within: float) -> None:
         """End what a setup has begun, each piece within so many seconds. For the agent itself."""
-        names, self._names = self._names, []
+        names, self._component_names = self._component_names, []
         await self._components.stop(names, within)
         while self._on_stop:
-            await _called(self._on_stop.pop())
+            await _call_stop_function(self._on_stop.pop())
 
 
-async def _called(function: OnStop) -> None:
+async def _call_stop_function(function: OnStop) -> None:
     async def call() -> None:
         result = function()
         if inspect.isawaitable(result):
             await result
 
     try:
-        await contained(call())
+        await guard_against_exit(call())
     except Exception as error:  # noqa: BLE001 - the user's; the others have their turn too
-        show(error)
+        log_exception(error)

@@ -13,20 +13,20 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from peerd.domain.backoff import exponential
-from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, Events
-from peerd.runtime.process.uncaught_exceptions import show, words
+from peerd.domain.backoff import exponential_backoff
+from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, EventBus
+from peerd.runtime.process.uncaught_exceptions import describe_exception, log_exception
 
 FIRST_PAUSE: Final = 0.2
-LONGEST_PAUSE: Final = 30.0
+MAX_PAUSE: Final = 30.0
 """Seconds between the end of a component that failed and its next start."""
 STABLE_AFTER: Final = 60.0
 """Seconds after which a component that runs has left its failures behind."""
 
-Run = Callable[[], Awaitable[None]]
+ComponentFunction = Callable[[], Awaitable[None]]
 
 
-class State(StrEnum):
+class ComponentState(StrEnum):
     """How a component is."""
 
     RUNNING = "running"
@@ -46,9 +46,9 @@ class Component:
         events: where its failures and its end are told.
     """
 
-    def __init__(self, name: str, run: Run, events: Events) -> None:
+    def __init__(self, name: str, run: ComponentFunction, events: EventBus) -> None:
         self.name = name
-        self.state = State.RUNNING
+        self.state = ComponentState.RUNNING
         self.failures = 0
         """In a row."""
         self.restarts = 0
@@ -57,12 +57,12 @@ class Component:
         self._events = events
         self._since = datetime.now(UTC)
         self._now = asyncio.get_running_loop().time
-        self._task = asyncio.create_task(self._live(), name=f"component {name}")
+        self._task = asyncio.create_task(self._run_until_done(), name=f"component {name}")
 
     async def stop(self, within: float) -> bool:
         """Cancel it and wait for its end, for so many seconds at the most; return whether it has ended."""
-        if self.state is not State.ENDED:
-            self._become(State.STOPPED)
+        if self.state is not ComponentState.ENDED:
+            self._set_state(ComponentState.STOPPED)
         self._task.cancel()
         await asyncio.wait((self._task,), timeout=within)
         return self._task.done()
@@ -78,47 +78,47 @@ class Component:
             "last_error": self.last_error,
         }
 
-    async def _live(self) -> None:
-        while (pause := await self._live_once()) is not None:
+    async def _run_until_done(self) -> None:
+        while (pause := await self._run_once()) is not None:
             await asyncio.sleep(pause)
             self.restarts += 1
-            self._become(State.RUNNING)
+            self._set_state(ComponentState.RUNNING)
 
-    async def _live_once(self) -> float | None:
+    async def _run_once(self) -> float | None:
         """Run it once; the seconds until it is to be run again."""
         began = self._now()
         try:
             await self._run()
         except BaseException as error:
-            if _is_our_own_end(error):
+            if _is_own_cancellation(error):
                 raise
-            if self.state is State.STOPPED:
-                show(error)
+            if self.state is ComponentState.STOPPED:
+                log_exception(error)
                 return None
             return self._fail(error, self._now() - began)
-        if self.state is State.STOPPED:
+        if self.state is ComponentState.STOPPED:
             return None
-        self._become(State.ENDED)
+        self._set_state(ComponentState.ENDED)
         self._events.emit(ComponentEnded(component=self.name))
         return None
 
-    def _fail(self, error: BaseException, lived: float) -> float:
-        self.failures = 1 if lived >= STABLE_AFTER else self.failures + 1
-        self.last_error = words(error)
-        pause = exponential(self.failures, base=FIRST_PAUSE, maximum=LONGEST_PAUSE, random=random.random)
-        self._become(State.BACKOFF)
-        show(error)
+    def _fail(self, error: BaseException, ran_for: float) -> float:
+        self.failures = 1 if ran_for >= STABLE_AFTER else self.failures + 1
+        self.last_error = describe_exception(error)
+        pause = exponential_backoff(self.failures, base=FIRST_PAUSE, maximum=MAX_PAUSE, random=random.random)
+        self._set_state(ComponentState.BACKOFF)
+        log_exception(error)
         self._events.emit(
             ComponentFailed(component=self.name, error=self.last_error, again_in=pause, failures=self.failures)
         )
         return pause
 
-    def _become(self, state: State) -> None:
+    def _set_state(self, state: ComponentState) -> None:
         self.state = state
         self._since = datetime.now(UTC)
 
 
-def _is_our_own_end(error: BaseException) -> bool:
+def _is_own_cancellation(error: BaseException) -> bool:
     """Whether the component is being stopped: a CancelledError that nobody has asked for is a failure like others."""
     if isinstance(error, GeneratorExit):
         return True
@@ -126,28 +126,28 @@ def _is_our_own_end(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-class NameTaken(ValueError):
+class ComponentNameTaken(ValueError):
     """Two components of one process have the same name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is a component named {name!r} already: give this one another name")
 
 
-class Components:
+class ComponentSupervisor:
     """The components of a process, in the order of their start."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: EventBus) -> None:
         self._events = events
         self._all: dict[str, Component] = {}
 
-    def start(self, name: str, run: Run) -> Component:
+    def start(self, name: str, run: ComponentFunction) -> Component:
         """Begin one.
 
         Raises:
-            NameTaken: there is one of this name.
+            ComponentNameTaken: there is one of this name.
         """
         if name in self._all:
-            raise NameTaken(name)
+            raise ComponentNameTaken(name)
         self._all[name] = component = Component(name, run, self._events)
         return component
 

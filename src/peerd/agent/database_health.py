@@ -9,20 +9,20 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.agent.components import Components
-from peerd.domain.errors import DatabaseAway
-from peerd.operate.diagnostics import Finding, examine_what_slows
-from peerd.runtime.observability.events import DatabaseSlowed, Events
+from peerd.agent.components import ComponentSupervisor
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.operate.diagnostics import Finding, examine_slowdowns
+from peerd.runtime.observability.events import DatabaseSlowdownDetected, EventBus
 from peerd.runtime.process.link import Link
 from peerd.store.connection.database import Database
 from peerd.store.connection.galera import is_member
 from peerd.store.schema.tables import nodes
 
-EVERY: Final = 60.0
+EXAMINE_EVERY: Final = 60.0
 """Seconds."""
 
 
-class Checkup:
+class DatabaseHealthMonitor:
     """Asks the database from time to time; of the nodes that are active, the first one does it for all.
 
     Args:
@@ -30,16 +30,16 @@ class Checkup:
         events: what is found.
     """
 
-    def __init__(self, database: Database, events: Events) -> None:
+    def __init__(self, database: Database, events: EventBus) -> None:
         self._database = database
         self._events = events
 
-    async def start(self, link: Link, components: Components) -> None:
+    async def start(self, link: Link, components: ComponentSupervisor) -> None:
         """Begin."""
         self._node = link.node
         self._components = components
         if self._database.name != "sqlite":
-            components.start("checkup", self._look_again_and_again)
+            components.start("checkup", self._examine_periodically)
 
     def receive(self, message: Mapping[str, Any]) -> None:
         """Nothing that the master says concerns it."""
@@ -48,24 +48,26 @@ class Checkup:
         """End."""
         await self._components.stop(["checkup"], within=1.0)
 
-    async def _look_again_and_again(self) -> None:
+    async def _examine_periodically(self) -> None:
         while True:
-            await asyncio.sleep(EVERY)
-            await self.look()
+            await asyncio.sleep(EXAMINE_EVERY)
+            await self.examine()
 
-    async def look(self) -> None:
+    async def examine(self) -> None:
         """Look once."""
         try:
-            found = await asyncio.to_thread(self._database.read, _examine_as, self._node)
-        except DatabaseAway:
+            found = await asyncio.to_thread(self._database.read, _examine_for_node, self._node)
+        except DatabaseUnavailable:
             return
         for finding in found:
-            self._events.emit(DatabaseSlowed(subject=finding.subject, message=finding.message, remedy=finding.remedy))
+            self._events.emit(
+                DatabaseSlowdownDetected(subject=finding.subject, message=finding.message, remedy=finding.remedy)
+            )
 
 
-def _examine_as(connection: Connection, node: str) -> list[Finding]:
+def _examine_for_node(connection: Connection, node: str) -> list[Finding]:
     """What this node finds, if it is the one that looks: on Galera all do, for each may be at another server."""
     first = sa.select(nodes.c.name).where(nodes.c.active).order_by(nodes.c.id).limit(1)
     if not is_member(connection) and connection.execute(first).scalar() != node:
         return []
-    return examine_what_slows(connection)
+    return examine_slowdowns(connection)

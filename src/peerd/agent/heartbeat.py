@@ -7,22 +7,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from peerd.domain.errors import DatabaseAway, NodeReplaced
-from peerd.runtime.concurrency.periodic_thread import Step, Ticker
+from peerd.domain.errors import DatabaseUnavailable, NodeReplaced
+from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep
 from peerd.store.connection.database import Database
-from peerd.store.connection.outages import LONGEST_PAUSE, Backoff, Outages
-from peerd.store.nodes.nodes import keep_alive
-from peerd.store.nodes.processes import beat_process
+from peerd.store.connection.outages import LONGEST_PAUSE, Backoff, OutageTracker
+from peerd.store.nodes.nodes import heartbeat_only
+from peerd.store.nodes.processes import heartbeat_process
 
-AGAIN_AFTER: Final = 0.2
+RETRY_AFTER: Final = 0.2
 """Seconds after a beat that the database did not answer; more after each further one, up to the time between beats."""
-PROCESS_EVERY: Final = 60.0
+PROCESS_BEAT_EVERY: Final = 60.0
 """Seconds between two beats of the agent's own process, whose record is purged when it is silent for days."""
 END_WITHIN: Final = 3.0
 """Seconds that the beat under way may take to end."""
 
 
-class Heartbeat:
+class NodeHeartbeat:
     """Beats for a node and its agent's process, in a thread of its own.
 
     Args:
@@ -32,7 +32,7 @@ class Heartbeat:
         process_id: of the agent.
         every: seconds between two beats.
         outages: what is learned about the database.
-        replaced: called on the event loop when another life of the name has begun.
+        on_replaced: called on the event loop when another life of the name has begun.
         ticker: makes the thread.
     """
 
@@ -44,9 +44,9 @@ class Heartbeat:
         incarnation: str,
         process_id: int,
         every: float,
-        outages: Outages,
-        replaced: Callable[[NodeReplaced], None],
-        ticker: Callable[[Step], Ticker],
+        outages: OutageTracker,
+        on_replaced: Callable[[NodeReplaced], None],
+        ticker: Callable[[PeriodicStep], PeriodicCaller],
     ) -> None:
         self._database = database
         self._node = node
@@ -54,10 +54,10 @@ class Heartbeat:
         self._process_id = process_id
         self._every = every
         self._outages = outages
-        self._replaced = replaced
+        self._on_replaced = on_replaced
         self._ticker = ticker
-        self._next_of_process = 0.0
-        self._pauses = Backoff(first=AGAIN_AFTER, longest=min(every, LONGEST_PAUSE))
+        self._next_process_beat = 0.0
+        self._pauses = Backoff(first=RETRY_AFTER, longest=min(every, LONGEST_PAUSE))
 
     async def run(self) -> None:
         """Beat until cancelled; what a beat raises unexpectedly is raised here."""
@@ -77,27 +77,27 @@ class Heartbeat:
     def _tick(self, now: float) -> float:
         try:
             self._beat(now)
-        except DatabaseAway as error:
+        except DatabaseUnavailable as error:
             self._outages.lost(error)
             return self._pauses.next()
         except NodeReplaced as error:
-            self._tell(self._replaced, error)
+            self._call_on_loop(self._on_replaced, error)
         except Exception as error:  # noqa: BLE001 - it is the component's failure, which is told and tried again
-            self._tell(self._fail, error)
+            self._call_on_loop(self._fail, error)
         else:
             self._outages.found()
             self._pauses.reset()
         return self._every
 
     def _beat(self, now: float) -> None:
-        self._database.run_repeatable(keep_alive, self._node, self._incarnation)
-        if now >= self._next_of_process:
-            self._database.run_repeatable(beat_process, self._process_id)
-            self._next_of_process = now + PROCESS_EVERY
+        self._database.run_idempotent(heartbeat_only, self._node, self._incarnation)
+        if now >= self._next_process_beat:
+            self._database.run_idempotent(heartbeat_process, self._process_id)
+            self._next_process_beat = now + PROCESS_BEAT_EVERY
 
-    def _tell(self, hear: Callable[..., None], error: Exception) -> None:
+    def _call_on_loop(self, callback: Callable[..., None], error: Exception) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody hears it any more
-            self._loop.call_soon_threadsafe(hear, error)
+            self._loop.call_soon_threadsafe(callback, error)
 
     def _fail(self, error: Exception) -> None:
         if not self._failure.done():

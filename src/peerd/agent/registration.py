@@ -7,16 +7,16 @@ from typing import Final
 
 from peerd import __version__
 from peerd.domain.errors import NodeNameTaken
-from peerd.runtime.observability.events import Events, NodeRegistered, WaitingForNode
+from peerd.runtime.observability.events import EventBus, NodeRegistered, WaitingForNode
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.nodes.nodes import Node, beat, find_node, is_alive, register
+from peerd.store.nodes.nodes import Node, find_node, heartbeat, is_node_alive, register_incarnation
 from peerd.store.nodes.processes import end_earlier_processes
 
-LOOKS: Final = 20
+CHECKS_WITHIN_SILENCE: Final = 20
 """At a life that may still go on, within the time after which a silent one counts as over."""
 
 
-class Registration:
+class NodeRegistration:
     """Registers a node for one life of its master.
 
     Args:
@@ -38,7 +38,7 @@ class Registration:
         silence: float,
         address: str | None,
         zone: str | None,
-        events: Events,
+        events: EventBus,
     ) -> None:
         self._database = database
         self._name = name
@@ -60,42 +60,42 @@ class Registration:
         while True:
             node = await self._database.read(find_node, self._name)
             if node is not None and node.incarnation == self._incarnation:
-                return await self._database.run(beat, self._name, self._incarnation)
+                return await self._database.run(heartbeat, self._name, self._incarnation)
             if node is not None and node.incarnation is not None:
-                await self._outlive(node)
-            if await self._begin(node) is not None:
+                await self._wait_until_silent(node)
+            if await self._try_register(node) is not None:
                 break
-        return await self._follow()
+        return await self._finish_registration()
 
-    async def _outlive(self, earlier: Node) -> None:
+    async def _wait_until_silent(self, previous: Node) -> None:
         """Wait until an earlier life has been silent for long enough; if it beats, it is alive."""
         now = asyncio.get_running_loop().time
         began = now()
-        said = False
-        while await self._database.read(is_alive, self._name, self._silence):
+        logged = False
+        while await self._database.read(is_node_alive, self._name, self._silence):
             found = await self._database.read(find_node, self._name)
-            if found is None or found.incarnation != earlier.incarnation:
+            if found is None or found.incarnation != previous.incarnation:
                 return
-            if found.checked_at != earlier.checked_at or now() - began > 3 * self._silence:
+            if found.checked_at != previous.checked_at or now() - began > 3 * self._silence:
                 raise NodeNameTaken(self._name, found.address)
-            if not said:
-                said = True
+            if not logged:
+                logged = True
                 self._events.emit(WaitingForNode(node=self._name, seconds=self._silence))
-            await asyncio.sleep(self._silence / LOOKS)
+            await asyncio.sleep(self._silence / CHECKS_WITHIN_SILENCE)
 
-    async def _begin(self, seen: Node | None) -> int | None:
+    async def _try_register(self, previous: Node | None) -> int | None:
         return await self._database.run(
-            register,
+            register_incarnation,
             self._name,
             self._incarnation,
-            replaces=None if seen is None else seen.incarnation,
+            replaces=None if previous is None else previous.incarnation,
             address=self._address,
             zone=self._zone,
             version=__version__,
         )
 
-    async def _follow(self) -> Node:
-        node = await self._database.run(beat, self._name, self._incarnation)
+    async def _finish_registration(self) -> Node:
+        node = await self._database.run(heartbeat, self._name, self._incarnation)
         await self._database.run(end_earlier_processes, node.id, self._incarnation)
         self._events.emit(NodeRegistered(node=node.name, node_id=node.id))
         return node

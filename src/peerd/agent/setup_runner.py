@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from peerd.agent.agent import Agent
-from peerd.agent.components import Components
+from peerd.agent.components import ComponentSupervisor
 from peerd.domain.errors import PeerdError
-from peerd.runtime.observability.events import Events
+from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.runtime.process.uncaught_exceptions import contain_tasks, contained, words
-from peerd.schedules.registry import Book
+from peerd.runtime.process.uncaught_exceptions import describe_exception, guard_against_exit, guard_tasks_against_exit
+from peerd.schedules.registry import ScheduleRegistry
 from peerd.shared.proxy import SharedClients
-from peerd.shared.registry import Sharing
-from peerd.shared.server import Server
+from peerd.shared.registry import SharedRegistry
+from peerd.shared.server import SharedServer
 
-UNDO_WITHIN: Final = 5.0
+TEAR_DOWN_WITHIN: Final = 5.0
 """Seconds that each piece of a setup that failed has to end before the setup is tried again."""
-LEAST: Final = 1.0
+MIN_STOP_TIME: Final = 1.0
 """Seconds that each piece of the user's has to end, however much somebody hurries."""
 
-Setup = Callable[[Agent], object]
+SetupFunction = Callable[[Agent], object]
 
 
 class SetupFailed(PeerdError):
@@ -35,7 +35,7 @@ class SetupFailed(PeerdError):
         super().__init__(f"[agent] setup {entry}: {problem}")
 
 
-class UserCode:
+class SetupRunner:
     """Runs the user's setup: before the node starts, and in the agents after the first as a component of theirs.
 
     Args:
@@ -52,14 +52,14 @@ class UserCode:
     def __init__(
         self,
         entry: str | None,
-        find: Callable[[str], Setup],
-        events: Events,
+        find: Callable[[str], SetupFunction],
+        events: EventBus,
         *,
         options: Mapping[str, Any],
         client: Any,
         run_directory: Path,
         log: Any,
-        schedules: Book,
+        schedules: ScheduleRegistry,
     ) -> None:
         self._entry = entry
         self._find = find
@@ -78,29 +78,29 @@ class UserCode:
         assert self._process is not None
         return self._process
 
-    async def start(self, link: Link, components: Components) -> None:
+    async def start(self, link: Link, components: ComponentSupervisor) -> None:
         """Listen for the other processes of the node, and run the setup.
 
         Raises:
             SetupFailed: at the first start of the node.
         """
-        contain_tasks(asyncio.get_running_loop())
+        guard_tasks_against_exit(asyncio.get_running_loop())
         self._link = link
         self._components = components
-        self._sharing = Sharing()
-        self._server = Server(self._sharing)
+        self._sharing = SharedRegistry()
+        self._server = SharedServer(self._sharing)
         self._process = ProcessContext(link, self._events, options=self._options, client=self._client)
         self._process.find_shared = SharedClients(self._sharing)
         self._process.messenger.on("components", lambda _: components.to_json())
         components.start("sharing", lambda: self._server.run(self._run_directory))
         if self._entry is None:
-            self._sharing.settle()
+            self._sharing.mark_complete()
         elif link.is_replacement:
-            components.start("setup", self._set_up)
+            components.start("setup", self._run_setup)
         else:
-            await self._set_up()
+            await self._run_setup()
 
-    async def ask(self, pid: int, action: str, within: float) -> Any:
+    async def request(self, pid: int, action: str, within: float) -> Any:
         """Ask a process of the node; see `Messenger.request`."""
         assert self._process is not None
         return await self._process.messenger.request(pid, action, timeout=within)
@@ -112,16 +112,16 @@ class UserCode:
 
     async def stop(self, grace: float) -> None:
         """End what the setup has begun, and what runs in the background."""
-        await self._components.stop(["setup"], within=LEAST)
+        await self._components.stop(["setup"], within=MIN_STOP_TIME)
         if self._agent is not None:
-            await self._agent.undo(max(grace, LEAST))
+            await self._agent.tear_down(max(grace, MIN_STOP_TIME))
         if self._process is not None:
             await self._process.finish(grace)
-        await self._components.stop(["sharing"], within=LEAST)
+        await self._components.stop(["sharing"], within=MIN_STOP_TIME)
 
-    async def _set_up(self) -> None:
+    async def _run_setup(self) -> None:
         """Call the setup, with nothing left of an earlier call that failed."""
-        await self._undo()
+        await self._tear_down()
         assert self._entry is not None
         assert self._process is not None
         self._agent = Agent(
@@ -137,21 +137,21 @@ class UserCode:
         except Exception as error:
             raise SetupFailed(self._entry, str(error)) from error
         try:
-            await contained(_call(setup, self._agent))
+            await guard_against_exit(_call_setup(setup, self._agent))
         except Exception as error:
-            await self._undo()
-            raise SetupFailed(self._entry, words(error)) from error
-        self._sharing.settle()
+            await self._tear_down()
+            raise SetupFailed(self._entry, describe_exception(error)) from error
+        self._sharing.mark_complete()
 
-    async def _undo(self) -> None:
+    async def _tear_down(self) -> None:
         if self._agent is not None:
             agent, self._agent = self._agent, None
-            await agent.undo(UNDO_WITHIN)
+            await agent.tear_down(TEAR_DOWN_WITHIN)
             self._sharing.clear()
-            await self._server.dismiss()
+            await self._server.disconnect_all()
 
 
-async def _call(setup: Setup, agent: Agent) -> None:
+async def _call_setup(setup: SetupFunction, agent: Agent) -> None:
     result = setup(agent)
     if inspect.isawaitable(result):
         await result

@@ -7,7 +7,7 @@ def main() -> None:
     """The program ``peerd``."""
     from peerd.runtime.process import gc_tuning  # noqa: PLC0415 - importing the package must cost nothing
 
-    gc_tuning.wait()
+    gc_tuning.disable_gc()
     from peerd.cli.app import run  # noqa: PLC0415
 
     run()

@@ -44,35 +44,35 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 }
 
 
-class Later(TyperCommand):
+class LazyCommand(TyperCommand):
     """A command that is loaded when it is called; until then its name and help are all there is."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Load it, and let it read its arguments."""
-        return load(str(self.name)).make_context(info_name, args, parent=parent, **extra)
+        return load_command(str(self.name)).make_context(info_name, args, parent=parent, **extra)
 
 
-class Commands(TyperGroup):
+class LazyCommandGroup(TyperGroup):
     """The group of the commands in `COMMANDS`."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         for name, (_, panel, text) in COMMANDS.items():
-            self.add_command(Later(name, help=text, rich_help_panel=panel))
+            self.add_command(LazyCommand(name, help=text, rich_help_panel=panel))
 
 
-def load(name: str) -> Any:
+def load_command(name: str) -> Any:
     """A command, loaded."""
     module, _, _ = COMMANDS[name]
     command = get_command(import_module(module).app)
     command.name = name
     if not gc.isenabled():
-        gc_tuning.settle()
+        gc_tuning.freeze_and_enable_gc()
     return command
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=LazyCommandGroup,
     name="peerd",
     no_args_is_help=True,
     add_completion=True,

@@ -1,4 +1,4 @@
-"""A command of ours: a function of a `Desk` and its own options. What all have in common is added here, once."""
+"""Commands: functions of a `CommandContext` with options of their own. The options that all share are added here."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from peerd.cli.context import Desk
+from peerd.cli.context import CommandContext
 
-Function = TypeVar("Function", bound=Callable[..., None])
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
 _PANEL = "Options of every command"
 
-Config = Annotated[
+ConfigOption = Annotated[
     Path | None,
     typer.Option(
         "--config", "-c", metavar="PATH", rich_help_panel=_PANEL, help="The peerd.toml to read.", show_default=False
     ),
 ]
-Database = Annotated[
+DatabaseOption = Annotated[
     str | None,
     typer.Option(
         "--database", metavar="URL", rich_help_panel=_PANEL, help="The database, whatever peerd.toml says.",
         show_default=False,
     ),
 ]  # fmt: skip
-AsJson = Annotated[
+JsonOption = Annotated[
     bool, typer.Option("--json", rich_help_panel=_PANEL, help="Answer in JSON, for programs.", show_default=False)
 ]
-Debug = Annotated[
+DebugOption = Annotated[
     bool, typer.Option("--debug", rich_help_panel=_PANEL, help="Show the traceback of an error.", show_default=False)
 ]
-_COMMON: dict[str, Any] = {"config": (Config, None), "database": (Database, None), "as_json": (AsJson, False),
-                           "debug": (Debug, False)}  # fmt: skip
+_COMMON_OPTIONS: dict[str, Any] = {
+    "config": (ConfigOption, None),
+    "database": (DatabaseOption, None),
+    "as_json": (JsonOption, False),
+                           "debug": (DebugOption, False)}  # fmt: skip
 
 
 def new_app(text: str | None, **settings: Any) -> typer.Typer:
@@ -54,25 +57,25 @@ def new_app(text: str | None, **settings: Any) -> typer.Typer:
     )
 
 
-def command(app: typer.Typer, name: str | None = None) -> Callable[[Function], Function]:
-    """Register a function ``(desk, …)`` as a command of the application, with the options that every command has."""
+def command(app: typer.Typer, name: str | None = None) -> Callable[[CommandFunction], CommandFunction]:
+    """Register a function ``(context, …)`` as a command of the application, with the options that every command has."""
 
-    def register(function: Function) -> Function:
+    def register(function: CommandFunction) -> CommandFunction:
         hints = get_type_hints(function, include_extras=True)
         own = list(inspect.signature(function).parameters.values())[1:]
         common = [
             inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default)
-            for option, (_, default) in _COMMON.items()
+            for option, (_, default) in _COMMON_OPTIONS.items()
         ]
 
         def run(**given: Any) -> None:
-            config, database, as_json, debug = (given.pop(option) for option in _COMMON)
-            with Desk(config, database, as_json=as_json, debug=debug) as desk:
-                function(desk, **given)
+            config, database, as_json, debug = (given.pop(option) for option in _COMMON_OPTIONS)
+            with CommandContext(config, database, as_json=as_json, debug=debug) as context:
+                function(context, **given)
 
         run.__name__, run.__doc__ = function.__name__, function.__doc__
         run.__annotations__ = {parameter.name: hints[parameter.name] for parameter in own}
-        run.__annotations__ |= {option: annotation for option, (annotation, _) in _COMMON.items()}
+        run.__annotations__ |= {option: annotation for option, (annotation, _) in _COMMON_OPTIONS.items()}
         parameters = [
             parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=run.__annotations__[parameter.name])
             for parameter in [*own, *common]

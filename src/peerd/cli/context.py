@@ -18,19 +18,19 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 from sqlalchemy.engine import make_url
 
-from peerd.cli.errors import REACH_IT, WRONG_USAGE, Failure, failure_of
-from peerd.cli.output.formatting import plain
+from peerd.cli.errors import CHECK_CONNECTION, EXIT_USAGE, CommandError, to_command_error
+from peerd.cli.output.formatting import sanitize
 from peerd.config import Settings, load
-from peerd.config.address import is_sqlite, locate_sqlite_file, normalise_url
+from peerd.config.address import is_sqlite, make_sqlite_path_absolute, normalise_url
 from peerd.config.reading.environment import CONFIG_VARIABLE
 from peerd.operate.client import Client
-from peerd.runtime.observability.escaping import UNSAFE
+from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
 
-WIDTH_OF_A_PIPE = 160
+NON_TTY_WIDTH = 160
 """Columns for tables that no terminal shows."""
 
 
-class Desk:
+class CommandContext:
     """One call of the command line.
 
     Answers go to stdout: for people as they read best, or (``--json``) as one JSON document. Errors go to stderr.
@@ -46,10 +46,10 @@ class Desk:
         self.config = config
         self.as_json = as_json
         self.debug = debug
-        self.makes_database = False
+        self.may_create_database = False
         """Whether an embedded database that the command line names is made where it is not there."""
         self._database = database
-        self._afterwards = ExitStack()
+        self._exit_stack = ExitStack()
         self.out = console()
         self.err = console(stderr=True)
 
@@ -63,15 +63,15 @@ class Desk:
         if self.config is not None:
             given[CONFIG_VARIABLE] = str(self.config.absolute())
         if self._database is not None:
-            given["PEERD_DATABASE_URL"] = self._named_database(self._database)
+            given["PEERD_DATABASE_URL"] = self._database_url(self._database)
         return given
 
-    def _named_database(self, named: str) -> str:
+    def _database_url(self, named: str) -> str:
         try:
             normalise_url(named)
-            return locate_sqlite_file(named, Path.cwd())
+            return make_sqlite_path_absolute(named, Path.cwd())
         except ValueError as error:
-            raise Failure(f"--database: {error}", status=WRONG_USAGE) from None
+            raise CommandError(f"--database: {error}", status=EXIT_USAGE) from None
 
     @cached_property
     def settings(self) -> Settings:
@@ -89,30 +89,30 @@ class Desk:
         Raises:
             Failure: the command line names a file that is not there, and the command makes none.
         """
-        if self._database is not None and not self.makes_database:
+        if self._database is not None and not self.may_create_database:
             self._require_file(self.settings.database.url)
-        return self._afterwards.enter_context(Client(self.settings.database.url, secret=self.settings.cluster.secret))
+        return self._exit_stack.enter_context(Client(self.settings.database.url, secret=self.settings.cluster.secret))
 
     def _require_file(self, url: str) -> None:
         file = Path(make_url(url).database or "") if is_sqlite(url) else None
         if file is not None and file.parent.is_dir() and not file.exists():
-            raise Failure(f"there is no database {file}", f"peerd migrate --database {self._database} makes it")
+            raise CommandError(f"there is no database {file}", f"peerd migrate --database {self._database} makes it")
 
-    def answer(self, value: object, *people: RenderableType | Callable[[], RenderableType]) -> None:
+    def answer(self, value: object, *renderables: RenderableType | Callable[[], RenderableType]) -> None:
         """The command's answer: the value for programs; for people these renderables, or what makes them."""
         if self.as_json:
             self.line(value)
             return
-        for one in people:
-            self.out.print(one() if callable(one) else one)
+        for item in renderables:
+            self.out.print(item() if callable(item) else item)
 
     def warn(self, sentence: str) -> None:
         """Say to people what may not be meant, on stderr."""
-        self.err.print(Text.assemble(("warning: ", "bold yellow"), plain(sentence)), soft_wrap=True)
+        self.err.print(Text.assemble(("warning: ", "bold yellow"), sanitize(sentence)), soft_wrap=True)
 
     def line(self, value: object) -> None:
         """A JSON document on a line of stdout."""
-        typer.echo(json_of(value))
+        typer.echo(to_json(value))
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -122,47 +122,49 @@ class Desk:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close what was opened; an error becomes one clear line, and an exit status."""
-        self._afterwards.close()
-        if isinstance(error, Exception) and not self.debug and (failure := self.failure_of(error)) is not None:
-            self.fail(failure)
+        self._exit_stack.close()
+        if isinstance(error, Exception) and not self.debug and (failure := self.to_command_error(error)) is not None:
+            self.print_error(failure)
             raise typer.Exit(failure.status) from error
 
-    def failure_of(self, error: Exception) -> Failure | None:
+    def to_command_error(self, error: Exception) -> CommandError | None:
         """The failure that an error is, with the address of a database that does not answer: drivers name no port."""
-        failure = failure_of(error)
-        if failure is not None and failure.remedy == REACH_IT:
-            failure.remedy = REACH_IT.replace("the address in [database] url", self.settings.database.masked_url)
+        failure = to_command_error(error)
+        if failure is not None and failure.remedy == CHECK_CONNECTION:
+            failure.remedy = CHECK_CONNECTION.replace(
+                "the address in [database] url", self.settings.database.masked_url
+            )
         return failure
 
-    def fail(self, failure: Failure) -> None:
+    def print_error(self, failure: CommandError) -> None:
         """Say what went wrong."""
         if self.as_json:
-            typer.echo(json_of({"error": failure.as_json()}), err=True)
+            typer.echo(to_json({"error": failure.as_json()}), err=True)
         else:
-            self.err.print(failure.for_people(), soft_wrap=True)
+            self.err.print(failure.render(), soft_wrap=True)
 
 
 def console(*, stderr: bool = False) -> Console:
     """A console that paints what we say and nothing else; wide where it is no terminal."""
     made = Console(stderr=stderr, highlight=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
-        made.width = WIDTH_OF_A_PIPE
+        made.width = NON_TTY_WIDTH
     return made
 
 
-def json_of(value: object) -> str:
+def to_json(value: object) -> str:
     """A value as JSON: structs as objects, times in UTC as ISO 8601, bytes as base64, paths as text.
 
     What could steer a terminal or turn the direction of its text is escaped.
     """
     try:
-        text = msgspec.json.encode(value, enc_hook=_plain).decode()
-        return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # they only stand within strings
+        text = msgspec.json.encode(value, enc_hook=_encode_value).decode()
+        return UNSAFE_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # they only stand within strings
     except UnicodeEncodeError:  # an argument that is no text is quoted in it
-        return json.dumps(msgspec.to_builtins(value, enc_hook=_plain))
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_value))
 
 
-def _plain(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     match value:
         case Path():
             return str(value)

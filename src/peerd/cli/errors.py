@@ -9,13 +9,13 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from peerd.cli.output.formatting import plain
+from peerd.cli.output.formatting import sanitize
 from peerd.config import ConfigError
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import (
-    DatabaseAway,
     DatabaseBusy,
-    DatabaseRefused,
+    DatabaseConnectionRefused,
+    DatabaseUnavailable,
     InvalidArguments,
     InvalidLimit,
     InvalidSchedule,
@@ -23,18 +23,18 @@ from peerd.domain.errors import (
     PeerdError,
 )
 from peerd.operate.validation import InvalidFilter
-from peerd.store.connection.database_errors import FREE_SPACE
-from peerd.supervision.control.control_client import NotRunning, Refused
+from peerd.store.connection.database_errors import FREE_DISK_SPACE
+from peerd.supervision.control.control_client import CommandRefused, MasterNotRunning
 
-WRONG_USAGE: Final = 2
+EXIT_USAGE: Final = 2
 """The exit status where what was typed can mean nothing, whatever the database holds; also of Typer's errors."""
 
 
-OF_USAGE: Final = (InvalidTask, InvalidArguments, InvalidFilter, InvalidLimit, InvalidSchedule)
+USAGE_ERRORS: Final = (InvalidTask, InvalidArguments, InvalidFilter, InvalidLimit, InvalidSchedule)
 """Errors about a value that was given, which here was typed."""
 
 
-class Failure(PeerdError):
+class CommandError(PeerdError):
     """What a command cannot do.
 
     Args:
@@ -74,52 +74,54 @@ class Failure(PeerdError):
             answer["log"] = list(self.said)
         return answer
 
-    def for_people(self) -> RenderableType:
+    def render(self) -> RenderableType:
         """One red line, and the remedy below it."""
-        lines = [Text.assemble(("error: ", "bold red"), (plain(self.message), "red"))]
+        lines = [Text.assemble(("error: ", "bold red"), (sanitize(self.message), "red"))]
         others = [line for line in self.said if not line.endswith(self.message)]
-        lines += [Text.assemble(("  │ ", "bright_black"), plain(line)) for line in others]
+        lines += [Text.assemble(("  │ ", "bright_black"), sanitize(line)) for line in others]
         if self.remedy:
-            lines.append(Text.assemble(("  try: ", "bold"), plain(self.remedy)))
+            lines.append(Text.assemble(("  try: ", "bold"), sanitize(self.remedy)))
         return Group(*lines)
 
 
-REACH_IT: Final = "see that it runs, and that this machine reaches it at the address in [database] url"
+CHECK_CONNECTION: Final = "see that it runs, and that this machine reaches it at the address in [database] url"
 
 
-DISK_IS_FULL: Final = re.compile(r"no space left|disk is full|disk full|disk i/o error", re.IGNORECASE)
+DISK_FULL_PATTERN: Final = re.compile(r"no space left|disk is full|disk full|disk i/o error", re.IGNORECASE)
 """What servers say of it in many ways, with and without a code."""
 
 
-def failure_of(error: Exception) -> Failure | None:
+def to_command_error(error: Exception) -> CommandError | None:
     """The failure that an error is, or None where it is a fault of ours, which deserves its traceback."""
     kind = type(error).__name__
     match error:
-        case Failure():
+        case CommandError():
             return error
         case ConfigError(problems=problems):
             details = [
                 {name: getattr(problem, name) for name in ("file", "line", "key", "message", "remedy")}
                 for problem in problems
             ]
-            return Failure(str(error), kind=kind, details=details)
-        case DatabaseRefused():
-            return Failure(f"the database refuses us: {error.reason}", error.remedy, kind=kind)
-        case DatabaseAway():
-            return Failure(str(error), _remedy_for(error), kind=kind)
-        case PeerdError() | NotRunning() | Refused() | OSError():
-            return Failure(_sentence(error), kind=kind, status=WRONG_USAGE if isinstance(error, OF_USAGE) else 1)
+            return CommandError(str(error), kind=kind, details=details)
+        case DatabaseConnectionRefused():
+            return CommandError(f"the database refuses us: {error.reason}", error.remedy, kind=kind)
+        case DatabaseUnavailable():
+            return CommandError(str(error), _remedy_for(error), kind=kind)
+        case PeerdError() | MasterNotRunning() | CommandRefused() | OSError():
+            return CommandError(
+                _message_of(error), kind=kind, status=EXIT_USAGE if isinstance(error, USAGE_ERRORS) else 1
+            )
         case _:
             return None
 
 
-def _remedy_for(error: DatabaseAway) -> str:
+def _remedy_for(error: DatabaseUnavailable) -> str:
     if isinstance(error, DatabaseBusy):
         return ""  # its words have it
-    return FREE_SPACE if DISK_IS_FULL.search(error.reason) else REACH_IT
+    return FREE_DISK_SPACE if DISK_FULL_PATTERN.search(error.reason) else CHECK_CONNECTION
 
 
-def _sentence(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """An error's own words; the system's without its number."""
     match error:
         case OSError(strerror=str(words), filename=str(path)):
@@ -128,7 +130,7 @@ def _sentence(error: Exception) -> str:
             return str(error)
 
 
-def seconds_of(option: str, duration: str) -> float:
+def parse_duration_option(option: str, duration: str) -> float:
     """The seconds of a duration that was typed.
 
     Raises:
@@ -137,4 +139,4 @@ def seconds_of(option: str, duration: str) -> float:
     try:
         return parse_duration(duration)
     except ValueError as error:
-        raise Failure(f"{option}: {error}", status=WRONG_USAGE) from None
+        raise CommandError(f"{option}: {error}", status=EXIT_USAGE) from None

@@ -19,7 +19,7 @@ _DRIVERS = {
     "sqlite": ("pysqlite",),
 }
 _ALIASES = {"mariadb": "mysql", "postgres": "postgresql"}
-_PLAIN = {"sqlite": "sqlite"}  # whose scheme needs no driver
+_DRIVERLESS = {"sqlite": "sqlite"}  # whose scheme needs no driver
 _SCHEME = re.compile(r"(?:[\w+.-]*:?/+)?")
 _NO_PORT = re.compile(r"(//[^/?:\[]*:)(?!\d+(?:[,/?]|$))[^/?]+")
 _SECRET_IN_QUERY = re.compile(r"([?&](?:password|passwd|sslpassword)=)[^&]*", re.IGNORECASE)
@@ -29,7 +29,7 @@ _SEVERAL_HOSTS = re.compile(
 )
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::[0-9]{1,5})?")
 
-_FORMS = "mysql://user@host/name, postgresql://user@host/name or sqlite:///file"
+_URL_EXAMPLES = "mysql://user@host/name, postgresql://user@host/name or sqlite:///file"
 
 
 def normalise_url(url: str) -> str:
@@ -46,23 +46,23 @@ def normalise_url(url: str) -> str:
     'mysql+pymysql://peerd@/peerd?host=db1&host=db2%3A3307'
     """
     if not url.isprintable():
-        raise ValueError(f"{quoted(mask_url(url))} holds characters that no address has: write {_FORMS}")
+        raise ValueError(f"{quoted(mask_url(url))} holds characters that no address has: write {_URL_EXAMPLES}")
     parsed = _parse(url)
     scheme, _, driver = parsed.drivername.partition("+")
     dialect = _ALIASES.get(scheme, scheme)
     if dialect not in _DRIVERS:
-        raise ValueError(f"{_short(scheme)}:// is no database that peerd knows: write {_FORMS}")
+        raise ValueError(f"{_shorten(scheme)}:// is no database that peerd knows: write {_URL_EXAMPLES}")
     if driver and driver not in _DRIVERS[dialect]:
         raise ValueError(
-            f"the driver {_short(driver)} is not supported: leave it out, or name {' or '.join(_DRIVERS[dialect])}"
+            f"the driver {_shorten(driver)} is not supported: leave it out, or name {' or '.join(_DRIVERS[dialect])}"
         )
     if dialect == "sqlite":
-        _refuse_what_is_no_file(parsed)
+        _check_sqlite_file(parsed)
     elif not parsed.database:
         raise ValueError(f"the address names no database: write {dialect}://user@host/name")
     if dialect == "mysql":
-        _refuse_what_is_no_host(_named_in_query(parsed))
-    drivername = _PLAIN.get(dialect) or f"{dialect}+{driver or _usual_driver(dialect)}"
+        _check_hosts(_hosts_in_query(parsed))
+    drivername = _DRIVERLESS.get(dialect) or f"{dialect}+{driver or _default_driver(dialect)}"
     return parsed.set(drivername=drivername).render_as_string(hide_password=False)
 
 
@@ -90,7 +90,7 @@ def is_sqlite(url: str) -> bool:
     return url.partition(":")[0].partition("+")[0] == "sqlite"
 
 
-def locate_sqlite_file(url: str, folder: Path) -> str:
+def make_sqlite_path_absolute(url: str, folder: Path) -> str:
     """The address with an absolute path: a relative one is meant from `folder`. Other databases' stay as they are."""
     if not is_sqlite(url):
         return url
@@ -117,16 +117,16 @@ def hosts_of(url: URL) -> list[tuple[str | None, int | None]]:
     """
     if "host" not in url.query:
         return [(url.host, url.port)]
-    pairs = [host.partition(":") for host in _named_in_query(url)]
+    pairs = [host.partition(":") for host in _hosts_in_query(url)]
     return [(name, int(port) if port else None) for name, _, port in pairs]
 
 
-def _named_in_query(url: URL) -> tuple[str, ...]:
+def _hosts_in_query(url: URL) -> tuple[str, ...]:
     named = url.query.get("host", ())
     return (named,) if isinstance(named, str) else named
 
 
-def _usual_driver(dialect: str) -> str:
+def _default_driver(dialect: str) -> str:
     usual, *_ = _DRIVERS[dialect]
     return "mysqldb" if dialect == "mysql" and has_mysqlclient() else usual
 
@@ -138,15 +138,15 @@ def has_mysqlclient() -> bool:
 
 
 def _parse(url: str) -> URL:
-    _refuse_an_at_too_many(url)
-    one_host_a_value = _one_host_for_each_value(url)
+    _check_at_signs(url)
+    one_host_a_value = _hosts_to_query(url)
     try:
         return make_url(one_host_a_value)
     except (ArgumentError, ValueError):
-        raise ValueError(f"{quoted(mask_url(url))} is not an address: write {_FORMS}") from None
+        raise ValueError(f"{quoted(mask_url(url))} is not an address: write {_URL_EXAMPLES}") from None
 
 
-def _refuse_an_at_too_many(url: str) -> None:
+def _check_at_signs(url: str) -> None:
     """Else a piece of a password would be the name of a server or a database, which every error shows."""
     user = url.partition("://")[2].partition("@")[0].partition(":")[0]
     has_path = "@" in url and "/" in user and "?" not in user  # a user in the query is written after the path
@@ -157,34 +157,34 @@ def _refuse_an_at_too_many(url: str) -> None:
         )
 
 
-def _one_host_for_each_value(url: str) -> str:
+def _hosts_to_query(url: str) -> str:
     """An address with several hosts, in the form in which SQLAlchemy knows them."""
     found = _SEVERAL_HOSTS.fullmatch(url)
     if found is None:
         return url
     hosts = found["hosts"].split(",")
-    _refuse_what_is_no_host(hosts)
+    _check_hosts(hosts)
     query = "&".join([*filter(None, [found["query"]]), *(f"host={quote(host, safe='')}" for host in hosts)])
     return f"{found['before']}{found['path'] or ''}?{query}"
 
 
-def _refuse_what_is_no_host(hosts: Iterable[str]) -> None:
+def _check_hosts(hosts: Iterable[str]) -> None:
     for host in hosts:
         if not _HOST.fullmatch(host):
             raise ValueError(
-                f"{quoted(_short(host))} is not one of several servers: write their names or IPv4 addresses, "
+                f"{quoted(_shorten(host))} is not one of several servers: write their names or IPv4 addresses, "
                 "e.g. mysql://user@db1,db2:3307/name"
             )
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     return name if len(name) <= 60 else f"{name[:60]}…"
 
 
-def _refuse_what_is_no_file(parsed: URL) -> None:
+def _check_sqlite_file(parsed: URL) -> None:
     if parsed.host:
         raise ValueError(
-            f"the file's path follows three slashes: write sqlite:///{_short(parsed.host)}, or four for an absolute one"
+            f"the path follows three slashes: write sqlite:///{_shorten(parsed.host)}, or four for an absolute one"
         )
     if parsed.database in {None, "", ":memory:"} or str(parsed.database).startswith("file:"):
         raise ValueError("every process must open the same file: write sqlite:///peerd.sqlite")

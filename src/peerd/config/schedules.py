@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 from peerd.config.settings import ScheduleSettings, Settings
 from peerd.domain.errors import InvalidSchedule, InvalidTask
-from peerd.domain.json_numbers import NO_NUMBER, holds_no_number
+from peerd.domain.json_numbers import NON_FINITE_PROBLEM, contains_non_finite
 from peerd.domain.quoting import quoted
 from peerd.domain.schedule import Schedule
 
 if TYPE_CHECKING:
     from peerd.config.problems import Problem
-    from peerd.config.reading.source import Source
+    from peerd.config.reading.source import ConfigSource
 
-LARGEST_DEFINITION = 128 * 1024
+MAX_DEFINITION_LENGTH = 128 * 1024
 """Characters of JSON, which is half of what a message to a worker process may hold."""
 
 
-def schedules_of(settings: Settings) -> list[Schedule]:
+def schedules_for_node(settings: Settings) -> list[Schedule]:
     """The schedules that this node has: those of its environment.
 
     Raises:
         InvalidSchedule: one cannot be kept; `peerd.config.load` has refused it.
     """
-    return [schedule_of(name, given) for name, given in settings.schedules.items() if is_of_this_node(given, settings)]
+    return [to_schedule(name, given) for name, given in settings.schedules.items() if applies_to_node(given, settings)]
 
 
-def is_of_this_node(given: ScheduleSettings, settings: Settings) -> bool:
+def applies_to_node(given: ScheduleSettings, settings: Settings) -> bool:
     """Whether a schedule is for the environment of this node."""
     return given.environments is None or settings.node.environment in given.environments
 
 
-def schedule_of(name: str, given: ScheduleSettings) -> Schedule:
+def to_schedule(name: str, given: ScheduleSettings) -> Schedule:
     """A section ``[schedules.NAME]`` as a schedule.
 
     Raises:
@@ -46,32 +46,32 @@ def schedule_of(name: str, given: ScheduleSettings) -> Schedule:
     if given.task is not None:
         own["task"] = given.task
     if given.body is not None:
-        own["body"] = _json(given.body, "body")
+        own["body"] = _to_json(given.body, "body")
     if given.args is not None:
-        own["args"] = json.loads(_json(given.args, "args"))
+        own["args"] = json.loads(_to_json(given.args, "args"))
     try:
         return Schedule(name=name, **own)
     except InvalidTask as error:
         raise InvalidSchedule({"name": "task"}.get(error.field, error.field), error.problem) from None
 
 
-def schedules_that_cannot_be_kept(settings: Settings, source: Source) -> Iterator[Problem]:
+def find_schedule_problems(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     """What is wrong with schedules, as far as their keys by themselves do not say it."""
     for name, given in settings.schedules.items():
-        place = ("schedules", name)
+        key_path = ("schedules", name)
         try:
-            schedule_of(name, given)
+            to_schedule(name, given)
         except InvalidSchedule as error:
-            if source.tells(*((*place, key) for key in ScheduleSettings.known_keys())):
-                yield source.problem((*place, error.field), error.problem)
-        kinds = sorted([*source.names("workers"), *source.names("web")])
+            if source.has_valid(*((*key_path, key) for key in ScheduleSettings.known_keys())):
+                yield source.problem((*key_path, error.field), error.problem)
+        kinds = sorted([*source.table_names("workers"), *source.table_names("web")])
         for kind in given.workers or ():
             if kind not in kinds:
                 known = ", ".join(kinds) or "none"
-                yield source.problem((*place, "workers"), f"there is no [workers.{kind}]", f"there are: {known}")
+                yield source.problem((*key_path, "workers"), f"there is no [workers.{kind}]", f"there are: {known}")
 
 
-def schedules_that_never_run(settings: Settings, source: Source) -> Iterator[Problem]:
+def find_schedule_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     """A schedule of environments on a node that has none."""
     for name, given in settings.schedules.items():
         if given.environments is not None and settings.node.environment is None:
@@ -80,19 +80,19 @@ def schedules_that_never_run(settings: Settings, source: Source) -> Iterator[Pro
             yield source.problem(("schedules", name, "environments"), problem, "set node.environment")
 
 
-def _json(value: Any, field: str) -> str:
+def _to_json(value: Any, field: str) -> str:
     try:
-        text = json.dumps(value, default=_moment, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(value, default=_encode_datetime, separators=(",", ":"), ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidSchedule(field, f"cannot be written as JSON: {error}") from None
-    if holds_no_number(value):
-        raise InvalidSchedule(field, NO_NUMBER)
-    if len(text) > LARGEST_DEFINITION:
-        raise InvalidSchedule(field, f"is larger than {LARGEST_DEFINITION // 1024} KiB of JSON; give it an address")
+    if contains_non_finite(value):
+        raise InvalidSchedule(field, NON_FINITE_PROBLEM)
+    if len(text) > MAX_DEFINITION_LENGTH:
+        raise InvalidSchedule(field, f"is larger than {MAX_DEFINITION_LENGTH // 1024} KiB of JSON; give it an address")
     return text
 
 
-def _moment(value: Any) -> str:
+def _encode_datetime(value: Any) -> str:
     """TOML has dates and times, which JSON has not."""
     if hasattr(value, "isoformat"):
         return str(value.isoformat())

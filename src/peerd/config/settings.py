@@ -18,14 +18,16 @@ from msgspec import Meta, Struct, field
 
 from peerd.config.address import mask_url
 from peerd.config.values import (
-    AlertRate,
-    Before,
-    Bindings,
+    AlertRateSetting,
+    BindAddresses,
+    CommandLine,
+    Concurrency,
+    ConvertBefore,
     Count,
+    DatabaseUrl,
     Duration,
     EntryPoint,
     EntryPoints,
-    Few,
     FileMode,
     FilePath,
     Flag,
@@ -35,20 +37,18 @@ from peerd.config.values import (
     Name,
     Period,
     PeriodOrNone,
-    Places,
     Processors,
     Proxies,
     QueueName,
     QueueNames,
     Size,
+    SmallCount,
     Text,
     Texts,
-    UsableUrl,
-    Words,
-    listed,
     lower,
+    to_tuple,
 )
-from peerd.domain.alert import AlertKind, Rate
+from peerd.domain.alert import AlertKind, AlertRate
 
 GIVEN: Final = "given"
 """The field of a section that is no key: which of its keys the file gives."""
@@ -92,9 +92,9 @@ class NodeSettings(Section, frozen=True, kw_only=True):
 class DatabaseSettings(Section, frozen=True, kw_only=True):
     """[database]: where the table is. `url` holds the password; it is masked wherever the settings are printed."""
 
-    url: UsableUrl = "sqlite:///peerd.sqlite"
+    url: DatabaseUrl = "sqlite:///peerd.sqlite"
     password_file: FilePath | None = None
-    pool_size: Few = 4
+    pool_size: SmallCount = 4
 
     @property
     def masked_url(self) -> str:
@@ -125,8 +125,8 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
     tasks: EntryPoints | None = None
     worker: EntryPoint | None = None
     enabled: Flag = True
-    processes: Few = 1
-    count: Places = 1  # tasks at once in each process
+    processes: SmallCount = 1
+    count: Concurrency = 1  # tasks at once in each process
     queues: QueueNames | None = None  # None: those that the code names
     max_attempts: Count = 3
     delay_ratio: Duration = 300.0  # the delay before a retry is attempts × this
@@ -152,9 +152,9 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
 class CommandSettings(Section, frozen=True, kw_only=True):
     """[commands.NAME]: any other program, supervised the same way."""
 
-    command: Words
+    command: CommandLine
     enabled: Flag = True
-    processes: Few = 1
+    processes: SmallCount = 1
     grace: Duration | None = None  # None: the node's
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
@@ -173,7 +173,7 @@ class MailSettings(Section, frozen=True, kw_only=True):
 
     server: MailServer
     sender: Text
-    to: Annotated[tuple[Text, ...], Meta(min_length=1), Before(listed)]
+    to: Annotated[tuple[Text, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
     tls: Literal["none", "starttls", "tls"] = "none"
     user: Text | None = None
     password_file: FilePath | None = None
@@ -190,10 +190,10 @@ class AlertSettings(Section, frozen=True, kw_only=True):
 
     webhook: HookUrl | None = None
     mail: MailSettings | None = None
-    command: Words | None = None
+    command: CommandLine | None = None
     log: Flag = False
-    on: Annotated[tuple[AlertKind, ...], Meta(min_length=1), Before(listed)] | None = None  # None: all
-    at_most: AlertRate = Rate(1, 300.0)  # of each kind
+    on: Annotated[tuple[AlertKind, ...], Meta(min_length=1), ConvertBefore(to_tuple)] | None = None  # None: all
+    at_most: AlertRateSetting = AlertRate(1, 300.0)  # of each kind
     enabled: Flag = True
 
     def _shown(self, name: str, value: Any) -> Any:
@@ -230,9 +230,9 @@ class WebSettings(Section, frozen=True, kw_only=True):
 
     app: EntryPoint
     factory: Flag = False  # the app is what calling `app` returns
-    bind: Bindings
+    bind: BindAddresses
     enabled: Flag = True
-    processes: Few = 1
+    processes: SmallCount = 1
     grace: Duration | None = None  # None: the node's
     keep_alive: Period = 5.0  # of an idle connection
     backlog: Count = 2048  # connections that wait to be accepted
@@ -274,11 +274,11 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
 class LoggingSettings(Section, frozen=True, kw_only=True):
     """[logging]: what the log says, and in which form."""
 
-    level: Annotated[Literal["debug", "info", "warning", "error"], Before(lower)] = "info"
+    level: Annotated[Literal["debug", "info", "warning", "error"], ConvertBefore(lower)] = "info"
     format: Literal["console", "json"] = "console"
     file: FilePath | None = None  # None: of `peerd start`, peerd.log in the run directory; of `peerd up`, none
     max_size: Size = 50_000_000  # of the file, then it is rotated; 0: never
-    keep: Few = 5  # rotated files
+    keep: SmallCount = 5  # rotated files
 
 
 class Document(Section, frozen=True, kw_only=True):

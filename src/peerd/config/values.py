@@ -1,7 +1,7 @@
 """The kinds of values that settings have, each read from what a person writes.
 
-`Before` and `After` name functions, and `Meta` bounds, with which `peerd.config.reading.models` reads a value; a
-process that is told its settings has no use for them, and loads none of what reads them.
+`ConvertBefore` and `CheckAfter` name functions, and `Meta` bounds, with which `peerd.config.reading.models` reads a
+value; a process that is told its settings has no use for them, and loads none of what reads them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from msgspec import Meta
 
 from peerd.config.address import normalise_url
-from peerd.domain.alert import Rate
-from peerd.domain.bind_address import parse_binding
+from peerd.domain.alert import AlertRate
+from peerd.domain.bind_address import parse_bind_address
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
 from peerd.domain.quoting import quoted
@@ -24,27 +24,27 @@ from peerd.domain.size import parse_size
 from peerd.domain.task import QUEUE_NAME, check_text
 
 
-class Before(NamedTuple):
+class ConvertBefore(NamedTuple):
     """What makes a value of what was written; it raises ValueError, with a sentence, for what it cannot read."""
 
     function: Callable[[Any], Any]
 
 
-class After(NamedTuple):
+class CheckAfter(NamedTuple):
     """The same, for a value of the right type."""
 
     function: Callable[[Any], Any]
 
 
-LONGEST_DURATION: Final = 100 * 365 * 86_400.0
+MAX_DURATION: Final = 100 * 365 * 86_400.0
 """Seconds: a hundred years. Beyond it some timer, or some database, can count no further."""
-LARGEST: Final = 2**31 - 1
+MAX_INTEGER: Final = 2**31 - 1
 """What an INTEGER column holds at the most."""
 _FILE_MODE = re.compile(r"0?[0-7]{3}")
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
-def listed(value: Any) -> Any:
+def to_tuple(value: Any) -> Any:
     """A list, or one text in place of a list of one."""
     return tuple(value) if isinstance(value, list) else (value,) if isinstance(value, str) else value
 
@@ -54,22 +54,22 @@ def lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def _words(value: Any) -> Any:
+def _to_command_line(value: Any) -> Any:
     if isinstance(value, str):
         problem = "is a text; write the program and its arguments as a list, no shell reads them"
         raise ValueError(problem)  # noqa: TRY004 - only ValueErrors are worded
     return tuple(value) if isinstance(value, list) else value
 
 
-def _usable(url: str) -> str:
+def _check_database_url(url: str) -> str:
     normalise_url(url)
     return url
 
 
-def _pathlike(value: Any) -> Any:
+def _to_path(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    _storable(value)
+    _check_storable(value)
     try:
         Path(value).expanduser()
     except RuntimeError:
@@ -77,7 +77,7 @@ def _pathlike(value: Any) -> Any:
     return Path(value)
 
 
-def _storable(text: str) -> str:
+def _check_storable(text: str) -> str:
     """A text that the database, the system and the log can take."""
     try:
         check_text("", text, 4096)
@@ -86,33 +86,33 @@ def _storable(text: str) -> str:
     return text
 
 
-def _within_a_century(seconds: float) -> float:
-    if seconds > LONGEST_DURATION:
+def _check_duration(seconds: float) -> float:
+    if seconds > MAX_DURATION:
         raise ValueError("is longer than 100 years")
     return seconds
 
 
-def _within_the_system(size: int) -> int:
+def _check_size(size: int) -> int:
     if size >= 2**63:
         raise ValueError("is larger than any memory or file can be")
     return size
 
 
-def _queue_name(text: str) -> str:
+def _check_queue_name(text: str) -> str:
     if not QUEUE_NAME.fullmatch(text):
         raise ValueError(f"{quoted(text)} is no queue's name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
     return text
 
 
-def _longer_than_nothing(seconds: float) -> float:
+def _check_positive(seconds: float) -> float:
     if seconds == 0:
         raise ValueError("must be longer than 0")
     return seconds
 
 
-def _hook_url(text: str) -> str:
+def _check_hook_url(text: str) -> str:
     try:
-        parts = urlsplit(_storable(text))
+        parts = urlsplit(_check_storable(text))
         host = parts.hostname
         parts.port  # noqa: B018 - reading it checks it
     except ValueError:
@@ -122,31 +122,31 @@ def _hook_url(text: str) -> str:
     return text
 
 
-def _mail_server(text: str) -> str:
-    host, _, port = _storable(text).rpartition(":") if ":" in text else (text, "", "0")
+def _check_mail_server(text: str) -> str:
+    host, _, port = _check_storable(text).rpartition(":") if ":" in text else (text, "", "0")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise ValueError(f"{quoted(text)} is no mail server: write 'host' or 'host:port'")
     return text
 
 
-def _entry_point(text: str) -> str:
+def _check_entry_point(text: str) -> str:
     if not _ENTRY_POINT.fullmatch(text):
         raise ValueError(f"{quoted(text)} names no object: write 'module:name', for example 'studio.jobs:video'")
     return text
 
 
-def _binding(text: str) -> str:
-    parse_binding(text)
+def _check_binding(text: str) -> str:
+    parse_bind_address(text)
     return text
 
 
-def _each_once(values: tuple[str, ...]) -> tuple[str, ...]:
+def _check_unique(values: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(values)) < len(values):
         raise ValueError("names one of them twice")
     return values
 
 
-def _file_mode(value: Any) -> Any:
+def _to_file_mode(value: Any) -> Any:
     if isinstance(value, str):
         if not _FILE_MODE.fullmatch(value):
             raise ValueError(f"{quoted(value)} is no file mode: write it as chmod reads it, for example '0660'")
@@ -156,51 +156,53 @@ def _file_mode(value: Any) -> Any:
     return value
 
 
-def _or_none(value: Any) -> Any:
+def _none_text_to_none(value: Any) -> Any:
     return None if value == "none" else value
 
 
-Duration = Annotated[float, After(_within_a_century), Before(parse_duration)]
+Duration = Annotated[float, CheckAfter(_check_duration), ConvertBefore(parse_duration)]
 """Seconds, zero allowed."""
 
-Period = Annotated[float, After(_longer_than_nothing), After(_within_a_century), Before(parse_duration)]
+Period = Annotated[float, CheckAfter(_check_positive), CheckAfter(_check_duration), ConvertBefore(parse_duration)]
 """Seconds, more than zero."""
 
-PeriodOrNone = Annotated[Period | None, Before(_or_none)]
+PeriodOrNone = Annotated[Period | None, ConvertBefore(_none_text_to_none)]
 """Seconds, more than zero; "none" switches off what has a period by default."""
 
-Size = Annotated[int, After(_within_the_system), Before(parse_size)]
+Size = Annotated[int, CheckAfter(_check_size), ConvertBefore(parse_size)]
 """Bytes."""
 
-HookUrl = Annotated[str, After(_hook_url)]
+HookUrl = Annotated[str, CheckAfter(_check_hook_url)]
 """An http or https address, which may hold a secret."""
-MailServer = Annotated[str, After(_mail_server)]
-AlertRate = Annotated[Rate, Before(Rate.parse)]
+MailServer = Annotated[str, CheckAfter(_check_mail_server)]
+AlertRateSetting = Annotated[AlertRate, ConvertBefore(AlertRate.parse)]
 
-Count = Annotated[int, Meta(ge=1, le=LARGEST)]
-Few = Annotated[int, Meta(ge=1, le=1000)]
+Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+SmallCount = Annotated[int, Meta(ge=1, le=1000)]
 """A number of processes or connections, of which a machine bears only so many."""
-Places = Annotated[int, Meta(ge=1, le=10_000)]
+Concurrency = Annotated[int, Meta(ge=1, le=10_000)]
 """A number of tasks at once in one process."""
 Processors = Annotated[float, Meta(gt=0, le=10_000)]
 """How many processors something keeps busy."""
 Flag = bool
-Text = Annotated[str, After(_storable)]
-FilePath = Annotated[Path, Before(_pathlike)]
-EntryPoint = Annotated[str, After(_entry_point)]
-EntryPoints = Annotated[tuple[EntryPoint, ...], Meta(min_length=1), Before(listed)]
-Texts = Annotated[tuple[Text, ...], Meta(min_length=1), Before(listed)]
-Words = Annotated[tuple[Text, ...], Meta(min_length=1), Before(_words)]
+Text = Annotated[str, CheckAfter(_check_storable)]
+FilePath = Annotated[Path, ConvertBefore(_to_path)]
+EntryPoint = Annotated[str, CheckAfter(_check_entry_point)]
+EntryPoints = Annotated[tuple[EntryPoint, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
+Texts = Annotated[tuple[Text, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
+CommandLine = Annotated[tuple[Text, ...], Meta(min_length=1), ConvertBefore(_to_command_line)]
 """A program and its arguments."""
-UsableUrl = Annotated[str, After(_usable)]
+DatabaseUrl = Annotated[str, CheckAfter(_check_database_url)]
 """Of a database."""
-Proxies = Annotated[tuple[Text, ...], Before(listed)]
-Binding = Annotated[str, After(_storable), After(_binding)]
+Proxies = Annotated[tuple[Text, ...], ConvertBefore(to_tuple)]
+BindAddress = Annotated[str, CheckAfter(_check_storable), CheckAfter(_check_binding)]
 """Where to listen; see `peerd.domain.bind_address`."""
-Bindings = Annotated[tuple[Binding, ...], Meta(min_length=1, max_length=20), After(_each_once), Before(listed)]
-FileMode = Annotated[int, Meta(ge=0, le=0o777), Before(_file_mode)]
+BindAddresses = Annotated[
+    tuple[BindAddress, ...], Meta(min_length=1, max_length=20), CheckAfter(_check_unique), ConvertBefore(to_tuple)
+]
+FileMode = Annotated[int, Meta(ge=0, le=0o777), ConvertBefore(_to_file_mode)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,190}$")]
-KindNames = Annotated[tuple[Name, ...], Meta(min_length=1), Before(listed)]
+KindNames = Annotated[tuple[Name, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
 """Kinds of worker processes."""
-QueueName = Annotated[str, After(_queue_name)]
-QueueNames = Annotated[tuple[QueueName, ...], Meta(min_length=1), Before(listed)]
+QueueName = Annotated[str, CheckAfter(_check_queue_name)]
+QueueNames = Annotated[tuple[QueueName, ...], Meta(min_length=1), ConvertBefore(to_tuple)]

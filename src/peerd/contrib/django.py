@@ -20,9 +20,9 @@ from peerd.domain.call import Call
 from peerd.domain.errors import UnsupportedDatabase
 from peerd.domain.ring import Ring
 from peerd.domain.task import NewTask
-from peerd.operate.enqueuing import rings_of
+from peerd.operate.enqueuing import rings_for
 from peerd.operate.request import EnqueueOptions, new_task
-from peerd.store.connection.caller_session import times_in_utc
+from peerd.store.connection.caller_session import utc_session
 from peerd.store.enqueue import enqueue as store
 from peerd.store.enqueue.enqueue import Enqueued
 
@@ -64,9 +64,9 @@ def enqueue_many(
 ) -> list[Enqueued]:
     """Write many tasks, all or none; the answers stand in the order of what was given. See `enqueue`."""
     new = [_new(one, options) for one in what]
-    with transaction.atomic(using=using), borrowed(using) as connection, times_in_utc(connection):
+    with transaction.atomic(using=using), django_connection(using) as connection, utc_session(connection):
         enqueued = store.enqueue_many(connection, new)
-    _ring_after_commit(using, rings_of(new))
+    _ring_after_commit(using, rings_for(new))
     return enqueued
 
 
@@ -74,28 +74,28 @@ def _ring_after_commit(using: str, rings: list[Ring]) -> None:
     """Wake the nodes when Django's transaction has been committed, if settings.PEERD_CLIENT says by whom."""
     client = getattr(conf.settings, "PEERD_CLIENT", None)
     if client is not None:
-        transaction.on_commit(lambda: client.ringer.ring(*rings), using=using)
+        transaction.on_commit(lambda: client.notifier.ring(*rings), using=using)
 
 
 @contextmanager
-def borrowed(using: str) -> Iterator[Connection]:
+def django_connection(using: str) -> Iterator[Connection]:
     """SQLAlchemy's view of Django's connection: it executes on Django's cursor, and begins and ends nothing."""
-    lender = connections[using]
-    lend: Any = partial(Borrowed, lender)
-    engine = Engine(NullPool(lend, reset_on_return=None), _dialect(lender), URL.create("django"))
+    wrapper = connections[using]
+    connect: Any = partial(DjangoConnection, wrapper)
+    engine = Engine(NullPool(connect, reset_on_return=None), _dialect(wrapper), URL.create("django"))
     with engine.connect() as connection:
         yield connection
 
 
-class Borrowed:
+class DjangoConnection:
     """A connection as the DBAPI has it, whose transaction is somebody else's."""
 
-    def __init__(self, lender: Any) -> None:
-        self._lender = lender
+    def __init__(self, wrapper: Any) -> None:
+        self._wrapper = wrapper
 
     def cursor(self) -> Any:
         """Django's cursor."""
-        return self._lender.cursor()
+        return self._wrapper.cursor()
 
     def commit(self) -> None:
         """Django's to do."""
@@ -115,12 +115,12 @@ def _new(what: Call | str | NewTask, options: EnqueueOptions) -> NewTask:
     return what
 
 
-def _dialect(lender: Any) -> Any:
+def _dialect(wrapper: Any) -> Any:
     """SQLAlchemy's dialect of the database behind it, with Django's driver, its places written as Django wants them."""
-    driver = lender.Database.__name__ if lender.vendor == "postgresql" else ""
-    name = DIALECTS.get((lender.vendor, driver))
+    driver = wrapper.Database.__name__ if wrapper.vendor == "postgresql" else ""
+    name = DIALECTS.get((wrapper.vendor, driver))
     if name is None:
-        raise UnsupportedDatabase(f"Django's {lender.vendor}: peerd knows MySQL, MariaDB, PostgreSQL and SQLite")
-    how = {} if lender.vendor == "postgresql" else {"paramstyle": "format"}
+        raise UnsupportedDatabase(f"Django's {wrapper.vendor}: peerd knows MySQL, MariaDB, PostgreSQL and SQLite")
+    options = {} if wrapper.vendor == "postgresql" else {"paramstyle": "format"}
     dialect: Any = URL.create(name).get_dialect()
-    return dialect(dbapi=lender.Database, **how)
+    return dialect(dbapi=wrapper.Database, **options)

@@ -81,12 +81,12 @@ _RATE = re.compile(r"(\d{1,6})\s+(?:per|in)\s+(.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class AlertRate:
     """So many in so many seconds.
 
-    >>> Rate.parse("3 per 5m")
-    Rate(count=3, seconds=300.0)
-    >>> str(Rate(3, 300.0))
+    >>> AlertRate.parse("3 per 5m")
+    AlertRate(count=3, seconds=300.0)
+    >>> str(AlertRate(3, 300.0))
     '3 per 5m'
     """
 
@@ -94,13 +94,13 @@ class Rate:
     seconds: float
 
     @classmethod
-    def parse(cls, text: object) -> Rate:
+    def parse(cls, text: object) -> AlertRate:
         """Read one.
 
         Raises:
             ValueError: it is none.
         """
-        if isinstance(text, Rate):
+        if isinstance(text, AlertRate):
             return text
         found = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None
         if found is None or int(found[1]) < 1:
@@ -115,19 +115,19 @@ class Rate:
 
 
 @dataclass(slots=True)
-class RateLimit:
+class AlertRateLimiter:
     """Lets so many of each kind pass in any span of time, and counts the others.
 
-    >>> limit = RateLimit(Rate(1, 60.0))
+    >>> limit = AlertRateLimiter(AlertRate(1, 60.0))
     >>> [limit.admit("dead-tasks", now) for now in (0.0, 1.0, 2.0, 60.0, 61.0)]
     [0, None, None, 2, None]
     >>> limit.admit("crash-loop", 61.0)
     0
     """
 
-    rate: Rate
-    _passed: dict[str, deque[float]] = field(default_factory=dict)
-    _held: dict[str, int] = field(default_factory=dict)
+    rate: AlertRate
+    _admitted: dict[str, deque[float]] = field(default_factory=dict)
+    _suppressed: dict[str, int] = field(default_factory=dict)
 
     def admit(self, kind: str, now: float) -> int | None:
         """Let one pass, or not.
@@ -139,14 +139,14 @@ class RateLimit:
         Returns:
             how many of its kind were held back before it; None when this one is.
         """
-        passed = self._passed.setdefault(kind, deque())
+        passed = self._admitted.setdefault(kind, deque())
         while passed and now - passed[0] >= self.rate.seconds:
             passed.popleft()
         if len(passed) >= self.rate.count:
-            self._held[kind] = self._held.get(kind, 0) + 1
+            self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
             return None
         passed.append(now)
-        return self._held.pop(kind, 0)
+        return self._suppressed.pop(kind, 0)
 
     def wait(self, kind: str, now: float) -> float:
         """Seconds until one of a kind may pass that was not let to.
@@ -155,9 +155,9 @@ class RateLimit:
             kind: of it.
             now: as for `admit`.
         """
-        return max(0.0, self._passed[kind][0] + self.rate.seconds - now)
+        return max(0.0, self._admitted[kind][0] + self.rate.seconds - now)
 
     def release(self, kind: str, now: float) -> int:
         """Let the latest pass that was held back, whatever the rate is; how many others of its kind were."""
-        self._passed[kind].append(now)
-        return self._held.pop(kind, 1) - 1
+        self._admitted[kind].append(now)
+        return self._suppressed.pop(kind, 1) - 1

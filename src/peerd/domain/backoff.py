@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-def linear(attempts: int, ratio: float) -> float:
+def linear_backoff(attempts: int, ratio: float) -> float:
     """The original's delay: it grows with each failed attempt by the same step.
 
     Args:
@@ -13,13 +13,13 @@ def linear(attempts: int, ratio: float) -> float:
             it counted, so its first retry had none; we do not copy that).
         ratio: seconds for each failed attempt.
 
-    >>> [linear(n, 300.0) for n in (1, 2, 3)]
+    >>> [linear_backoff(n, 300.0) for n in (1, 2, 3)]
     [300.0, 600.0, 900.0]
     """
     return attempts * ratio
 
 
-def exponential(
+def exponential_backoff(
     attempts: int,
     *,
     base: float = 1.0,
@@ -38,9 +38,9 @@ def exponential(
         jitter: the wait is spread evenly over ±this fraction.
         random: gives numbers in [0, 1); passed in, so that a test can hold it still.
 
-    >>> [exponential(n, random=lambda: 0.5) for n in (1, 2, 3, 20)]
+    >>> [exponential_backoff(n, random=lambda: 0.5) for n in (1, 2, 3, 20)]
     [1.0, 2.0, 4.0, 3600.0]
-    >>> exponential(1, base=10.0, random=lambda: 0.0)
+    >>> exponential_backoff(1, base=10.0, random=lambda: 0.0)
     8.0
     """
     exponent = min(max(attempts, 1) - 1, 64)

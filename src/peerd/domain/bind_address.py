@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-LONGEST_UNIX_PATH: Final = 107
+MAX_UNIX_PATH_BYTES: Final = 107
 """Bytes: what the address of a unix socket has room for (unix(7)), so that clients can connect to it as well."""
 
 _SYSTEMD_NAME: Final = re.compile(r"[!-9;-~]{1,255}")  # printable ASCII without a colon (sd_listen_fds_with_names(3))
@@ -24,7 +24,7 @@ _HOW: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Tcp:
+class TcpAddress:
     """A TCP address; the host is empty for every IPv4 address of the machine, and port 0 is one that is free."""
 
     host: str
@@ -32,34 +32,34 @@ class Tcp:
 
 
 @dataclass(frozen=True, slots=True)
-class Unix:
+class UnixAddress:
     """A socket in the file system."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Systemd:
+class SystemdSocket:
     """Sockets that systemd has bound, by their FileDescriptorName."""
 
     name: str
 
 
-Binding = Tcp | Unix | Systemd
+SocketAddress = TcpAddress | UnixAddress | SystemdSocket
 
 
-def parse_binding(text: str) -> Binding:
+def parse_bind_address(text: str) -> SocketAddress:
     """Read where to listen.
 
     Raises:
         ValueError: it names no place; the text says what is wrong, and what can be written.
 
     Example:
-        >>> parse_binding("127.0.0.1:8080"), parse_binding("[::1]:80"), parse_binding(":8080")
-        (Tcp(host='127.0.0.1', port=8080), Tcp(host='::1', port=80), Tcp(host='', port=8080))
-        >>> parse_binding("unix:/run/site.sock"), parse_binding("systemd:site")
+        >>> parse_bind_address("127.0.0.1:8080"), parse_bind_address("[::1]:80"), parse_bind_address(":8080")
+        (TcpAddress(host='127.0.0.1', port=8080), TcpAddress(host='::1', port=80), TcpAddress(host='', port=8080))
+        >>> parse_bind_address("unix:/run/site.sock"), parse_bind_address("systemd:site")
         (Unix(path='/run/site.sock'), Systemd(name='site'))
-        >>> parse_binding("8080")
+        >>> parse_bind_address("8080")
         Traceback (most recent call last):
         ...
         ValueError: '8080' names no port; write "127.0.0.1:8080", ":8080" for every IPv4 address, ...
@@ -70,24 +70,24 @@ def parse_binding(text: str) -> Binding:
     if colon and kind == "systemd":
         if not _SYSTEMD_NAME.fullmatch(rest):
             raise ValueError(f"{_shown(rest)} is no name of a systemd socket (its FileDescriptorName)")
-        return Systemd(rest)
+        return SystemdSocket(rest)
     host, colon, port = text.rpartition(":")
     if not colon:
         raise ValueError(f"{_shown(text)} names no port; {_HOW}")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535):
         raise ValueError(f"{_shown(port)} is no port: it is a number from 0 to 65535")
-    return Tcp(_host(host), int(port))
+    return TcpAddress(_host(host), int(port))
 
 
-def _unix(path: str) -> Unix:
+def _unix(path: str) -> UnixAddress:
     if not path or "\0" in path or path.endswith("/"):
         raise ValueError(f"{_shown(path)} names no file for a unix socket; write for example unix:/run/site.sock")
-    if len(path.encode("utf-8", "surrogateescape")) > LONGEST_UNIX_PATH:
+    if len(path.encode("utf-8", "surrogateescape")) > MAX_UNIX_PATH_BYTES:
         raise ValueError(
-            f"the path of a unix socket has at most {LONGEST_UNIX_PATH} bytes, and {_shown(path)} is longer; "
+            f"the path of a unix socket has at most {MAX_UNIX_PATH_BYTES} bytes, and {_shown(path)} is longer; "
             "choose a shorter one, for example below /run"
         )
-    return Unix(path)
+    return UnixAddress(path)
 
 
 def _host(host: str) -> str:
@@ -111,4 +111,4 @@ def _is_ipv6(text: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= LONGEST_UNIX_PATH + 13 else text[:LONGEST_UNIX_PATH] + "…")
+    return repr(text if len(text) <= MAX_UNIX_PATH_BYTES + 13 else text[:MAX_UNIX_PATH_BYTES] + "…")

@@ -26,13 +26,13 @@ class Call(msgspec.Struct, frozen=True):
     limit_key: str | None = None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Call) and self._said() == other._said() and self.limit_key == other.limit_key
+        return isinstance(other, Call) and self._identity() == other._identity() and self.limit_key == other.limit_key
 
     def __hash__(self) -> int:
-        return hash(self._said())
+        return hash(self._identity())
 
     def __repr__(self) -> str:
-        return "Call(queue={!r}, name={!r}, body={!r})".format(*self._said())
+        return "Call(queue={!r}, name={!r}, body={!r})".format(*self._identity())
 
-    def _said(self) -> tuple[str, str, str]:
+    def _identity(self) -> tuple[str, str, str]:
         return self.queue, self.name, self.body

@@ -105,7 +105,7 @@ class NodeStillAlive(PeerdError):
         super().__init__(f"node {quoted(name)} is alive: it has beaten within the last minute; stop it (peerd stop)")
 
 
-class NodeStillAwaited(PeerdError):
+class NodeHasPinnedTasks(PeerdError):
     """A node cannot be forgotten while tasks wait for it.
 
     Args:
@@ -153,7 +153,7 @@ class NodeReplaced(PeerdError):
         )
 
 
-class KeyTaken(PeerdError):
+class UniqueKeyTaken(PeerdError):
     """A finished task cannot be run again, because a younger one has its unique key."""
 
     def __init__(self, task_id: int, key: str, holder: int) -> None:
@@ -208,7 +208,7 @@ class UnsupportedDatabase(PeerdError):
     """A database, or a version of it, that peerd cannot work with, or whose driver is missing."""
 
 
-class DatabaseAway(PeerdError):
+class DatabaseUnavailable(PeerdError):
     """The database does not answer. What was being written may or may not have been written.
 
     Args:
@@ -220,7 +220,7 @@ class DatabaseAway(PeerdError):
         super().__init__(f"the database does not answer: {reason}")
 
 
-class DatabaseRefused(DatabaseAway):
+class DatabaseConnectionRefused(DatabaseUnavailable):
     """The database answers, and does not let us in. It counts as away, because somebody can mend it meanwhile.
 
     Args:
@@ -234,7 +234,7 @@ class DatabaseRefused(DatabaseAway):
         self.args = (f"the database refuses us: {reason}; {remedy}",)
 
 
-class DatabaseBusy(DatabaseAway):
+class DatabaseBusy(DatabaseUnavailable):
     """The database undid the work again and again, for the sake of others. Nothing was written.
 
     Args:

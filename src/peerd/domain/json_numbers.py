@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-NO_NUMBER: Final = "holds inf or nan, which JSON does not have"
+NON_FINITE_PROBLEM: Final = "holds inf or nan, which JSON does not have"
 
 
-def holds_no_number(value: Any) -> bool:
+def contains_non_finite(value: Any) -> bool:
     """Whether inf, -inf or nan is anywhere in a value that JSON can hold.
 
-    >>> holds_no_number({"a": [1.5, None]}), holds_no_number({"a": (0.0, float("nan"))})
+    >>> contains_non_finite({"a": [1.5, None]}), contains_non_finite({"a": (0.0, float("nan"))})
     (False, True)
     """
     match value:
         case float():
             return not math.isfinite(value)
         case dict():
-            return any(map(holds_no_number, value.values()))
+            return any(map(contains_non_finite, value.values()))
         case list() | tuple():
-            return any(map(holds_no_number, value))
+            return any(map(contains_non_finite, value))
         case _:
             return False

@@ -29,10 +29,10 @@ class Status(StrEnum):
     BURIED = "buried"
 
 
-class Event(StrEnum):
+class TaskEvent(StrEnum):
     """What can happen to a task."""
 
-    ARRIVE = "arrive"
+    STAGE = "arrive"
     """Its start_at has come."""
     POSTPONE = "postpone"
     """It was written as pending although its start_at is ahead."""
@@ -83,12 +83,12 @@ class Gone:
 
 GONE: Final = Gone()
 
-S, E = Status, Event
+S, E = Status, TaskEvent
 
-TRANSITIONS: Final[dict[tuple[Status, Event], Status | Gone]] = {
+TRANSITIONS: Final[dict[tuple[Status, TaskEvent], Status | Gone]] = {
     # time passes
-    (S.SCHEDULED, E.ARRIVE): S.PENDING,
-    (S.FAILURE, E.ARRIVE): S.PENDING,
+    (S.SCHEDULED, E.STAGE): S.PENDING,
+    (S.FAILURE, E.STAGE): S.PENDING,
     (S.PENDING, E.POSTPONE): S.SCHEDULED,
     (S.WAITING, E.UNBLOCK): S.PENDING,
     (S.PENDING, E.EXPIRE): GONE,
@@ -143,38 +143,38 @@ class IllegalTransition(PeerdError):
         event: what was asked for.
     """
 
-    def __init__(self, status: Status, event: Event) -> None:
+    def __init__(self, status: Status, event: TaskEvent) -> None:
         self.status = status
         self.event = event
         allowed = ", ".join(source for source in sources(event))
         super().__init__(f"a task that is {status} cannot {event}; only one that is {allowed} can")
 
 
-def sources(event: Event) -> tuple[Status, ...]:
+def sources(event: TaskEvent) -> tuple[Status, ...]:
     """The statuses that an event may start from, in the order of the table.
 
-    >>> sources(Event.BURY)
+    >>> sources(TaskEvent.BURY)
     (<Status.WORKING: 'working'>,)
     """
     return tuple(status for (status, happened) in TRANSITIONS if happened is event)
 
 
-def targets(event: Event) -> dict[Status, Status | Gone]:
+def targets(event: TaskEvent) -> dict[Status, Status | Gone]:
     """Where an event leads, by the status that it starts from.
 
-    >>> targets(Event.UNBLOCK)
+    >>> targets(TaskEvent.UNBLOCK)
     {<Status.WAITING: 'waiting'>: <Status.PENDING: 'pending'>}
     """
     return {status: target for (status, happened), target in TRANSITIONS.items() if happened is event}
 
 
-def target(event: Event) -> Status:
+def target(event: TaskEvent) -> Status:
     """Where an event leads that leads from everywhere to one status.
 
     Raises:
         ValueError: the event leads to several statuses, or deletes the row.
 
-    >>> target(Event.CLAIM)
+    >>> target(TaskEvent.CLAIM)
     <Status.WORKING: 'working'>
     """
     found = set(targets(event).values())
@@ -185,13 +185,13 @@ def target(event: Event) -> Status:
             raise ValueError(f"{event} leads to {found or 'nothing'}, not to one status")
 
 
-def after(status: Status, event: Event) -> Status | Gone:
+def after(status: Status, event: TaskEvent) -> Status | Gone:
     """The status of a task after an event.
 
     Raises:
         IllegalTransition: the status does not allow the event.
 
-    >>> after(Status.WORKING, Event.COMPLETE)
+    >>> after(Status.WORKING, TaskEvent.COMPLETE)
     <Status.DONE: 'done'>
     """
     try:

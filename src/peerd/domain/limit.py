@@ -15,9 +15,9 @@ from peerd.domain.task import EACH_KEY, QUEUE_NAME, SPAN_LIMIT, check_limit_key
 
 WHOLE_QUEUE: Final = ""
 """What stands in the place of a key in a limit of the queue as a whole."""
-MOST: Final = 2**31 - 1
+MAX_COUNT: Final = 2**31 - 1
 """What a column of the type INTEGER holds at the most on MySQL and PostgreSQL."""
-SHORTEST_PERIOD: Final = 0.001
+MIN_PERIOD: Final = 0.001
 """Seconds; SQLite's clock tells no shorter ones apart."""
 _TEXT: Final = re.compile(r" *([0-9]{1,10}) */ *(.*)")
 _UNITS: Final = ("ms", "s", "m", "h", "d", "w")
@@ -44,7 +44,7 @@ class Rate(msgspec.Struct, frozen=True):
         check_count("rate", "starts", self.starts, least=1)
         if isinstance(self.period, bool) or not isinstance(self.period, int | float):
             raise InvalidLimit("rate", f"{quoted(self.period)} is not a number of seconds")
-        if not SHORTEST_PERIOD <= self.period < SPAN_LIMIT:
+        if not MIN_PERIOD <= self.period < SPAN_LIMIT:
             raise InvalidLimit("rate", f"{quoted(self.period)} s is not a period from 0.001 s to ten years")
 
     @classmethod
@@ -101,7 +101,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     rate: Rate | None = None
 
     def __post_init__(self) -> None:
-        check_place(self.queue, self.key)
+        check_limit_target(self.queue, self.key)
         if self.running is None and self.rate is None:
             raise InvalidLimit("running", "give running, rate or both; to take a limit away, remove it")
         if self.running is not None:
@@ -113,7 +113,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
         return self.key == EACH_KEY
 
 
-def check_place(queue: object, key: object) -> None:
+def check_limit_target(queue: object, key: object) -> None:
     """Refuse what no limit can be of.
 
     Raises:
@@ -137,16 +137,17 @@ def check_count(field: str, what: str, count: object, *, least: int) -> None:
     Raises:
         InvalidLimit: it is no whole number from ``least`` to 2³¹ - 1.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= MOST:
-        raise InvalidLimit(field, f"{quoted(count)} is not a number of {what} from {least} to {MOST}")
+    if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= MAX_COUNT:
+        raise InvalidLimit(field, f"{quoted(count)} is not a number of {what} from {least} to {MAX_COUNT}")
 
 
-def as_limited(running: object, starts: object, period: object) -> tuple[int | None, int | None, float | None]:
+def parse_limit_columns(running: object, starts: object, period: object) -> tuple[int | None, int | None, float | None]:
     """What a row means that somebody's SQL has written; what is no number there limits nothing.
 
     PostgreSQL has NaN and infinity, SQLite keeps a text in any column, and all have periods that no clock can count.
 
-    >>> as_limited(3, 100, 60.0), as_limited(None, 5, 1e300), as_limited("x", 5, float("nan"))
+    >>> parse = parse_limit_columns
+    >>> parse(3, 100, 60.0), parse(None, 5, 1e300), parse("x", 5, float("nan"))
     ((3, 100, 60.0), (None, 5, 315360000.0), (None, None, None))
     """
     limited, rate, seconds = (_number(value) for value in (running, starts, period))
@@ -160,7 +161,7 @@ def _number(value: object) -> float | None:
 
 
 def _whole(value: float | None) -> int | None:
-    return None if value is None else int(min(value, MOST))
+    return None if value is None else int(min(value, MAX_COUNT))
 
 
 def _not_a_rate(value: object) -> InvalidLimit:

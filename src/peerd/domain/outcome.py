@@ -15,7 +15,7 @@ RESULT_LIMIT: Final = 1024 * 1024
 """Bytes of a result's JSON. Larger ones belong into a file or a table of the application."""
 
 
-class Asked(Exception):
+class OutcomeSignal(Exception):
     """An outcome that a handler asks for, by returning it or by raising it."""
 
     def __init__(self, reason: str = "") -> None:
@@ -23,7 +23,7 @@ class Asked(Exception):
         super().__init__(reason)
 
 
-class Retry(Asked):
+class Retry(OutcomeSignal):
     """The attempt failed; try again later, unless it was the last.
 
     Args:
@@ -36,7 +36,7 @@ class Retry(Asked):
         super().__init__(reason or "the handler asked for another attempt")
 
 
-class Snooze(Asked):
+class Snooze(OutcomeSignal):
     """Not now: run it after a while; the attempt does not count.
 
     Args:
@@ -49,11 +49,11 @@ class Snooze(Asked):
         super().__init__(reason or "the handler asked to be run later")
 
 
-class Cancel(Asked):
+class Cancel(OutcomeSignal):
     """Nobody wants it any more."""
 
 
-class Dead(Asked):
+class Dead(OutcomeSignal):
     """It can never succeed; keep it for the person who will look."""
 
 
@@ -106,14 +106,14 @@ class Deferred(msgspec.Struct, frozen=True):
 Outcome = Done | Failed | Snoozed | Canceled | Released | Deferred
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """A text no longer than ``limit`` characters, without what databases refuse.
 
     The middle is left out: an error's beginning says what, its end where.
 
-    >>> cut("a" * 50, 40)
+    >>> truncate("a" * 50, 40)
     'aaaaaaaaaa … 30 characters … aaaaaaaaaa'
-    >>> len(cut("a" * 10**7, 255)) <= 255
+    >>> len(truncate("a" * 10**7, 255)) <= 255
     True
     """
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\N{REPLACEMENT CHARACTER}")

@@ -13,64 +13,65 @@ import msgspec
 
 from peerd.domain.task import QUEUE_NAME
 
-MOST_QUEUES = 32
+MAX_QUEUES = 32
 """Queues that a ring names; one for more of them is for any."""
-MOST_TASKS = 100
+MAX_TASKS = 100
 """Tasks that a ring names."""
 
 
-class Work(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=True):
+class TasksAvailable(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=True):
     """There are tasks to claim in these queues; in any of them where none is named."""
 
     queues: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.queues) > MOST_QUEUES or not all(QUEUE_NAME.fullmatch(queue) for queue in self.queues):
+        if len(self.queues) > MAX_QUEUES or not all(QUEUE_NAME.fullmatch(queue) for queue in self.queues):
             raise ValueError("names what is no queue, or too many of them")
 
 
-class Due(msgspec.Struct, frozen=True, tag="due", forbid_unknown_fields=True):
+class TaskScheduled(msgspec.Struct, frozen=True, tag="due", forbid_unknown_fields=True):
     """A task that waits for its time is due in so many seconds, or at a moment of the database's clock (UNIX time)."""
 
     within: float | None = None
     at: float | None = None
 
 
-class Taken(msgspec.Struct, frozen=True, tag="taken", forbid_unknown_fields=True):
+class ClaimRevoked(msgspec.Struct, frozen=True, tag="taken", forbid_unknown_fields=True):
     """These tasks were canceled, moved, retried or deleted: who runs one of them is to see that it holds it no more."""
 
     tasks: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.tasks) > MOST_TASKS:
+        if len(self.tasks) > MAX_TASKS:
             raise ValueError("names too many tasks")
 
 
-class Told(msgspec.Struct, frozen=True, tag="told", forbid_unknown_fields=True):
+class Broadcast(msgspec.Struct, frozen=True, tag="told", forbid_unknown_fields=True):
     """A message for the workers of all nodes."""
 
     action: str
     data: Any = None
 
 
-class Trial(msgspec.Struct, frozen=True, tag="trial", forbid_unknown_fields=True):
+class Ping(msgspec.Struct, frozen=True, tag="trial", forbid_unknown_fields=True):
     """An agent rings at its own door, to know whether it hears."""
 
     word: str
 
 
-Ring = Work | Due | Taken | Told | Trial
+Ring = TasksAvailable | TaskScheduled | ClaimRevoked | Broadcast | Ping
 
 
-class Gathered:
+class Coalescer:
     """Rings that wait to be sent, as few as will do.
 
-    >>> gathered = Gathered()
-    >>> gathered.add(Work(("video",))), gathered.add(Work(("mail", "video"))), gathered.add(Due(within=5.0))
-    (None, None, None)
-    >>> gathered.add(Due(within=3.0))
+    >>> gathered = Coalescer()
+    >>> gathered.add(TasksAvailable(("video",)))
+    >>> gathered.add(TasksAvailable(("mail", "video")))
+    >>> gathered.add(TaskScheduled(within=5.0))
+    >>> gathered.add(TaskScheduled(within=3.0))
     >>> gathered.take()
-    [Work(queues=('mail', 'video')), Due(within=3.0, at=None)]
+    [TasksAvailable(queues=('mail', 'video')), TaskScheduled(within=3.0, at=None)]
     >>> gathered.take()
     []
     """
@@ -91,13 +92,13 @@ class Gathered:
     def add(self, ring: Ring) -> None:
         """Take one more."""
         match ring:
-            case Work(queues):
+            case TasksAvailable(queues):
                 self._any = self._any or not queues
                 self._queues.update(queues)
-            case Due(within, at):
+            case TaskScheduled(within, at):
                 self._within = _earlier(self._within, within)
                 self._at = _earlier(self._at, at)
-            case Taken(tasks):
+            case ClaimRevoked(tasks):
                 self._tasks.update(tasks)
             case other:
                 self._others.append(other)
@@ -106,20 +107,20 @@ class Gathered:
         """What to send; none of it is kept."""
         rings: list[Ring] = [*self._others]
         if self._any or self._queues:
-            few = not self._any and len(self._queues) <= MOST_QUEUES
-            rings.append(Work(tuple(sorted(self._queues)) if few else ()))
+            few = not self._any and len(self._queues) <= MAX_QUEUES
+            rings.append(TasksAvailable(tuple(sorted(self._queues)) if few else ()))
         if self._within is not None or self._at is not None:
-            rings.append(Due(self._within, self._at))
+            rings.append(TaskScheduled(self._within, self._at))
         ids = sorted(self._tasks)
-        rings += [Taken(tuple(ids[place : place + MOST_TASKS])) for place in range(0, len(ids), MOST_TASKS)]
+        rings += [ClaimRevoked(tuple(ids[place : place + MAX_TASKS])) for place in range(0, len(ids), MAX_TASKS)]
         self.__init__()  # type: ignore[misc]
         return rings
 
 
-def work_in(queues: Iterable[str]) -> Work:
+def tasks_available_in(queues: Iterable[str]) -> TasksAvailable:
     """A ring for these queues, or for any where they are too many."""
     few = tuple(sorted(set(queues)))
-    return Work(few if len(few) <= MOST_QUEUES else ())
+    return TasksAvailable(few if len(few) <= MAX_QUEUES else ())
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

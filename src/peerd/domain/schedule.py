@@ -20,7 +20,7 @@ Overlap = Literal["skip", "queue", "allow"]
 Misfire = Literal["skip", "run_once"]
 
 ALL, WORKER, CLUSTER = "all", "worker", "cluster"
-MOST_WAITING: Final = 100
+MAX_WAITING: Final = 100
 """Ticks of one schedule that wait for an earlier run to end; what comes then is skipped."""
 DEFAULT_GRACE: Final = 60.0
 """Seconds that a tick may be late and is not a misfire."""
@@ -52,7 +52,7 @@ class RunStatus(StrEnum):
     """Nobody was there when it was due, and it was too late afterwards."""
 
 
-OPEN: Final = (RunStatus.WAITING, RunStatus.RUNNING)
+UNFINISHED_STATUSES: Final = (RunStatus.WAITING, RunStatus.RUNNING)
 """The others are ends."""
 
 
@@ -104,14 +104,14 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaul
             known = "'all', 'worker', 'cluster', or a class of your own, 'studio.strategies:Mine'"
             raise InvalidSchedule("type", f"{quoted(self.type)} is none of {known}")
         if self.queue is not None:
-            self._refuse_what_no_enqueuing_needs()
+            self._refuse_task_only_fields()
             NewTask(queue=self.queue, name=self.task, body=self.body, limit_key=self.limit_key)
         elif self.limit_key is not None:
             raise InvalidSchedule(
                 "limit_key", "is for a task that is enqueued; leave it out, or give queue instead of run"
             )
 
-    def _refuse_what_no_enqueuing_needs(self) -> None:
+    def _refuse_task_only_fields(self) -> None:
         if self.type == ALL:
             raise InvalidSchedule("type", "'all' is for functions; a task is enqueued once, whoever runs it")
         for field in ("args", "workers", "timeout"):
@@ -141,20 +141,20 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaul
         return hashlib.blake2s(self.text.encode(), digest_size=8).hexdigest()
 
 
-class Wait(msgspec.Struct, frozen=True):
+class WaitForTick(msgspec.Struct, frozen=True):
     """Nothing is due before this moment; None: ever."""
 
     until: datetime | None
 
 
-class Fire(msgspec.Struct, frozen=True):
+class FireTick(msgspec.Struct, frozen=True):
     """A tick is due; the row's next one is ``following``. Ticks before it that nobody saw are left out."""
 
     tick: datetime
     following: datetime | None
 
 
-class Miss(msgspec.Struct, frozen=True):
+class MissTick(msgspec.Struct, frozen=True):
     """A tick is not made up for: it is ``late`` seconds late."""
 
     tick: datetime
@@ -162,10 +162,12 @@ class Miss(msgspec.Struct, frozen=True):
     late: float
 
 
-Decision = Wait | Fire | Miss
+TickDecision = WaitForTick | FireTick | MissTick
 
 
-def decide(schedule: Schedule, next_at: datetime | None, anchor: datetime, now: datetime, seed: str) -> Decision:
+def decide_tick(
+    schedule: Schedule, next_at: datetime | None, anchor: datetime, now: datetime, seed: str
+) -> TickDecision:
     """What to do about a schedule's next tick. Of several that have come meanwhile, the last one counts.
 
     Args:
@@ -177,24 +179,24 @@ def decide(schedule: Schedule, next_at: datetime | None, anchor: datetime, now: 
     """
     trigger = schedule.trigger
     if next_at is None or trigger is None:
-        return Wait(None)
+        return WaitForTick(None)
 
     def due(tick: datetime) -> datetime:
-        return tick + jittered(schedule.jitter, seed, tick)
+        return tick + tick_jitter(schedule.jitter, seed, tick)
 
     if now < due(next_at):
-        return Wait(due(next_at))
+        return WaitForTick(due(next_at))
     tick = max(trigger.latest(now, anchor) or next_at, next_at)
     while tick > next_at and now < due(tick):
         tick = max(trigger.latest(tick - MILLISECOND, anchor) or next_at, next_at)
     following = trigger.after(tick, anchor)
     late = (now - due(tick)).total_seconds()
     if late > schedule.misfire_grace and schedule.misfire == "skip":
-        return Miss(tick, following, late)
-    return Fire(tick, following)
+        return MissTick(tick, following, late)
+    return FireTick(tick, following)
 
 
-def jittered(jitter: float, seed: str, tick: datetime) -> timedelta:
+def tick_jitter(jitter: float, seed: str, tick: datetime) -> timedelta:
     """How much later than its time a tick is seen to: from nothing to ``jitter`` seconds.
 
     It is computed rather than drawn, so that all nodes agree about a tick of the cluster.
@@ -205,7 +207,7 @@ def jittered(jitter: float, seed: str, tick: datetime) -> timedelta:
     return round(jitter * 1000 * int.from_bytes(drawn, "big") / 2**32) * MILLISECOND
 
 
-def begun(overlap: Overlap, *, busy: bool, waiting: int) -> RunStatus:
+def initial_run_status(overlap: Overlap, *, busy: bool, waiting: int) -> RunStatus:
     """How a run begins for which the time has come.
 
     Args:
@@ -213,13 +215,13 @@ def begun(overlap: Overlap, *, busy: bool, waiting: int) -> RunStatus:
         busy: whether an earlier run of it goes on.
         waiting: how many wait for that already.
 
-    >>> begun("skip", busy=True, waiting=0), begun("queue", busy=True, waiting=2), begun("allow", busy=True, waiting=0)
-    (<RunStatus.SKIPPED: 'skipped'>, <RunStatus.WAITING: 'waiting'>, <RunStatus.RUNNING: 'running'>)
+    >>> [str(initial_run_status(overlap, busy=True, waiting=2)) for overlap in ("skip", "queue", "allow")]
+    ['skipped', 'waiting', 'running']
     """
     match overlap:
         case "allow":
             return RunStatus.RUNNING
-        case "queue" if (busy or waiting) and waiting < MOST_WAITING:
+        case "queue" if (busy or waiting) and waiting < MAX_WAITING:
             return RunStatus.WAITING
         case _:
             return RunStatus.SKIPPED if busy or waiting else RunStatus.RUNNING

@@ -54,10 +54,10 @@ class StuckAttempt(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Self:
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
         """What came in a frame.
 
         Raises:
             msgspec.ValidationError: it is none.
         """
-        return msgspec.convert(told, cls)
+        return msgspec.convert(data, cls)

@@ -252,13 +252,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None
 
 
-def text_of(arguments: Mapping[str, object]) -> str:
+def encode_arguments(arguments: Mapping[str, object]) -> str:
     """The JSON text of a handler's arguments, as compact as it goes.
 
     Raises:
         InvalidTask: a value is not JSON (nor a date, UUID, dataclass or struct, which msgspec words as JSON).
 
-    >>> text_of({"source": "a.mp4", "height": 720})
+    >>> encode_arguments({"source": "a.mp4", "height": 720})
     '{"source":"a.mp4","height":720}'
     """
     try:

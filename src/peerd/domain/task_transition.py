@@ -7,20 +7,20 @@ from typing import Final
 
 import msgspec
 
-from peerd.domain.lifecycle import Event
+from peerd.domain.lifecycle import TaskEvent
 from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import LATEST, Task
 
-UNKNOWN: Final = "unknown"
+UNKNOWN_LABEL: Final = "unknown"
 """The label of an attempt that was none: the process did not know the task."""
-RELEASED: Final = "released"
+RELEASED_LABEL: Final = "released"
 """The label of one whose process had to end."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class TaskTransition(msgspec.Struct, frozen=True, kw_only=True):
     """The event that follows, and what is written about the attempt."""
 
-    event: Event
+    event: TaskEvent
     counted: bool
     """Whether the attempt counts."""
     start_at: datetime | None = None
@@ -33,7 +33,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """How the process died, where it did."""
 
 
-def judge(task: Task, outcome: Outcome, now: datetime) -> Verdict:
+def transition_after(task: Task, outcome: Outcome, now: datetime) -> TaskTransition:
     """What becomes of a working task.
 
     Args:
@@ -46,33 +46,37 @@ def judge(task: Task, outcome: Outcome, now: datetime) -> Verdict:
     """
     match outcome:
         case Failed():
-            return _judge_failure(task, outcome, now)
+            return _transition_after_failure(task, outcome, now)
         case Snoozed(after, reason):
-            return Verdict(event=Event.SNOOZE, counted=False, start_at=later(now, after), label="snoozed", error=reason)
+            return TaskTransition(
+                event=TaskEvent.SNOOZE, counted=False, start_at=time_after(now, after), label="snoozed", error=reason
+            )
         case Deferred(after, reason):
-            return Verdict(event=Event.DEFER, counted=False, start_at=later(now, after), label=UNKNOWN, error=reason)
+            return TaskTransition(
+                event=TaskEvent.DEFER, counted=False, start_at=time_after(now, after), label=UNKNOWN_LABEL, error=reason
+            )
         case Canceled(reason):
-            return Verdict(event=Event.CANCEL, counted=True, label="canceled", error=reason)
+            return TaskTransition(event=TaskEvent.CANCEL, counted=True, label="canceled", error=reason)
         case Released(reason):
-            return Verdict(event=Event.RELEASE, counted=False, label=RELEASED, error=reason)
+            return TaskTransition(event=TaskEvent.RELEASE, counted=False, label=RELEASED_LABEL, error=reason)
         case _ as done:
             raise ValueError(f"{done} needs no verdict")
 
 
-def judge_crash(task: Task, label: str, cause: str) -> Verdict:
+def transition_after_crash(task: Task, label: str, cause: str) -> TaskTransition:
     """What becomes of a task whose holder died: the attempt counts, and the next one is due at once."""
     error = f"its process died: {cause}"
-    if exhausted(task):
-        return Verdict(
-            event=Event.DIE, counted=True, label=label, error=f"{error}; that was the last attempt", cause=cause
+    if is_last_attempt(task):
+        return TaskTransition(
+            event=TaskEvent.DIE, counted=True, label=label, error=f"{error}; that was the last attempt", cause=cause
         )
-    return Verdict(event=Event.RESCUE, counted=True, label=label, error=error, cause=cause)
+    return TaskTransition(event=TaskEvent.RESCUE, counted=True, label=label, error=error, cause=cause)
 
 
-def labels_of(outcome: Outcome) -> tuple[str, ...]:
-    """The labels that `judge` may give an outcome.
+def outcome_labels(outcome: Outcome) -> tuple[str, ...]:
+    """The labels that `transition_after` may give an outcome.
 
-    >>> labels_of(Failed(error="no"))
+    >>> outcome_labels(Failed(error="no"))
     ('failure', 'dead')
     """
     match outcome:
@@ -81,25 +85,25 @@ def labels_of(outcome: Outcome) -> tuple[str, ...]:
         case Snoozed():
             return ("snoozed",)
         case Deferred():
-            return (UNKNOWN,)
+            return (UNKNOWN_LABEL,)
         case Canceled():
             return ("canceled",)
         case Released():
-            return (RELEASED,)
+            return (RELEASED_LABEL,)
         case _:
             return ()
 
 
-def exhausted(task: Task) -> bool:
+def is_last_attempt(task: Task) -> bool:
     """Whether the attempt that runs now is the last one."""
     return task.attempts + 1 >= (task.max_attempts or 1)
 
 
-def later(now: datetime, seconds: float) -> datetime:
+def time_after(now: datetime, seconds: float) -> datetime:
     """A moment after ``now``, at most the latest that every database holds.
 
     >>> from datetime import UTC
-    >>> later(datetime(2026, 1, 1, tzinfo=UTC), 1e12) == LATEST
+    >>> time_after(datetime(2026, 1, 1, tzinfo=UTC), 1e12) == LATEST
     True
     """
     try:
@@ -108,14 +112,16 @@ def later(now: datetime, seconds: float) -> datetime:
         return LATEST
 
 
-def _judge_failure(task: Task, failed: Failed, now: datetime) -> Verdict:
-    if failed.retry_in is None or exhausted(task):
-        return _dead(failed, failed.error)
-    next_start = later(now, failed.retry_in)
+def _transition_after_failure(task: Task, failed: Failed, now: datetime) -> TaskTransition:
+    if failed.retry_in is None or is_last_attempt(task):
+        return _transition_to_dead(failed, failed.error)
+    next_start = time_after(now, failed.retry_in)
     if task.finish_at is not None and next_start >= task.finish_at:
-        return _dead(failed, f"{failed.error}\n(its finish_at comes before the next attempt, {next_start:%F %T} UTC)")
-    return Verdict(
-        event=Event.FAIL,
+        return _transition_to_dead(
+            failed, f"{failed.error}\n(its finish_at comes before the next attempt, {next_start:%F %T} UTC)"
+        )
+    return TaskTransition(
+        event=TaskEvent.FAIL,
         counted=True,
         start_at=next_start,
         label=failed.label,
@@ -125,8 +131,8 @@ def _judge_failure(task: Task, failed: Failed, now: datetime) -> Verdict:
     )
 
 
-def _dead(failed: Failed, error: str) -> Verdict:
+def _transition_to_dead(failed: Failed, error: str) -> TaskTransition:
     label = "dead" if failed.label == "failure" else failed.label
-    return Verdict(
-        event=Event.DIE, counted=True, label=label, error=error, traceback=failed.traceback, cause=failed.cause
+    return TaskTransition(
+        event=TaskEvent.DIE, counted=True, label=label, error=error, traceback=failed.traceback, cause=failed.cause
     )

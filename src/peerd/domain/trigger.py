@@ -19,7 +19,7 @@ from peerd.domain.errors import InvalidSchedule
 from peerd.domain.quoting import quoted
 from peerd.domain.task import LATEST
 
-SHORTEST: Final = 0.1
+MIN_INTERVAL: Final = 0.1
 """Seconds between two ticks, at the least."""
 MINUTE: Final = timedelta(minutes=1)
 MILLISECOND: Final = timedelta(milliseconds=1)
@@ -37,8 +37,8 @@ class Interval(msgspec.Struct, frozen=True):
     seconds: float
 
     def __post_init__(self) -> None:
-        if not self.seconds >= SHORTEST:
-            raise InvalidSchedule("interval", f"{self.seconds:g} s is shorter than {SHORTEST:g} s")
+        if not self.seconds >= MIN_INTERVAL:
+            raise InvalidSchedule("interval", f"{self.seconds:g} s is shorter than {MIN_INTERVAL:g} s")
 
     @property
     def step(self) -> timedelta:
@@ -47,16 +47,16 @@ class Interval(msgspec.Struct, frozen=True):
 
     def after(self, moment: datetime, anchor: datetime) -> datetime | None:
         """The first tick later than this; None where there is none before the end of time (2038)."""
-        passed = max((moment - anchor) // self.step, 0)
+        elapsed_steps = max((moment - anchor) // self.step, 0)
         try:
-            return _within_time(anchor + (passed + 1) * self.step)
+            return _within_time(anchor + (elapsed_steps + 1) * self.step)
         except OverflowError:
             return None
 
     def latest(self, moment: datetime, anchor: datetime) -> datetime | None:
         """The last tick that is not later than this."""
-        passed = (moment - anchor) // self.step
-        return anchor + passed * self.step if passed > 0 else None
+        elapsed_steps = (moment - anchor) // self.step
+        return anchor + elapsed_steps * self.step if elapsed_steps > 0 else None
 
 
 class Cron(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class Cron(msgspec.Struct, frozen=True):
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
-        zone_of(self.timezone)
+        load_time_zone(self.timezone)
         try:
             next(CronSim(self.expression, datetime(2026, 1, 1, tzinfo=UTC)))
         except (CronSimError, ValueError, RecursionError) as error:
@@ -106,7 +106,7 @@ class Cron(msgspec.Struct, frozen=True):
 
     def _minutes(self, moment: datetime, *, back: bool) -> Iterator[datetime]:
         fields = self.expression.split()
-        local = moment.replace(second=0, microsecond=0).astimezone(zone_of(self.timezone))
+        local = moment.replace(second=0, microsecond=0).astimezone(load_time_zone(self.timezone))
         for tick in CronSim(" ".join(fields[-5:]), local, reverse=back):
             yield tick.astimezone(UTC)
 
@@ -118,7 +118,7 @@ Trigger = Interval | Cron
 
 
 @cache
-def zone_of(name: str) -> ZoneInfo:
+def load_time_zone(name: str) -> ZoneInfo:
     """A time zone.
 
     Raises:

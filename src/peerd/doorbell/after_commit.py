@@ -14,47 +14,47 @@ from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.domain.ring import Gathered, Ring
-from peerd.doorbell.notifier import Ringer
+from peerd.domain.ring import Coalescer, Ring
+from peerd.doorbell.notifier import Notifier
 
-WAITING: Final = "peerd_rings"
+PENDING_RINGS: Final = "peerd_rings"
 """Where a connection of the pool keeps what is to be rung after its commit."""
-_WATCHED: Final = "peerd_watches_commits"
+_HOOKED: Final = "peerd_watches_commits"
 _lock = threading.Lock()
 
-Ending = Callable[[Any], None]
+EndTransaction = Callable[[Any], None]
 
 
-def ring_after_commit(connection: Connection, ringer: Ringer, rings: Sequence[Ring]) -> None:
+def ring_after_commit(connection: Connection, notifier: Notifier, rings: Sequence[Ring]) -> None:
     """Ring when the connection's present transaction has been committed."""
-    _watch(connection.engine.dialect)
-    waiting: dict[Ringer, Gathered] = connection.info.setdefault(WAITING, {})
-    gathered = waiting.setdefault(ringer, Gathered())
+    _hook_dialect(connection.engine.dialect)
+    pending: dict[Notifier, Coalescer] = connection.info.setdefault(PENDING_RINGS, {})
+    coalescer = pending.setdefault(notifier, Coalescer())
     for one in rings:
-        gathered.add(one)
+        coalescer.add(one)
 
 
-def _watch(dialect: Any) -> None:
+def _hook_dialect(dialect: Any) -> None:
     with _lock:
-        if not getattr(dialect, _WATCHED, False):
-            dialect.do_commit = _then(dialect.do_commit, _ring)
-            dialect.do_rollback = _then(dialect.do_rollback, lambda _: None)
-            setattr(dialect, _WATCHED, True)
+        if not getattr(dialect, _HOOKED, False):
+            dialect.do_commit = _wrap(dialect.do_commit, _ring)
+            dialect.do_rollback = _wrap(dialect.do_rollback, lambda _: None)
+            setattr(dialect, _HOOKED, True)
 
 
-def _then(end: Ending, do: Callable[[dict[Ringer, Gathered]], None]) -> Ending:
+def _wrap(end: EndTransaction, do: Callable[[dict[Notifier, Coalescer]], None]) -> EndTransaction:
     """End a transaction, and then do something with what has waited for its end."""
 
     def end_and_do(connection: Any) -> None:
         end(connection)
         info = getattr(connection, "info", None)
-        waiting = info.pop(WAITING, None) if isinstance(info, dict) else None
-        if waiting:
-            do(waiting)
+        pending = info.pop(PENDING_RINGS, None) if isinstance(info, dict) else None
+        if pending:
+            do(pending)
 
     return end_and_do
 
 
-def _ring(waiting: dict[Ringer, Gathered]) -> None:
-    for ringer, gathered in waiting.items():
-        ringer.ring(*gathered.take())
+def _ring(pending: dict[Notifier, Coalescer]) -> None:
+    for notifier, coalescer in pending.items():
+        notifier.ring(*coalescer.take())

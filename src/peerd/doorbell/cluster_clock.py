@@ -28,7 +28,7 @@ class ClusterClock:
     1000.0
     >>> asked_at = clock.steady()
     >>> seconds = 52.0
-    >>> clock.heard(datetime.fromtimestamp(7_000, UTC), asked_at)
+    >>> clock.synchronize(datetime.fromtimestamp(7_000, UTC), asked_at)
     >>> seconds = 60.0
     >>> clock()
     7009.0
@@ -48,7 +48,7 @@ class ClusterClock:
         """Whether the database has been heard."""
         return self._offset is not None
 
-    def heard(self, now: datetime, asked_at: float) -> None:
+    def synchronize(self, now: datetime, asked_at: float) -> None:
         """The database has said what time it is.
 
         Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy.engine import URL
 
 
-def secret_of(url: URL, given: str | None, *, make: bool = False) -> str | None:
+def read_secret(url: URL, given: str | None, *, make: bool = False) -> str | None:
     """The secret to ring with; None where there is none.
 
     Args:
@@ -20,13 +20,13 @@ def secret_of(url: URL, given: str | None, *, make: bool = False) -> str | None:
     """
     if given or url.get_backend_name() != "sqlite":
         return given or None
-    file = file_beside(url)
+    file = secret_path(url)
     if file is None:
         return None
     return _read(file) or (_make(file) if make else None)
 
 
-def file_beside(url: URL) -> Path | None:
+def secret_path(url: URL) -> Path | None:
     """The file of the secret of a cluster on SQLite; None for a database in memory."""
     name = url.database
     return None if not name or name == ":memory:" or name.startswith("file:") else Path(f"{name}.secret")

@@ -5,66 +5,66 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from peerd.domain.ring import Due, Ring, Work
+from peerd.domain.ring import Ring, TasksAvailable, TaskScheduled
 from peerd.runtime.observability.events import (
-    FINE,
+    DEBUG_EVENTS,
     AttemptEnded,
     ChoreRan,
-    Fact,
+    Event,
+    LimitedTaskEnded,
     ScheduleRunEnded,
-    StrayReleased,
-    TasksTakenBack,
-    TurnEnded,
+    TasksRescued,
+    UnknownClaimReleased,
 )
 
-RINGS_OF_CHORES: Final[dict[str, Ring]] = {
-    "arrive scheduled": Work(),
-    "arrive failures": Work(),
-    "pinned": Work(),
-    "postpone": Due(within=0.0),
+RINGS_BY_CHORE: Final[dict[str, Ring]] = {
+    "arrive scheduled": TasksAvailable(),
+    "arrive failures": TasksAvailable(),
+    "pinned": TasksAvailable(),
+    "postpone": TaskScheduled(within=0.0),
 }
 """By the chore's name."""
 
 
-class RingingFacts:
+class DoorbellEventListener:
     """Reads events, and rings where one means work; for `Events.listen`.
 
     Args:
         ring: rings.
 
     >>> rung = []
-    >>> reader = RingingFacts(rung.append)
+    >>> reader = DoorbellEventListener(rung.append)
     >>> reader(ChoreRan(chore="arrive scheduled", count=3))
     >>> reader(ChoreRan(chore="purge done", count=3))
     >>> rung
-    [Work(queues=())]
+    [TasksAvailable(queues=())]
     """
 
     def __init__(self, ring: Callable[[Ring], object]) -> None:
         self._ring = ring
 
-    def hears(self, kind: type[Fact]) -> bool:
+    def accepts(self, kind: type[Event]) -> bool:
         """Whether facts of a kind can mean work."""
-        return kind not in FINE
+        return kind not in DEBUG_EVENTS
 
-    def __call__(self, fact: Fact) -> None:
+    def __call__(self, event: Event) -> None:
         """Ring, if it means work."""
-        match fact:
+        match event:
             case AttemptEnded(outcome="done"):
                 return
             case AttemptEnded(outcome="released"):
-                self._ring(Work((fact.queue,)))
-            case AttemptEnded() if fact.retry_in is not None:
-                self._ring(Due(within=max(fact.retry_in, 0.0)))
-            case TurnEnded():
-                self._ring(Work((fact.queue,)))
-            case StrayReleased():
-                self._ring(Work())
-            case TasksTakenBack():  # a failure that is due at once, or pending again
-                self._ring(Due(within=0.0))
-                self._ring(Work())
+                self._ring(TasksAvailable((event.queue,)))
+            case AttemptEnded() if event.retry_in is not None:
+                self._ring(TaskScheduled(within=max(event.retry_in, 0.0)))
+            case LimitedTaskEnded():
+                self._ring(TasksAvailable((event.queue,)))
+            case UnknownClaimReleased():
+                self._ring(TasksAvailable())
+            case TasksRescued():  # a failure that is due at once, or pending again
+                self._ring(TaskScheduled(within=0.0))
+                self._ring(TasksAvailable())
             case ScheduleRunEnded(queue=str(queue)):  # it has enqueued its task
-                self._ring(Work((queue,)))
+                self._ring(TasksAvailable((queue,)))
             case ChoreRan():
-                if (ring := RINGS_OF_CHORES.get(fact.chore)) is not None:
+                if (ring := RINGS_BY_CHORE.get(event.chore)) is not None:
                     self._ring(ring)

@@ -13,69 +13,72 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
-from peerd.domain.ring import Gathered, Ring
-from peerd.doorbell.cluster_secret import secret_of
-from peerd.doorbell.transports import Datagrams, Notifications, Way
+from peerd.domain.ring import Coalescer, Ring
+from peerd.doorbell.cluster_secret import read_secret
+from peerd.doorbell.transports import DatagramTransport, NotifyTransport, Transport
 from peerd.store.connection.database import Database
 from peerd.store.schema.types import MYSQL
 
-EVERY: Final = 0.002
-SELDOM: Final = 0.02
+MIN_INTERVAL: Final = 0.002
+MAX_INTERVAL: Final = 0.02
 """Seconds between two rings of a process at the least; doubled up to the latter while there is always one more."""
-CLOSE_WITHIN: Final = 1.0
+CLOSE_TIMEOUT: Final = 1.0
 """Seconds that the last rings of a process may take."""
 
 
-class Ringer:
+class Notifier:
     """Rings at all nodes of a cluster. Safe to use from several threads, and after a fork.
 
     Args:
         database: the cluster's.
         secret: [cluster] secret; not needed on SQLite, and on PostgreSQL for messages to all nodes only.
-        open_way: makes the way of the rings, when the first one is sent; None where there is none.
+        open_transport: makes the way of the rings, when the first one is sent; None where there is none.
     """
 
     def __init__(
-        self, database: Database, secret: str | None = None, open_way: Callable[[], Way | None] | None = None
+        self,
+        database: Database,
+        secret: str | None = None,
+        open_transport: Callable[[], Transport | None] | None = None,
     ) -> None:
-        self._open_way = open_way or (lambda: way_to(database, secret))
-        self.is_mute = open_way is None and database.name in MYSQL and not secret
+        self._open_transport = open_transport or (lambda: transport_for(database, secret))
+        self.has_no_secret = open_transport is None and database.name in MYSQL and not secret
         """Whether it cannot ring: there is no secret."""
         self.last_error: str | None = None
         """Of the ring that could not be sent last, in words."""
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._pid = os.getpid()
-        self._gathered = Gathered()
+        self._coalescer = Coalescer()
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._way: Way | None = None
+        self._transport: Transport | None = None
         self._busy = False
         self._closed = False
 
     def ring(self, *rings: Ring) -> None:
         """Ring, soon; the caller goes on at once."""
-        if self.is_mute:
+        if self.has_no_secret:
             return
         if self._pid != os.getpid():
-            self._begin()  # the thread has stayed in the process that this one was forked from
+            self._reset()  # the thread has stayed in the process that this one was forked from
         with self._changed:
             if self._closed or not rings:
                 return
             for one in rings:
-                self._gathered.add(one)
+                self._coalescer.add(one)
             if self._busy:
                 return  # its thread is at work, or rests, and takes this one along
             self._busy = True
             if self._thread is None:
-                self._thread = threading.Thread(target=self._live, name="peerd-ringer", daemon=True)
+                self._thread = threading.Thread(target=self._run_loop, name="peerd-ringer", daemon=True)
                 self._thread.start()
                 atexit.register(_close, weakref.ref(self))
             self._changed.notify_all()
 
-    def flush(self, within: float = CLOSE_WITHIN) -> bool:
+    def flush(self, within: float = CLOSE_TIMEOUT) -> bool:
         """Wait until all has been sent, for so many seconds at the most; return whether it has."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._busy or self._pid != os.getpid(), within)
@@ -90,24 +93,24 @@ class Ringer:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join(CLOSE_WITHIN)
+        self._thread.join(CLOSE_TIMEOUT)
 
-    def _live(self) -> None:
-        rest = EVERY
+    def _run_loop(self) -> None:
+        interval = MIN_INTERVAL
         while (rings := self._next()) is not None:
             try:
                 self._send(rings)
                 self.last_error = None
             except Exception as error:  # noqa: BLE001 - a ring that is lost costs the time to the next poll
                 self.last_error = f"{type(error).__name__}: {error}"
-            rest = self._rest(rest)
-        if self._way is not None:
-            self._way.close()
+            interval = self._wait_interval(interval)
+        if self._transport is not None:
+            self._transport.close()
 
     def _next(self) -> list[Ring] | None:
         """Wait for rings; None at the end."""
         with self._changed:
-            while not (rings := self._gathered.take()):
+            while not (rings := self._coalescer.take()):
                 self._busy = False
                 self._changed.notify_all()
                 if self._closed:
@@ -115,28 +118,28 @@ class Ringer:
                 self._changed.wait()
             return rings
 
-    def _rest(self, seconds: float) -> float:
+    def _wait_interval(self, seconds: float) -> float:
         """What is rung meanwhile is sent together. Returns how long to rest the next time."""
         self._closing.wait(seconds)
         with self._changed:
-            return min(2 * seconds, SELDOM) if self._gathered else EVERY
+            return min(2 * seconds, MAX_INTERVAL) if self._coalescer else MIN_INTERVAL
 
     def _send(self, rings: list[Ring]) -> None:
-        if self._way is None:
-            self._way = self._open_way()
-        if self._way is not None:
-            self._way.send(rings)
+        if self._transport is None:
+            self._transport = self._open_transport()
+        if self._transport is not None:
+            self._transport.send(rings)
 
 
-def way_to(database: Database, secret: str | None) -> Way | None:
+def transport_for(database: Database, secret: str | None) -> Transport | None:
     """How the nodes of a cluster are rung at; None where there is no secret."""
     if database.name == "postgresql":
-        return Notifications(database, secret)
-    found = secret_of(database.url, secret)
-    return None if found is None else Datagrams(database, found)
+        return NotifyTransport(database, secret)
+    found = read_secret(database.url, secret)
+    return None if found is None else DatagramTransport(database, found)
 
 
-def _close(reference: weakref.ref[Ringer]) -> None:
-    ringer = reference()
-    if ringer is not None:
-        ringer.close()
+def _close(reference: weakref.ref[Notifier]) -> None:
+    notifier = reference()
+    if notifier is not None:
+        notifier.close()

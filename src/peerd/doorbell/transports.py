@@ -18,22 +18,32 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
-from peerd.domain.ring import Ring, Told, Work
+from peerd.domain.ring import Broadcast, Ring, TasksAvailable
 from peerd.doorbell.cluster_clock import ClusterClock
-from peerd.doorbell.datagram import ALL, ALL_BUT, SIGNED, Opener, Refused, RingRefused, Sealer, as_text, from_text
-from peerd.doorbell.endpoints import Door, doors
+from peerd.doorbell.datagram import (
+    ALL_NODES,
+    ALL_NODES_BUT,
+    SIGNED_PREFIX,
+    RejectionReason,
+    RingRejected,
+    Signer,
+    Verifier,
+    decode_text,
+    encode_text,
+)
+from peerd.doorbell.endpoints import Endpoint, read_endpoints
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.recording import database_now
 
-KNOWN_FOR: Final = 5.0
+ENDPOINTS_TTL: Final = 5.0
 """Seconds that the doors of the nodes are known for."""
-NOBODY_FOR: Final = 0.1
+NO_ENDPOINTS_TTL: Final = 0.1
 """The same, while there is none: whoever comes first is to be rung at soon."""
 CHANNEL: Final = "peerd"
 """Of PostgreSQL's NOTIFY."""
 
 
-class Way(Protocol):
+class Transport(Protocol):
     """How rings reach the nodes."""
 
     def send(self, rings: Sequence[Ring]) -> None:
@@ -45,22 +55,22 @@ class Way(Protocol):
         ...
 
 
-class NodesUnknown(PeerdError):
+class EndpointsUnknown(PeerdError):
     """The nodes that are to be rung at were asked for a moment ago, in vain."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the addresses of the nodes could not be read: {reason}")
 
 
-class Datagrams:
+class DatagramTransport:
     """Rings by UDP.
 
     Args:
         database: says where the nodes hear.
         secret: of the cluster.
-        but: the life of a node that is not rung at: the one that rings, which knows already.
+        excluded_incarnation: the life of a node that is not rung at: the one that rings, which knows already.
         clock: monotonic, in seconds.
-        time_of_cluster: what it signs with; it learns it when it asks for the nodes.
+        cluster_clock: what it signs with; it learns it when it asks for the nodes.
     """
 
     def __init__(
@@ -68,53 +78,55 @@ class Datagrams:
         database: Database,
         secret: str,
         *,
-        but: str | None = None,
+        excluded_incarnation: str | None = None,
         clock: Callable[[], float] = time.monotonic,
-        time_of_cluster: ClusterClock | None = None,
+        cluster_clock: ClusterClock | None = None,
     ) -> None:
         self._database = database
-        self._but = but
+        self._excluded_incarnation = excluded_incarnation
         self._clock = clock
-        self._time = time_of_cluster or ClusterClock()
-        self._sealer = Sealer(secret, self._time)
+        self._cluster_clock = cluster_clock or ClusterClock()
+        self._signer = Signer(secret, self._cluster_clock)
         self._sockets: dict[socket.AddressFamily, socket.socket] = {}
-        self._doors: frozenset[Door] = frozenset()
-        self._known_until: float | None = None
-        self._unknown: str | None = None
+        self._endpoints: frozenset[Endpoint] = frozenset()
+        self._endpoints_expire_at: float | None = None
+        self._last_error: str | None = None
         """Why the nodes could not be asked for when they were last; None: they could."""
 
     def send(self, rings: Sequence[Ring]) -> None:
         """Ring at the doors that are known; when that was long ago, ask, and ring at the new ones too."""
-        rung = self._doors
-        self.send_to(rung, rings)
-        if self._known_until is None or self._clock() >= self._known_until:
-            self._known_until = self._clock() + NOBODY_FOR  # a database that is away is not asked at each ring
+        notified = self._endpoints
+        self.send_to(notified, rings)
+        if self._endpoints_expire_at is None or self._clock() >= self._endpoints_expire_at:
+            self._endpoints_expire_at = (
+                self._clock() + NO_ENDPOINTS_TTL
+            )  # a database that is away is not asked at each ring
             try:
-                self._doors = self._ask()
+                self._endpoints = self._refresh()
             except Exception as error:
-                self._unknown = f"{type(error).__name__}: {error}"
+                self._last_error = f"{type(error).__name__}: {error}"
                 raise
-            self._unknown = None
-            self._known_until = self._clock() + (KNOWN_FOR if self._doors else NOBODY_FOR)
-            self.send_to(self._doors - rung, rings)
-        elif self._unknown is not None:
-            raise NodesUnknown(self._unknown)
+            self._last_error = None
+            self._endpoints_expire_at = self._clock() + (ENDPOINTS_TTL if self._endpoints else NO_ENDPOINTS_TTL)
+            self.send_to(self._endpoints - notified, rings)
+        elif self._last_error is not None:
+            raise EndpointsUnknown(self._last_error)
 
-    def _ask(self) -> frozenset[Door]:
+    def _refresh(self) -> frozenset[Endpoint]:
         """The doors of all other nodes, and what time it is."""
-        asked_at = self._time.steady()
-        found = self._database.read(doors)
+        asked_at = self._cluster_clock.steady()
+        found = self._database.read(read_endpoints)
         if found.now is not None:
-            self._time.heard(found.now, asked_at)
-        return frozenset(door for door in found.all if door.incarnation != self._but)
+            self._cluster_clock.synchronize(found.now, asked_at)
+        return frozenset(endpoint for endpoint in found.all if endpoint.incarnation != self._excluded_incarnation)
 
-    def send_to(self, some: Iterable[Door], rings: Sequence[Ring]) -> None:
+    def send_to(self, endpoints: Iterable[Endpoint], rings: Sequence[Ring]) -> None:
         """Ring at these doors. Nobody waits: what the network does not take at once is lost."""
-        for door in some:
+        for endpoint in endpoints:
             for ring in rings:
                 with suppress(OSError):
-                    family, address = _resolved(door.host, door.port)
-                    self._socket(family).sendto(self._sealer.seal(ring, door.incarnation), address)
+                    family, address = _resolved(endpoint.host, endpoint.port)
+                    self._socket(family).sendto(self._signer.sign(ring, endpoint.incarnation), address)
 
     def close(self) -> None:
         """Close its sockets."""
@@ -139,7 +151,7 @@ def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, in
     return found[0], (str(found[4][0]), port)
 
 
-class Notifications:
+class NotifyTransport:
     """Rings by PostgreSQL's NOTIFY.
 
     They go in a transaction of their own, after that of the work: NOTIFY takes a lock of the whole database at its
@@ -148,8 +160,8 @@ class Notifications:
     Args:
         database: which notifies.
         secret: of the cluster; without one nothing is signed, and no message is taken.
-        but: the life of a node that is not to take it: the one that rings, which knows already.
-        time_of_cluster: what it signs with; it learns it from each answer.
+        excluded_incarnation: the life of a node that is not to take it: the one that rings, which knows already.
+        cluster_clock: what it signs with; it learns it from each answer.
     """
 
     def __init__(
@@ -157,28 +169,28 @@ class Notifications:
         database: Database,
         secret: str | None = None,
         *,
-        but: str | None = None,
-        time_of_cluster: ClusterClock | None = None,
+        excluded_incarnation: str | None = None,
+        cluster_clock: ClusterClock | None = None,
     ) -> None:
         self._database = database
-        self._time = time_of_cluster or ClusterClock()
-        self._sealer = None if secret is None else Sealer(secret, self._time)
-        self._to = ALL if but is None else ALL_BUT + but
+        self._cluster_clock = cluster_clock or ClusterClock()
+        self._signer = None if secret is None else Signer(secret, self._cluster_clock)
+        self._to = ALL_NODES if excluded_incarnation is None else ALL_NODES_BUT + excluded_incarnation
 
     def send(self, rings: Sequence[Ring]) -> None:
         """Notify, in one statement. What may be heard twice is sent again where a connection turns out to be closed."""
-        if self._sealer is not None and not self._time.is_known:
-            asked_at = self._time.steady()
-            self._time.heard(self._database.read(database_now), asked_at)
-        once = any(isinstance(ring, Told) for ring in rings)
-        send = self._database.run_each if once else self._database.run_repeatable
-        asked_at = self._time.steady()
-        self._time.heard(send(notify, [self._payload(ring) for ring in rings]), asked_at)
+        if self._signer is not None and not self._cluster_clock.is_known:
+            asked_at = self._cluster_clock.steady()
+            self._cluster_clock.synchronize(self._database.read(database_now), asked_at)
+        once = any(isinstance(ring, Broadcast) for ring in rings)
+        send = self._database.run_autocommit if once else self._database.run_idempotent
+        asked_at = self._cluster_clock.steady()
+        self._cluster_clock.synchronize(send(send_notifications, [self._payload(ring) for ring in rings]), asked_at)
 
     def _payload(self, ring: Ring) -> str:
-        if self._sealer is None:
+        if self._signer is None:
             return msgspec.json.encode(ring).decode()
-        return as_text(self._sealer.seal(ring, self._to))
+        return encode_text(self._signer.sign(ring, self._to))
 
     def close(self) -> None:
         """There is nothing to close: the database is somebody else's."""
@@ -191,14 +203,14 @@ NOTIFY: Final = sa.text(
 """A ring that a crash of the server loses was lost anyway: no fsync."""
 
 
-def notify(connection: Connection, payloads: Sequence[str]) -> datetime:
+def send_notifications(connection: Connection, payloads: Sequence[str]) -> datetime:
     """Send notifications with the statement's commit; return what time it is there."""
     moment = connection.execute(NOTIFY, {"channel": CHANNEL, "payloads": list(payloads)}).one()[2]
     assert isinstance(moment, datetime)
     return moment
 
 
-class NotificationOpener:
+class NotificationVerifier:
     """Tells what a notification means.
 
     Args:
@@ -206,33 +218,33 @@ class NotificationOpener:
         clock: UNIX time, in seconds.
         me: this life of the node, whose own notifications are refused: it knows already.
 
-    >>> opener = NotificationOpener(None, lambda: 0.0, me="life")
+    >>> opener = NotificationVerifier(None, lambda: 0.0, me="life")
     >>> opener.open("video, mail"), opener.open(""), opener.open('{"type":"due","within":1.0}')
-    (Work(queues=('video', 'mail')), Work(queues=()), Due(within=1.0, at=None))
+    (TasksAvailable(queues=('video', 'mail')), TasksAvailable(queues=()), TaskScheduled(within=1.0, at=None))
     >>> opener.open('{"type":"told","action":"prices"}')
     Traceback (most recent call last):
-    peerd.doorbell.datagram.RingRefused: it is a message that is not signed: give all nodes and applications the same \
+    peerd.doorbell.datagram.RingRejected: it is a message that is not signed: give all nodes and applications the same \
 [cluster] secret
     """
 
     def __init__(self, secret: str | None, clock: Callable[[], float], *, me: str) -> None:
-        self._opener = None if secret is None else Opener(secret, me, clock, opens_those_for_all=True)
+        self._verifier = None if secret is None else Verifier(secret, me, clock, accepts_broadcasts=True)
 
     def is_signed(self, payload: str) -> bool:
         """Whether it says that it is signed, and there is a secret to tell by."""
-        return self._opener is not None and payload.startswith(SIGNED)
+        return self._verifier is not None and payload.startswith(SIGNED_PREFIX)
 
     def open(self, payload: str) -> Ring:
         """The ring of a notification: one that is signed; or a hint, in JSON or as names of queues with commas.
 
         Raises:
-            RingRefused: it is not to be listened to, with the reason.
+            RingRejected: it is not to be listened to, with the reason.
         """
-        if not payload.startswith(SIGNED):
+        if not payload.startswith(SIGNED_PREFIX):
             return _hint(payload)
-        if self._opener is None:
-            return Work()  # from somebody with a secret, which is a hint at the least
-        return self._opener.open(from_text(payload))
+        if self._verifier is None:
+            return TasksAvailable()  # from somebody with a secret, which is a hint at the least
+        return self._verifier.open(decode_text(payload))
 
 
 def _hint(payload: str) -> Ring:
@@ -241,11 +253,11 @@ def _hint(payload: str) -> Ring:
         if payload.startswith("{"):
             ring: Ring = msgspec.json.decode(payload, type=Ring)
         else:
-            ring = Work(_names(payload))
+            ring = TasksAvailable(_names(payload))
     except (msgspec.DecodeError, ValueError, RecursionError):
-        raise RingRefused(Refused.STRANGE) from None
-    if isinstance(ring, Told):
-        raise RingRefused(Refused.UNSIGNED)
+        raise RingRejected(RejectionReason.STRANGE) from None
+    if isinstance(ring, Broadcast):
+        raise RingRejected(RejectionReason.UNSIGNED)
     return ring
 
 

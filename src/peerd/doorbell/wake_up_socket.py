@@ -19,29 +19,29 @@ from typing import Final
 
 import msgspec
 
-from peerd.domain.ring import Work
-from peerd.runtime.unix_socket_path import short_path
+from peerd.domain.ring import TasksAvailable
+from peerd.runtime.unix_socket_path import short_socket_directory
 
-NAME: Final = "ear."
+SOCKET_PREFIX: Final = "ear."
 """Begins the name of the socket; the process's number follows."""
-LARGEST: Final = 8192
+MAX_WAKE_UP_BYTES: Final = 8192
 """Bytes of a ring: of thirty-two queues with long names."""
-AT_A_TIME: Final = 16
+MAX_READS_PER_TURN: Final = 16
 """Rings that are read before the event loop has its turn; the kernel keeps about ten."""
 
 
-class Ear:
+class WakeUpSocket:
     """A process's end.
 
     Args:
         run_directory: the node's.
-        hear: gets what is rung, on the event loop.
+        on_ring: gets what is rung, on the event loop.
     """
 
-    def __init__(self, run_directory: Path, hear: Callable[[Work], object]) -> None:
+    def __init__(self, run_directory: Path, on_ring: Callable[[TasksAvailable], object]) -> None:
         self._run_directory = run_directory
-        self._hear = hear
-        self._name = f"{NAME}{os.getpid()}"
+        self._on_ring = on_ring
+        self._name = f"{SOCKET_PREFIX}{os.getpid()}"
         self._socket: socket.socket | None = None
 
     def open(self) -> None:
@@ -50,18 +50,18 @@ class Ear:
         Raises:
             OSError: there can be no socket in the run directory.
         """
-        one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
-            os.fchmod(one.fileno(), 0o600)  # which its file will have when it is bound
-            with short_path(self._run_directory) as folder:
+            os.fchmod(end.fileno(), 0o600)  # which its file will have when it is bound
+            with short_socket_directory(self._run_directory) as folder:
                 (folder / self._name).unlink(missing_ok=True)  # of a process that had this number before
-                one.bind(str(folder / self._name))
+                end.bind(str(folder / self._name))
         except BaseException:
-            one.close()
+            end.close()
             raise
-        self._socket = one
+        self._socket = end
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(one, self._read, one)
+        self._loop.add_reader(end, self._read, end)
 
     def close(self) -> None:
         """Listen no more."""
@@ -72,15 +72,15 @@ class Ear:
             with suppress(OSError):
                 (self._run_directory / self._name).unlink()
 
-    def _read(self, one: socket.socket) -> None:
+    def _read(self, end: socket.socket) -> None:
         with suppress(BlockingIOError):
-            for _ in range(AT_A_TIME):
-                ring = one.recv(LARGEST)
+            for _ in range(MAX_READS_PER_TURN):
+                ring = end.recv(MAX_WAKE_UP_BYTES)
                 with suppress(msgspec.DecodeError):
-                    self._hear(msgspec.json.decode(ring, type=Work))
+                    self._on_ring(msgspec.json.decode(ring, type=TasksAvailable))
 
 
-class Ears:
+class WakeUpSender:
     """The agent's end: those of all processes of its node.
 
     Args:
@@ -100,23 +100,23 @@ class Ears:
         """
         self._folder = os.open(self._run_directory, os.O_PATH | os.O_DIRECTORY)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self.sweep()
+        self.remove_stale()
 
-    def tell(self, pid: int, ring: Work) -> bool:
+    def send(self, pid: int, ring: TasksAvailable) -> bool:
         """Ring at a process of this number; return whether it has an ear, and room in it."""
         if self._socket is None:
             return False
         try:
-            self._socket.sendto(msgspec.json.encode(ring), f"/proc/self/fd/{self._folder}/{NAME}{pid}")
+            self._socket.sendto(msgspec.json.encode(ring), f"/proc/self/fd/{self._folder}/{SOCKET_PREFIX}{pid}")
         except OSError:
             return False
         return True
 
-    def sweep(self) -> None:
+    def remove_stale(self) -> None:
         """Remove the ears of processes that are gone."""
         with suppress(OSError):
-            for left in _gone(self._run_directory.glob(f"{NAME}*")):
-                left.unlink(missing_ok=True)
+            for stale in _stale_sockets(self._run_directory.glob(f"{SOCKET_PREFIX}*")):
+                stale.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Tell nobody any more."""
@@ -126,6 +126,6 @@ class Ears:
             os.close(self._folder)
 
 
-def _gone(ears: Iterable[Path]) -> list[Path]:
+def _stale_sockets(paths: Iterable[Path]) -> list[Path]:
     """Those whose process is not there."""
-    return [ear for ear in ears if not Path("/proc", ear.name.removeprefix(NAME)).exists()]
+    return [path for path in paths if not Path("/proc", path.name.removeprefix(SOCKET_PREFIX)).exists()]

@@ -8,36 +8,36 @@ from importlib import import_module
 from peerd.runtime.process.uncaught_exceptions import user_frames
 
 
-class NoEntry(Exception):
+class ImportStringError(Exception):
     """It cannot be imported, or is not there; the text says which."""
 
 
-def find(entry: str) -> object:
+def import_object(entry: str) -> object:
     """The object that an entry names.
 
     Raises:
-        NoEntry: there is none.
+        ImportStringError: there is none.
     """
     module_name, _, attribute = entry.partition(":")
     try:
         found: object = import_module(module_name)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}{_place_of(error)}"
-        raise NoEntry(f"importing {module_name} failed: {said}") from error
+        said = f"{type(error).__name__}: {error}{_location_of(error)}"
+        raise ImportStringError(f"importing {module_name} failed: {said}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise NoEntry(f"{module_name} has no {attribute}{_advice(module_name)}")
+            raise ImportStringError(f"{module_name} has no {attribute}{_stdlib_hint(module_name)}")
         found = getattr(found, part)
     return found
 
 
-def _place_of(error: Exception) -> str:
+def _location_of(error: Exception) -> str:
     """The line of the user's code that an exception has come from; nothing where the error names one itself."""
     frames = [] if isinstance(error, SyntaxError) else user_frames(error)
     return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
 
-def _advice(module_name: str) -> str:
+def _stdlib_hint(module_name: str) -> str:
     """What to do where the module is not the project's, although a file of the project may have its name."""
     if module_name.partition(".")[0] not in sys.stdlib_module_names:
         return ""

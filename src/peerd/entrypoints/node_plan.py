@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from peerd.config.serialization import as_plain
+from peerd.config.serialization import serialize_section
 from peerd.config.settings import Settings
 from peerd.store.nodes.nodes import new_incarnation
 
@@ -18,12 +18,12 @@ ENTRIES: Final = {
     "web": "peerd.entrypoints.web:web",
 }
 PLANNER: Final = (sys.executable, "-P", "-m", "peerd.entrypoints.planner")
-FOR_ALL: Final = ("project_directory", "file", "node", "database", "cluster", "logging")
+COMMON_SECTIONS: Final = ("project_directory", "file", "node", "database", "cluster", "logging")
 """Sections that every process gets. A kind is replaced by `peerd reload --config-only` when what it gets has changed,
 so each gets what it needs and no more."""
 
 
-def plan(
+def build_node_plan(
     settings: Settings, incarnation: str | None = None, *, background: bool = False, watch: bool = False
 ) -> dict[str, Any]:
     """The plan: agent, manager, workers, web processes and commands.
@@ -34,7 +34,7 @@ def plan(
         background: whether nobody looks at its output, so that it needs a log file.
         watch: whether it has a watcher, which reloads it when its files change.
     """
-    life = incarnation or new_incarnation()
+    master_incarnation = incarnation or new_incarnation()
     log_file = settings.log_file if background else settings.logging.file
     return {
         "node": settings.node.name,
@@ -42,49 +42,52 @@ def plan(
         "project_directory": str(settings.project_directory),
         "shutdown_interval": settings.node.shutdown_interval,
         "grace": settings.node.grace,
-        "kinds": [{"silent_after": settings.node.silent_after, **kind} for kind in _kinds(settings, life, watch=watch)],
-        "sockets": dict(_sockets(settings)),
-        "planner": [*PLANNER, life, str(settings.file or ""), *(["watch"] if watch else [])],
+        "kinds": [
+            {"silent_after": settings.node.silent_after, **kind}
+            for kind in _plan_kinds(settings, master_incarnation, watch=watch)
+        ],
+        "sockets": dict(_plan_sockets(settings)),
+        "planner": [*PLANNER, master_incarnation, str(settings.file or ""), *(["watch"] if watch else [])],
         "log_file": None if log_file is None else str(log_file),
         "log_format": settings.logging.format,
         "background": background,
     }
 
 
-def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dict[str, Any]]:
-    plain = as_plain(settings)
+def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dict[str, Any]]:
+    plain = serialize_section(settings)
 
     def payload(kind: str, **sections: Any) -> dict[str, Any]:
-        shared = {name: plain[name] for name in FOR_ALL if name in plain}
+        shared = {name: plain[name] for name in COMMON_SECTIONS if name in plain}
         return {"kind": kind, "incarnation": incarnation, "settings": {**shared, **sections}}
 
     manager = {name: plain[name] for name in ("manager",) if name in plain}
     agent = {name: plain[name] for name in ("agent", "alerts", "schedules") if name in plain}
     limits = {name: [one.recycle_memory, one.recycle_cpu] for name, one in settings.commands.items()}
-    of_the_agent = {**payload("agent", **manager, **agent), "limits_of_commands": limits}
-    yield _kind("agent", "agent", payload=of_the_agent, hang_after=60.0)
-    yield _kind("manager", "manager", payload=payload("manager", **manager))
+    agent_payload = {**payload("agent", **manager, **agent), "limits_of_commands": limits}
+    yield _plan_kind("agent", "agent", payload=agent_payload, hang_after=60.0)
+    yield _plan_kind("manager", "manager", payload=payload("manager", **manager))
     if watch:
         running_code = [*settings.workers, *settings.web, *(["agent"] if settings.agent.setup else [])]
-        yield _kind("watcher", "watcher", payload={**payload("watcher"), "kinds": running_code})
+        yield _plan_kind("watcher", "watcher", payload={**payload("watcher"), "kinds": running_code})
     for name, worker in settings.workers.items():
-        yield _kind(
+        yield _plan_kind(
             name,
             "worker",
             payload=payload(name, workers={name: plain["workers"][name]}),
             hang_after=worker.hang_after,
             processes=worker.processes if worker.enabled else 0,
-            **_own_grace(worker.grace),
+            **_grace_override(worker.grace),
         )
     for name, web in settings.web.items():
-        yield _kind(
+        yield _plan_kind(
             name,
             "web",
             payload=payload(name, web={name: plain["web"][name]}),
             hang_after=web.hang_after,
             processes=web.processes if web.enabled else 0,
             sockets=list(web.bind) if web.enabled else [],
-            **_own_grace(web.grace),
+            **_grace_override(web.grace),
         )
     for name, command in settings.commands.items():
         yield {
@@ -93,11 +96,11 @@ def _kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dic
             "command": list(command.command),
             "environment": dict(command.environment),
             "processes": command.processes if command.enabled else 0,
-            **_own_grace(command.grace),
+            **_grace_override(command.grace),
         }
 
 
-def _sockets(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
+def _plan_sockets(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the master binds, by where: a kind that is renamed goes on with what its elder listened on."""
     for web in settings.web.values():
         for bind in web.bind if web.enabled else ():
@@ -105,9 +108,9 @@ def _sockets(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
             yield bind, {"bind": bind, **how}
 
 
-def _kind(name: str, role: str, **more: Any) -> dict[str, Any]:
+def _plan_kind(name: str, role: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "role": role, "entry": ENTRIES[role], **more}
 
 
-def _own_grace(grace: float | None) -> dict[str, float]:
+def _grace_override(grace: float | None) -> dict[str, float]:
     return {} if grace is None else {"grace": grace}

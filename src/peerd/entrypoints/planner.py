@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from peerd.config import ConfigError, load
-from peerd.entrypoints.node_plan import plan
+from peerd.entrypoints.node_plan import build_node_plan
 
 
 def main(incarnation: str, file: str = "", watch: str = "") -> int:
@@ -23,7 +23,7 @@ def main(incarnation: str, file: str = "", watch: str = "") -> int:
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    json.dump(plan(settings, incarnation, watch=bool(watch)), sys.stdout)
+    json.dump(build_node_plan(settings, incarnation, watch=bool(watch)), sys.stdout)
     return 0
 
 

@@ -9,25 +9,25 @@ from typing import Any, Final
 
 from watchfiles import awatch
 
-from peerd.entrypoints.payload import events_of, settings_of
-from peerd.runtime.observability.events import Events, FilesChanged
+from peerd.entrypoints.payload import create_events, decode_settings
+from peerd.runtime.observability.events import EventBus, FilesChanged
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.service import Service
 
-GATHER: Final = 200
+DEBOUNCE_MS: Final = 200
 """Milliseconds in which changes are one change: an editor writes several files, git a hundred."""
-NOT_OURS: Final = {"__pycache__", "node_modules", "venv"}
+IGNORED_FOLDERS: Final = {"__pycache__", "node_modules", "venv"}
 """Folders that are not looked into; nor are those whose names begin with a dot."""
 
 
 def watcher(payload: Mapping[str, Any]) -> Service:
     """The service of a node's watcher."""
-    settings = settings_of(payload)
-    watched = Watched(settings.project_directory, settings.file)
-    return Watcher(watched, tuple(payload["kinds"]), events_of(payload, settings))
+    settings = decode_settings(payload)
+    watched_files = WatchedFiles(settings.project_directory, settings.file)
+    return FileWatcher(watched_files, tuple(payload["kinds"]), create_events(payload, settings))
 
 
-class Watched:
+class WatchedFiles:
     """Which files matter.
 
     Args:
@@ -38,31 +38,31 @@ class Watched:
     def __init__(self, folder: Path, config: Path | None) -> None:
         self.config = config
         self.folders = {folder, config.parent if config else folder}
-        self._folder = folder
+        self._project_folder = folder
 
     def __call__(self, _: object, path: str) -> bool:
         """Whether the change of a file matters: watchfiles asks it."""
         file = Path(path)
-        return file == self.config or (file.suffix == ".py" and self._is_ours(file))
+        return file == self.config or (file.suffix == ".py" and self._is_project_file(file))
 
-    def _is_ours(self, file: Path) -> bool:
-        if not file.is_relative_to(self._folder):
+    def _is_project_file(self, file: Path) -> bool:
+        if not file.is_relative_to(self._project_folder):
             return False
-        folders = file.relative_to(self._folder).parts[:-1]
-        return not any(folder in NOT_OURS or folder.startswith(".") for folder in folders)
+        folders = file.relative_to(self._project_folder).parts[:-1]
+        return not any(folder in IGNORED_FOLDERS or folder.startswith(".") for folder in folders)
 
 
-class Watcher:
+class FileWatcher:
     """Watches a project's folder.
 
     Args:
-        watched: which files.
+        watched_files: which files.
         kinds: those that run the project's code, to be replaced when it changes.
         events: what happens.
     """
 
-    def __init__(self, watched: Watched, kinds: Collection[str], events: Events) -> None:
-        self._watched = watched
+    def __init__(self, watched_files: WatchedFiles, kinds: Collection[str], events: EventBus) -> None:
+        self._watched_files = watched_files
         self._kinds = kinds
         self._events = events
         self._stopped = asyncio.Event()
@@ -74,12 +74,14 @@ class Watcher:
 
     async def run(self) -> None:
         """Ask for a reload after each change."""
-        watched = self._watched
-        changed = awatch(*watched.folders, watch_filter=watched, debounce=GATHER, stop_event=self._stopped)
+        watched_files = self._watched_files
+        changed = awatch(
+            *watched_files.folders, watch_filter=watched_files, debounce=DEBOUNCE_MS, stop_event=self._stopped
+        )
         async for changes in changed:
             files = {Path(path) for _, path in changes}
             self._events.emit(FilesChanged(files=tuple(sorted(file.name for file in files))))
-            self._link.send({"type": "reload", **wish_after(files, watched.config, self._kinds)})
+            self._link.send({"type": "reload", **reload_request_for(files, watched_files.config, self._kinds)})
 
     async def receive(self, message: Mapping[str, object]) -> None:
         """Nothing that is told concerns it."""
@@ -92,16 +94,16 @@ class Watcher:
         self._stopped.set()
 
 
-def wish_after(files: Collection[Path], config: Path | None, kinds: Collection[str]) -> dict[str, object]:
+def reload_request_for(files: Collection[Path], config: Path | None, kinds: Collection[str]) -> dict[str, object]:
     """What is to be reloaded: of changed code the kinds that run it, of a changed configuration what it is about.
 
     Example:
         >>> toml = Path("peerd.toml")
-        >>> wish_after({Path("jobs.py")}, toml, ["video"])
+        >>> reload_request_for({Path("jobs.py")}, toml, ["video"])
         {'kinds': ['video'], 'config_only': False}
-        >>> wish_after({toml}, toml, ["video"])
+        >>> reload_request_for({toml}, toml, ["video"])
         {'kinds': None, 'config_only': True}
-        >>> wish_after({toml, Path("jobs.py")}, toml, ["video"])
+        >>> reload_request_for({toml, Path("jobs.py")}, toml, ["video"])
         {'kinds': None, 'config_only': False}
     """
     if config not in files:

@@ -9,19 +9,19 @@ from typing import Any
 
 from peerd.config.settings import WebSettings
 from peerd.domain.errors import PeerdError
-from peerd.entrypoints.import_string import NoEntry, find
-from peerd.entrypoints.payload import events_of, settings_of, shared_of
+from peerd.entrypoints.import_string import ImportStringError, import_object
+from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
 from peerd.operate.client import Client
-from peerd.runtime.observability.alert_detection import Alerting
-from peerd.runtime.process.import_blocker import hidden
+from peerd.runtime.observability.alert_detection import AlertingService
+from peerd.runtime.process.import_blocker import blocked_import
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.service import Service
-from peerd.runtime.process.uncaught_exceptions import words
-from peerd.schedules.run_executor import ScheduleRunner
+from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.schedules.run_executor import ScheduleRunExecutor
 from peerd.store.connection.database import Database
 
 
-class BadApp(PeerdError):
+class InvalidWebApp(PeerdError):
     """What [web.NAME] names is not there, or is no ASGI app."""
 
     def __init__(self, kind: str, entry: str, problem: str) -> None:
@@ -31,16 +31,16 @@ class BadApp(PeerdError):
 
 def web(payload: Mapping[str, Any]) -> Service:
     """The service of a process that serves a user's app."""
-    settings = settings_of(payload)
+    settings = decode_settings(payload)
     kind = str(payload["kind"])
     given = settings.web[kind]
     require_server(kind, given.app)
-    from peerd.web_server.connection_tracker import Limits  # noqa: PLC0415
+    from peerd.web_server.connection_tracker import ClientLimits  # noqa: PLC0415
     from peerd.web_server.recycling import RecycleLimits  # noqa: PLC0415
-    from peerd.web_server.server import Options  # noqa: PLC0415 - only where the extra is installed
+    from peerd.web_server.server import ServerOptions  # noqa: PLC0415 - only where the extra is installed
     from peerd.web_server.service import WebService  # noqa: PLC0415
 
-    limits = Limits(
+    limits = ClientLimits(
         concurrency=given.concurrency,
         head_bytes=given.max_head,
         head_timeout=given.head_timeout,
@@ -48,7 +48,7 @@ def web(payload: Mapping[str, Any]) -> Service:
         body_timeout=given.body_timeout,
         body_rate=given.min_body_rate,
     )
-    options = Options(
+    options = ServerOptions(
         limits=limits,
         websocket_bytes=given.max_message,
         root_path=given.root_path,
@@ -57,58 +57,58 @@ def web(payload: Mapping[str, Any]) -> Service:
     )
     recycle = RecycleLimits(given.recycle_after, given.recycle_age, given.recycle_memory, given.recycle_cpu)
     app = load_app(kind, given)
-    events = events_of(payload, settings)
+    events = create_events(payload, settings)
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
     client = Client(database, secret=settings.cluster.secret)
-    shared = shared_of(settings)
+    shared = shared_clients_factory(settings)
 
     def attach(process: ProcessContext) -> None:
         process.find_shared = shared()
-        ScheduleRunner(process, find, events)
+        ScheduleRunExecutor(process, import_object, events)
 
     service = WebService(app, options, recycle, database, events, given.options, client, attach)
-    return Alerting(service, events)
+    return AlertingService(service, events)
 
 
 def require_server(kind: str, entry: str) -> None:
     """Refuse to begin without the packages that serving takes.
 
     Raises:
-        BadApp: one of them is not installed.
+        InvalidWebApp: one of them is not installed.
     """
     for package in ("uvicorn", "httptools", "websockets"):
         try:
-            with hidden("watchfiles"):  # with which uvicorn's own master reloads
+            with blocked_import("watchfiles"):  # with which uvicorn's own master reloads
                 import_module(package)
         except ImportError as error:
             problem = f"serving it takes {package} ({error}); install peerd[web]"
-            raise BadApp(kind, entry, problem) from error
+            raise InvalidWebApp(kind, entry, problem) from error
 
 
 def load_app(kind: str, given: WebSettings) -> Any:
     """The ASGI app that a section of the config names.
 
     Raises:
-        BadApp: it cannot be imported or made, or is no ASGI app.
+        InvalidWebApp: it cannot be imported or made, or is no ASGI app.
     """
     try:
-        app: Any = find(given.app)
-    except NoEntry as error:
-        raise BadApp(kind, given.app, str(error)) from error
+        app: Any = import_object(given.app)
+    except ImportStringError as error:
+        raise InvalidWebApp(kind, given.app, str(error)) from error
     if given.factory:
         try:
             app = app()
         except Exception as error:
-            raise BadApp(kind, given.app, f"cannot be made: {words(error)}") from error
+            raise InvalidWebApp(kind, given.app, f"cannot be made: {describe_exception(error)}") from error
     if not callable(app):
-        raise BadApp(kind, given.app, f"is a {type(app).__name__}, and no ASGI app: it cannot be called")
-    if problem := _not_asgi(app):
+        raise InvalidWebApp(kind, given.app, f"is a {type(app).__name__}, and no ASGI app: it cannot be called")
+    if problem := _check_asgi_signature(app):
         remedy = "" if given.factory else "; if it makes the app, say factory = true"
-        raise BadApp(kind, given.app, problem + remedy)
+        raise InvalidWebApp(kind, given.app, problem + remedy)
     return app
 
 
-def _not_asgi(app: Any) -> str:
+def _check_asgi_signature(app: Any) -> str:
     """What in its signature says that it is no app; nothing where nothing is known about it."""
     try:
         signature = inspect.signature(app)

@@ -7,25 +7,25 @@ from typing import Any
 
 from peerd.config.settings import WorkerSettings
 from peerd.domain.errors import PeerdError
-from peerd.doorbell.event_listener import RingingFacts
-from peerd.entrypoints.import_string import NoEntry, find
-from peerd.entrypoints.payload import events_of, settings_of, shared_of
+from peerd.doorbell.event_listener import DoorbellEventListener
+from peerd.entrypoints.import_string import ImportStringError, import_object
+from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
 from peerd.operate.client import Client
 from peerd.runtime.concurrency import threads
-from peerd.runtime.observability.alert_detection import Alerting
+from peerd.runtime.observability.alert_detection import AlertingService
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.service import Service
-from peerd.runtime.process.uncaught_exceptions import words
-from peerd.schedules.run_executor import ScheduleRunner
+from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.schedules.run_executor import ScheduleRunExecutor
 from peerd.store.connection.database import Database
 from peerd.work.handlers import Queue
 from peerd.work.services import PeriodicService, TaskService
-from peerd.work.settings import Settings as WorkSettings
+from peerd.work.settings import EffectiveWorkerSettings as WorkSettings
 from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import Worker
 
 
-class BadWorker(PeerdError):
+class InvalidWorker(PeerdError):
     """What [workers.NAME] names is not there, or is not what it should be."""
 
     def __init__(self, kind: str, entry: str, problem: str) -> None:
@@ -35,20 +35,20 @@ class BadWorker(PeerdError):
 
 def worker(payload: Mapping[str, Any]) -> Service:
     """The service of a process that runs a user's code."""
-    settings = settings_of(payload)
+    settings = decode_settings(payload)
     kind = str(payload["kind"])
-    events = events_of(payload, settings)
+    events = create_events(payload, settings)
     user = load_worker(kind, settings.workers[kind])
     user.events = events
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
-    if database.has_one_writer:
-        threads.take_turns_sooner()
+    if database.is_single_writer:
+        threads.shorten_switch_interval()
     client = Client(database, secret=settings.cluster.secret)
-    events.listen(RingingFacts(client.ringer.ring))
-    shared = shared_of(settings)
+    events.listen(DoorbellEventListener(client.notifier.ring))
+    shared = shared_clients_factory(settings)
 
     def run_schedules(process: ProcessContext) -> None:
-        ScheduleRunner(process, find, events, timeout_grace=user.settings.timeout_grace)
+        ScheduleRunExecutor(process, import_object, events, timeout_grace=user.settings.timeout_grace)
 
     match user:
         case TaskWorker():
@@ -58,20 +58,20 @@ def worker(payload: Mapping[str, Any]) -> Service:
         case Worker():
             service = PeriodicService(user, database, events, client, shared, attach=run_schedules)
         case other:
-            raise BadWorker(kind, type(other).__name__, "is neither a Worker nor a TaskWorker")
-    return Alerting(service, events)
+            raise InvalidWorker(kind, type(other).__name__, "is neither a Worker nor a TaskWorker")
+    return AlertingService(service, events)
 
 
 def load_worker(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
     """The worker object that a section of the config names, with its settings.
 
     Raises:
-        BadWorker: what it names cannot be imported, or is not what it should be.
+        InvalidWorker: what it names cannot be imported, or is not what it should be.
     """
-    found = _from_queues(kind, given) if given.tasks is not None else _from_class(kind, given)
+    found = _load_queue_worker(kind, given) if given.tasks is not None else _load_worker_class(kind, given)
     found.settings = WorkSettings.of(found, given)
     if isinstance(found, TaskWorker) and not found.settings.queues:
-        raise BadWorker(kind, type(found).__name__, "names no queue; give it queues = (…,)")
+        raise InvalidWorker(kind, type(found).__name__, "names no queue; give it queues = (…,)")
     if isinstance(found, QueueWorker):
         _require_handlers(kind, found)
     return found
@@ -82,41 +82,43 @@ def _require_handlers(kind: str, worker: QueueWorker) -> None:
     unknown = set(worker.settings.queues) - set(worker.queues)
     if unknown:
         declared = ", ".join(worker.queues)
-        raise BadWorker(kind, "queues", f"no handlers are declared for {', '.join(sorted(unknown))}; only {declared}")
+        raise InvalidWorker(
+            kind, "queues", f"no handlers are declared for {', '.join(sorted(unknown))}; only {declared}"
+        )
 
 
-def _from_queues(kind: str, given: WorkerSettings) -> QueueWorker:
+def _load_queue_worker(kind: str, given: WorkerSettings) -> QueueWorker:
     queues = []
     for entry in given.tasks or ():
-        queue = load(kind, entry)
+        queue = load_worker_object(kind, entry)
         if not isinstance(queue, Queue):
-            raise BadWorker(kind, entry, f"is a {type(queue).__name__}, not a Queue")
+            raise InvalidWorker(kind, entry, f"is a {type(queue).__name__}, not a Queue")
         queues.append(queue)
     return QueueWorker(queues)
 
 
-def _from_class(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
+def _load_worker_class(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
     entry = given.worker or ""
-    found = load(kind, entry)
+    found = load_worker_object(kind, entry)
     if not (isinstance(found, type) and issubclass(found, Worker | TaskWorker)):
-        raise BadWorker(kind, entry, "is not a class below peerd.Worker or peerd.TaskWorker")
+        raise InvalidWorker(kind, entry, "is not a class below peerd.Worker or peerd.TaskWorker")
     if issubclass(found, Worker) and found.loop is Worker.loop:
-        raise BadWorker(kind, entry, "has no method loop(), which is what it would do")
+        raise InvalidWorker(kind, entry, "has no method loop(), which is what it would do")
     if issubclass(found, TaskWorker) and found.handle_task is TaskWorker.handle_task:
-        raise BadWorker(kind, entry, "has no method handle_task(task), which is what it would do")
+        raise InvalidWorker(kind, entry, "has no method handle_task(task), which is what it would do")
     try:
         return found()
     except Exception as error:
-        raise BadWorker(kind, entry, f"cannot be made: {words(error)}") from error
+        raise InvalidWorker(kind, entry, f"cannot be made: {describe_exception(error)}") from error
 
 
-def load(kind: str, entry: str) -> object:
+def load_worker_object(kind: str, entry: str) -> object:
     """What an entry ``module:name`` of the config names.
 
     Raises:
-        BadWorker: it cannot be imported, or is not there.
+        InvalidWorker: it cannot be imported, or is not there.
     """
     try:
-        return find(entry)
-    except NoEntry as error:
-        raise BadWorker(kind, entry, str(error)) from error
+        return import_object(entry)
+    except ImportStringError as error:
+        raise InvalidWorker(kind, entry, str(error)) from error

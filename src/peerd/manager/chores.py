@@ -17,10 +17,10 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings
 from peerd.manager import pinned, purge, stage
-from peerd.store.maintenance.due import Agenda
+from peerd.store.maintenance.due import DueMaintenance
 
-Run = Callable[[Connection, ManagerSettings], int]
-Due = Callable[[Agenda, ManagerSettings], datetime | None]
+ChoreFunction = Callable[[Connection, ManagerSettings], int]
+ChoreDue = Callable[[DueMaintenance, ManagerSettings], datetime | None]
 """When there is something to do; None: nothing as far as one sees."""
 
 
@@ -28,8 +28,8 @@ class Chore(msgspec.Struct, frozen=True):
     """A chore: its name, what it does, when, and how many periods (``[manager] every``) lie between two runs."""
 
     name: str
-    run: Run
-    due: Due | None = None
+    run: ChoreFunction
+    due: ChoreDue | None = None
     periods: int = 1
 
 
@@ -53,6 +53,6 @@ CHORES: Final = (
     Chore("purge runs", purge.runs, periods=300),
     Chore("purge schedules", purge.schedules, periods=600),
     Chore("purge nodes", purge.nodes, periods=3600),
-    Chore("pinned", pinned.follow_policy, pinned.is_followed, periods=10),
+    Chore("pinned", pinned.apply_pinned_policy, pinned.pinned_policy_due, periods=10),
 )
 """Two more need the manager's own state and stand in `service`: rescue, and the activity of nodes."""

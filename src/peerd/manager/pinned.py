@@ -8,10 +8,10 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings
 from peerd.store.maintenance.chore_batches import fail_pinned, free_pinned
-from peerd.store.maintenance.due import Agenda
+from peerd.store.maintenance.due import DueMaintenance
 
 
-def follow_policy(connection: Connection, settings: ManagerSettings) -> int:
+def apply_pinned_policy(connection: Connection, settings: ManagerSettings) -> int:
     """Free or fail what has waited for a silent node for ``pinned_after``; with ``wait``, leave it."""
     match settings.pinned_policy:
         case "move":
@@ -22,6 +22,6 @@ def follow_policy(connection: Connection, settings: ManagerSettings) -> int:
             return 0
 
 
-def is_followed(agenda: Agenda, settings: ManagerSettings) -> datetime | None:
+def pinned_policy_due(agenda: DueMaintenance, settings: ManagerSettings) -> datetime | None:
     """Whether there is anything to follow: with ``wait`` there is not."""
     return None if settings.pinned_policy == "wait" else agenda.now

@@ -6,7 +6,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings
 from peerd.domain.lifecycle import Status
-from peerd.store.limits.definitions import purge_starts
+from peerd.store.limits.definitions import purge_limit_starts
 from peerd.store.maintenance import chore_batches
 from peerd.store.nodes.nodes import purge_nodes
 from peerd.store.schedule_runs import purge_runs
@@ -40,7 +40,7 @@ def keys(connection: Connection, settings: ManagerSettings) -> int:
 
 def starts(connection: Connection, settings: ManagerSettings) -> int:
     """Starts of limited tasks that no rate counts any more."""
-    return purge_starts(connection, settings.batch)
+    return purge_limit_starts(connection, settings.batch)
 
 
 def runs(connection: Connection, settings: ManagerSettings) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from datetime import datetime
 
 
-class Pulse:
+class RescueGuard:
     """The beats of this node's manager. Pure: the times are passed in.
 
     Args:
@@ -23,13 +23,13 @@ class Pulse:
 
     >>> from datetime import UTC, datetime, timedelta
     >>> midnight = datetime(2026, 1, 1, tzinfo=UTC)
-    >>> pulse = Pulse(needed=30.0, gap=5.0)
+    >>> pulse = RescueGuard(needed=30.0, gap=5.0)
     >>> for second in range(0, 31, 3):
-    ...     pulse.beat(float(second), midnight + timedelta(seconds=second))
-    >>> pulse.steady_for(30.0), pulse.may_judge(30.0)
+    ...     pulse.record_heartbeat(float(second), midnight + timedelta(seconds=second))
+    >>> pulse.steady_seconds(30.0), pulse.may_rescue(30.0)
     (30.0, True)
-    >>> pulse.beat(33.0, midnight + timedelta(hours=1))
-    >>> pulse.may_judge(33.0), pulse.reason
+    >>> pulse.record_heartbeat(33.0, midnight + timedelta(hours=1))
+    >>> pulse.may_rescue(33.0), pulse.reason
     (False, "the database's clock and this node's parted by 3567.0 s")
     """
 
@@ -40,14 +40,14 @@ class Pulse:
         self._since: float | None = None
         self._last: tuple[float, datetime] | None = None
 
-    def beat(self, monotonic: float, database: datetime) -> None:
+    def record_heartbeat(self, monotonic: float, database: datetime) -> None:
         """A beat was written.
 
         Args:
             monotonic: this node's monotonic clock, in seconds, when the beat's answer came.
             database: the database's clock, as that answer gave it.
         """
-        fault = self._fault(monotonic, database)
+        fault = self._discontinuity(monotonic, database)
         if fault is not None:
             self.reason = fault
         if fault is not None or self._since is None:
@@ -55,28 +55,28 @@ class Pulse:
         self._last = (monotonic, database)
 
     @property
-    def last_beat(self) -> datetime | None:
+    def last_heartbeat(self) -> datetime | None:
         """When it beat last, by the database's clock. Up to that moment, and no further, it knows that others could."""
         return None if self._last is None else self._last[1]
 
-    def steady_for(self, monotonic: float) -> float:
+    def steady_seconds(self, monotonic: float) -> float:
         """Seconds since the time began anew, none when the latest beat is too long ago."""
         if self._since is None or self._last is None or monotonic - self._last[0] > self.gap:
             return 0.0
         return self._last[0] - self._since
 
-    def may_judge(self, monotonic: float) -> bool:
+    def may_rescue(self, monotonic: float) -> bool:
         """Whether this node has beaten without a gap for long enough."""
-        return self.steady_for(monotonic) >= self.needed
+        return self.steady_seconds(monotonic) >= self.needed
 
-    def _fault(self, monotonic: float, database: datetime) -> str | None:
+    def _discontinuity(self, monotonic: float, database: datetime) -> str | None:
         if self._last is None:
             return None
         last_monotonic, last_database = self._last
-        here = monotonic - last_monotonic
-        there = (database - last_database).total_seconds()
-        if here > self.gap:
-            return f"it has not beaten for {here:.1f} s"
-        if abs(there - here) > self.gap:
-            return f"the database's clock and this node's parted by {abs(there - here):.1f} s"
+        local_seconds = monotonic - last_monotonic
+        database_seconds = (database - last_database).total_seconds()
+        if local_seconds > self.gap:
+            return f"it has not beaten for {local_seconds:.1f} s"
+        if abs(database_seconds - local_seconds) > self.gap:
+            return f"the database's clock and this node's parted by {abs(database_seconds - local_seconds):.1f} s"
         return None

@@ -6,17 +6,17 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings
 from peerd.domain.lifecycle import Status
-from peerd.store.maintenance.chore_batches import let_arrive, postpone
+from peerd.store.maintenance.chore_batches import postpone, stage_due
 
 
 def scheduled(connection: Connection, settings: ManagerSettings) -> int:
     """Scheduled tasks whose time has come."""
-    return let_arrive(connection, Status.SCHEDULED, settings.batch)
+    return stage_due(connection, Status.SCHEDULED, settings.batch)
 
 
 def failures(connection: Connection, settings: ManagerSettings) -> int:
     """Failed tasks whose next attempt is due."""
-    return let_arrive(connection, Status.FAILURE, settings.batch)
+    return stage_due(connection, Status.FAILURE, settings.batch)
 
 
 def ahead(connection: Connection, settings: ManagerSettings) -> int:

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from sqlalchemy.engine import URL, Connection
 
 from peerd.domain.call import Call
-from peerd.domain.ring import work_in
+from peerd.domain.ring import tasks_available_in
 from peerd.domain.task import Task
-from peerd.doorbell.notifier import Ringer
+from peerd.doorbell.notifier import Notifier
 from peerd.operate import validation
 from peerd.operate.diagnostics import Finding, examine
-from peerd.operate.enqueuing import Enqueuing, Look, enqueue_within
-from peerd.operate.job import Job, Patience, result_of
-from peerd.operate.limits import Limits
-from peerd.operate.nodes import Nodes
-from peerd.operate.operations import Ask, Awaiting, Blocking, Colour, operation, reading
-from peerd.operate.queues import Queues
+from peerd.operate.enqueuing import EnqueueOperations, FindTask, enqueue_within
+from peerd.operate.job import Job, PollBackoff, task_result
+from peerd.operate.limits import LimitOperations
+from peerd.operate.nodes import NodeOperations
+from peerd.operate.operations import AsyncMode, BlockingMode, Mode, Query, operation, read_query
+from peerd.operate.queues import QueueOperations
 from peerd.operate.request import EnqueueOptions, new_task
-from peerd.operate.schedules import Schedules
-from peerd.operate.tasks import Tasks
+from peerd.operate.schedules import ScheduleOperations
+from peerd.operate.tasks import TaskOperations
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.recording import database_now
 
@@ -32,33 +32,33 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-class _Door(Enqueuing[Colour]):
+class _ClientOperations(EnqueueOperations[Mode]):
     """What both colours have: enqueuing, the groups, the clock."""
 
-    def __init__(self, colour: Colour, look: Look) -> None:
-        super().__init__(colour, look)
-        self.tasks: Tasks[Colour] = Tasks(colour)
-        self.queues: Queues[Colour] = Queues(colour)
-        self.limits: Limits[Colour] = Limits(colour)
-        self.nodes: Nodes[Colour] = Nodes(colour)
-        self.schedules: Schedules[Colour] = Schedules(colour)
+    def __init__(self, mode: Mode, find_task: FindTask) -> None:
+        super().__init__(mode, find_task)
+        self.tasks: TaskOperations[Mode] = TaskOperations(mode)
+        self.queues: QueueOperations[Mode] = QueueOperations(mode)
+        self.limits: LimitOperations[Mode] = LimitOperations(mode)
+        self.nodes: NodeOperations[Mode] = NodeOperations(mode)
+        self.schedules: ScheduleOperations[Mode] = ScheduleOperations(mode)
 
     @operation
-    def now(self) -> Ask[datetime]:
+    def now(self) -> Query[datetime]:
         """What time it is by the database's clock, the only one that decides anything."""
-        return reading(database_now)
+        return read_query(database_now)
 
     @operation
-    def examine(self, *, max_update: float = 30.0) -> Ask[list[Finding]]:
+    def examine(self, *, max_update: float = 30.0) -> Query[list[Finding]]:
         """What a doctor finds: in the database server's settings, and waiting in the cluster.
 
         Args:
             max_update: seconds without a touch after which a running task counts as frozen.
         """
-        return reading(examine, max_update)
+        return read_query(examine, max_update)
 
 
-class Client(_Door[Blocking]):
+class Client(_ClientOperations[BlockingMode]):
     """An application's door to the tasks of a cluster. Safe to use from several threads; make one and keep it.
 
     Nothing connects before the first question.
@@ -82,9 +82,9 @@ class Client(_Door[Blocking]):
     def __init__(self, url: str | URL | Database, *, pool_size: int = 5, secret: str | None = None) -> None:
         self._owns_database = not isinstance(url, Database)
         self.database = url if isinstance(url, Database) else Database(url, pool_size=pool_size)
-        self.ringer = Ringer(self.database, secret)
-        colour = Blocking(self.database, self.ringer)
-        super().__init__(colour, Tasks(colour).find)
+        self.notifier = Notifier(self.database, secret)
+        mode = BlockingMode(self.database, self.notifier)
+        super().__init__(mode, TaskOperations(mode).find)
 
     @classmethod
     def from_config(cls, path: str | Path | None = None) -> Self:
@@ -112,7 +112,7 @@ class Client(_Door[Blocking]):
         Raises:
             InvalidTask, NodeNotFound: as `enqueue`; the transaction is as it was.
         """
-        return enqueue_within(connection, new_task(what, **options), self._look, self.ringer)
+        return enqueue_within(connection, new_task(what, **options), self._find_task, self.notifier)
 
     def ring(self, *queues: str) -> None:
         """Say that there is work, committed by whoever else: with raw SQL, or with another library.
@@ -125,18 +125,18 @@ class Client(_Door[Blocking]):
         Raises:
             InvalidFilter: no queue can have such a name.
         """
-        self.ringer.ring(work_in(validation.queue(name) for name in queues))
+        self.notifier.ring(tasks_available_in(validation.queue(name) for name in queues))
 
     @cached_property
     def aio(self) -> AioClient:
         """The same, awaitable."""
-        return AioClient(Awaiting(self._colour, threads=4), self._look)
+        return AioClient(AsyncMode(self._mode, threads=4), self._find_task)
 
     def close(self) -> None:
         """Close all connections. Jobs of this client can be looked at no more."""
         if "aio" in self.__dict__:
             self.aio.close()
-        self.ringer.close()
+        self.notifier.close()
         if self._owns_database:
             self.database.close()
 
@@ -152,31 +152,33 @@ class Client(_Door[Blocking]):
         return f"Client({self.database.url.render_as_string(hide_password=True)!r})"
 
 
-class AioClient(_Door[Awaiting]):
+class AioClient(_ClientOperations[AsyncMode]):
     """``client.aio``: the same names, awaitable. The event loop goes on while the database is asked."""
 
     async def enqueue_in(
         self, connection: AsyncConnection | AsyncSession, what: Call | str, **options: Unpack[EnqueueOptions]
     ) -> Job:
         """`Client.enqueue_in`, for an AsyncConnection or AsyncSession."""
-        return await connection.run_sync(enqueue_within, new_task(what, **options), self._look, self._colour.ringer)
+        return await connection.run_sync(
+            enqueue_within, new_task(what, **options), self._find_task, self._mode.notifier
+        )
 
     async def refresh(self, job: Job) -> Job:
         """`Job.refresh`, awaited."""
-        job.seen(await self.tasks.find(job.id))
+        job.update(await self.tasks.find(job.id))
         return job
 
     async def wait(self, job: Job, timeout: str | float | None = None) -> Task:  # noqa: ASYNC109 - Job.wait's name
         """`Job.wait`, awaited."""
-        patience = Patience(timeout)
-        while not (task := job.seen(await self.tasks.find(job.id))).finished:
-            await patience.rest(task)
+        backoff = PollBackoff(timeout)
+        while not (task := job.update(await self.tasks.find(job.id))).finished:
+            await backoff.sleep(task)
         return task
 
     async def result(self, job: Job, timeout: str | float | None = None) -> Any:  # noqa: ASYNC109 - as above
         """`Job.result`, awaited."""
-        return result_of(await self.wait(job, timeout))
+        return task_result(await self.wait(job, timeout))
 
     def close(self) -> None:
         """Let its threads end; `Client.close` does it too."""
-        self._colour.close()
+        self._mode.close()

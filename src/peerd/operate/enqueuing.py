@@ -11,35 +11,35 @@ from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.call import Call
 from peerd.domain.errors import SchemaMissing
-from peerd.domain.ring import Due, Ring, work_in
+from peerd.domain.ring import Ring, TaskScheduled, tasks_available_in
 from peerd.domain.task import NewTask, Task
 from peerd.doorbell.after_commit import ring_after_commit
-from peerd.doorbell.notifier import Ringer
+from peerd.doorbell.notifier import Notifier
 from peerd.operate.job import Job
-from peerd.operate.operations import Ask, Colour, Group, operation, writing, writing_alone
+from peerd.operate.operations import Mode, OperationGroup, Query, autocommit_query, operation, write_query
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
-from peerd.store.connection.caller_session import times_in_utc
-from peerd.store.connection.database_errors import lacks_a_table
+from peerd.store.connection.caller_session import utc_session
+from peerd.store.connection.database_errors import is_missing_table
 from peerd.store.enqueue import enqueue
 from peerd.store.schema.revisions import newest
-from peerd.store.statements.autocommit import Direct
+from peerd.store.statements.autocommit import AutocommitConnection
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-Look = Callable[[int], Task | None]
+FindTask = Callable[[int], Task | None]
 Jobs = list[Job]
 
 
-class Enqueuing(Group[Colour], Generic[Colour]):
+class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
     """What `Client` and ``client.aio`` have in common."""
 
-    def __init__(self, colour: Colour, look: Look) -> None:
-        super().__init__(colour)
-        self._look = look
+    def __init__(self, mode: Mode, find_task: FindTask) -> None:
+        super().__init__(mode)
+        self._find_task = find_task
 
     @operation
-    def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Ask[Job]:
+    def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Query[Job]:
         """Write one task, and commit it.
 
         Args:
@@ -53,15 +53,19 @@ class Enqueuing(Group[Colour], Generic[Colour]):
         Raises:
             InvalidTask: an option is wrong; it is named, and nothing is written.
             NodeNotFound: no node has the name of ``node``.
-            DatabaseAway: the task may or may not have been written; with ``unique`` it is safe to try again.
+            DatabaseUnavailable: the task may or may not have been written; with ``unique`` it is safe to try again.
         """
         new = new_task(what, **options)
-        alone = enqueue.is_one_statement(new)
-        asked = writing_alone(_enqueue_alone, new, self._look) if alone else writing(_enqueue_one, new, self._look)
-        return asked.and_ring(*rings_of([new]))
+        is_autocommit = enqueue.is_one_statement(new)
+        query = (
+            autocommit_query(_enqueue_autocommit, new, self._find_task)
+            if is_autocommit
+            else write_query(_enqueue_one, new, self._find_task)
+        )
+        return query.then_ring(*rings_for([new]))
 
     @operation
-    def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> Ask[Jobs]:
+    def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> Query[Jobs]:
         """Write many tasks in one transaction, all or none; their jobs in the order given.
 
         Args:
@@ -69,13 +73,13 @@ class Enqueuing(Group[Colour], Generic[Colour]):
             options: as for `enqueue`, for each of them. ``unique`` would make all but the first the same task.
 
         Raises:
-            InvalidTask, NodeNotFound, DatabaseAway: as `enqueue`.
+            InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
         """
         new = new_tasks(what, **options)
-        return writing(_enqueue_many, new, self._look).and_ring(*rings_of(new))
+        return write_query(_enqueue_many, new, self._find_task).then_ring(*rings_for(new))
 
 
-def enqueue_within(connection: Connection | Session, new: NewTask, look: Look, ringer: Ringer) -> Job:
+def enqueue_within(connection: Connection | Session, new: NewTask, find_task: FindTask, notifier: Notifier) -> Job:
     """Write a task in the caller's transaction. It is never repeated: what is undone there, the caller knows.
 
     Who is woken by it is rung at after the commit, and not at all when it is rolled back.
@@ -83,34 +87,36 @@ def enqueue_within(connection: Connection | Session, new: NewTask, look: Look, r
     Raises:
         SchemaMissing: there are no tables; none are made, for the transaction is not ours.
     """
-    own = connection if isinstance(connection, Connection) else _connection_of(connection)
+    sql_connection = connection if isinstance(connection, Connection) else _connection_of(connection)
     try:
-        with times_in_utc(own) if _names_a_time(new) else nullcontext():
-            job = _enqueue_one(own, new, look)
+        with utc_session(sql_connection) if _has_time_column(new) else nullcontext():
+            job = _enqueue_one(sql_connection, new, find_task)
     except DBAPIError as error:
-        if lacks_a_table(error):
+        if is_missing_table(error):
             raise SchemaMissing(None, newest()) from error
         raise
-    ring_after_commit(own, ringer, rings_of([new]))
+    ring_after_commit(sql_connection, notifier, rings_for([new]))
     return job
 
 
-def rings_of(new: Sequence[NewTask]) -> list[Ring]:
+def rings_for(new: Sequence[NewTask]) -> list[Ring]:
     """What is rung when these have been committed.
 
-    >>> rings_of([NewTask(queue="mail"), NewTask(queue="video"), NewTask(queue="video", start_in=60.0)])
-    [Due(within=60.0, at=None), Work(queues=('mail', 'video'))]
+    >>> rings_for([NewTask(queue="mail"), NewTask(queue="video"), NewTask(queue="video", start_in=60.0)])
+    [TaskScheduled(within=60.0, at=None), TasksAvailable(queues=('mail', 'video'))]
     """
-    spans = [task.start_in for task in new if task.start_in]
-    moments = [task.start_at.timestamp() for task in new if task.start_at is not None]
+    delays = [task.start_in for task in new if task.start_in]
+    start_times = [task.start_at.timestamp() for task in new if task.start_at is not None]
     queues = {task.queue for task in new if not task.start_in}  # a moment may have passed: the database's clock knows
-    rings: list[Ring] = [Due(min(spans, default=None), min(moments, default=None))] if spans or moments else []
+    rings: list[Ring] = (
+        [TaskScheduled(min(delays, default=None), min(start_times, default=None))] if delays or start_times else []
+    )
     if queues:
-        rings.append(work_in(queues))
+        rings.append(tasks_available_in(queues))
     return rings
 
 
-def _names_a_time(new: NewTask) -> bool:
+def _has_time_column(new: NewTask) -> bool:
     """Whether a time will be written that is no column's default; a key has a time of its own."""
     return any(one is not None for one in (new.start_at, new.start_in, new.finish_at, new.finish_in, new.unique_key))
 
@@ -122,14 +128,14 @@ def _connection_of(session: Any) -> Connection:
     return connection
 
 
-def _enqueue_one(connection: Connection, new: NewTask, look: Look) -> Job:
+def _enqueue_one(connection: Connection, new: NewTask, find_task: FindTask) -> Job:
     answer = enqueue.enqueue(connection, new)
-    return Job(answer.id, answer.created, look)
+    return Job(answer.id, answer.created, find_task)
 
 
-def _enqueue_alone(connection: Direct, new: NewTask, look: Look) -> Job:
-    return Job(enqueue.enqueue_directly(connection, new).id, created=True, look=look)
+def _enqueue_autocommit(connection: AutocommitConnection, new: NewTask, find_task: FindTask) -> Job:
+    return Job(enqueue.enqueue_autocommit(connection, new).id, created=True, find_task=find_task)
 
 
-def _enqueue_many(connection: Connection, new: list[NewTask], look: Look) -> Jobs:
-    return [Job(answer.id, answer.created, look) for answer in enqueue.enqueue_many(connection, new)]
+def _enqueue_many(connection: Connection, new: list[NewTask], find_task: FindTask) -> Jobs:
+    return [Job(answer.id, answer.created, find_task) for answer in enqueue.enqueue_many(connection, new)]

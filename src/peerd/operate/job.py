@@ -14,7 +14,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 
 FIRST_PAUSE: Final = 0.02
-LONGEST_PAUSE: Final = 0.5
+MAX_PAUSE: Final = 0.5
 """Seconds between two looks at a task that is waited for; each pause is half as long again as the one before."""
 
 
@@ -65,11 +65,11 @@ class Job:
         task: the row as it was when last read; None before the first time.
     """
 
-    def __init__(self, task_id: int, created: bool, look: Callable[[int], Task | None]) -> None:  # noqa: FBT001
+    def __init__(self, task_id: int, created: bool, find_task: Callable[[int], Task | None]) -> None:  # noqa: FBT001
         self.id = task_id
         self.created = created
         self.task: Task | None = None
-        self._look = look
+        self._find_task = find_task
 
     def __repr__(self) -> str:
         return f"<Job {self.id}{'' if self.task is None else f' {self.task.status}'}>"
@@ -81,7 +81,7 @@ class Job:
         Raises:
             JobExpired: the row is gone.
         """
-        task = self.task if self.task is not None else self.seen(self._look(self.id))
+        task = self.task if self.task is not None else self.update(self._find_task(self.id))
         return task.status
 
     def refresh(self) -> Self:
@@ -90,7 +90,7 @@ class Job:
         Raises:
             JobExpired: the row is gone.
         """
-        self.seen(self._look(self.id))
+        self.update(self._find_task(self.id))
         return self
 
     def wait(self, timeout: str | float | None = None) -> Task:
@@ -103,9 +103,9 @@ class Job:
             JobExpired: the row is gone.
             JobTimeout: it has not ended in time (a TimeoutError too).
         """
-        patience = Patience(timeout)
-        while not (task := self.seen(self._look(self.id))).finished:
-            time.sleep(patience.pause(task))
+        backoff = PollBackoff(timeout)
+        while not (task := self.update(self._find_task(self.id))).finished:
+            time.sleep(backoff.next_pause(task))
         return task
 
     def result(self, timeout: str | float | None = None) -> Any:
@@ -116,9 +116,9 @@ class Job:
             JobCanceled: it was canceled.
             JobExpired, JobTimeout: see `wait`.
         """
-        return result_of(self.wait(timeout))
+        return task_result(self.wait(timeout))
 
-    def seen(self, task: Task | None) -> Task:
+    def update(self, task: Task | None) -> Task:
         """Take note of the row.
 
         Raises:
@@ -130,7 +130,7 @@ class Job:
         return task
 
 
-class Patience:
+class PollBackoff:
     """How long to wait until the next look.
 
     Args:
@@ -140,29 +140,29 @@ class Patience:
     def __init__(self, timeout: str | float | None) -> None:
         self._timeout = None if timeout is None else parse_duration(timeout)
         self._deadline = None if self._timeout is None else time.monotonic() + self._timeout
-        self._pause = FIRST_PAUSE
+        self._next_pause = FIRST_PAUSE
 
-    def pause(self, task: Task) -> float:
+    def next_pause(self, task: Task) -> float:
         """Seconds until the next look at a task that has not ended.
 
         Raises:
             JobTimeout: the time is over.
         """
-        pause = self._pause
-        self._pause = min(self._pause * 1.5, LONGEST_PAUSE)
+        next_pause = self._next_pause
+        self._next_pause = min(self._next_pause * 1.5, MAX_PAUSE)
         if self._deadline is None or self._timeout is None:
-            return pause
-        left = self._deadline - time.monotonic()
-        if left <= 0:
+            return next_pause
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
             raise JobTimeout(task, self._timeout)
-        return min(pause, left)
+        return min(next_pause, remaining)
 
-    async def rest(self, task: Task) -> None:
-        """`pause`, slept in an event loop."""
-        await asyncio.sleep(self.pause(task))
+    async def sleep(self, task: Task) -> None:
+        """`next_pause`, slept in an event loop."""
+        await asyncio.sleep(self.next_pause(task))
 
 
-def result_of(task: Task) -> Any:
+def task_result(task: Task) -> Any:
     """The result of a task that has ended.
 
     Raises:

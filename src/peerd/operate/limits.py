@@ -5,18 +5,18 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import InvalidLimit
-from peerd.domain.limit import WHOLE_QUEUE, Limit, Rate, check_place
-from peerd.domain.ring import Work
+from peerd.domain.limit import WHOLE_QUEUE, Limit, Rate, check_limit_target
+from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import EACH_KEY
 from peerd.operate import validation
-from peerd.operate.operations import Ask, Colour, Group, operation, reading, writing
+from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
 from peerd.store.limits import definitions
 from peerd.store.limits.definitions import LimitState
 
 LimitStates = list[LimitState]
 
 
-class Limits(Group[Colour]):
+class LimitOperations(OperationGroup[Mode]):
     """``client.limits``."""
 
     @operation
@@ -28,7 +28,7 @@ class Limits(Group[Colour]):
         each_key: bool = False,
         running: int | None = None,
         rate: str | Rate | None = None,
-    ) -> Ask[Limit]:
+    ) -> Query[Limit]:
         """Limit a queue as a whole, one key of it, or each of its keys. It replaces such a limit as a whole.
 
         Args:
@@ -44,25 +44,25 @@ class Limits(Group[Colour]):
         Raises:
             InvalidLimit: nothing can have such a limit; the error says what is wrong.
         """
-        place = _place(key, each_key=each_key)
-        limit = Limit(queue=queue, key=place, running=running, rate=None if rate is None else Rate.parse(rate))
-        return writing(_set, limit).and_ring(Work((queue,)))
+        stored_key = _stored_key(key, each_key=each_key)
+        limit = Limit(queue=queue, key=stored_key, running=running, rate=None if rate is None else Rate.parse(rate))
+        return write_query(_set, limit).then_ring(TasksAvailable((queue,)))
 
     @operation
-    def remove(self, queue: str, *, key: str | None = None, each_key: bool = False) -> Ask[bool]:
+    def remove(self, queue: str, *, key: str | None = None, each_key: bool = False) -> Query[bool]:
         """Remove the limit of a queue as a whole, of one key, or of each; whether there was one.
 
         Raises:
             InvalidLimit: nothing can have such a limit.
         """
-        place = _place(key, each_key=each_key)
-        check_place(queue, place)
-        return writing(definitions.remove_limit, queue, place).and_ring(Work((queue,)))
+        stored_key = _stored_key(key, each_key=each_key)
+        check_limit_target(queue, stored_key)
+        return write_query(definitions.remove_limit, queue, stored_key).then_ring(TasksAvailable((queue,)))
 
     @operation
-    def list(self, queue: str | None = None) -> Ask[LimitStates]:
+    def list(self, queue: str | None = None) -> Query[LimitStates]:
         """All limits, or those of one queue, and how much of each is used now."""
-        return reading(definitions.list_limits, validation.text_or_none("queue", queue))
+        return read_query(definitions.list_limits, validation.text_or_none("queue", queue))
 
 
 def _set(connection: Connection, limit: Limit) -> Limit:
@@ -70,7 +70,7 @@ def _set(connection: Connection, limit: Limit) -> Limit:
     return limit
 
 
-def _place(key: str | None, *, each_key: bool) -> str:
+def _stored_key(key: str | None, *, each_key: bool) -> str:
     """What stands in the place of the key.
 
     Raises:

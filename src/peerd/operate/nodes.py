@@ -2,55 +2,57 @@
 
 from __future__ import annotations
 
-from peerd.domain.ring import Work
+from peerd.domain.ring import TasksAvailable
 from peerd.operate import validation
-from peerd.operate.operations import Ask, Colour, Group, operation, reading, writing
+from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
 from peerd.store.nodes import nodes, processes
 from peerd.store.nodes.nodes import Node
-from peerd.store.nodes.processes import Process
+from peerd.store.nodes.processes import ProcessRecord
 
 NodeList = list[Node]
-ProcessList = list[Process]
+ProcessList = list[ProcessRecord]
 
 
-class Nodes(Group[Colour]):
+class NodeOperations(OperationGroup[Mode]):
     """``client.nodes``."""
 
     @operation
-    def list(self) -> Ask[NodeList]:
+    def list(self) -> Query[NodeList]:
         """All nodes that ever registered, by name."""
-        return reading(nodes.list_nodes)
+        return read_query(nodes.list_nodes)
 
     @operation
-    def drain(self, name: str) -> Ask[None]:
+    def drain(self, name: str) -> Query[None]:
         """Ask a node to take no new tasks; what runs there goes on.
 
         Raises:
             NodeNotFound: no node has this name.
         """
-        return writing(nodes.set_draining, validation.text("node", name), draining=True)
+        return write_query(nodes.set_draining, validation.text("node", name), draining=True)
 
     @operation
-    def undrain(self, name: str) -> Ask[None]:
+    def undrain(self, name: str) -> Query[None]:
         """Let a node take tasks again.
 
         Raises:
             NodeNotFound: no node has this name.
         """
-        return writing(nodes.set_draining, validation.text("node", name), draining=False).and_ring(Work())
+        return write_query(nodes.set_draining, validation.text("node", name), draining=False).then_ring(
+            TasksAvailable()
+        )
 
     @operation
-    def forget(self, name: str) -> Ask[None]:
+    def forget(self, name: str) -> Query[None]:
         """Delete the row of a node that will not come back; the managers do it after ``[manager] max_node_age``.
 
         Raises:
             NodeNotFound: no node has this name.
             NodeStillAlive: it beats.
-            NodeStillAwaited: unfinished tasks are pinned to it.
+            NodeHasPinnedTasks: unfinished tasks are pinned to it.
         """
-        return writing(nodes.forget, validation.text("node", name))
+        return write_query(nodes.delete_node, validation.text("node", name))
 
     @operation
-    def processes(self, *, ended: bool = False) -> Ask[ProcessList]:
+    def processes(self, *, ended: bool = False) -> Query[ProcessList]:
         """The processes of all nodes: the living ones, or all that are on record."""
-        return reading(processes.list_processes, ended=ended)
+        return read_query(processes.list_processes, ended=ended)

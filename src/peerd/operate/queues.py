@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
-from peerd.domain.ring import Work
+from peerd.domain.ring import TasksAvailable
 from peerd.operate import validation
-from peerd.operate.operations import Ask, Colour, Group, operation, reading, writing
+from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
 from peerd.store import queues
 from peerd.store.queues import QueueState
 
 QueueStates = list[QueueState]
 
 
-class Queues(Group[Colour]):
+class QueueOperations(OperationGroup[Mode]):
     """``client.queues``."""
 
     @operation
-    def list(self) -> Ask[QueueStates]:
+    def list(self) -> Query[QueueStates]:
         """All queues that have tasks, or were ever served or paused, by name. It reads an index whole."""
-        return reading(queues.list_queues)
+        return read_query(queues.list_queues)
 
     @operation
-    def is_known(self, name: str) -> Ask[bool]:
+    def is_known(self, name: str) -> Query[bool]:
         """Whether a worker process has ever served a queue, or somebody has paused it."""
-        return reading(queues.is_known, validation.text("queue", name))
+        return read_query(queues.is_known, validation.text("queue", name))
 
     @operation
-    def pause(self, name: str, duration: str | float | None = None) -> Ask[None]:
+    def pause(self, name: str, duration: str | float | None = None) -> Query[None]:
         """Let nobody claim from a queue; running tasks go on.
 
         Args:
@@ -37,12 +37,14 @@ class Queues(Group[Colour]):
         Raises:
             InvalidTask: no queue can have this name; or not a duration.
         """
-        return writing(queues.pause, validation.text("queue", name), None if duration is None else _seconds(duration))
+        return write_query(
+            queues.pause, validation.text("queue", name), None if duration is None else _seconds(duration)
+        )
 
     @operation
-    def resume(self, name: str) -> Ask[None]:
+    def resume(self, name: str) -> Query[None]:
         """Let a queue be claimed from again; nothing happens to one that is not paused."""
-        return writing(queues.resume, validation.text("queue", name)).and_ring(Work())
+        return write_query(queues.resume, validation.text("queue", name)).then_ring(TasksAvailable())
 
 
 def _seconds(duration: str | float) -> float:

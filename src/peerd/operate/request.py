@@ -11,7 +11,7 @@ import msgspec
 from peerd.domain.call import Call
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
-from peerd.domain.json_numbers import NO_NUMBER, holds_no_number
+from peerd.domain.json_numbers import NON_FINITE_PROBLEM, contains_non_finite
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NewTask
 
@@ -45,7 +45,7 @@ class EnqueueOptions(TypedDict, total=False):
     trace_context: str | None
 
 
-OF_A_BARE_QUEUE: Final = ("name", "body", "text", "bytes")
+RAW_TASK_OPTIONS: Final = ("name", "body", "text", "bytes")
 _OPTIONS: Final = tuple(EnqueueOptions.__annotations__)
 
 
@@ -71,26 +71,26 @@ def new_tasks(what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> 
     given = {option: value for option, value in options.items() if value is not None}
     if unknown := sorted(set(given) - set(_OPTIONS)):
         raise TypeError(f"there is no option {quoted(unknown[0])} of enqueue: there are {', '.join(_OPTIONS)}")
-    alike = _when(given) | _how(given) if given else {}
-    return [_task(one, given, alike) for one in what]
+    common = _time_options(given) | _other_options(given) if given else {}
+    return [_make_task(one, given, common) for one in what]
 
 
-def _task(what: Call | str, given: Mapping[str, Any], alike: Mapping[str, Any]) -> NewTask:
+def _make_task(what: Call | str, given: Mapping[str, Any], common: Mapping[str, Any]) -> NewTask:
     if isinstance(what, Call):
-        for option in OF_A_BARE_QUEUE if given else ():
+        for option in RAW_TASK_OPTIONS if given else ():
             if option in given:
                 raise InvalidTask(option, f"the call of {what.name} brings its own; leave it out")
         own = {"limit_key": what.limit_key} if what.limit_key is not None else {}
-        return NewTask(queue=what.queue, name=what.name, body=what.body, **{**own, **alike})
+        return NewTask(queue=what.queue, name=what.name, body=what.body, **{**own, **common})
     if isinstance(what, str):
-        return NewTask(queue=what, name=_text(given, "name") or "", **_body(given), **alike)
+        return NewTask(queue=what, name=_text(given, "name") or "", **_body(given), **common)
     raise TypeError(
         f"{quoted(what)} is neither a queue's name nor a call: write handler.with_args(…), or the name of a queue"
     )
 
 
 def _body(given: Mapping[str, Any]) -> dict[str, Any]:
-    bodies = [option for option in OF_A_BARE_QUEUE[1:] if option in given]
+    bodies = [option for option in RAW_TASK_OPTIONS[1:] if option in given]
     if len(bodies) > 1:
         raise InvalidTask(bodies[1], f"give {bodies[0]} or {bodies[1]}, not both")
     if "body" in given:
@@ -113,8 +113,8 @@ def json_text(field: str, value: object) -> str:
     """
     try:
         text = msgspec.json.encode(value).decode()
-        if "null" in text and holds_no_number(msgspec.to_builtins(value)):
-            raise InvalidTask(field, NO_NUMBER)
+        if "null" in text and contains_non_finite(msgspec.to_builtins(value)):
+            raise InvalidTask(field, NON_FINITE_PROBLEM)
     except InvalidTask:
         raise
     except (TypeError, ValueError, RecursionError) as error:
@@ -122,54 +122,54 @@ def json_text(field: str, value: object) -> str:
     return text
 
 
-def _when(given: Mapping[str, Any]) -> dict[str, Any]:
+def _time_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "start_at": _moment(given, "start_at"),
+        "start_at": _datetime(given, "start_at"),
         "start_in": _seconds(given, "start_in"),
-        "finish_at": _moment(given, "finish_at"),
+        "finish_at": _datetime(given, "finish_at"),
         "finish_in": _seconds(given, "finish_in"),
     }
 
 
-def _how(given: Mapping[str, Any]) -> dict[str, Any]:
-    how = {
+def _other_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    other = {
         "node": _text(given, "node"),
-        "max_attempts": _whole(given, "max_attempts"),
+        "max_attempts": _integer(given, "max_attempts"),
         "timeout": _seconds(given, "timeout"),
         "unique_key": _text(given, "unique"),
         "trace_context": _text(given, "trace_context"),
     }
     if "priority" in given:
-        how["priority"] = _whole(given, "priority")
+        other["priority"] = _integer(given, "priority")
     if "limit_key" in given:
-        how["limit_key"] = _text(given, "limit_key")
+        other["limit_key"] = _text(given, "limit_key")
     if "unique_for" in given:
         if "unique" not in given:
             raise InvalidTask("unique_for", "says how long a key holds: give unique too")
-        how["unique_for"] = _scope(given)
-    return how
+        other["unique_for"] = _unique_scope(given)
+    return other
 
 
-def _scope(given: Mapping[str, Any]) -> str | float | None:
+def _unique_scope(given: Mapping[str, Any]) -> str | float | None:
     scope = given["unique_for"]
     return scope if scope in ("unfinished", "forever") else _seconds(given, "unique_for")
 
 
 def _text(given: Mapping[str, Any], option: str) -> str | None:
-    return _of_type(given, option, str, "text")
+    return _checked_option(given, option, str, "text")
 
 
-def _whole(given: Mapping[str, Any], option: str) -> int | None:
+def _integer(given: Mapping[str, Any], option: str) -> int | None:
     if isinstance(given.get(option), bool):
         raise InvalidTask(option, f"{quoted(given[option])} is not a whole number")
-    return _of_type(given, option, int, "a whole number")
+    return _checked_option(given, option, int, "a whole number")
 
 
-def _moment(given: Mapping[str, Any], option: str) -> datetime | None:
-    return _of_type(given, option, datetime, f"a datetime; a duration goes into {option.replace('_at', '_in')}")
+def _datetime(given: Mapping[str, Any], option: str) -> datetime | None:
+    return _checked_option(given, option, datetime, f"a datetime; a duration goes into {option.replace('_at', '_in')}")
 
 
-def _of_type(given: Mapping[str, Any], option: str, kind: type[T], words: str) -> T | None:
+def _checked_option(given: Mapping[str, Any], option: str, kind: type[T], words: str) -> T | None:
     value = given.get(option)
     if value is None or isinstance(value, kind):
         return value

@@ -10,19 +10,19 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.quoting import quoted
-from peerd.domain.ring import Taken, Work
+from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.domain.task import Attempt, Task
 from peerd.operate import validation
-from peerd.operate.operations import Ask, Colour, Group, operation, reading, writing
+from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
 from peerd.operate.validation import InvalidFilter
-from peerd.store.nodes.nodes import node_id_of
+from peerd.store.nodes.nodes import get_node_id
 from peerd.store.tasks import actions, read
-from peerd.store.tasks.read import Filter
+from peerd.store.tasks.read import TaskConditions
 
 Page = list[Task]
 Attempts = list[Attempt]
 
-LONGEST_PAGE = 10_000
+MAX_PAGE = 10_000
 
 
 class TaskFilter(msgspec.Struct, frozen=True):
@@ -49,11 +49,11 @@ class TaskFilter(msgspec.Struct, frozen=True):
         for field in ("queue", "name", "node"):
             validation.text_or_none(field, getattr(self, field))
         if self.status is not None:
-            known_status(self.status)
+            parse_status(self.status)
         return self
 
 
-class Tasks(Group[Colour]):
+class TaskOperations(OperationGroup[Mode]):
     """``client.tasks``. An action on a running task takes effect at once: its holder can write nothing any more.
 
     An action with ``only`` is done if the task is one of those at that moment, and refused with `TaskNotFound` if not.
@@ -70,7 +70,7 @@ class Tasks(Group[Colour]):
         before: int | None = None,
         limit: int = 50,
         bodies: bool = True,
-    ) -> Ask[Page]:
+    ) -> Query[Page]:
         """A page of tasks, newest first.
 
         Args:
@@ -86,75 +86,77 @@ class Tasks(Group[Colour]):
             InvalidFilter: no status has this name; a limit out of its range; a name that nothing can have.
             NodeNotFound: no node has this name.
         """
-        return reading(
+        return read_query(
             _list,
             TaskFilter(queue, name, status, node).checked(),
             bodies=bool(bodies),
-            before=None if before is None else validation.number("before", before, 0, validation.LARGEST_ID),
-            limit=validation.number("limit", limit, 1, LONGEST_PAGE),
+            before=None if before is None else validation.number("before", before, 0, validation.MAX_ID),
+            limit=validation.number("limit", limit, 1, MAX_PAGE),
         )
 
     @operation
-    def get(self, task_id: int) -> Ask[Task]:
+    def get(self, task_id: int) -> Query[Task]:
         """The task of this id.
 
         Raises:
             TaskNotFound: it was deleted or purged, or never existed.
         """
-        return reading(read.get_task, validation.task_id(task_id))
+        return read_query(read.get_task, validation.task_id(task_id))
 
     @operation
-    def find(self, task_id: int) -> Ask[Task | None]:
+    def find(self, task_id: int) -> Query[Task | None]:
         """The task of this id, or None."""
-        return reading(read.find_task, validation.task_id(task_id))
+        return read_query(read.find_task, validation.task_id(task_id))
 
     @operation
-    def attempts(self, task_id: int) -> Ask[Attempts]:
+    def attempts(self, task_id: int) -> Query[Attempts]:
         """The attempts of a task that did not succeed, in their order; the one that did is in the task's own row.
 
         Raises:
             TaskNotFound: see `get`.
         """
-        return reading(_attempts, validation.task_id(task_id))
+        return read_query(_attempts, validation.task_id(task_id))
 
     @operation
-    def counts(self) -> Ask[dict[Status, int]]:
+    def counts(self) -> Query[dict[Status, int]]:
         """How many tasks there are of each status. It reads an index whole: not for every request of a page."""
-        return reading(read.count_tasks)
+        return read_query(read.count_tasks)
 
     @operation
-    def retry(self, task_id: int, *, only: TaskFilter | None = None) -> Ask[None]:
+    def retry(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
         """Let a task run again at once, with all its attempts before it, whatever became of it.
 
         Raises:
             TaskNotFound: it is not there, or not one of ``only``.
             IllegalTransition: it is pending already, or waits for others.
-            KeyTaken: it has a unique key that a younger task holds now.
+            UniqueKeyTaken: it has a unique key that a younger task holds now.
         """
-        return _acting(actions.retry, only, validation.task_id(task_id)).and_ring(Taken((task_id,)), Work())
+        return _action_query(actions.retry, only, validation.task_id(task_id)).then_ring(
+            ClaimRevoked((task_id,)), TasksAvailable()
+        )
 
     @operation
-    def cancel(self, task_id: int, reason: str = "canceled by hand", *, only: TaskFilter | None = None) -> Ask[None]:
+    def cancel(self, task_id: int, reason: str = "canceled by hand", *, only: TaskFilter | None = None) -> Query[None]:
         """End a task that has not ended.
 
         Raises:
             TaskNotFound: it is not there, or not one of ``only``.
             IllegalTransition: it has ended already.
         """
-        canceling = _acting(actions.cancel, only, validation.task_id(task_id), validation.reason(reason))
-        return canceling.and_ring(Taken((task_id,)))
+        canceling = _action_query(actions.cancel, only, validation.task_id(task_id), validation.reason(reason))
+        return canceling.then_ring(ClaimRevoked((task_id,)))
 
     @operation
-    def delete(self, task_id: int, *, only: TaskFilter | None = None) -> Ask[None]:
+    def delete(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
         """Delete a task and its attempts, whatever its status.
 
         Raises:
             TaskNotFound: it is not there, or not one of ``only``.
         """
-        return _acting(actions.delete, only, validation.task_id(task_id)).and_ring(Taken((task_id,)))
+        return _action_query(actions.delete, only, validation.task_id(task_id)).then_ring(ClaimRevoked((task_id,)))
 
     @operation
-    def move(self, task_id: int, node: str | None, *, only: TaskFilter | None = None) -> Ask[None]:
+    def move(self, task_id: int, node: str | None, *, only: TaskFilter | None = None) -> Query[None]:
         """Give a task to the node of this name, or to any (None). A running one becomes pending.
 
         Raises:
@@ -162,11 +164,11 @@ class Tasks(Group[Colour]):
             NodeNotFound: no node has this name.
             IllegalTransition: it has ended.
         """
-        moving = _acting(actions.move, only, validation.task_id(task_id), validation.text_or_none("node", node))
-        return moving.and_ring(Taken((task_id,)), Work())
+        moving = _action_query(actions.move, only, validation.task_id(task_id), validation.text_or_none("node", node))
+        return moving.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
 
-def known_status(word: str) -> Status:
+def parse_status(word: str) -> Status:
     """The status of this name.
 
     Raises:
@@ -178,20 +180,20 @@ def known_status(word: str) -> Status:
         raise InvalidFilter("status", f"{quoted(word)} is none of {', '.join(Status)}") from None
 
 
-def _list(connection: Connection, wanted: TaskFilter, /, **page: Any) -> Page:
-    return read.list_tasks(connection, _found_by(connection, wanted), **page)
+def _list(connection: Connection, task_filter: TaskFilter, /, **page: Any) -> Page:
+    return read.list_tasks(connection, _to_filter(connection, task_filter), **page)
 
 
-def _found_by(connection: Connection, wanted: TaskFilter) -> Filter:
-    node_id = None if wanted.node is None else node_id_of(connection, wanted.node)
-    status = None if wanted.status is None else known_status(wanted.status)
-    return Filter(wanted.queue, wanted.name, status, node_id)
+def _to_filter(connection: Connection, task_filter: TaskFilter) -> TaskConditions:
+    node_id = None if task_filter.node is None else get_node_id(connection, task_filter.node)
+    status = None if task_filter.status is None else parse_status(task_filter.status)
+    return TaskConditions(task_filter.queue, task_filter.name, status, node_id)
 
 
-def _acting(act: Callable[..., None], only: TaskFilter | None, *args: object) -> Ask[None]:
+def _action_query(action: Callable[..., None], only: TaskFilter | None, *args: object) -> Query[None]:
     """An action on one task, if it is one of those that are meant."""
-    wanted = (only or TaskFilter()).checked()
-    return writing(lambda connection: act(connection, *args, only=_found_by(connection, wanted)))
+    task_filter = (only or TaskFilter()).checked()
+    return write_query(lambda connection: action(connection, *args, only=_to_filter(connection, task_filter)))
 
 
 def _attempts(connection: Connection, task_id: int) -> Attempts:

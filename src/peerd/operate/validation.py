@@ -6,7 +6,7 @@ from peerd.domain.errors import InvalidTask, PeerdError
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NAME_LIMIT, QUEUE_NAME, check_text
 
-LARGEST_ID = 2**63 - 1
+MAX_ID = 2**63 - 1
 
 
 class InvalidFilter(PeerdError, ValueError):

@@ -35,7 +35,7 @@ _START: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ResourceLimits:
     """What a program may use; None is no limit.
 
     `cpu_seconds` is processor time (then SIGXCPU, and SIGKILL a second later), `memory_bytes` its address space,
@@ -50,7 +50,7 @@ class Limits:
     nice: int | None = None
 
 
-def launch_command(argv: Sequence[str], *, limits: Limits | None = None, own_group: bool = False) -> list[str]:
+def launch_command(argv: Sequence[str], *, limits: ResourceLimits | None = None, own_group: bool = False) -> list[str]:
     r"""Return the command line that starts a program bound to this process's life.
 
     Args:
@@ -61,10 +61,10 @@ def launch_command(argv: Sequence[str], *, limits: Limits | None = None, own_gro
 
     Example:
         >>> import subprocess
-        >>> subprocess.run(launch_command(["echo", "hello"], limits=Limits(nice=5)), capture_output=True).stdout
+        >>> subprocess.run(launch_command(["echo", "hello"], limits=ResourceLimits(nice=5)), capture_output=True).stdout
         b'hello\n'
     """
-    how = json.dumps({"parent": os.getpid(), "own_group": own_group, "limits": asdict(limits or Limits())})
+    how = json.dumps({"parent": os.getpid(), "own_group": own_group, "limits": asdict(limits or ResourceLimits())})
     return [sys.executable, "-I", "-S", "-c", _START, _ROOT, how, *argv]
 
 
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
             sys.exit(NOT_STARTED)
         if how["own_group"]:
             os.setpgid(0, 0)
-        _limit(Limits(**how["limits"]))
+        _limit(ResourceLimits(**how["limits"]))
         _restore_signals()
         os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         sys.exit(NOT_STARTED)
 
 
-def _limit(limits: Limits) -> None:
+def _limit(limits: ResourceLimits) -> None:
     if limits.nice is not None:
         os.nice(limits.nice)
     if limits.cpu_seconds is not None:

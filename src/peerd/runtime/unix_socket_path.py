@@ -14,14 +14,14 @@ from pathlib import Path
 
 
 @contextmanager
-def short_path(folder: str | Path) -> Iterator[Path]:
+def short_socket_directory(folder: str | Path) -> Iterator[Path]:
     """Give a short path of a folder, good in this process while the context lasts.
 
     Raises:
         OSError: the folder cannot be opened.
 
     Example:
-        >>> with short_path("/") as short:
+        >>> with short_socket_directory("/") as short:
         ...     (short / "etc").is_dir()
         True
     """

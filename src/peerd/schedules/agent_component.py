@@ -7,25 +7,25 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from peerd.domain.errors import DatabaseAway
-from peerd.runtime.observability.events import Events
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.schedules.custom_triggers import CustomTypes
-from peerd.schedules.registry import Book
-from peerd.schedules.run_dispatcher import Dispatch
-from peerd.schedules.scheduler import ScheduleClock
+from peerd.schedules.custom_triggers import CustomTriggers
+from peerd.schedules.registry import ScheduleRegistry
+from peerd.schedules.run_dispatcher import RunDispatcher
+from peerd.schedules.scheduler import Scheduler
 from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.nodes.nodes import node_id_of
-from peerd.store.schedule_runs import Here
+from peerd.store.nodes.nodes import get_node_id
+from peerd.store.schedule_runs import NodeIdentity
 
 NAME: Final = "schedules"
 """Of the component."""
-END_WITHIN: Final = 1.0
+STOP_TIMEOUT: Final = 1.0
 """Seconds that the look under way, and the deaths that are known, may take at the end."""
 
 
-class Components(Protocol):
+class ComponentStarter(Protocol):
     """What keeps the agent's components going."""
 
     def start(self, name: str, run: Callable[[], Awaitable[None]]) -> object:
@@ -37,11 +37,11 @@ class Components(Protocol):
         ...
 
 
-class SchedulesPart:
+class SchedulesComponent:
     """The schedules of a node, in its agent.
 
     Args:
-        book: which they are; the user's setup may add to it.
+        registry: which they are; the user's setup may add to it.
         process: gives the agent's process, once the parts before this one have begun.
         find: gives what an entry ``module:name`` names.
         database: of the agent's process.
@@ -52,16 +52,16 @@ class SchedulesPart:
 
     def __init__(
         self,
-        book: Book,
+        registry: ScheduleRegistry,
         process: Callable[[], ProcessContext],
         find: Callable[[str], object],
         database: Database,
         *,
         incarnation: str,
         silence: float,
-        events: Events,
+        events: EventBus,
     ) -> None:
-        self._book = book
+        self._registry = registry
         self._process = process
         self._find = find
         self._database = database
@@ -69,17 +69,17 @@ class SchedulesPart:
         self._silence = silence
         self._events = events
         self._ready = asyncio.Event()
-        self._clock: ScheduleClock | None = None
+        self._scheduler: Scheduler | None = None
 
-    async def start(self, link: Link, components: Components) -> None:
+    async def start(self, link: Link, components: ComponentStarter) -> None:
         """Begin; nothing ticks before the node is ready."""
         self._components = components
         self._threads = DatabaseThreads(self._database, threads=2)
-        here = Here(await self._threads.read(node_id_of, link.node), self._incarnation)
-        dispatch = Dispatch(self._book, self._process(), self._threads, here, self._events)
-        custom = CustomTypes(self._find, self._threads, here, self._events)
-        self._clock = ScheduleClock(
-            self._book, dispatch, custom, self._threads, here, silence=self._silence, events=self._events
+        identity = NodeIdentity(await self._threads.read(get_node_id, link.node), self._incarnation)
+        dispatch = RunDispatcher(self._registry, self._process(), self._threads, identity, self._events)
+        custom = CustomTriggers(self._find, self._threads, identity, self._events)
+        self._scheduler = Scheduler(
+            self._registry, dispatch, custom, self._threads, identity, silence=self._silence, events=self._events
         )
         components.start(NAME, self._run)
 
@@ -88,19 +88,19 @@ class SchedulesPart:
         match message.get("type"):
             case "ready":
                 self._ready.set()
-            case "death" if self._clock is not None:
-                self._clock.hear_death(int(message["pid"]), str(message["cause"]["text"]))
+            case "death" if self._scheduler is not None:
+                self._scheduler.on_process_death(int(message["pid"]), str(message["cause"]["text"]))
 
     async def stop(self, grace: float) -> None:
         """Look no more; write the ends that are known."""
-        if self._clock is None:
+        if self._scheduler is None:
             return
-        await self._components.stop([NAME], within=END_WITHIN)
-        with suppress(TimeoutError, DatabaseAway):  # what cannot be written, other nodes find lost
-            async with asyncio.timeout(END_WITHIN):
-                await self._clock.take_deaths()
+        await self._components.stop([NAME], within=STOP_TIMEOUT)
+        with suppress(TimeoutError, DatabaseUnavailable):  # what cannot be written, other nodes find lost
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await self._scheduler.record_process_deaths()
 
     async def _run(self) -> None:
         await self._ready.wait()
-        assert self._clock is not None
-        await self._clock.run()
+        assert self._scheduler is not None
+        await self._scheduler.run()

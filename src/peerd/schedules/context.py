@@ -9,7 +9,7 @@ import structlog
 
 from peerd.runtime.messages.messenger import Messenger
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.schedules.run_requests import Order
+from peerd.schedules.run_requests import RunRequest
 
 
 class ScheduleContext:
@@ -26,14 +26,14 @@ class ScheduleContext:
             cannot be interrupted.
     """
 
-    def __init__(self, order: Order, process: ProcessContext) -> None:
-        self.schedule = order.schedule
-        self.tick_at: datetime = order.tick_at
-        self.origin = order.origin
-        self.run_id = order.run_id
+    def __init__(self, request: RunRequest, process: ProcessContext) -> None:
+        self.schedule = request.schedule
+        self.tick_at: datetime = request.tick_at
+        self.origin = request.origin
+        self.run_id = request.run_id
         self.process = process
         self.log: structlog.stdlib.BoundLogger = structlog.get_logger("peerd.schedule").bind(
-            schedule=order.schedule, run=order.run_id
+            schedule=request.schedule, run=request.run_id
         )
         self.cancelled = False
 

@@ -11,17 +11,17 @@ import structlog
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.schedule import RunStatus, Schedule
-from peerd.runtime.observability.events import Events, ScheduleFailed
-from peerd.runtime.process.uncaught_exceptions import words
-from peerd.schedules.run_dispatcher import TO_ALL
+from peerd.runtime.observability.events import EventBus, ScheduleFailed
+from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.schedules.run_dispatcher import CUSTOM_ALL
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.schedule_runs import Here
-from peerd.store.schedules import THE_CLUSTER, Sight, custom_tick
+from peerd.store.schedule_runs import NodeIdentity
+from peerd.store.schedules import CLUSTER_ROW, ScheduleSnapshot, fire_custom_tick
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds before a class whose `run` has failed is begun again."""
-LARGEST_ARGUMENTS: Final = 64 * 1024
+MAX_ARGUMENTS_LENGTH: Final = 64 * 1024
 """Characters of JSON."""
 
 
@@ -32,7 +32,7 @@ class BadScheduleType(PeerdError):
         super().__init__(f"type {entry}: {problem}")
 
 
-class Ticker:
+class CustomTrigger:
     """What a class of the user is made with: its schedule, and the ways to let it run.
 
     Attributes:
@@ -62,23 +62,25 @@ class Ticker:
 
     async def send_all(self, *args: object) -> bool:
         """Let every worker process of this node run it; as `send_one`."""
-        return await self._send(self.name, TO_ALL, _json(args))
+        return await self._send(self.name, CUSTOM_ALL, _json(args))
 
 
-class CustomTypes:
+class CustomTriggers:
     """Keeps the objects of such classes going, on one node.
 
     Args:
         find: gives what an entry ``module:name`` names; called in a thread, for it imports.
         threads: of the database.
-        here: the node, and its life.
+        identity: the node, and its life.
         events: what happens.
     """
 
-    def __init__(self, find: Callable[[str], object], threads: DatabaseThreads, here: Here, events: Events) -> None:
+    def __init__(
+        self, find: Callable[[str], object], threads: DatabaseThreads, identity: NodeIdentity, events: EventBus
+    ) -> None:
         self._find = find
         self._threads = threads
-        self._here = here
+        self._identity = identity
         self._events = events
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._schedules: dict[str, Schedule] = {}
@@ -95,17 +97,17 @@ class CustomTypes:
         await self.stop(schedule.name)
         if not schedule.enabled:
             return
-        kind = await asyncio.to_thread(self._find, schedule.type)
-        if not isinstance(kind, type):
-            raise BadScheduleType(schedule.type, f"is a {type(kind).__name__}, not a class")
+        trigger_class = await asyncio.to_thread(self._find, schedule.type)
+        if not isinstance(trigger_class, type):
+            raise BadScheduleType(schedule.type, f"is a {type(trigger_class).__name__}, not a class")
         self._schedules[schedule.name] = schedule
         try:
-            made = kind(Ticker(schedule, self._send))
+            trigger = trigger_class(CustomTrigger(schedule, self._send))
         except Exception as error:
-            raise BadScheduleType(schedule.type, f"cannot be made: {words(error)}") from error
-        run = getattr(made, "run", None)
+            raise BadScheduleType(schedule.type, f"cannot be made: {describe_exception(error)}") from error
+        run = getattr(trigger, "run", None)
         if run is not None:
-            self._tasks[schedule.name] = asyncio.create_task(self._kept_going(schedule.name, run), name=schedule.name)
+            self._tasks[schedule.name] = asyncio.create_task(self._run_forever(schedule.name, run), name=schedule.name)
 
     async def stop(self, name: str) -> None:
         """End the object of a schedule, if there is one."""
@@ -120,27 +122,27 @@ class CustomTypes:
         for name in list(self._tasks):
             await self.stop(name)
 
-    def see(self, sight: Sight) -> None:
+    def update_disabled(self, snapshot: ScheduleSnapshot) -> None:
         """Learn which schedules are disabled by hand."""
         self._disabled = {
-            name for (name, node_id), clock in sight.clocks.items() if node_id == THE_CLUSTER and clock.disabled
+            name for (name, node_id), clock in snapshot.rows.items() if node_id == CLUSTER_ROW and clock.disabled
         }
 
     async def _send(self, name: str, origin: str, args: str | None) -> bool:
         schedule = self._schedules.get(name)
         if schedule is None or name in self._disabled:
             return False
-        run = await self._threads.run(custom_tick, schedule, self._here, origin, args)
+        run = await self._threads.run(fire_custom_tick, schedule, self._identity, origin, args)
         self.wake()
         return run.status is RunStatus.WAITING
 
-    async def _kept_going(self, name: str, run: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    async def _run_forever(self, name: str, run: Callable[[], Coroutine[Any, Any, object]]) -> None:
         pause = FIRST_PAUSE
         while True:
             try:
                 await run()
             except Exception as error:  # noqa: BLE001 - the user's code; nothing ends the agent
-                self._events.emit(ScheduleFailed(schedule=name, error=words(error)))
+                self._events.emit(ScheduleFailed(schedule=name, error=describe_exception(error)))
             else:
                 return
             await asyncio.sleep(pause)
@@ -151,6 +153,6 @@ def _json(args: tuple[object, ...]) -> str | None:
     if not args:
         return None
     text = json.dumps(args, allow_nan=False, separators=(",", ":"))
-    if len(text) > LARGEST_ARGUMENTS:
-        raise ValueError(f"the arguments are larger than {LARGEST_ARGUMENTS // 1024} KiB of JSON; give an address")
+    if len(text) > MAX_ARGUMENTS_LENGTH:
+        raise ValueError(f"the arguments are larger than {MAX_ARGUMENTS_LENGTH // 1024} KiB of JSON; give an address")
     return text

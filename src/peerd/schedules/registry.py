@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from peerd.config.schedules import schedule_of
+from peerd.config.schedules import to_schedule
 from peerd.config.settings import ScheduleSettings
 from peerd.domain.errors import InvalidSchedule
 from peerd.domain.quoting import quoted
 from peerd.domain.schedule import Schedule
 
-LONGEST_NAME = 191
+MAX_NAME_LENGTH = 191
 """Characters, as of a name in the configuration."""
 
 
-class Book:
+class ScheduleRegistry:
     """Schedules by name. Used on the agent's event loop.
 
     Args:
         schedules: those that there are from the beginning.
 
-    >>> book = Book([])
+    >>> book = ScheduleRegistry([])
     >>> book.register("refresh", run="studio.jobs:refresh", interval="10s")
     >>> [schedule.interval for schedule in book]
     [10.0]
@@ -28,7 +28,7 @@ class Book:
 
     def __init__(self, schedules: Iterable[Schedule]) -> None:
         self._schedules = {schedule.name: schedule for schedule in schedules}
-        self.changed: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
         """Called after each change; the clock listens."""
 
     def register(self, name: str, **keys: object) -> None:
@@ -44,13 +44,13 @@ class Book:
         Raises:
             InvalidSchedule: a key is wrong; it is named.
         """
-        self._schedules[_checked_name(name)] = schedule_of(name, _settings(keys))
-        self.changed()
+        self._schedules[_checked_name(name)] = to_schedule(name, _settings(keys))
+        self.on_change()
 
     def unregister(self, name: str) -> None:
         """Have a schedule no more; runs that go on are not disturbed. Nothing happens where there is none."""
         if self._schedules.pop(name, None) is not None:
-            self.changed()
+            self.on_change()
 
     def get(self, name: str) -> Schedule | None:
         """The schedule of a name."""
@@ -66,23 +66,23 @@ class Book:
 
 
 def _settings(keys: dict[str, object]) -> ScheduleSettings:
-    from peerd.config.reading.error_messages import place_of, word  # noqa: PLC0415
-    from peerd.config.reading.models import ValidationError, read  # noqa: PLC0415 - few agents read settings
+    from peerd.config.reading.error_messages import describe_error, key_path_of  # noqa: PLC0415
+    from peerd.config.reading.models import ValidationError, parse_section  # noqa: PLC0415 - few agents read settings
 
     try:
-        return read(ScheduleSettings, keys)
+        return parse_section(ScheduleSettings, keys)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(place_of(first)) or "schedule"
+        field = ".".join(key_path_of(first)) or "schedule"
         if first["type"] == "extra_forbidden":
             raise InvalidSchedule(
                 field, f"there is no such key; there are {', '.join(ScheduleSettings.known_keys())}"
             ) from None
-        problem, remedy = word(first)
+        problem, remedy = describe_error(first)
         raise InvalidSchedule(field, "; ".join(filter(None, [problem, remedy]))) from None
 
 
 def _checked_name(name: str) -> str:
-    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise InvalidSchedule("name", f"{quoted(name)} is not a text of 1 to {LONGEST_NAME} letters")
+    if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+        raise InvalidSchedule("name", f"{quoted(name)} is not a text of 1 to {MAX_NAME_LENGTH} letters")
     return name

@@ -20,27 +20,27 @@ from typing import Any, Final, cast
 
 from peerd.domain.duration import format_duration
 from peerd.domain.errors import NoReply, PeerdError, ProcessStopping, RequestFailed, Undeliverable
-from peerd.domain.outcome import cut
+from peerd.domain.outcome import truncate
 from peerd.domain.schedule import RunStatus
-from peerd.runtime.concurrency.threads import ExitInThread, ended_anyway, in_thread, start_thread
+from peerd.runtime.concurrency.threads import SystemExitInThread, run_in_thread, start_thread, wait_despite_cancellation
 from peerd.runtime.messages.message_handlers import Message
-from peerd.runtime.observability.events import Events, ScheduleRunEnded
+from peerd.runtime.observability.events import EventBus, ScheduleRunEnded
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.runtime.process.uncaught_exceptions import words
+from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.context import ScheduleContext
-from peerd.schedules.run_requests import ENDED, RUN, Order, Report, order_of, to_json
+from peerd.schedules.run_requests import REPORT_ACTION, RUN_ACTION, RunReport, RunRequest, decode_run_request, to_json
 
-REMEMBERED: Final = 10_000
+MAX_REMEMBERED_RUNS: Final = 10_000
 """Runs that a process knows to have been ordered already: an agent that was replaced may order one again."""
 TIMEOUT_GRACE: Final = 30.0
 """Seconds, as the default of [workers.NAME] timeout_grace; a web process has no such setting."""
-LONGEST_WORDS: Final = 8192
+MAX_ERROR_LENGTH: Final = 8192
 """Characters of an error, and of a traceback."""
-REPORT_AGAIN: Final = (0.1, 5.0)
+REPORT_RETRY_PAUSES: Final = (0.1, 5.0)
 """Seconds before a report is repeated: the first time, and at the most."""
 
 
-class ScheduleRunner:
+class ScheduleRunExecutor:
     """Runs scheduled functions in a worker process, from the moment that it is made.
 
     Args:
@@ -54,7 +54,7 @@ class ScheduleRunner:
         self,
         process: ProcessContext,
         find: Callable[[str], object],
-        events: Events,
+        events: EventBus,
         *,
         timeout_grace: float = TIMEOUT_GRACE,
     ) -> None:
@@ -62,77 +62,79 @@ class ScheduleRunner:
         self._find = find
         self._events = events
         self._timeout_grace = timeout_grace
-        self._ordered: OrderedDict[int, None] = OrderedDict()
-        process.messenger.on(RUN, self._take)
+        self._accepted: OrderedDict[int, None] = OrderedDict()
+        process.messenger.on(RUN_ACTION, self._accept)
 
-    def _take(self, message: Message) -> bool:
+    def _accept(self, message: Message) -> bool:
         """Take an order; False when the process stops and can take none."""
-        order = order_of(message.data)
-        if order.run_id in self._ordered:
+        request = decode_run_request(message.data)
+        if request.run_id in self._accepted:
             return True
         try:
-            self._process.run_in_background(self._carry_out(order))
+            self._process.run_in_background(self._execute(request))
         except ProcessStopping:
             return False
-        self._ordered[order.run_id] = None
-        if len(self._ordered) > REMEMBERED:
-            self._ordered.popitem(last=False)
+        self._accepted[request.run_id] = None
+        if len(self._accepted) > MAX_REMEMBERED_RUNS:
+            self._accepted.popitem(last=False)
         return True
 
-    async def _carry_out(self, order: Order) -> None:
+    async def _execute(self, request: RunRequest) -> None:
         began = asyncio.get_running_loop().time()
         self._process.scheduled_runs += 1
-        report = Report(run_id=order.run_id, status=RunStatus.CANCELED, error="its process had to end")
+        report = RunReport(run_id=request.run_id, status=RunStatus.CANCELED, error="its process had to end")
         try:
-            report = await self._run(order)
+            report = await self._run(request)
         except asyncio.CancelledError:
-            self._process.messenger.send_to_agent(ENDED, to_json(report))  # there is no time to wait for an answer
+            self._process.messenger.send_to_agent(
+                REPORT_ACTION, to_json(report)
+            )  # there is no time to wait for an answer
             raise
         finally:
             self._process.scheduled_runs -= 1
-            self._say(order, report, asyncio.get_running_loop().time() - began)
-        await self._report(report)
+            self._emit_ended(request, report, asyncio.get_running_loop().time() - began)
+        await self._send_report_until_written(report)
 
-    async def _run(self, order: Order) -> Report:
+    async def _run(self, request: RunRequest) -> RunReport:
         """Run it; whatever it raises is its outcome, except that the process ends."""
-        time = asyncio.timeout(order.timeout)
+        time = asyncio.timeout(request.timeout)
         try:
-            function = await in_thread(self._find, order.function, name=f"import-{order.run_id}")
+            function = await run_in_thread(self._find, request.function, name=f"import-{request.run_id}")
             async with time:
-                with self._hard_limit(order):
-                    await self._call(function, order)
+                with self._hard_limit(request):
+                    await self._call(function, request)
         except BaseException as error:
-            if _is_the_end_of_the_process(error):
+            if _is_cancellation(error):
                 raise
             if isinstance(error, TimeoutError) and time.expired():
-                words_ = f"it took longer than {order.timeout:g} s"
-                return Report(run_id=order.run_id, status=RunStatus.TIMEOUT, error=words_)
-            return _failed(order, error)
-        return Report(run_id=order.run_id, status=RunStatus.DONE)
+                message = f"it took longer than {request.timeout:g} s"
+                return RunReport(run_id=request.run_id, status=RunStatus.TIMEOUT, error=message)
+            return _failed_report(request, error)
+        return RunReport(run_id=request.run_id, status=RunStatus.DONE)
 
     @contextmanager
-    def _hard_limit(self, order: Order) -> Iterator[None]:
+    def _hard_limit(self, request: RunRequest) -> Iterator[None]:
         """Have the process ended if what is inside has not returned some time after the order's time-out."""
-        if order.timeout is None:
+        if request.timeout is None:
             yield
             return
         reason = (
-            f"schedule {order.schedule} (run {order.run_id}) did not return within "
-            f"{format_duration(self._timeout_grace)} after its timeout of {format_duration(order.timeout)}"
+            f"schedule {request.schedule} (run {request.run_id}) did not return within "
+            f"{format_duration(self._timeout_grace)} after its timeout of {format_duration(request.timeout)}"
         )
-        ends_at = order.timeout + self._timeout_grace
-        timer = asyncio.get_running_loop().call_later(ends_at, self._process.end_with_stuck_code, reason)
+        ends_at = request.timeout + self._timeout_grace
+        timer = asyncio.get_running_loop().call_later(ends_at, self._process.report_stuck_code, reason)
         try:
             yield
         finally:
             timer.cancel()
 
-    async def _call(self, function: object, order: Order) -> None:
+    async def _call(self, function: object, request: RunRequest) -> None:
         if not callable(function):
-            raise NotAFunction(order.function, function)
-        context = ScheduleContext(order, self._process)
-        args = order.args if isinstance(order.args, list) else []
-        named = order.args if isinstance(order.args, dict) else {}
+            raise NotAFunction(request.function, function)
+        context = ScheduleContext(request, self._process)
+        args = request.args if isinstance(request.args, list) else []
+        named = request.args if isinstance(request.args, dict) else {}
         if _wants_context(function):
             args = [context, *args]
         if inspect.iscoroutinefunction(function):
@@ -140,23 +142,23 @@ class ScheduleRunner:
         else:
             await _in_thread(lambda: function(*args, **named), context)
 
-    async def _report(self, report: Report) -> None:
+    async def _send_report_until_written(self, report: RunReport) -> None:
         """Tell the agent until it has written it."""
-        pause, longest = REPORT_AGAIN
+        pause, longest = REPORT_RETRY_PAUSES
         while True:
             try:
-                await self._process.messenger.request("agent", ENDED, to_json(report))
+                await self._process.messenger.request("agent", REPORT_ACTION, to_json(report))
             except (NoReply, RequestFailed, Undeliverable):
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, longest)
             else:
                 return
 
-    def _say(self, order: Order, report: Report, seconds: float) -> None:
+    def _emit_ended(self, request: RunRequest, report: RunReport, seconds: float) -> None:
         self._events.emit(
             ScheduleRunEnded(
-                schedule=order.schedule,
-                run_id=order.run_id,
+                schedule=request.schedule,
+                run_id=request.run_id,
                 status=report.status,
                 seconds=seconds,
                 error=report.error,
@@ -180,7 +182,7 @@ async def _in_thread(function: Callable[[], object], context: ScheduleContext) -
     except asyncio.CancelledError:
         context.cancelled = True
         with suppress(Exception):
-            await ended_anyway(ended)
+            await wait_despite_cancellation(ended)
         raise
     ended.result()
 
@@ -193,7 +195,7 @@ def _wants_context(function: Callable[..., Any]) -> bool:
     return bool(parameters) and parameters[0] == "ctx"
 
 
-def _is_the_end_of_the_process(error: BaseException) -> bool:
+def _is_cancellation(error: BaseException) -> bool:
     """Whether the run is being cancelled: a CancelledError that nobody has asked for is a failure like others."""
     task = asyncio.current_task()
     return isinstance(error, GeneratorExit) or (
@@ -201,11 +203,11 @@ def _is_the_end_of_the_process(error: BaseException) -> bool:
     )
 
 
-def _failed(order: Order, error: BaseException) -> Report:
-    raised = error.raised if isinstance(error, ExitInThread) else error
-    return Report(
-        run_id=order.run_id,
+def _failed_report(request: RunRequest, error: BaseException) -> RunReport:
+    raised = error.raised if isinstance(error, SystemExitInThread) else error
+    return RunReport(
+        run_id=request.run_id,
         status=RunStatus.FAILED,
-        error=cut(words(raised), LONGEST_WORDS),
-        traceback=cut("".join(traceback.format_exception(raised)), LONGEST_WORDS),
+        error=truncate(describe_exception(raised), MAX_ERROR_LENGTH),
+        traceback=truncate("".join(traceback.format_exception(raised)), MAX_ERROR_LENGTH),
     )

@@ -9,13 +9,13 @@ import msgspec
 
 from peerd.domain.schedule import RunStatus
 
-RUN: Final = "peerd.schedules.run"
+RUN_ACTION: Final = "peerd.schedules.run"
 """The action of an order: answered with whether it is taken, before it is carried out."""
-ENDED: Final = "peerd.schedules.ended"
+REPORT_ACTION: Final = "peerd.schedules.ended"
 """The action of a report: answered when it is written."""
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """That a function shall be run."""
 
     run_id: int
@@ -27,7 +27,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """How a run has ended."""
 
     run_id: int
@@ -36,25 +36,25 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     traceback: str | None = None
 
 
-def to_json(value: Order | Report) -> dict[str, Any]:
+def to_json(value: RunRequest | RunReport) -> dict[str, Any]:
     """As a message carries it."""
     built: dict[str, Any] = msgspec.to_builtins(value)
     return built
 
 
-def order_of(data: object) -> Order:
+def decode_run_request(data: object) -> RunRequest:
     """An order that has come.
 
     Raises:
         msgspec.ValidationError: it is none.
     """
-    return msgspec.convert(data, Order)
+    return msgspec.convert(data, RunRequest)
 
 
-def report_of(data: object) -> Report:
+def decode_run_report(data: object) -> RunReport:
     """A report that has come.
 
     Raises:
         msgspec.ValidationError: it is none.
     """
-    return msgspec.convert(data, Report)
+    return msgspec.convert(data, RunReport)

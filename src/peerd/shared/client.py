@@ -73,7 +73,7 @@ class SharedClient:
         May be called from any thread. What nobody follows is dropped.
 
         Raises:
-            CannotBeCarried: the key or the value, or it is too large.
+            NotSerializable: the key or the value, or it is too large.
         """
         if self._emit is None:
             raise RuntimeError(f"{type(self).__name__} is not shared: only what agent.share() has made may emit")

@@ -12,37 +12,37 @@ from typing import Any, Final
 
 import msgspec
 
-from peerd.runtime.process.uncaught_exceptions import show
-from peerd.runtime.unix_socket_path import short_path
+from peerd.runtime.process.uncaught_exceptions import log_exception
+from peerd.runtime.unix_socket_path import short_socket_directory
 from peerd.shared.client import SharedClient
 from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
 from peerd.shared.protocol import (
-    FOLLOW_WITHIN,
-    SOCKET,
-    Call,
-    Cancel,
-    Failed,
-    Follow,
-    Garbled,
-    Request,
-    Returned,
-    Unfollow,
-    Value,
-    answers,
-    identity_of,
-    is_of_our_user,
-    pack,
-    read,
+    FOLLOW_TIMEOUT,
+    SOCKET_NAME,
+    CallReply,
+    CallRequest,
+    CancelRequest,
+    ErrorReply,
+    FollowRequest,
+    SharedProtocolError,
+    SharedRequest,
+    UnfollowRequest,
+    ValueReply,
+    encode_message,
+    is_same_user,
+    key_identity,
+    read_body,
+    reply_decoder,
 )
 from peerd.shared.rpc_methods import method_of, name_of
 from peerd.shared.subscription import Subscription
 
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 1.0
+MIN_RECONNECT_DELAY: Final = 0.05
+MAX_RECONNECT_DELAY: Final = 1.0
 """Seconds between two looks for an agent."""
 
 
-class Connection:
+class SharedConnection:
     """A source for proxies in a process that is not the agent. It connects when it is first used.
 
     Args:
@@ -52,17 +52,17 @@ class Connection:
     def __init__(self, run_directory: Path) -> None:
         self._run_directory = run_directory
         self._numbers = count(1)
-        self._waiting: dict[int, _Waiting] = {}
+        self._pending_calls: dict[int, _PendingCall] = {}
         self._following: dict[int, tuple[str, Subscription]] = {}
         self._writer: asyncio.StreamWriter | None = None
         self._connected = asyncio.Event()
-        self._living: asyncio.Task[None] | None = None
+        self._connecting_task: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
         """Let go of the agent."""
-        if self._living is not None:
-            self._living.cancel()
-            await asyncio.wait((self._living,))
+        if self._connecting_task is not None:
+            self._connecting_task.cancel()
+            await asyncio.wait((self._connecting_task,))
         for _, subscription in list(self._following.values()):
             subscription.close()
 
@@ -72,8 +72,8 @@ class Connection:
         """Call a method of the real client; while there is no agent, the call waits for the next one.
 
         Raises:
-            NotCallable: the class has no such method.
-            CannotBeCarried: the arguments, or what it returned.
+            NoSuchSharedMethod: the class has no such method.
+            NotSerializable: the arguments, or what it returned.
             NotShared: the agent shares no such class.
             SharedCallFailed: the method raised an exception.
             SharedCallTimedOut: no answer within `within` seconds.
@@ -82,15 +82,15 @@ class Connection:
         found = method_of(kind, method)
         what = f"{kind.__name__}.{method}()"
         number = next(self._numbers)
-        pack(call := Call(number, name_of(kind), method, list(args), dict(kwargs), within), what)
+        encode_message(call := CallRequest(number, name_of(kind), method, list(args), dict(kwargs), within), what)
         loop = asyncio.get_running_loop()
         until = loop.time() + within
         scope = asyncio.timeout_at(until)
         try:
             async with scope:
-                writer = await self._reach()
+                writer = await self._wait_connected()
                 call = msgspec.structs.replace(call, timeout=max(0.0, until - loop.time()))
-                return found.result(await self._ask(call, what, writer))
+                return found.result(await self._send_call(call, what, writer))
         except TimeoutError as error:
             if isinstance(error, SharedError) or not scope.expired():
                 raise
@@ -100,29 +100,29 @@ class Connection:
         """Follow a key, whichever agent there is.
 
         Raises:
-            CannotBeCarried: it is no key.
+            NotSerializable: it is no key.
         """
-        identity_of(key)
+        key_identity(key)
         number = next(self._numbers)
         subscription = Subscription(key, lambda _: self._unsubscribe(number))
         self._following[number] = (name_of(kind), subscription)
-        self._live()
+        self._ensure_connecting()
         if self._writer is not None:
-            self._send(Follow(number, name_of(kind), key), self._writer)
+            self._send(FollowRequest(number, name_of(kind), key), self._writer)
         return subscription
 
     # ---------------------------------------------------------------- calls
 
-    async def _reach(self) -> asyncio.StreamWriter:
+    async def _wait_connected(self) -> asyncio.StreamWriter:
         """The way to the agent, once there is one."""
-        self._live()
+        self._ensure_connecting()
         while self._writer is None:
             await self._connected.wait()
         return self._writer
 
-    async def _ask(self, call: Call, what: str, writer: asyncio.StreamWriter) -> Any:
+    async def _send_call(self, call: CallRequest, what: str, writer: asyncio.StreamWriter) -> Any:
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[call.id] = _Waiting(what, call.timeout, answered)
+        self._pending_calls[call.id] = _PendingCall(what, call.timeout, answered)
         try:
             self._send(call, writer)
             await writer.drain()
@@ -133,60 +133,60 @@ class Connection:
             raise AgentLost(what) from None
         except asyncio.CancelledError:
             if self._writer is writer:
-                self._send(Cancel(call.id), writer)
+                self._send(CancelRequest(call.id), writer)
             raise
         finally:
-            self._waiting.pop(call.id, None)
+            self._pending_calls.pop(call.id, None)
             answered.cancel()
 
     def _unsubscribe(self, number: int) -> None:
         if self._following.pop(number, None) and self._writer is not None:
-            self._send(Unfollow(number), self._writer)
+            self._send(UnfollowRequest(number), self._writer)
 
     def _state(self) -> str:
         if self._writer is None:
             return "there is no agent; it is being replaced, see peerd status"
         return "the agent is there, and slow to answer: something blocks its event loop, or the client waits"
 
-    def _send(self, request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(pack(request, "a request"))
+    def _send(self, request: SharedRequest, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode_message(request, "a request"))
 
     # ---------------------------------------------------------------- the connection's life
 
-    def _live(self) -> None:
-        if self._living is None or self._living.done():
-            self._living = asyncio.create_task(self._keep_connected(), name="shared connection")
+    def _ensure_connecting(self) -> None:
+        if self._connecting_task is None or self._connecting_task.done():
+            self._connecting_task = asyncio.create_task(self._keep_connected(), name="shared connection")
 
     async def _keep_connected(self) -> None:
-        pause = FIRST_PAUSE
+        pause = MIN_RECONNECT_DELAY
         while True:
             try:
                 reader, writer = await self._connect()
             except OSError:
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_RECONNECT_DELAY)
                 continue
-            pause = FIRST_PAUSE
+            pause = MIN_RECONNECT_DELAY
             self._writer = writer
             try:
                 self._follow_all(writer)
                 self._connected.set()
-                await self._hear(reader)
-            except (msgspec.DecodeError, Garbled, ConnectionError) as error:
-                show(error)
-                await asyncio.sleep(LONGEST_PAUSE)
+                await self._receive_replies(reader)
+            except (msgspec.DecodeError, SharedProtocolError, ConnectionError) as error:
+                log_exception(error)
+                await asyncio.sleep(MAX_RECONNECT_DELAY)
             finally:
-                self._lose(writer)
+                self._disconnect(writer)
             await asyncio.sleep(pause)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         end = socket.socket(socket.AF_UNIX)
         end.setblocking(False)
         try:
-            with short_path(self._run_directory) as folder:
-                await asyncio.get_running_loop().sock_connect(end, str(folder / SOCKET))
-            if not is_of_our_user(end):
-                raise PermissionError(f"{SOCKET} is served by another user's process")
+            with short_socket_directory(self._run_directory) as folder:
+                await asyncio.get_running_loop().sock_connect(end, str(folder / SOCKET_NAME))
+            if not is_same_user(end):
+                raise PermissionError(f"{SOCKET_NAME} is served by another user's process")
             return await asyncio.open_unix_connection(sock=end)
         except BaseException:
             end.close()
@@ -194,45 +194,45 @@ class Connection:
 
     def _follow_all(self, writer: asyncio.StreamWriter) -> None:
         for number, (client, subscription) in self._following.items():
-            self._send(Follow(number, client, subscription.key), writer)
+            self._send(FollowRequest(number, client, subscription.key), writer)
 
-    def _lose(self, writer: asyncio.StreamWriter) -> None:
+    def _disconnect(self, writer: asyncio.StreamWriter) -> None:
         self._writer = None
         self._connected.clear()
         writer.close()
-        for waiting in self._waiting.values():
-            waiting.settle(None, AgentLost(waiting.what))
+        for pending_call in self._pending_calls.values():
+            pending_call.resolve(None, AgentLost(pending_call.what))
 
-    async def _hear(self, reader: asyncio.StreamReader) -> None:
-        while (body := await read(reader)) is not None:
-            match answers.decode(body):
-                case Value() as value:
+    async def _receive_replies(self, reader: asyncio.StreamReader) -> None:
+        while (body := await read_body(reader)) is not None:
+            match reply_decoder.decode(body):
+                case ValueReply() as value:
                     if value.id in self._following:
                         self._following[value.id][1].deliver(value.value, value.number, value.generation)
-                case Returned() as returned:
-                    if waiting := self._waiting.get(returned.id):
-                        waiting.settle(returned.value, None)
-                case Failed() as failed:
-                    self._fail(failed)
+                case CallReply() as returned:
+                    if pending_call := self._pending_calls.get(returned.id):
+                        pending_call.resolve(returned.value, None)
+                case ErrorReply() as failed:
+                    self._handle_error(failed)
 
-    def _fail(self, failed: Failed) -> None:
+    def _handle_error(self, failed: ErrorReply) -> None:
         if failed.id in self._following:
             client, subscription = self._following.pop(failed.id)
             what = f"{client.rpartition('.')[2]}.subscribe({subscription.key!r})"
-            subscription.fail(_error(failed, what, FOLLOW_WITHIN))
-        elif waiting := self._waiting.get(failed.id):
-            waiting.settle(None, _error(failed, waiting.what, waiting.within))
+            subscription.fail(_error(failed, what, FOLLOW_TIMEOUT))
+        elif pending_call := self._pending_calls.get(failed.id):
+            pending_call.resolve(None, _error(failed, pending_call.what, pending_call.within))
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _PendingCall:
     """A call that waits for its answer."""
 
     what: str
     within: float
     answered: asyncio.Future[Any]
 
-    def settle(self, value: Any, error: Exception | None) -> None:
+    def resolve(self, value: Any, error: Exception | None) -> None:
         if self.answered.done():
             return
         if error is None:
@@ -241,7 +241,7 @@ class _Waiting:
             self.answered.set_exception(error)
 
 
-def _error(failed: Failed, what: str, within: float) -> SharedError:
+def _error(failed: ErrorReply, what: str, within: float) -> SharedError:
     match failed.why:
         case "not-shared":
             return NotShared(failed.text)

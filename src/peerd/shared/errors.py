@@ -51,7 +51,7 @@ class NotShared(SharedError, LookupError):
         )
 
 
-class CannotBeCarried(SharedError, ValueError):
+class NotSerializable(SharedError, ValueError):
     """A value that cannot go from one process to another."""
 
     def __init__(self, what: str, problem: str) -> None:
@@ -61,7 +61,7 @@ class CannotBeCarried(SharedError, ValueError):
         )
 
 
-class NotCallable(SharedError, AttributeError):
+class NoSuchSharedMethod(SharedError, AttributeError):
     """A name that is no public async method of a shared class."""
 
     def __init__(self, client: str, name: str, known: list[str]) -> None:
@@ -70,7 +70,7 @@ class NotCallable(SharedError, AttributeError):
         )
 
 
-class WrongLoop(SharedError, RuntimeError):
+class WrongEventLoop(SharedError, RuntimeError):
     """A shared client was awaited on an event loop of the user's own."""
 
     def __init__(self) -> None:

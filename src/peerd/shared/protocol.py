@@ -10,22 +10,22 @@ from typing import Any, Final
 
 import msgspec
 
-from peerd.shared.errors import CannotBeCarried, SharedError
+from peerd.shared.errors import NotSerializable, SharedError
 
-LARGEST: Final = 8 * 1024 * 1024
+MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
 """Bytes of one message."""
-SOCKET: Final = "shared.sock"
+SOCKET_NAME: Final = "shared.sock"
 """Its name in the run directory."""
-FOLLOW_WITHIN: Final = 60.0
+FOLLOW_TIMEOUT: Final = 60.0
 """Seconds that a subscription waits in the agent for its client to be shared."""
-LONGEST_TIMEOUT: Final = 86_400.0
+MAX_CALL_TIMEOUT: Final = 86_400.0
 """Seconds."""
 
 _LENGTH: Final = struct.Struct(">I")
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
-class Call(msgspec.Struct, frozen=True, tag="call"):
+class CallRequest(msgspec.Struct, frozen=True, tag="call"):
     """Call a method of a shared client."""
 
     id: int
@@ -36,13 +36,13 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     timeout: float
 
 
-class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+class CancelRequest(msgspec.Struct, frozen=True, tag="cancel"):
     """Nobody waits for this call any more."""
 
     id: int
 
 
-class Follow(msgspec.Struct, frozen=True, tag="follow"):
+class FollowRequest(msgspec.Struct, frozen=True, tag="follow"):
     """Send all values of a key, under this number, until it is unfollowed."""
 
     id: int
@@ -50,20 +50,20 @@ class Follow(msgspec.Struct, frozen=True, tag="follow"):
     key: Any
 
 
-class Unfollow(msgspec.Struct, frozen=True, tag="unfollow"):
+class UnfollowRequest(msgspec.Struct, frozen=True, tag="unfollow"):
     """Send no more of them."""
 
     id: int
 
 
-class Returned(msgspec.Struct, frozen=True, tag="returned"):
+class CallReply(msgspec.Struct, frozen=True, tag="returned"):
     """What a call returned."""
 
     id: int
     value: Any
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class ErrorReply(msgspec.Struct, frozen=True, tag="failed"):
     """A call, or a subscription, failed: `why` is raised, timeout or not-shared."""
 
     id: int
@@ -72,7 +72,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     text: str = ""
 
 
-class Value(msgspec.Struct, frozen=True, tag="value"):
+class ValueReply(msgspec.Struct, frozen=True, tag="value"):
     """A value of a key that is followed, the `number`th of its connection to the source, the `generation`th."""
 
     id: int
@@ -81,20 +81,20 @@ class Value(msgspec.Struct, frozen=True, tag="value"):
     generation: int
 
 
-Request = Call | Cancel | Follow | Unfollow
-Answer = Returned | Failed | Value
+SharedRequest = CallRequest | CancelRequest | FollowRequest | UnfollowRequest
+SharedReply = CallReply | ErrorReply | ValueReply
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _ordered: Final = msgspec.msgpack.Encoder(order="deterministic")
-requests: Final = msgspec.msgpack.Decoder(Request)
-answers: Final = msgspec.msgpack.Decoder(Answer)
+request_decoder: Final = msgspec.msgpack.Decoder(SharedRequest)
+reply_decoder: Final = msgspec.msgpack.Decoder(SharedReply)
 
 
-class Garbled(SharedError):
+class SharedProtocolError(SharedError):
     """What came is none of these messages; the connection cannot be used any further."""
 
 
-def pack(message: Request | Answer, what: str) -> bytes:
+def encode_message(message: SharedRequest | SharedReply, what: str) -> bytes:
     """A message with its length.
 
     Args:
@@ -102,41 +102,41 @@ def pack(message: Request | Answer, what: str) -> bytes:
         what: it is about, for the error.
 
     Raises:
-        CannotBeCarried: it holds what no message can, or is too large.
+        NotSerializable: it holds what no message can, or is too large.
     """
-    body = carried(message, what)
+    body = encode_value(message, what)
     return _LENGTH.pack(len(body)) + body
 
 
-def carried(value: Any, what: str) -> bytes:
+def encode_value(value: Any, what: str) -> bytes:
     """A value as bytes.
 
     Raises:
-        CannotBeCarried: it has none, or too many.
+        NotSerializable: it has none, or too many.
     """
     try:
         body = _encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise CannotBeCarried(what, str(error)) from None
-    if len(body) > LARGEST:
-        raise CannotBeCarried(what, f"it has {len(body):,} bytes, and {LARGEST:,} are allowed")
+        raise NotSerializable(what, str(error)) from None
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise NotSerializable(what, f"it has {len(body):,} bytes, and {MAX_MESSAGE_BYTES:,} are allowed")
     return body
 
 
-def identity_of(key: Any) -> bytes:
+def key_identity(key: Any) -> bytes:
     """The same for equal keys, whatever the order of what is in them.
 
-    >>> identity_of({"group": 1, "id": 2}) == identity_of({"id": 2, "group": 1})
+    >>> key_identity({"group": 1, "id": 2}) == key_identity({"id": 2, "group": 1})
     True
 
     Raises:
-        CannotBeCarried: it is no key.
+        NotSerializable: it is no key.
     """
-    carried(key, "the key")
+    encode_value(key, "the key")
     return _ordered.encode(key)
 
 
-async def read(reader: asyncio.StreamReader) -> bytes | None:
+async def read_body(reader: asyncio.StreamReader) -> bytes | None:
     """The next message's body; None at the end of the stream.
 
     Raises:
@@ -144,14 +144,14 @@ async def read(reader: asyncio.StreamReader) -> bytes | None:
     """
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        if length > LARGEST:
-            raise Garbled(f"a message says it has {length:,} bytes, and {LARGEST:,} are allowed")
+        if length > MAX_MESSAGE_BYTES:
+            raise SharedProtocolError(f"a message says it has {length:,} bytes, and {MAX_MESSAGE_BYTES:,} are allowed")
         return await reader.readexactly(length)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
 
 
-def is_of_our_user(end: socket.socket) -> bool:
+def is_same_user(end: socket.socket) -> bool:
     """Whether the other end of a unix socket is a process of the same user, or of root."""
     raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, _ = _CREDENTIALS.unpack(raw)

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from peerd.shared.client import SharedClient
-from peerd.shared.errors import WrongLoop
+from peerd.shared.errors import WrongEventLoop
 from peerd.shared.rpc_methods import method_of, methods_of, name_of
 from peerd.shared.subscription import Subscription
 
 C = TypeVar("C", bound=SharedClient)
 
 
-class Source(Protocol):
+class SharedBackend(Protocol):
     """Where a proxy's calls go: `peerd.shared.registry` in the agent, `peerd.shared.connection` elsewhere."""
 
     async def call(
@@ -32,11 +32,11 @@ class SharedClients:
     """Gives proxies: ``ctx.shared(StudioClient)``.
 
     Args:
-        source: where their calls go; its event loop is the one that runs now.
+        backend: where their calls go; its event loop is the one that runs now.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, backend: SharedBackend) -> None:
+        self._backend = backend
         self._loop = asyncio.get_running_loop()
 
     def __call__(self, kind: type[C], *, timeout: float | None = None) -> C:
@@ -47,20 +47,20 @@ class SharedClients:
             timeout: seconds that each call of what is returned may take; the class's `call_timeout` when None.
         """
         seconds = kind.call_timeout if timeout is None else timeout
-        return cast("C", Proxy(kind, self._source, self._loop, seconds))
+        return cast("C", SharedProxy(kind, self._backend, self._loop, seconds))
 
 
-class Proxy:
+class SharedProxy:
     """Stands for the real client of a class.
 
     In a thread without an event loop its methods wait for the answer and return it.
     """
 
     def __init__(
-        self, kind: type[SharedClient], source: Source, loop: asyncio.AbstractEventLoop, timeout: float
+        self, kind: type[SharedClient], backend: SharedBackend, loop: asyncio.AbstractEventLoop, timeout: float
     ) -> None:
         self._kind = kind
-        self._source = source
+        self._backend = backend
         self._loop = loop
         self._timeout = timeout
 
@@ -74,7 +74,7 @@ class Proxy:
         method_of(self._kind, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._awaited(lambda: self._source.call(self._kind, name, args, kwargs, self._timeout))
+            return self._call_or_wait(lambda: self._backend.call(self._kind, name, args, kwargs, self._timeout))
 
         call.__name__ = name
         return call
@@ -82,18 +82,18 @@ class Proxy:
     def subscribe(self, key: Any) -> Subscription:
         """Follow a key; see `SharedClient.subscribe`."""
         if _running_loop() is not self._loop:
-            raise WrongLoop
-        return self._source.subscribe(self._kind, key)
+            raise WrongEventLoop
+        return self._backend.subscribe(self._kind, key)
 
-    def _awaited(self, begin: Callable[[], Awaitable[Any]]) -> Any:
+    def _call_or_wait(self, start_call: Callable[[], Awaitable[Any]]) -> Any:
         running = _running_loop()
         if running is self._loop:
-            return begin()
+            return start_call()
         if running is not None:
-            raise WrongLoop
+            raise WrongEventLoop
 
         async def wait() -> Any:
-            return await begin()
+            return await start_call()
 
         return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
 

@@ -9,41 +9,41 @@ from typing import Any
 from peerd.shared.client import SharedClient
 from peerd.shared.errors import AgentLost, NotShared, SharedCallTimedOut
 from peerd.shared.rpc_methods import method_of, name_of
-from peerd.shared.shared_instance import Holder
+from peerd.shared.shared_instance import SharedInstance
 from peerd.shared.subscription import Subscription
 
 
-class Sharing:
+class SharedRegistry:
     """The holders of an agent. It is a source for proxies in the agent itself; `peerd.shared.server` serves others."""
 
     def __init__(self) -> None:
-        self._holders: dict[str, Holder] = {}
-        self._settled = False
+        self._instances: dict[str, SharedInstance] = {}
+        self._is_complete = False
         self._changed = asyncio.Event()
 
     @property
     def names(self) -> list[str]:
         """Of the classes that are shared."""
-        return list(self._holders)
+        return list(self._instances)
 
-    def add(self, holder: Holder) -> None:
+    def add(self, instance: SharedInstance) -> None:
         """Share one more."""
-        self._holders[holder.name] = holder
-        self._tell()
+        self._instances[instance.name] = instance
+        self._wake_waiters()
 
-    def settle(self) -> None:
+    def mark_complete(self) -> None:
         """All that will be shared is: who asks for another class is told so, instead of waiting for it."""
-        self._settled = True
-        self._tell()
+        self._is_complete = True
+        self._wake_waiters()
 
     def clear(self) -> None:
         """Share nothing, for now; who follows is told to begin anew."""
-        self._settled = False
-        holders, self._holders = list(self._holders.values()), {}
-        for holder in holders:
-            holder.end(AgentLost(holder.kind.__name__))
+        self._is_complete = False
+        instances, self._instances = list(self._instances.values()), {}
+        for instance in instances:
+            instance.end(AgentLost(instance.kind.__name__))
 
-    async def holder(self, name: str, within: float) -> Holder:
+    async def instance(self, name: str, within: float) -> SharedInstance:
         """One of them; while the user's setup has not ended it may still come.
 
         Raises:
@@ -51,23 +51,23 @@ class Sharing:
         """
         try:
             async with asyncio.timeout(within):
-                while not (self._settled or name in self._holders):
+                while not (self._is_complete or name in self._instances):
                     await self._changed.wait()
         except TimeoutError:
             raise SharedCallTimedOut(name, within, "the agent's setup has not shared it yet") from None
-        if name not in self._holders:
+        if name not in self._instances:
             raise NotShared(name)
-        return self._holders[name]
+        return self._instances[name]
 
     # ---------------------------------------------------------------- for proxies in the agent itself
 
     async def call(
         self, kind: type[SharedClient], method: str, args: Sequence[Any], kwargs: Mapping[str, Any], within: float
     ) -> Any:
-        """Call a method; see `Holder.call`."""
+        """Call a method; see `SharedInstance.call`."""
         method_of(kind, method)
-        holder = await self.holder(name_of(kind), within)
-        return await holder.call(method, args, kwargs, within)
+        instance = await self.instance(name_of(kind), within)
+        return await instance.call(method, args, kwargs, within)
 
     def subscribe(self, kind: type[SharedClient], key: Any) -> Subscription:
         """Follow a key.
@@ -75,13 +75,13 @@ class Sharing:
         Raises:
             NotShared: the class is not shared.
         """
-        if name_of(kind) not in self._holders:
+        if name_of(kind) not in self._instances:
             raise NotShared(name_of(kind))
-        holder = self._holders[name_of(kind)]
-        subscription = Subscription(key, lambda ended: holder.unfollow(key, ended))
-        holder.follow(key, subscription)
+        instance = self._instances[name_of(kind)]
+        subscription = Subscription(key, lambda ended: instance.unfollow(key, ended))
+        instance.follow(key, subscription)
         return subscription
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()

@@ -9,13 +9,13 @@ from typing import Any, get_type_hints
 import msgspec
 
 from peerd.shared.client import SharedClient
-from peerd.shared.errors import NotCallable
+from peerd.shared.errors import NoSuchSharedMethod
 
-LIFE = frozenset({"open", "run", "close", "follow", "unfollow"})
+LIFECYCLE_METHODS = frozenset({"open", "run", "close", "follow", "unfollow"})
 """Called by the agent alone."""
 
 
-class Method:
+class RpcMethod:
     """One async method that may be called from another process.
 
     Args:
@@ -38,12 +38,12 @@ class Method:
         for name, value in bound.arguments.items():
             kind = self._signature.parameters[name].kind
             if kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-                bound.arguments[name] = _shaped(value, self._hints.get(name, Any))
+                bound.arguments[name] = _convert(value, self._hints.get(name, Any))
         return bound.args[1:], bound.kwargs
 
     def result(self, value: Any) -> Any:
         """What it has returned, as its annotation says."""
-        return _shaped(value, self._hints.get("return", Any))
+        return _convert(value, self._hints.get("return", Any))
 
 
 def methods_of(kind: type[SharedClient]) -> list[str]:
@@ -59,15 +59,15 @@ def methods_of(kind: type[SharedClient]) -> list[str]:
     return [name for name in dir(kind) if _is_callable(kind, name)]
 
 
-def method_of(kind: type[SharedClient], name: str) -> Method:
+def method_of(kind: type[SharedClient], name: str) -> RpcMethod:
     """One of them.
 
     Raises:
-        NotCallable: there is none of this name.
+        NoSuchSharedMethod: there is none of this name.
     """
     if not _is_callable(kind, name):
-        raise NotCallable(kind.__name__, name, methods_of(kind))
-    return Method(getattr(kind, name))
+        raise NoSuchSharedMethod(kind.__name__, name, methods_of(kind))
+    return RpcMethod(getattr(kind, name))
 
 
 def name_of(kind: type[SharedClient]) -> str:
@@ -76,7 +76,7 @@ def name_of(kind: type[SharedClient]) -> str:
 
 
 def _is_callable(kind: type[SharedClient], name: str) -> bool:
-    is_public = not name.startswith("_") and name not in LIFE
+    is_public = not name.startswith("_") and name not in LIFECYCLE_METHODS
     return is_public and inspect.iscoroutinefunction(getattr(kind, name, None))
 
 
@@ -87,7 +87,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def _shaped(value: Any, hint: Any) -> Any:
+def _convert(value: Any, hint: Any) -> Any:
     try:
         return value if hint is Any else msgspec.convert(value, hint)
     except TypeError:  # an annotation that msgspec knows nothing about

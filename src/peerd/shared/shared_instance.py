@@ -7,26 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from peerd.runtime.process.uncaught_exceptions import contained, show, text_of
+from peerd.runtime.process.uncaught_exceptions import exception_text, guard_against_exit, log_exception
 from peerd.shared.client import SharedClient
 from peerd.shared.errors import SharedCallFailed, SharedCallTimedOut, SharedError
-from peerd.shared.protocol import carried
+from peerd.shared.protocol import encode_value
 from peerd.shared.rpc_methods import method_of, name_of
-from peerd.shared.topics import Follower, Topic, Topics
+from peerd.shared.topics import Topic, Topics, TopicSubscriber
 
-FOLLOW_WITHIN: Final = 30.0
-CLOSE_WITHIN: Final = 5.0
+FOLLOW_TIMEOUT: Final = 30.0
+CLOSE_TIMEOUT: Final = 5.0
 """Seconds."""
 
 
-class ConnectionOver(SharedError):
+class SharedConnectionEnded(SharedError):
     """A shared client's `run` has returned."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name}.run() has returned: its connection is over")
 
 
-class Holder:
+class SharedInstance:
     """Holds the real client. `run` is the component's work: it opens a fresh object each time it is called.
 
     Args:
@@ -57,17 +57,17 @@ class Holder:
             await client.open()
             self._client = client
             self._open.set()
-            await self._hold(client)
+            await self._run_client(client)
         finally:
             self._open.clear()
             self._client = None
-            await _closed(client)
+            await _close(client)
 
     async def call(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any], within: float) -> Any:
         """Call a method of the client, as soon as it is open.
 
         Raises:
-            NotCallable: it has no such method.
+            NoSuchSharedMethod: it has no such method.
             SharedCallFailed: the method raised an exception, or does not take these arguments.
             SharedCallTimedOut: it was not open, or did not return, in time.
         """
@@ -90,18 +90,18 @@ class Holder:
                 raise SharedCallTimedOut(what, within, state) from error
             if isinstance(error, GeneratorExit):
                 raise
-            raise SharedCallFailed(what, type(error).__name__, text_of(error)) from error
+            raise SharedCallFailed(what, type(error).__name__, exception_text(error)) from error
 
-    def follow(self, key: Any, follower: Follower) -> None:
+    def follow(self, key: Any, follower: TopicSubscriber) -> None:
         """Give a follower the values of a key from now on, the last one at once.
 
         Raises:
-            CannotBeCarried: it is no key.
+            NotSerializable: it is no key.
         """
         self._topics.add(key, follower)
         self._changed.set()
 
-    def unfollow(self, key: Any, follower: Follower) -> None:
+    def unfollow(self, key: Any, follower: TopicSubscriber) -> None:
         """Give it no more."""
         self._topics.remove(key, follower)
         self._changed.set()
@@ -112,22 +112,22 @@ class Holder:
 
     # ---------------------------------------------------------------- the source
 
-    async def _hold(self, client: SharedClient) -> None:
+    async def _run_client(self, client: SharedClient) -> None:
         """Keep what is followed at the source equal to what is followed here, while the connection lasts."""
         self._followed.clear()
-        running = asyncio.create_task(contained(client.run()), name=f"run {self.name}")
-        following = asyncio.create_task(self._keep_following(client), name=f"follow {self.name}")
+        running = asyncio.create_task(guard_against_exit(client.run()), name=f"run {self.name}")
+        following = asyncio.create_task(self._sync_followed(client), name=f"follow {self.name}")
         try:
             done, _ = await asyncio.wait((running, following), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-            raise ConnectionOver(self.kind.__name__)
+            raise SharedConnectionEnded(self.kind.__name__)
         finally:
             for task in (running, following):
                 task.cancel()
-            await asyncio.wait((running, following), timeout=CLOSE_WITHIN)
+            await asyncio.wait((running, following), timeout=CLOSE_TIMEOUT)
 
-    async def _keep_following(self, client: SharedClient) -> None:
+    async def _sync_followed(self, client: SharedClient) -> None:
         while True:
             self._changed.clear()
             for identity in [one for one in self._followed if self._topics.wanted.get(one) is not self._followed[one]]:
@@ -140,34 +140,34 @@ class Holder:
     async def _follow(self, client: SharedClient, identity: bytes, topic: Topic) -> None:
         self._followed[identity] = topic
         try:
-            async with asyncio.timeout(FOLLOW_WITHIN):
-                await contained(client.follow(topic.key))
+            async with asyncio.timeout(FOLLOW_TIMEOUT):
+                await guard_against_exit(client.follow(topic.key))
         except Exception as error:
-            if topic.known:
+            if topic.was_followed:
                 raise  # it was followed before: the new connection is at fault, and is begun anew
             del self._followed[identity]
             if self._topics.wanted.get(identity) is topic:
                 what = f"{self.kind.__name__}.follow({topic.key!r})"
-                self._topics.fail(identity, SharedCallFailed(what, type(error).__name__, text_of(error)))
+                self._topics.fail(identity, SharedCallFailed(what, type(error).__name__, exception_text(error)))
         else:
-            topic.known = True
+            topic.was_followed = True
 
     async def _unfollow(self, client: SharedClient, topic: Topic) -> None:
         try:
-            async with asyncio.timeout(FOLLOW_WITHIN):
-                await contained(client.unfollow(topic.key))
+            async with asyncio.timeout(FOLLOW_TIMEOUT):
+                await guard_against_exit(client.unfollow(topic.key))
         except Exception as error:  # noqa: BLE001 - nobody waits for this key any more
-            show(error)
+            log_exception(error)
 
     def _emit(self, key: Any, value: Any, generation: int) -> None:
-        carried([key, value], f"what {self.kind.__name__} emits")
+        encode_value([key, value], f"what {self.kind.__name__} emits")
         if _is_running(self._loop):
-            self._take(key, value, generation)
+            self._apply_emit(key, value, generation)
         else:
             with suppress(RuntimeError):  # the loop is closed: nobody follows any more
-                self._loop.call_soon_threadsafe(self._take, key, value, generation)
+                self._loop.call_soon_threadsafe(self._apply_emit, key, value, generation)
 
-    def _take(self, key: Any, value: Any, generation: int) -> None:
+    def _apply_emit(self, key: Any, value: Any, generation: int) -> None:
         if generation == self._generation:  # else an object that was replaced is still speaking
             self._topics.emit(key, value, generation)
 
@@ -179,9 +179,9 @@ def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
         return False
 
 
-async def _closed(client: SharedClient) -> None:
+async def _close(client: SharedClient) -> None:
     try:
-        async with asyncio.timeout(CLOSE_WITHIN):
-            await contained(client.close())
+        async with asyncio.timeout(CLOSE_TIMEOUT):
+            await guard_against_exit(client.close())
     except Exception as error:  # noqa: BLE001 - it is given up in any case
-        show(error)
+        log_exception(error)

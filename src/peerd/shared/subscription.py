@@ -12,7 +12,7 @@ import msgspec
 
 T = TypeVar("T")
 
-ROOM: Final = 100
+MAX_BACKLOG: Final = 100
 """Updates that wait for one that follows; beyond it all but the latest are dropped."""
 
 
@@ -33,25 +33,25 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     missed: bool = False
 
 
-class Backlog(Generic[T]):
+class UpdateBacklog(Generic[T]):
     """What waits for a reader. When it is full, the reader is too slow for all of it and gets the latest only.
 
-    >>> backlog: Backlog[int] = Backlog(3)
+    >>> backlog: UpdateBacklog[int] = UpdateBacklog(3)
     >>> for number in range(5):
     ...     backlog.put(number)
     >>> backlog.take(), backlog.take(), backlog.take()
     (3, 4, None)
     """
 
-    def __init__(self, room: int = ROOM) -> None:
+    def __init__(self, room: int = MAX_BACKLOG) -> None:
         self._room = room
         self._waiting: deque[T] = deque()
 
-    def put(self, one: T) -> None:
+    def put(self, item: T) -> None:
         """Add the latest."""
         if len(self._waiting) >= self._room:
             self._waiting.clear()
-        self._waiting.append(one)
+        self._waiting.append(item)
 
     def take(self) -> T | None:
         """The oldest that is left; None when there is none."""
@@ -76,7 +76,7 @@ class Subscription:
         self.latest: Update | None = None
         """The newest update that has come, whether or not it has been read."""
         self._end = end
-        self._backlog: Backlog[tuple[Any, int, int]] = Backlog()
+        self._backlog: UpdateBacklog[tuple[Any, int, int]] = UpdateBacklog()
         self._changed = asyncio.Event()
         self._error: Exception | None = None
         self._closed = False
@@ -95,7 +95,7 @@ class Subscription:
     async def __anext__(self) -> Update:
         while not self._closed:
             if (waiting := self._backlog.take()) is not None:
-                return self._seen(*waiting)
+                return self._update_of(*waiting)
             if self._error is not None:
                 raise self._error
             self._changed.clear()
@@ -123,7 +123,7 @@ class Subscription:
         self._error = error
         self._changed.set()
 
-    def _seen(self, value: Any, number: int, generation: int) -> Update:
+    def _update_of(self, value: Any, number: int, generation: int) -> Update:
         missed = self._read is not None and self._read != (generation, number - 1)
         self._read = (generation, number)
         return Update(key=self.key, value=value, generation=generation, missed=missed)

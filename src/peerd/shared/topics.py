@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from peerd.shared.protocol import identity_of
+from peerd.shared.protocol import key_identity
 
 
-class Follower(Protocol):
+class TopicSubscriber(Protocol):
     """Gets the values of a key."""
 
     def deliver(self, value: Any, number: int, generation: int) -> None:
@@ -25,10 +25,10 @@ class Topic:
     """A key that somebody follows."""
 
     key: Any
-    followers: list[Follower] = field(default_factory=list)
+    followers: list[TopicSubscriber] = field(default_factory=list)
     last: tuple[Any, int, int] | None = None
     """Value, number, generation."""
-    known: bool = False
+    was_followed: bool = False
     """Whether the source has taken it once: if it refuses it later, that is the connection's fault."""
 
 
@@ -52,24 +52,24 @@ class Topics:
         self.wanted: dict[bytes, Topic] = {}
         """By the key's identity, those that are followed here."""
 
-    def add(self, key: Any, follower: Follower) -> None:
+    def add(self, key: Any, follower: TopicSubscriber) -> None:
         """Let one more follow; the last value is given at once, if there is one."""
-        topic = self.wanted.setdefault(identity_of(key), Topic(key))
+        topic = self.wanted.setdefault(key_identity(key), Topic(key))
         topic.followers.append(follower)
         if topic.last is not None:
             follower.deliver(*topic.last)
 
-    def remove(self, key: Any, follower: Follower) -> None:
+    def remove(self, key: Any, follower: TopicSubscriber) -> None:
         """Let one follow no more; the key is forgotten with the last of them."""
-        topic = self.wanted.get(identity_of(key))
+        topic = self.wanted.get(key_identity(key))
         if topic is not None and follower in topic.followers:
             topic.followers.remove(follower)
             if not topic.followers:
-                del self.wanted[identity_of(key)]
+                del self.wanted[key_identity(key)]
 
     def emit(self, key: Any, value: Any, generation: int) -> None:
         """Give a value to all that follow its key."""
-        topic = self.wanted.get(identity_of(key))
+        topic = self.wanted.get(key_identity(key))
         if topic is None:
             return
         number = topic.last[1] + 1 if topic.last and topic.last[2] == generation else 1

@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import BY_TURNS, ORDER, queues, tasks
-from peerd.store.tasks.conditions import WITH_KEY, WITHOUT_KEY, by_index, is_working
+from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, queues, tasks
+from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index, is_working
 from peerd.store.tasks.rows import insert_if_absent
 
 
@@ -79,7 +79,7 @@ def known_queues(connection: Connection) -> list[str]:
 def pending_queues(connection: Connection, most: int) -> list[str]:
     """The queues that have pending tasks, by name; each is one step in an index, however many its tasks are."""
     found: set[str] = set()
-    for kind in (WITHOUT_KEY, WITH_KEY):
+    for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY):
         name = sa.literal("")
         for _ in range(most):
             after = kind.where(lambda column, name=name: column > name)  # type: ignore[misc]
@@ -92,14 +92,14 @@ def pending_queues(connection: Connection, most: int) -> list[str]:
     return sorted(found)[:most]
 
 
-class Backlog(msgspec.Struct, frozen=True):
+class QueueBacklog(msgspec.Struct, frozen=True):
     """Pending tasks of a queue, for any node, that may start: how many of its first ones, and since when."""
 
     count: int
     since: datetime | None
 
 
-def backlog(connection: Connection, name: str, most: int, longer_than: float = 0.0) -> Backlog:
+def measure_backlog(connection: Connection, name: str, most: int, longer_than: float = 0.0) -> QueueBacklog:
     """What waits in a queue, as far as it has waited for longer than some seconds.
 
     Args:
@@ -109,7 +109,7 @@ def backlog(connection: Connection, name: str, most: int, longer_than: float = 0
         longer_than: seconds.
     """
     count, moments = 0, []
-    for kind, order in ((WITHOUT_KEY, ORDER), (WITH_KEY, BY_TURNS[1:])):
+    for kind, order in ((PENDING_WITHOUT_KEY, CLAIM_ORDER), (PENDING_WITH_KEY, KEYED_CLAIM_ORDER[1:])):
         first = sa.select(tasks.c.due_at).where(kind.of(sa.literal(name)), tasks.c.lane == 0).order_by(*order)
         head = by_index(first, kind.index).limit(most).subquery()
         long = sa.select(sa.func.count(), sa.func.min(head.c.due_at)).where(
@@ -118,10 +118,10 @@ def backlog(connection: Connection, name: str, most: int, longer_than: float = 0
         number, since = connection.execute(long).one()
         count += number
         moments += [since] if number else []
-    return Backlog(count, min(moments, default=None))
+    return QueueBacklog(count, min(moments, default=None))
 
 
-def runs(connection: Connection, name: str) -> bool:
+def has_working_task(connection: Connection, name: str) -> bool:
     """Whether a task of a queue is working."""
-    working = by_index(sa.select(tasks.c.id).where(is_working(), tasks.c.queue == name), WITHOUT_KEY.index)
+    working = by_index(sa.select(tasks.c.id).where(is_working(), tasks.c.queue == name), PENDING_WITHOUT_KEY.index)
     return connection.execute(working.limit(1)).first() is not None

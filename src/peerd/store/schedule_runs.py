@@ -18,30 +18,30 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError, RunNotFound
 from peerd.domain.lifecycle import FINISHED
-from peerd.domain.outcome import cut
-from peerd.domain.schedule import CLUSTER, OPEN, RunStatus, Schedule
+from peerd.domain.outcome import truncate
+from peerd.domain.schedule import CLUSTER, UNFINISHED_STATUSES, RunStatus, Schedule
 from peerd.domain.task import NewTask
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import nodes, processes, schedule_runs, schedules, tasks
 from peerd.store.tasks.rows import BATCH
 
-LONGEST_ERROR: Final = 8192
+MAX_ERROR_LENGTH: Final = 8192
 """Characters of an error that are kept."""
-KEY_FOR: Final = 86_400.0
+UNIQUE_KEY_SECONDS: Final = 86_400.0
 """Seconds for which the unique key of a tick's task holds."""
-KEPT_OF_A_NAME: Final = 150
+NAME_CHARS_IN_KEY: Final = 150
 """Characters of a schedule's name in the unique key."""
 
 
-class Here(msgspec.Struct, frozen=True):
+class NodeIdentity(msgspec.Struct, frozen=True):
     """A node in one of its lives."""
 
     node_id: int
     incarnation: str
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the table ``schedule_runs``."""
 
     id: int
@@ -69,35 +69,35 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_open(self) -> bool:
         """Whether it has not ended."""
-        return self.status in OPEN
+        return self.status in UNFINISHED_STATUSES
 
 
-RUN_COLUMNS: Final = tuple(schedule_runs.c[field] for field in Run.__struct_fields__)
-LIVED_ON: Final = "its node went away"
+RUN_COLUMNS: Final = tuple(schedule_runs.c[field] for field in ScheduleRun.__struct_fields__)
+NODE_LOST_ERROR: Final = "its node went away"
 
 
-def to_runs(connection: Connection, condition: sa.ColumnElement[bool], *, limit: int = BATCH) -> list[Run]:
+def find_runs(connection: Connection, condition: sa.ColumnElement[bool], *, limit: int = BATCH) -> list[ScheduleRun]:
     """The oldest runs that meet a condition."""
     statement = sa.select(*RUN_COLUMNS).where(condition).order_by(schedule_runs.c.id).limit(limit)
     return [_to_run(row) for row in connection.execute(statement).mappings()]
 
 
-def add_run(
+def insert_run(
     connection: Connection, schedule: str, tick_at: datetime, origin: str, status: RunStatus, **more: Any
-) -> Run:
+) -> ScheduleRun:
     """Write a run, in any status."""
     values = {"schedule": schedule, "tick_at": tick_at, "origin": origin, "status": status.value, **more}
-    if status not in OPEN:
+    if status not in UNFINISHED_STATUSES:
         values["finished_at"] = now()
     return get_run(connection, _insert(connection, values))
 
 
-def request_run(connection: Connection, schedule: str, args: str | None = None) -> Run:
+def request_run(connection: Connection, schedule: str, args: str | None = None) -> ScheduleRun:
     """Ask for a run by hand: the first agent that has the schedule takes it."""
     return get_run(connection, _insert(connection, {"schedule": schedule, "args": args, "tick_at": now()}))
 
 
-def get_run(connection: Connection, run_id: int) -> Run:
+def get_run(connection: Connection, run_id: int) -> ScheduleRun:
     """A run.
 
     Raises:
@@ -109,7 +109,7 @@ def get_run(connection: Connection, run_id: int) -> Run:
     return _to_run(row)
 
 
-def runs_beside(connection: Connection, run_id: int) -> list[Run]:
+def list_sibling_runs(connection: Connection, run_id: int) -> list[ScheduleRun]:
     """A run, and those of the other processes that one request, or one tick on a node, has begun with it.
 
     Raises:
@@ -118,10 +118,10 @@ def runs_beside(connection: Connection, run_id: int) -> list[Run]:
     first = get_run(connection, run_id)
     fields = ("schedule", "tick_at", "origin", "number", "node_id")
     same = [schedule_runs.c[field] == getattr(first, field) for field in fields]
-    return to_runs(connection, sa.and_(schedule_runs.c.id >= run_id, *same)) if first.node_id is not None else [first]
+    return find_runs(connection, sa.and_(schedule_runs.c.id >= run_id, *same)) if first.node_id is not None else [first]
 
 
-def list_runs(connection: Connection, schedule: str | None = None, *, limit: int = 100) -> list[Run]:
+def list_runs(connection: Connection, schedule: str | None = None, *, limit: int = 100) -> list[ScheduleRun]:
     """The newest runs of a schedule, or of all, the newest first."""
     statement = sa.select(*RUN_COLUMNS).order_by(schedule_runs.c.id.desc()).limit(limit)
     if schedule is not None:
@@ -129,7 +129,7 @@ def list_runs(connection: Connection, schedule: str | None = None, *, limit: int
     return [_to_run(row) for row in connection.execute(statement).mappings()]
 
 
-def is_busy(connection: Connection, schedule: str, node_id: int | None) -> bool:
+def is_run_open(connection: Connection, schedule: str, node_id: int | None) -> bool:
     """Whether a run goes on: on a node, or (None) anywhere. One that has enqueued a task goes on until its end."""
     its = [schedule_runs.c.schedule == schedule]
     if node_id is not None:
@@ -143,7 +143,7 @@ def is_busy(connection: Connection, schedule: str, node_id: int | None) -> bool:
     return status is not None and status not in FINISHED
 
 
-def count_waiting(connection: Connection, schedule: str, node_id: int | None) -> int:
+def count_waiting_runs(connection: Connection, schedule: str, node_id: int | None) -> int:
     """How many ticks wait to be run: on a node, or (None) on any."""
     its = schedule_runs.c.node_id.is_(None) if node_id is None else schedule_runs.c.node_id == node_id
     waiting = sa.and_(
@@ -155,25 +155,29 @@ def count_waiting(connection: Connection, schedule: str, node_id: int | None) ->
     return connection.execute(sa.select(sa.func.count()).where(waiting)).scalar_one()
 
 
-def take(
-    connection: Connection, run: Run, schedule: Schedule, here: Here, processes: Sequence[tuple[str, int]]
-) -> list[Run]:
+def claim_run(
+    connection: Connection,
+    run: ScheduleRun,
+    schedule: Schedule,
+    identity: NodeIdentity,
+    processes: Sequence[tuple[str, int]],
+) -> list[ScheduleRun]:
     """Take a waiting run for worker processes of this node.
 
     Args:
         connection: in a transaction of its own.
         run: as it was seen.
         schedule: whose it is.
-        here: the node.
+        identity: the node.
         processes: slot and pid of each that shall run it; for all but the first, a row is added.
 
     Returns:
         a run for each process; none when another node has taken it, or an earlier run goes on that it must not overlap.
     """
-    if not _is_its_turn(connection, run, schedule, here):
+    if not _overlap_allows(connection, run, schedule, identity):
         return []
     (slot, pid), *others = processes
-    started = {"status": RunStatus.RUNNING.value, "node_id": here.node_id, "incarnation": here.incarnation}
+    started = {"status": RunStatus.RUNNING.value, "node_id": identity.node_id, "incarnation": identity.incarnation}
     if not _change(connection, run.id, RunStatus.WAITING, **started, slot=slot, pid=pid, started_at=now()):
         return []
     ids = [run.id]
@@ -184,26 +188,28 @@ def take(
     return [get_run(connection, one) for one in ids]
 
 
-def enqueue_run(connection: Connection, run: Run, schedule: Schedule, here: Here) -> Run | None:
+def enqueue_run(
+    connection: Connection, run: ScheduleRun, schedule: Schedule, identity: NodeIdentity
+) -> ScheduleRun | None:
     """Take a waiting run by enqueuing its task; both in one transaction.
 
     Returns:
         the run; None when another node has taken it, or the task before it has not ended.
     """
     assert schedule.queue is not None
-    if not _is_its_turn(connection, run, schedule, here):
+    if not _overlap_allows(connection, run, schedule, identity):
         return None
-    by = {"node_id": here.node_id, "incarnation": here.incarnation, "started_at": now(), "finished_at": now()}
+    by = {"node_id": identity.node_id, "incarnation": identity.incarnation, "started_at": now(), "finished_at": now()}
     if not _change(connection, run.id, RunStatus.WAITING, status=RunStatus.ENQUEUED.value, **by):
         return None
-    key = f"{run.schedule[-KEPT_OF_A_NAME:]} {run.tick_at:%Y-%m-%dT%H:%M:%S.%fZ}" if run.origin == "clock" else None
+    key = f"{run.schedule[-NAME_CHARS_IN_KEY:]} {run.tick_at:%Y-%m-%dT%H:%M:%S.%fZ}" if run.origin == "clock" else None
     task = NewTask(
         queue=schedule.queue,
         name=schedule.task,
         body=schedule.body,
         limit_key=schedule.limit_key,
         unique_key=key,
-        unique_for=KEY_FOR,
+        unique_for=UNIQUE_KEY_SECONDS,
     )
     connection.execute(
         sa.update(schedule_runs).where(schedule_runs.c.id == run.id).values(task_id=enqueue(connection, task).id)
@@ -218,12 +224,12 @@ def end_run(
     return _end(connection, run_id, RunStatus.RUNNING, status, error, traceback)
 
 
-def give_up(connection: Connection, run_id: int, status: RunStatus, error: str) -> bool:
+def abandon_run(connection: Connection, run_id: int, status: RunStatus, error: str) -> bool:
     """End a run that nobody has taken."""
     return _end(connection, run_id, RunStatus.WAITING, status, error, None)
 
 
-def put_back(connection: Connection, run: Run, *, for_any_node: bool) -> bool:
+def release_run(connection: Connection, run: ScheduleRun, *, for_any_node: bool) -> bool:
     """Let a run wait again whose process has gone before it had it."""
     nobody: dict[str, Any] = {"slot": None, "pid": None, "incarnation": None, "started_at": None}
     if for_any_node:
@@ -231,19 +237,19 @@ def put_back(connection: Connection, run: Run, *, for_any_node: bool) -> bool:
     return _change(connection, run.id, RunStatus.RUNNING, status=RunStatus.WAITING.value, **nobody)
 
 
-def end_runs_of_process(connection: Connection, here: Here, pid: int, cause: str) -> list[Run]:
+def end_runs_of_process(connection: Connection, identity: NodeIdentity, pid: int, cause: str) -> list[ScheduleRun]:
     """End the runs of a process of this node that has died."""
     its = sa.and_(
         schedule_runs.c.status == RunStatus.RUNNING.value,
-        schedule_runs.c.node_id == here.node_id,
-        schedule_runs.c.incarnation == here.incarnation,
+        schedule_runs.c.node_id == identity.node_id,
+        schedule_runs.c.incarnation == identity.incarnation,
         schedule_runs.c.pid == pid,
     )
     died = f"its process died: {cause}"
-    return [run for run in to_runs(connection, its) if end_run(connection, run.id, RunStatus.DIED, died)]
+    return [run for run in find_runs(connection, its) if end_run(connection, run.id, RunStatus.DIED, died)]
 
 
-def lose_runs(connection: Connection, silence: float, *, as_of: datetime | None = None) -> list[int]:
+def mark_lost_runs(connection: Connection, silence: float, *, as_of: datetime | None = None) -> list[int]:
     """End the runs of nodes that have been gone for ``silence`` seconds; some schedules let others run them again.
 
     Only a node may call it that may rescue tasks; see `peerd.manager.rescue_guard`. A node that was started again
@@ -253,7 +259,7 @@ def lose_runs(connection: Connection, silence: float, *, as_of: datetime | None 
     Args:
         connection: in a transaction of its own.
         silence: seconds.
-        as_of: as for `peerd.store.maintenance.rescue.rescue_frozen`.
+        as_of: as for `peerd.store.maintenance.rescue.rescue_untouched`.
     """
     before = seconds_from_now(-silence) if as_of is None else as_of - timedelta(seconds=silence)
     same_life = nodes.c.incarnation == schedule_runs.c.incarnation
@@ -273,15 +279,15 @@ def lose_runs(connection: Connection, silence: float, *, as_of: datetime | None 
     of_lost_nodes = sa.select(schedule_runs.c.id).join(nodes, nodes.c.id == schedule_runs.c.node_id)
     running = schedule_runs.c.status == RunStatus.RUNNING.value
     ids = connection.execute(of_lost_nodes.where(running, gone, sa.not_(beats)).limit(BATCH)).scalars().all()
-    lost = [run_id for run_id in sorted(ids) if end_run(connection, run_id, RunStatus.LOST, LIVED_ON)]
+    lost = [run_id for run_id in sorted(ids) if end_run(connection, run_id, RunStatus.LOST, NODE_LOST_ERROR)]
     for run_id in lost:
-        _run_again(connection, get_run(connection, run_id))
+        _insert_rerun(connection, get_run(connection, run_id))
     return lost
 
 
 def purge_runs(connection: Connection, keep: int, age: float, limit: int = BATCH) -> int:
     """Delete runs that ended more than ``age`` seconds ago, and all but the newest ``keep`` of each schedule."""
-    ended = schedule_runs.c.status.not_in([status.value for status in OPEN])
+    ended = schedule_runs.c.status.not_in([status.value for status in UNFINISHED_STATUSES])
     old = sa.select(schedule_runs.c.id).where(schedule_runs.c.finished_at <= seconds_from_now(-age), ended)
     ids = set(connection.execute(old.order_by(schedule_runs.c.finished_at).limit(limit)).scalars())
     names = connection.execute(sa.select(schedule_runs.c.schedule).distinct()).scalars().all()
@@ -305,7 +311,7 @@ def _insert(connection: Connection, values: Mapping[str, Any]) -> int:
     return int(key[0])
 
 
-def _is_its_turn(connection: Connection, run: Run, schedule: Schedule, here: Here) -> bool:
+def _overlap_allows(connection: Connection, run: ScheduleRun, schedule: Schedule, identity: NodeIdentity) -> bool:
     """Whether no earlier run goes on that this one must not overlap. One by hand waits for nobody.
 
     Nodes that ask this at once about different runs wait for each other at the schedule's row. They write it, because
@@ -313,13 +319,13 @@ def _is_its_turn(connection: Connection, run: Run, schedule: Schedule, here: Her
     """
     if run.origin == "hand" or schedule.overlap == "allow":
         return True
-    clock = 0 if schedule.type == CLUSTER else here.node_id
+    clock = 0 if schedule.type == CLUSTER else identity.node_id
     row = sa.update(schedules).where(schedules.c.name == run.schedule, schedules.c.node_id == clock)
     connection.execute(row.values(updated_at=now()))
-    return not is_busy(connection, run.schedule, None if schedule.type == CLUSTER else here.node_id)
+    return not is_run_open(connection, run.schedule, None if schedule.type == CLUSTER else identity.node_id)
 
 
-def _run_again(connection: Connection, lost: Run) -> None:
+def _insert_rerun(connection: Connection, lost: ScheduleRun) -> None:
     definition = sa.select(schedules.c.definition).where(schedules.c.name == lost.schedule, schedules.c.node_id == 0)
     text = connection.execute(definition).scalar()
     try:
@@ -329,15 +335,15 @@ def _run_again(connection: Connection, lost: Run) -> None:
     if schedule.type != CLUSTER or schedule.misfire != "run_once" or lost.origin == "hand":
         return
     more = {"number": lost.number + 1, "args": lost.args}
-    add_run(connection, lost.schedule, lost.tick_at, "again", RunStatus.WAITING, **more)
+    insert_run(connection, lost.schedule, lost.tick_at, "again", RunStatus.WAITING, **more)
 
 
 def _end(
     connection: Connection, run_id: int, was: RunStatus, status: RunStatus, error: str | None, traceback: str | None
 ) -> bool:
     words = {
-        "error": None if error is None else cut(error, LONGEST_ERROR),
-        "traceback": None if traceback is None else cut(traceback, LONGEST_ERROR),
+        "error": None if error is None else truncate(error, MAX_ERROR_LENGTH),
+        "traceback": None if traceback is None else truncate(traceback, MAX_ERROR_LENGTH),
     }
     return _change(connection, run_id, was, status=status.value, finished_at=now(), **words)
 
@@ -347,13 +353,13 @@ def _change(connection: Connection, run_id: int, was: RunStatus, **values: Any) 
     return connection.execute(sa.update(schedule_runs).where(own).values(**values)).rowcount == 1
 
 
-def _to_run(row: sa.RowMapping) -> Run:
+def _to_run(row: sa.RowMapping) -> ScheduleRun:
     values = dict(row)
     values["status"] = RunStatus(values["status"])
-    return Run(**values)
+    return ScheduleRun(**values)
 
 
-def arguments_of(run: Run, schedule: Schedule) -> list[Any] | dict[str, Any]:
+def run_arguments(run: ScheduleRun, schedule: Schedule) -> list[Any] | dict[str, Any]:
     """What the function is given: what this run was asked for with, else what the schedule says."""
     if run.args is None:
         return schedule.args

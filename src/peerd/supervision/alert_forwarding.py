@@ -6,31 +6,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from peerd.supervision.console import Console
-from peerd.supervision.processes.child_process import Process
-from peerd.supervision.processes.process_table import Member, Roster
+from peerd.supervision.processes.child_process import ChildProcess
+from peerd.supervision.processes.process_table import ProcessTable, SlotEntry
 
 
-class Alerts:
+class AlertForwarder:
     """The way from whoever has seen something to the agent. Without one, the console is all there is."""
 
-    def __init__(self, roster: Roster, console: Console) -> None:
-        self._roster = roster
+    def __init__(self, table: ProcessTable, console: Console) -> None:
+        self._table = table
         self._console = console
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Write a line for people; nobody is alarmed."""
-        self._console.say(text)
+        self._console.log(text)
 
-    def about(self, member: Member | None, process: Process | None, alert: str, text: str) -> None:
+    def raise_alert(self, entry: SlotEntry | None, process: ChildProcess | None, alert: str, text: str) -> None:
         """Raise an alert of the master's own.
 
         Args:
-            member: the slot that it is about, if it is about one.
+            entry: the slot that it is about, if it is about one.
             process: the process.
             alert: its kind, such as `crash-loop`.
             text: for people.
         """
-        slot = member.slot if member else None
+        slot = entry.slot if entry else None
         self._send({
             "type": "alert",
             "alert": alert,
@@ -41,10 +41,10 @@ class Alerts:
             "data": {},
         })  # fmt: skip
 
-    def relay(self, process: Process, message: Mapping[str, Any]) -> None:
+    def forward(self, process: ChildProcess, message: Mapping[str, Any]) -> None:
         """Pass on the alert of a process."""
         text = str(message.get("text"))
-        self._console.say(f"alert of {process.slot}: {text}", level="error")
+        self._console.log(f"alert of {process.slot}: {text}", level="error")
         data = message.get("data")
         self._send({
             "type": "alert",
@@ -57,6 +57,6 @@ class Alerts:
         })  # fmt: skip
 
     def _send(self, frame: Mapping[str, object]) -> None:
-        agent = self._roster.agent
+        agent = self._table.agent
         if agent and agent.process and agent.process.ready:
             agent.process.link.send(frame)

@@ -10,14 +10,14 @@ import traceback
 from datetime import UTC, datetime
 from typing import Final
 
-from peerd.runtime.observability.escaping import one_line
-from peerd.runtime.observability.logfile import is_file
+from peerd.runtime.observability.escaping import escape_line
+from peerd.runtime.observability.logfile import is_regular_file
 
 CANNOT_START: Final = "cannot start: "
 """What stands before the cause of a start that failed."""
 
 _STDERR: Final = 2
-_LONGEST: Final = select.PIPE_BUF
+_MAX_LINE_BYTES: Final = select.PIPE_BUF
 
 
 class Console:
@@ -33,15 +33,15 @@ class Console:
     def __init__(self, node: str, form: str = "console") -> None:
         self._node = node
         self._is_json = form == "json"
-        self._dated = is_file(_STDERR)  # which may be read much later
+        self._dated = is_regular_file(_STDERR)  # which may be read much later
 
-    def say(self, text: str, *, level: str = "info") -> None:
+    def log(self, text: str, *, level: str = "info") -> None:
         """Write one line. For people all levels look alike."""
         line = self._line(text, level)
-        if len(line) > _LONGEST:  # poll promises room for this many bytes and no more
-            room = _LONGEST - len(self._line("...", level))
+        if len(line) > _MAX_LINE_BYTES:  # poll promises room for this many bytes and no more
+            room = _MAX_LINE_BYTES - len(self._line("...", level))
             most = room // 3 if self._is_json else room  # JSON escapes two bytes by six
-            fitting = one_line(text).encode(errors="replace")[:most]
+            fitting = escape_line(text).encode(errors="replace")[:most]
             line = self._line(fitting.decode(errors="ignore") + "...", level)
         with contextlib.suppress(OSError):
             poll = select.poll()
@@ -49,12 +49,12 @@ class Console:
             if poll.poll(0):
                 os.write(_STDERR, line)
 
-    def fault(self, error: BaseException) -> None:
+    def report_fault(self, error: BaseException) -> None:
         """Say that the master itself has a fault, and where."""
-        self.say("fault in the master (please report it); the node goes on:", level="error")
+        self.log("fault in the master (please report it); the node goes on:", level="error")
         for line in traceback.format_exception(error):
             for part in line.rstrip().splitlines():
-                self.say(part, level="error")
+                self.log(part, level="error")
 
     def _line(self, text: str, level: str) -> bytes:
         if self._is_json:
@@ -62,4 +62,4 @@ class Console:
             entry = {"node": self._node, "slot": "master", "level": level, "timestamp": at, "event": text}
             return json.dumps(entry).encode() + b"\n"
         time = f"{datetime.now():%Y-%m-%d %H:%M:%S.%f} " if self._dated else ""  # noqa: DTZ005 - as the log's others
-        return f"{time}peerd {self._node}: {one_line(text)}\n".encode(errors="replace")
+        return f"{time}peerd {self._node}: {escape_line(text)}\n".encode(errors="replace")

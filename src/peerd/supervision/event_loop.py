@@ -21,42 +21,44 @@ class HasFileno(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Watch:
+class _Registration:
     ready: Callback
     has_unsent: Callable[[], bool]
 
 
-class Loop:
+class SelectorLoop:
     """A single thread's loop. It knows no time: who calls `wait` says how long."""
 
-    def __init__(self, fault: Callable[[BaseException], None]) -> None:
+    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         """Make it.
 
         Args:
-            fault: gets the exceptions of callbacks; the loop goes on.
+            on_error: gets the exceptions of callbacks; the loop goes on.
         """
-        self._fault = fault
+        self._on_error = on_error
         self._selector = selectors.DefaultSelector()
 
-    def watch(self, source: int | HasFileno, ready: Callback, has_unsent: Callable[[], bool] = lambda: False) -> None:
+    def register(
+        self, source: int | HasFileno, ready: Callback, has_unsent: Callable[[], bool] = lambda: False
+    ) -> None:
         """Call `ready` when there is something to read, or, while `has_unsent` is true, room to write."""
-        self._selector.register(source, selectors.EVENT_READ, _Watch(ready, has_unsent))
+        self._selector.register(source, selectors.EVENT_READ, _Registration(ready, has_unsent))
 
-    def forget(self, source: int | HasFileno) -> None:
+    def unregister(self, source: int | HasFileno) -> None:
         """Watch it no more; unknown ones are no error."""
         if source in self._selector.get_map():
             self._selector.unregister(source)
 
-    def watch_signals(self, numbers: tuple[signal.Signals, ...], taken: Callable[[list[int]], None]) -> None:
-        """Call `taken` with the numbers of signals that have come, from the loop and never from a handler."""
-        woken, waker = socket.socketpair()
-        woken.setblocking(False)
-        waker.setblocking(False)
+    def handle_signals(self, numbers: tuple[signal.Signals, ...], on_signals: Callable[[list[int]], None]) -> None:
+        """Call `on_signals` with the numbers of signals that have come, from the loop and never from a handler."""
+        receiver, sender = socket.socketpair()
+        receiver.setblocking(False)
+        sender.setblocking(False)
         for number in numbers:
             signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-        self._waker = waker  # kept open
-        self.watch(woken, lambda: taken(list(woken.recv(4096))))
+        signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        self._waker = sender  # kept open
+        self.register(receiver, lambda: on_signals(list(receiver.recv(4096))))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # what came before there was anybody to hear it
 
     def wait(self, seconds: float) -> None:
@@ -67,11 +69,11 @@ class Loop:
                 self._selector.modify(key.fileobj, events, key.data)
         for key, _ in self._selector.select(seconds):
             if self._selector.get_map().get(key.fd) is key:  # else one called before it has ended it
-                self.guard(key.data.ready)
+                self.run_guarded(key.data.ready)
 
-    def guard(self, step: Callback) -> None:
+    def run_guarded(self, step: Callback) -> None:
         """Call it; a mistake in it is reported, and is no reason to fall."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 - whatever it is, the node's processes need their master
-            self._fault(error)
+            self._on_error(error)

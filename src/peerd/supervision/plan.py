@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from peerd.runtime.messages.frames import MAXIMUM, FrameError, encode
+from peerd.runtime.messages.frames import MAX_BODY_BYTES, FrameError, encode
 
 ROLES: Final = ("agent", "manager", "watcher", "worker", "web", "command")
-ALONE: Final = ("agent", "manager", "watcher")
+SINGLETON_ROLES: Final = ("agent", "manager", "watcher")
 """Roles of which a node has one process at the most; its slot is named like its kind."""
 
-LARGEST_PAYLOAD: Final = MAXIMUM // 2
+MAX_PAYLOAD_BYTES: Final = MAX_BODY_BYTES // 2
 """Bytes; it travels in one frame with the rest of a kind's plan."""
-MOST_PROCESSES: Final = 1000
+MAX_PROCESSES: Final = 1000
 """Of a kind, as in the config."""
 
 
@@ -78,15 +78,15 @@ class Kind:
             size = len(encode({"payload": kind.payload}))
         except FrameError as error:
             raise PlanError(f"{where}: its payload: {error}") from error
-        if size > LARGEST_PAYLOAD:
-            raise PlanError(f"{where}: its payload has {size} bytes, and {LARGEST_PAYLOAD} are allowed")
+        if size > MAX_PAYLOAD_BYTES:
+            raise PlanError(f"{where}: its payload has {size} bytes, and {MAX_PAYLOAD_BYTES} are allowed")
         if kind.role not in ROLES:
             raise PlanError(f"{where}: role {kind.role!r} is none of {', '.join(ROLES)}")
         if (kind.role == "command") != bool(kind.command) or (kind.role != "command") != bool(kind.entry):
             raise PlanError(f"{where}: a command has a command line, and every other kind an entry")
         if kind.role == "command" and kind.sockets:
             raise PlanError(f"{where}: a command is given no sockets")
-        if not 0 <= kind.processes <= (1 if kind.role in ALONE else MOST_PROCESSES):
+        if not 0 <= kind.processes <= (1 if kind.role in SINGLETON_ROLES else MAX_PROCESSES):
             raise PlanError(f"{where}: {kind.processes} processes of role {kind.role} are not possible")
         return kind
 
@@ -99,7 +99,7 @@ class Kind:
             >>> Kind("agent", role="agent", entry="studio:agent").slot_name(1)
             'agent'
         """
-        return self.name if self.role in ALONE else f"{self.name}-{number}"
+        return self.name if self.role in SINGLETON_ROLES else f"{self.name}-{number}"
 
     def is_like(self, other: Kind) -> bool:
         """Whether its processes need not be replaced to become those of the other; only their number may differ."""

@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from peerd.runtime.observability.events import AttemptEnded, AttemptStarted, ClaimLost, Fact
+    from peerd.runtime.observability.events import AttemptEnded, AttemptStarted, ClaimLost, Event
     from peerd.testing.clock import Clock, ClockNotGovernable
-    from peerd.testing.event_recorder import Facts
+    from peerd.testing.event_recorder import EventRecorder
     from peerd.testing.fault import Fault
     from peerd.testing.faulty_database import FaultyDatabase
     from peerd.testing.inline import Ran, run_inline, run_row
@@ -22,8 +22,8 @@ _HOMES = {
     "ClaimLost": "peerd.runtime.observability.events",
     "Clock": "peerd.testing.clock",
     "ClockNotGovernable": "peerd.testing.clock",
-    "Fact": "peerd.runtime.observability.events",
-    "Facts": "peerd.testing.event_recorder",
+    "Event": "peerd.runtime.observability.events",
+    "EventRecorder": "peerd.testing.event_recorder",
     "Fault": "peerd.testing.fault",
     "FaultyDatabase": "peerd.testing.faulty_database",
     "InlineNode": "peerd.testing.node.inline_node",
@@ -42,8 +42,8 @@ __all__ = [
     "ClaimLost",
     "Clock",
     "ClockNotGovernable",
-    "Fact",
-    "Facts",
+    "Event",
+    "EventRecorder",
     "Fault",
     "FaultyDatabase",
     "InlineNode",

@@ -13,7 +13,7 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.task import EARLIEST, LATEST
 from peerd.store.connection.database import Database
 from peerd.store.schema.types import MYSQL
-from peerd.testing.sqlite_clock import Moment, replace_functions
+from peerd.testing.sqlite_clock import ClockMoment, replace_functions
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When a clock begins that is not told, so that two runs of a test see the same times."""
@@ -42,7 +42,7 @@ class Clock:
     """
 
     def __init__(self, start: datetime | None = None) -> None:
-        self.moment: Moment
+        self.moment: ClockMoment
         self.set(START if start is None else start)
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class Clock:
             raise ValueError(f"{moment} has no time zone; use an aware datetime")
         if not EARLIEST <= moment < LATEST:
             raise ValueError(f"{moment} is not between {EARLIEST:%Y-%m-%d} and {LATEST:%Y-%m-%d}")
-        self.moment = Moment(moment.astimezone(UTC))
+        self.moment = ClockMoment(moment.astimezone(UTC))
 
     def advance(self, by: str | float | timedelta) -> None:
         """Let time pass.

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseUnavailable
 
-Condition = Callable[..., object]
+FaultCondition = Callable[..., object]
 
 
 class Fault:
@@ -19,7 +19,12 @@ class Fault:
     """
 
     def __init__(
-        self, operation: str | None, call: int, times: int | None, when: Condition | None, harm: Callable[[Fault], None]
+        self,
+        operation: str | None,
+        call: int,
+        times: int | None,
+        when: FaultCondition | None,
+        effect: Callable[[Fault], None],
     ) -> None:
         self.hits = 0
         """How often it has happened."""
@@ -28,7 +33,7 @@ class Fault:
         self._skip = call - 1
         self._left = times
         self._when = when
-        self._harm = harm
+        self._effect = effect
 
     def heal(self) -> None:
         """It happens no more; what it holds up goes on."""
@@ -44,7 +49,7 @@ class Fault:
         """Heal it."""
         self.heal()
 
-    def strikes(self, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def applies_to(self, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether it happens to this call; counts it. Under the database's lock."""
         if self.healed.is_set() or self._left == 0 or self._operation not in (None, operation):
             return False
@@ -58,29 +63,29 @@ class Fault:
         self.hits += 1
         return True
 
-    def happen(self) -> None:
+    def apply(self) -> None:
         """Do the harm."""
-        self._harm(self)
+        self._effect(self)
 
 
 def away(words: str) -> Callable[[], Exception]:
     """Makes errors that say so: the database is away."""
-    return lambda: DatabaseAway(words)
+    return lambda: DatabaseUnavailable(words)
 
 
-def raises(error: Exception | Callable[[], Exception]) -> Callable[[Fault], None]:
+def raise_effect(error: Exception | Callable[[], Exception]) -> Callable[[Fault], None]:
     """The harm of an error."""
 
-    def harm(_: Fault) -> None:
+    def effect(_: Fault) -> None:
         raise error.with_traceback(None) if isinstance(error, Exception) else error()
 
-    return harm
+    return effect
 
 
-def waits(seconds: float) -> Callable[[Fault], None]:
+def wait_effect(seconds: float) -> Callable[[Fault], None]:
     """The harm of a wait: so many seconds, or until the fault is healed."""
 
-    def harm(fault: Fault) -> None:
+    def effect(fault: Fault) -> None:
         fault.healed.wait(seconds)
 
-    return harm
+    return effect

@@ -12,20 +12,20 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from sqlalchemy.engine import URL, Connection
 
 from peerd.store.connection.database import Database
-from peerd.store.statements.autocommit import Direct
-from peerd.testing.fault import Condition, Fault, away, raises, waits
+from peerd.store.statements.autocommit import AutocommitConnection
+from peerd.testing.fault import Fault, FaultCondition, away, raise_effect, wait_effect
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-HELD_AT_MOST: Final = 60.0
+MAX_HOLD: Final = 60.0
 """Seconds; a test that forgot to heal what it holds ends nevertheless."""
 
 
 class FaultyDatabase(Database):
     """A `Database` that can be told what goes wrong. Safe to use from several threads.
 
-    An operation is named as the function that does it: ``claim``, ``complete``, ``conclude``, ``touch``,
+    An operation is named as the function that does it: ``claim``, ``complete``, ``record_outcome``, ``touch``,
     ``report_progress``; that of a `Client` as its method: ``enqueue``, ``cancel``. Without a name, any call is meant.
     ``call`` counts the calls of it from now on: 1 is the next. ``times`` is for how many it goes wrong; None is until
     the fault is healed. ``when``, asked with the operation's arguments, says which calls count at all; it must not ask
@@ -43,7 +43,7 @@ class FaultyDatabase(Database):
     1
     >>> database.read(ask)
     Traceback (most recent call last):
-    peerd.domain.errors.DatabaseAway: the database does not answer: a test made call 2 of ask fail
+    peerd.domain.errors.DatabaseUnavailable: the database does not answer: a test made call 2 of ask fail
     >>> database.read(ask), database.calls["ask"]
     (1, 3)
     >>> database.close()
@@ -64,7 +64,7 @@ class FaultyDatabase(Database):
         call: int = 1,
         times: int | None = 1,
         error: Exception | Callable[[], Exception] | None = None,
-        when: Condition | None = None,
+        when: FaultCondition | None = None,
     ) -> Fault:
         """Refuse a call before anything of it is done.
 
@@ -75,15 +75,15 @@ class FaultyDatabase(Database):
             error: what it raises, or what makes that; without it, that the database is away.
             when: which calls count.
         """
-        words = f"a test made call {call} of {operation or 'any operation'} fail"
-        harm = raises(away(words) if error is None else error)
-        return self._add(self._before, operation, call, times, when, harm)
+        text = f"a test made call {call} of {operation or 'any operation'} fail"
+        effect = raise_effect(away(text) if error is None else error)
+        return self._add(self._before, operation, call, times, when, effect)
 
     def lose_reply(
-        self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: Condition | None = None
+        self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: FaultCondition | None = None
     ) -> Fault:
         """Do a call, commit it, and say that the database is away. See `fail` for the arguments."""
-        return self._add(self._after, operation, call, times, when, raises(away("the reply was lost")))
+        return self._add(self._after, operation, call, times, when, raise_effect(away("the reply was lost")))
 
     def slow(
         self,
@@ -92,26 +92,26 @@ class FaultyDatabase(Database):
         seconds: float,
         call: int = 1,
         times: int | None = None,
-        when: Condition | None = None,
+        when: FaultCondition | None = None,
     ) -> Fault:
         """Let a call wait for so many seconds before it is done, or until the fault is healed. See `fail`."""
-        return self._add(self._before, operation, call, times, when, waits(seconds))
+        return self._add(self._before, operation, call, times, when, wait_effect(seconds))
 
     def hold(
-        self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: Condition | None = None
+        self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: FaultCondition | None = None
     ) -> Fault:
         """Let a call wait before it is done, until the fault is healed. See `fail`."""
-        return self._add(self._before, operation, call, times, when, waits(HELD_AT_MOST))
+        return self._add(self._before, operation, call, times, when, wait_effect(MAX_HOLD))
 
     def hold_reply(
-        self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: Condition | None = None
+        self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: FaultCondition | None = None
     ) -> Fault:
         """Do a call and commit it, and keep the reply back until the fault is healed. See `fail`."""
-        return self._add(self._after, operation, call, times, when, waits(HELD_AT_MOST))
+        return self._add(self._after, operation, call, times, when, wait_effect(MAX_HOLD))
 
     def away(self) -> Fault:
         """Let the database be away until the fault is healed: ``with database.away(): …``."""
-        return self._add(self._before, None, 1, None, None, raises(away("nobody answers")))
+        return self._add(self._before, None, 1, None, None, raise_effect(away("nobody answers")))
 
     def heal(self) -> None:
         """End all that goes wrong."""
@@ -124,31 +124,35 @@ class FaultyDatabase(Database):
 
     def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run`, with what goes wrong before and after it."""
-        with self._faults_around(name_of(operation), args, kwargs):
+        with self._faults_around(operation_name(operation), args, kwargs):
             return super().run(operation, *args, **kwargs)
 
-    def run_each(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """`Database.run_each`, with what goes wrong before and after it."""
-        with self._faults_around(name_of(operation), args, kwargs):
-            return super().run_each(operation, *args, **kwargs)
-
-    def run_alone(self, operation: Callable[Concatenate[Direct, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """`Database.run_alone`, with what goes wrong before and after it."""
-        with self._faults_around(name_of(operation), args, kwargs):
-            return super().run_alone(operation, *args, **kwargs)
-
-    def run_repeatable(
+    def run_autocommit(
         self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """`Database.run_repeatable`, with what goes wrong before and after it."""
+        """`Database.run_autocommit`, with what goes wrong before and after it."""
+        with self._faults_around(operation_name(operation), args, kwargs):
+            return super().run_autocommit(operation, *args, **kwargs)
+
+    def run_statement(
+        self, operation: Callable[Concatenate[AutocommitConnection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`Database.run_statement`, with what goes wrong before and after it."""
+        with self._faults_around(operation_name(operation), args, kwargs):
+            return super().run_statement(operation, *args, **kwargs)
+
+    def run_idempotent(
+        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`Database.run_idempotent`, with what goes wrong before and after it."""
         if self.name == "sqlite":
-            return super().run_repeatable(operation, *args, **kwargs)  # which is `run`
-        with self._faults_around(name_of(operation), args, kwargs):
-            return super().run_repeatable(operation, *args, **kwargs)
+            return super().run_idempotent(operation, *args, **kwargs)  # which is `run`
+        with self._faults_around(operation_name(operation), args, kwargs):
+            return super().run_idempotent(operation, *args, **kwargs)
 
     def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.read`, with what goes wrong before and after it."""
-        with self._faults_around(name_of(operation), args, kwargs):
+        with self._faults_around(operation_name(operation), args, kwargs):
             return super().read(operation, *args, **kwargs)
 
     def close(self) -> None:
@@ -158,9 +162,9 @@ class FaultyDatabase(Database):
 
     @contextmanager
     def _faults_around(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
-        self._strike(self._before, name, args, kwargs, counts=True)
+        self._apply_faults(self._before, name, args, kwargs, counts=True)
         yield
-        self._strike(self._after, name, args, kwargs, counts=False)
+        self._apply_faults(self._after, name, args, kwargs, counts=False)
 
     def _add(
         self,
@@ -168,31 +172,31 @@ class FaultyDatabase(Database):
         operation: str | None,
         call: int,
         times: int | None,
-        when: Condition | None,
-        harm: Callable[[Fault], None],
+        when: FaultCondition | None,
+        effect: Callable[[Fault], None],
     ) -> Fault:
         if call < 1 or (times is not None and times < 1):
             raise ValueError("call and times are counted from 1")
-        fault = Fault(operation, call, times, when, harm)
+        fault = Fault(operation, call, times, when, effect)
         with self._faults_lock:
             faults.append(fault)
         return fault
 
-    def _strike(
+    def _apply_faults(
         self, faults: list[Fault], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, counts: bool
     ) -> None:
         with self._faults_lock:
             if counts:
                 self.calls[name] += 1
-            striking = [fault for fault in faults if fault.strikes(name, args, kwargs)]
-        for fault in striking:
-            fault.happen()
+            applicable = [fault for fault in faults if fault.applies_to(name, args, kwargs)]
+        for fault in applicable:
+            fault.apply()
 
 
-def name_of(operation: Callable[..., object]) -> str:
+def operation_name(operation: Callable[..., object]) -> str:
     """The name by which a test knows an operation.
 
-    >>> name_of(partial(print, "a"))
+    >>> operation_name(partial(print, "a"))
     'print'
     """
     while isinstance(operation, partial):

@@ -12,10 +12,10 @@ from peerd.domain.call import Call
 from peerd.domain.lifecycle import Status, after
 from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
-from peerd.domain.task_transition import judge
-from peerd.runtime.observability.events import Events, Fact
-from peerd.store.outcomes.touch import Progress
-from peerd.testing.execution import execution_of, run_apart
+from peerd.domain.task_transition import transition_after
+from peerd.runtime.observability.events import Event, EventBus
+from peerd.store.outcomes.touch import TaskProgress
+from peerd.testing.execution import make_execution, run_in_own_task
 from peerd.testing.rows import MOMENT, make_task
 from peerd.work.context import Context
 from peerd.work.handlers import Handler
@@ -35,7 +35,7 @@ class Ran(msgspec.Struct, kw_only=True):
     retry_in: float | None = None
     """Seconds until the next attempt of a task that will have one."""
     progress: list[tuple[float, str | None]] = msgspec.field(default_factory=list)
-    events: list[Fact] = msgspec.field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
     """What the worker would have logged, such as the exception of a hook."""
 
 
@@ -126,22 +126,22 @@ async def _run(
     client: Any,
 ) -> Ran:
     progress: list[tuple[float, str | None]] = []
-    events: list[Fact] = []
+    events: list[Event] = []
 
-    def report(one: Progress) -> None:
+    def report(one: TaskProgress) -> None:
         progress.append((one.fraction, one.note))
 
     ctx = Context(task, node=node, options=options, report=report, enqueue=enqueue, client=client)
-    execution = execution_of(worker, ctx, Events(events.append))
-    ran = _told(task, await run_apart(execution))
+    execution = make_execution(worker, ctx, EventBus(events.append))
+    ran = _to_ran(task, await run_in_own_task(execution))
     ran.progress, ran.events = progress, events
     return ran
 
 
-def _told(task: Task, outcome: Outcome) -> Ran:
+def _to_ran(task: Task, outcome: Outcome) -> Ran:
     if isinstance(outcome, Done):
         return Ran(status=Status.DONE, result=None if outcome.result is None else json.loads(outcome.result))
-    verdict = judge(task, outcome, MOMENT)
+    verdict = transition_after(task, outcome, MOMENT)
     status = after(task.status, verdict.event)
     assert isinstance(status, Status)
     retry_in = (verdict.start_at - MOMENT).total_seconds() if verdict.start_at is not None else None

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store.connection.database import Database
-from peerd.store.nodes.nodes import find_node, new_incarnation, register
+from peerd.store.nodes.nodes import find_node, new_incarnation, register_incarnation
 from peerd.store.nodes.processes import register_process
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.tables import attempts, processes, tasks, unique_keys
@@ -21,10 +21,10 @@ from peerd.store.tasks.read import get_task
 
 MOMENT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When rows were made that say nothing else."""
-SOON: Final = timedelta(hours=1)
+DUE_IN: Final = timedelta(hours=1)
 """When a task is due again that says nothing else."""
 ERROR: Final = "RuntimeError: boom"
-ELSEWHERE: Final = "elsewhere"
+OTHER_NODE: Final = "elsewhere"
 """The node that holds tasks of which nothing else is said."""
 WAS_CLAIMED: Final = (Status.WORKING, Status.DONE, Status.DEAD, Status.BURIED)
 """Statuses that nothing but a claim leads to; failed attempts show that there were some, too."""
@@ -47,7 +47,7 @@ def make_task(status: Status | str = Status.WORKING, **columns: Any) -> Task:
     row |= {"id": 1, "queue": "test", "name": "", "priority": 10, "crashes": 0, "lease": 0}
     row |= {"created_at": MOMENT, "updated_at": MOMENT}
     holder = {"worker_node_id": 1, "process_id": 1}
-    return Task(**(row | implied(Status(status), columns, MOMENT, holder)))
+    return Task(**(row | implied_columns(Status(status), columns, MOMENT, holder)))
 
 
 def insert_task(where: Database | Connection, status: Status | str = Status.PENDING, **columns: Any) -> Task:
@@ -73,7 +73,9 @@ def insert_task(where: Database | Connection, status: Status | str = Status.PEND
     return _insert(where, Status(status), columns)
 
 
-def implied(status: Status, columns: Mapping[str, Any], now: datetime, holder: Mapping[str, int]) -> dict[str, Any]:
+def implied_columns(
+    status: Status, columns: Mapping[str, Any], now: datetime, holder: Mapping[str, int]
+) -> dict[str, Any]:
     """The columns that are given, and those that the status and they imply.
 
     Args:
@@ -93,7 +95,7 @@ def implied(status: Status, columns: Mapping[str, Any], now: datetime, holder: M
         row["error"] = ERROR
     match status:
         case Status.SCHEDULED | Status.FAILURE:
-            row["start_at"] = now + SOON
+            row["start_at"] = now + DUE_IN
         case Status.DONE:
             row |= {"error": None, "progress": 1.0, "finished_at": now}
         case Status.DEAD:
@@ -105,7 +107,7 @@ def implied(status: Status, columns: Mapping[str, Any], now: datetime, holder: M
 
 def _insert(connection: Connection, status: Status, columns: Mapping[str, Any]) -> Task:
     now = database_now(connection)
-    row = {"queue": "test", **implied(status, columns, now, _holder(connection, status, columns))}
+    row = {"queue": "test", **implied_columns(status, columns, now, _holder(connection, status, columns))}
     if row.get("process_id") is not None:
         row.setdefault("claim_token", new_token())
     key = connection.execute(sa.insert(tasks).values(row)).inserted_primary_key
@@ -113,7 +115,7 @@ def _insert(connection: Connection, status: Status, columns: Mapping[str, Any]) 
     task = get_task(connection, int(key[0]))
     _insert_attempts(connection, task)
     if task.unique_key is not None and not task.finished:
-        _take_key(connection, task)
+        _insert_unique_key(connection, task)
     return task
 
 
@@ -123,10 +125,10 @@ def _holder(connection: Connection, status: Status, columns: Mapping[str, Any]) 
     was_claimed = status in (*WAS_CLAIMED, Status.FAILURE) or columns.get("attempts", 0) > 0
     if given or not was_claimed:
         return {}
-    node = find_node(connection, ELSEWHERE)
+    node = find_node(connection, OTHER_NODE)
     if node is None:
-        register(connection, ELSEWHERE, new_incarnation(), replaces=None)
-        node = find_node(connection, ELSEWHERE)
+        register_incarnation(connection, OTHER_NODE, new_incarnation(), replaces=None)
+        node = find_node(connection, OTHER_NODE)
     assert node is not None
     incarnation = node.incarnation or new_incarnation()
     process_id = register_process(
@@ -156,6 +158,6 @@ def _insert_attempts(connection: Connection, task: Task) -> None:
         connection.execute(sa.insert(attempts).values(row))
 
 
-def _take_key(connection: Connection, task: Task) -> None:
+def _insert_unique_key(connection: Connection, task: Task) -> None:
     row = {"queue": task.queue, "unique_key": task.unique_key, "task_id": task.id}
     connection.execute(sa.insert(unique_keys).values(row | {"token": new_token(), "scope": "unfinished"}))

@@ -14,35 +14,35 @@ from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
-from peerd.store.schema.types import SQLITE_FORM
+from peerd.store.schema.types import SQLITE_TIME_FORMAT
 
 Value = str | int | float | bytes | None
 
-SAYS_NOW: Final = ("now", "subsec", "subsecond")
+NOW_VALUES: Final = ("now", "subsec", "subsecond")
 """Time values that mean the present; the last two do from SQLite 3.42 on."""
-CURRENT: Final = {"current_timestamp": "datetime", "current_date": "date", "current_time": "time"}
+CURRENT_FUNCTIONS: Final = {"current_timestamp": "datetime", "current_date": "date", "current_time": "time"}
 _SECONDS: Final = re.compile(r"([+-]?\d{1,9}(?:\.\d+)?) seconds")
 
 
-class Moment:
+class ClockMoment:
     """What a clock shows, as the functions want it."""
 
     __slots__ = ("at", "later", "text")
 
     def __init__(self, at: datetime) -> None:
         self.at = at
-        self.text = text_of(at)
+        self.text = format_moment(at)
         self.later: dict[str, str] = {}
         """What was asked already: modifiers, and the times to which they lead."""
 
 
-class HasMoment(Protocol):
+class ClockWithMoment(Protocol):
     """A clock."""
 
-    moment: Moment
+    moment: ClockMoment
 
 
-class Builtin:
+class BuiltinDateFunctions:
     """SQLite's own date functions, by a connection of their own."""
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class Builtin:
         self.call = lru_cache(maxsize=4096, typed=True)(self._call)
 
     def _call(self, function: str, *args: Value) -> Value:
-        places = ", ".join("?" for _ in args)
-        answer: Value = self._connection.execute(f"SELECT {function}({places})", args).fetchone()[0]
+        placeholders = ", ".join("?" for _ in args)
+        answer: Value = self._connection.execute(f"SELECT {function}({placeholders})", args).fetchone()[0]
         return answer
 
     def has(self, function: str) -> bool:
@@ -67,53 +67,53 @@ class Builtin:
         self._connection.close()
 
 
-def replace_functions(connection: sqlite3.Connection, clock: HasMoment) -> Builtin:
+def replace_functions(connection: sqlite3.Connection, clock: ClockWithMoment) -> BuiltinDateFunctions:
     """Let the date functions of a connection read this clock.
 
     Returns:
         what computes the rest; whoever closes the connection closes it too.
     """
-    builtin = Builtin()
+    builtin = BuiltinDateFunctions()
     replace = partial(connection.create_function, deterministic=True)  # else a CHECK could not call them
     for narg, function in _strftime(clock, builtin).items():
         replace("strftime", narg, function)
     for name in ("date", "time", "datetime", "julianday", "unixepoch"):
         if builtin.has(name):
             replace(name, -1, _general(name, 0, clock, builtin))
-    for name, same_as in CURRENT.items():
+    for name, same_as in CURRENT_FUNCTIONS.items():
         replace(name, 0, _general(same_as, 0, clock, builtin))
     return builtin
 
 
-def text_of(moment: datetime) -> str:
+def format_moment(moment: datetime) -> str:
     """A moment in UTC, as SQLite writes it.
 
-    >>> text_of(datetime(2026, 1, 1, 9, 30, microsecond=7999))
+    >>> format_moment(datetime(2026, 1, 1, 9, 30, microsecond=7999))
     '2026-01-01 09:30:00.007'
     """
     return moment.isoformat(" ", "milliseconds")[:23]
 
 
-def _general(function: str, place: int, clock: HasMoment, builtin: Builtin) -> Callable[..., Value]:
-    """A function whose argument at ``place`` is the time; without it, the present is meant."""
-    means_now = {word for word in SAYS_NOW if builtin.call("julianday", word) is not None}
+def _general(function: str, index: int, clock: ClockWithMoment, builtin: BuiltinDateFunctions) -> Callable[..., Value]:
+    """A function whose argument at ``index`` is the time; without it, the present is meant."""
+    means_now = {word for word in NOW_VALUES if builtin.call("julianday", word) is not None}
 
     def answer(*args: Any) -> Value:
-        if len(args) == place:
+        if len(args) == index:
             args = (*args, "now")
-        if len(args) > place and isinstance(args[place], str) and args[place].lower() in means_now:
-            args = (*args[:place], clock.moment.text, *args[place + 1 :])
+        if len(args) > index and isinstance(args[index], str) and args[index].lower() in means_now:
+            args = (*args[:index], clock.moment.text, *args[index + 1 :])
         return builtin.call(function, *args)
 
     return answer
 
 
-def _strftime(clock: HasMoment, builtin: Builtin) -> dict[int, Callable[..., Value]]:
+def _strftime(clock: ClockWithMoment, builtin: BuiltinDateFunctions) -> dict[int, Callable[..., Value]]:
     """The forms of strftime, by their number of arguments: our statements' own are answered at once."""
     general = _general("strftime", 1, clock, builtin)
 
     def of_value(form: Value, value: Value) -> Value:
-        if form == SQLITE_FORM:
+        if form == SQLITE_TIME_FORMAT:
             if value in ("now", clock.moment.text):
                 return clock.moment.text
             if _is_in_form(value):
@@ -121,7 +121,7 @@ def _strftime(clock: HasMoment, builtin: Builtin) -> dict[int, Callable[..., Val
         return general(form, value)
 
     def modified(form: Value, value: Value, modifier: Value) -> Value:
-        if value != "now" or form != SQLITE_FORM or not isinstance(modifier, str):
+        if value != "now" or form != SQLITE_TIME_FORMAT or not isinstance(modifier, str):
             return general(form, value, modifier)
         moment = clock.moment
         known = moment.later.get(modifier)
@@ -138,12 +138,12 @@ def _strftime(clock: HasMoment, builtin: Builtin) -> dict[int, Callable[..., Val
 def _is_in_form(value: Value) -> bool:
     """Whether a value is a time in our one form, so that formatting it so changes nothing."""
     try:
-        return isinstance(value, str) and text_of(datetime.fromisoformat(value)) == value
+        return isinstance(value, str) and format_moment(datetime.fromisoformat(value)) == value
     except ValueError:
         return False
 
 
-def _seconds_later(moment: Moment, modifier: str) -> str | None:
+def _seconds_later(moment: ClockMoment, modifier: str) -> str | None:
     """The time to which a modifier of seconds leads; None where it is another one.
 
     SQLite counts in milliseconds, and rounds half a millisecond away from zero.
@@ -154,6 +154,6 @@ def _seconds_later(moment: Moment, modifier: str) -> str | None:
     seconds = float(found[1])
     milliseconds = int(seconds * 1000.0 + (-0.5 if seconds < 0 else 0.5))
     try:
-        return text_of(moment.at + timedelta(milliseconds=milliseconds))
+        return format_moment(moment.at + timedelta(milliseconds=milliseconds))
     except OverflowError:
         return None

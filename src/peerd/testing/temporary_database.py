@@ -14,7 +14,7 @@ from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import migrate
 from peerd.testing.faulty_database import FaultyDatabase
 
-FILE = "peerd.sqlite"
+FILE_NAME = "peerd.sqlite"
 
 
 class TemporaryDatabase(FaultyDatabase):
@@ -22,10 +22,10 @@ class TemporaryDatabase(FaultyDatabase):
 
     def __init__(self) -> None:
         self._folder = TemporaryDirectory(prefix="peerd-")
-        path = Path(self._folder.name) / FILE
+        path = Path(self._folder.name) / FILE_NAME
         path.write_bytes(_migrated())
         super().__init__(f"sqlite:///{path}")
-        event.listen(self.engine, "connect", _do_not_wait_for_the_disk)
+        event.listen(self.engine, "connect", _disable_sync)
 
     def close(self) -> None:
         """Close all connections, and delete the file."""
@@ -33,7 +33,7 @@ class TemporaryDatabase(FaultyDatabase):
         self._folder.cleanup()
 
 
-def _do_not_wait_for_the_disk(connection: Any, _: object) -> None:
+def _disable_sync(connection: Any, _: object) -> None:
     """What is deleted in a moment need not survive a power cut."""
     connection.execute("PRAGMA synchronous = OFF")
 
@@ -42,7 +42,7 @@ def _do_not_wait_for_the_disk(connection: Any, _: object) -> None:
 def _migrated() -> bytes:
     """The file of a migrated database: made once in a process, because making it takes longer than most tests."""
     with TemporaryDirectory(prefix="peerd-") as folder:
-        path = Path(folder) / FILE
+        path = Path(folder) / FILE_NAME
         with closing(Database(f"sqlite:///{path}")) as database:
             migrate(database)
             with database.engine.connect() as connection:

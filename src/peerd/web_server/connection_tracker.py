@@ -9,13 +9,13 @@ from typing import Any, Final, Protocol
 
 from uvicorn.server import ServerState
 
-from peerd.runtime.observability.events import Events
+from peerd.runtime.observability.events import EventBus
 
-LONGEST_PATH: Final = 200
+MAX_PATH_CHARACTERS: Final = 200
 """Characters of a path that an event carries."""
 
 
-class Drains(Protocol):
+class DrainableConnection(Protocol):
     """A connection."""
 
     def drain(self) -> None:
@@ -28,7 +28,7 @@ class Drains(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientLimits:
     """What a client may take. `concurrency` counts requests at once in this process, None is no limit.
 
     `head_bytes` is the size of a request's line and headers, and of its trailers; `head_timeout` the seconds that a
@@ -45,18 +45,18 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Traffic:
+class ConnectionTracker:
     """Shared by all connections of the process."""
 
-    limits: Limits
-    events: Events
+    limits: ClientLimits
+    events: EventBus
     state: dict[str, Any]
     """Copied into the `scope["state"]` of each request."""
     access_log: bool = False
     draining: bool = False
-    out_of_time: bool = False
+    grace_is_over: bool = False
     uvicorn: ServerState = field(default_factory=ServerState)
-    open: set[Drains] = field(default_factory=set)
+    open: set[DrainableConnection] = field(default_factory=set)
     _none_open: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -76,14 +76,14 @@ class Traffic:
         """Let responses carry this date; seconds since 1970."""
         self.uvicorn.default_headers = [(b"date", formatdate(now, usegmt=True).encode())]
 
-    def opened(self, connection: Drains) -> None:
+    def connection_opened(self, connection: DrainableConnection) -> None:
         """Note a connection, and tell it if the process is leaving."""
         self.open.add(connection)
         self._none_open.clear()
         if self.draining:
             connection.drain()
 
-    def closed(self, connection: Drains) -> None:
+    def connection_closed(self, connection: DrainableConnection) -> None:
         """Note that a connection has ended, or is another's now."""
         self.open.discard(connection)
         if not self.open:
@@ -95,16 +95,16 @@ class Traffic:
         for connection in list(self.open):
             connection.drain()
 
-    async def ended(self) -> None:
+    async def wait_until_closed(self) -> None:
         """Wait until all connections have closed, and what the app does after its answers is done."""
         while self.open or self.uvicorn.tasks:
             await self._none_open.wait()
             if self.uvicorn.tasks:
                 await asyncio.wait(self.uvicorn.tasks)
 
-    async def cut_off(self, within: float) -> None:
+    async def cancel_all(self, within: float) -> None:
         """Cancel what still runs and end all connections; wait so many seconds at the most."""
-        self.out_of_time = True
+        self.grace_is_over = True
         for task in self.uvicorn.tasks:
             task.cancel()
         if self.uvicorn.tasks:
@@ -120,4 +120,4 @@ def request_line(scope: Any) -> str:
     'GET /a%0Ab'
     """
     path = scope["raw_path"].decode("ascii", "backslashreplace")
-    return f"{scope.get('method', 'WEBSOCKET')} {path[:LONGEST_PATH]}"
+    return f"{scope.get('method', 'WEBSOCKET')} {path[:MAX_PATH_CHARACTERS]}"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from peerd.domain.errors import PeerdError
-from peerd.runtime.process.uncaught_exceptions import words
+from peerd.runtime.process.uncaught_exceptions import describe_exception
 
-RAISES_WITHIN: Final = 1.0
+RAISE_WITHIN: Final = 1.0
 """Seconds that an app which has said that its startup failed is given to raise the cause, which says more."""
 
 
@@ -38,14 +38,14 @@ class Lifespan:
     Args:
         app: the ASGI app.
         state: `scope["state"]`, to which the app may add.
-        lost: called with words when the lifespan ends by an exception while the app is in use.
+        on_lost: called with words when the lifespan ends by an exception while the app is in use.
     """
 
-    def __init__(self, app: Any, state: dict[str, Any], lost: Callable[[str], None]) -> None:
+    def __init__(self, app: Any, state: dict[str, Any], on_lost: Callable[[str], None]) -> None:
         self._app = app
         self._state = state
-        self._lost = lost
-        self._heard_of_startup = False
+        self._on_lost = on_lost
+        self._received_startup = False
         self._started = False
         self._failure: str | None = None
         self._answer = asyncio.Event()
@@ -59,21 +59,21 @@ class Lifespan:
         Raises:
             StartupFailed: it says, or raises, so.
         """
-        self._task = asyncio.create_task(self._live(), name="lifespan")
+        self._task = asyncio.create_task(self._run(), name="lifespan")
         self._task.add_done_callback(self._on_end)
         self._incoming.put_nowait({"type": "lifespan.startup"})
         try:
-            await self._answered(self._task)
+            await self._wait_for_answer(self._task)
         except asyncio.CancelledError:
             await self.cancel()
             raise
         if self._failure is not None:
-            await asyncio.wait((self._task,), timeout=RAISES_WITHIN)
-            cause = self._raised()
+            await asyncio.wait((self._task,), timeout=RAISE_WITHIN)
+            cause = self._exception()
             await self.cancel()
-            raise StartupFailed(last_line(self._failure) or _worded(cause)) from cause
-        if self._task.done() and self._heard_of_startup and (cause := self._raised()) is not None:
-            raise StartupFailed(words(cause)) from cause
+            raise StartupFailed(last_line(self._failure) or _describe(cause)) from cause
+        if self._task.done() and self._received_startup and (cause := self._exception()) is not None:
+            raise StartupFailed(describe_exception(cause)) from cause
         self._started = not self._task.done()
 
     async def shutdown(self) -> None:
@@ -88,11 +88,11 @@ class Lifespan:
             self._ending = True
             self._answer.clear()
             self._incoming.put_nowait({"type": "lifespan.shutdown"})
-        await self._answered(self._task)
+        await self._wait_for_answer(self._task)
         if self._failure is not None:
             raise ShutdownFailed(last_line(self._failure) or "it says so")
-        if self._task.done() and (cause := self._raised()) is not None:
-            raise ShutdownFailed(words(cause)) from cause
+        if self._task.done() and (cause := self._exception()) is not None:
+            raise ShutdownFailed(describe_exception(cause)) from cause
 
     async def cancel(self) -> None:
         """End what still runs of it."""
@@ -101,16 +101,16 @@ class Lifespan:
             self._task.cancel()
             await asyncio.wait((self._task,))
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
         try:
             await self._app(scope, self._receive, self._send)
         except SystemExit as error:  # raised out of a task it would end the whole loop
-            raise RuntimeError(f"the lifespan raised {words(error)}") from error
+            raise RuntimeError(f"the lifespan raised {describe_exception(error)}") from error
 
     async def _receive(self) -> dict[str, str]:
         message = await self._incoming.get()
-        self._heard_of_startup = True
+        self._received_startup = True
         return message
 
     async def _send(self, message: dict[str, Any]) -> None:
@@ -123,7 +123,7 @@ class Lifespan:
                 raise RuntimeError(f"a lifespan sends startup or shutdown complete or failed, not {other!r}")
         self._answer.set()
 
-    async def _answered(self, task: asyncio.Task[None]) -> None:
+    async def _wait_for_answer(self, task: asyncio.Task[None]) -> None:
         """Wait until the app has answered, or ended."""
         answer = asyncio.ensure_future(self._answer.wait())
         try:
@@ -131,14 +131,14 @@ class Lifespan:
         finally:
             answer.cancel()
 
-    def _raised(self) -> BaseException | None:
+    def _exception(self) -> BaseException | None:
         task = self._task
         return task.exception() if task is not None and task.done() and not task.cancelled() else None
 
     def _on_end(self, _: asyncio.Task[None]) -> None:
-        cause = self._raised()  # asked for in any case: it is not to be called an exception that nobody has seen
+        cause = self._exception()  # asked for in any case: it is not to be called an exception that nobody has seen
         if self._started and not self._ending and cause is not None:
-            self._lost(f"the app's lifespan ended: {words(cause)}")
+            self._on_lost(f"the app's lifespan ended: {describe_exception(cause)}")
 
 
 def last_line(text: str) -> str:
@@ -151,5 +151,5 @@ def last_line(text: str) -> str:
     return lines[-1] if lines else ""
 
 
-def _worded(cause: BaseException | None) -> str:
-    return "it says so" if cause is None else words(cause)
+def _describe(cause: BaseException | None) -> str:
+    return "it says so" if cause is None else describe_exception(cause)

@@ -11,77 +11,77 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-AT_ONCE: Final = 16
+ACCEPTS_PER_WAKE_UP: Final = 16
 """Connections taken at one wake-up of the loop: the rest is left to the siblings, who have been woken too."""
 
-PAUSE: Final = 0.5
+PAUSE_AFTER_ERROR: Final = 0.5
 """Seconds without accepting when the system has no descriptor or memory for one more connection."""
 
 
-class Listener:
+class SocketListener:
     """Accepts from one socket.
 
     Args:
-        listening: non-blocking; it stays the caller's.
+        listening_socket: non-blocking; it stays the caller's.
         make_protocol: for each connection.
-        on_trouble: gets the exception when a connection could not be accepted or attached.
+        on_error: gets the exception when a connection could not be accepted or attached.
     """
 
     def __init__(
         self,
-        listening: socket.socket,
+        listening_socket: socket.socket,
         make_protocol: Callable[[], asyncio.Protocol],
-        on_trouble: Callable[[BaseException], None],
+        on_error: Callable[[BaseException], None],
     ) -> None:
-        self._listening = listening
+        self._socket = listening_socket
         self._make_protocol = make_protocol
-        self._on_trouble = on_trouble
+        self._on_error = on_error
         self._loop = asyncio.get_running_loop()
         self._attaching: set[asyncio.Task[Any]] = set()
-        self._again: asyncio.TimerHandle | None = None
+        self._resume_timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
     def start(self) -> None:
         """Begin to accept."""
-        self._again = None
-        self._loop.add_reader(self._listening.fileno(), self._accept)
+        self._resume_timer = None
+        self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def stop(self) -> None:
         """Accept no more; what waits in the queue is left to the siblings. It may be called again."""
         if self._stopped:
             return
         self._stopped = True
-        if self._again is not None:
-            self._again.cancel()
-        self._loop.remove_reader(self._listening.fileno())
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
+        self._loop.remove_reader(self._socket.fileno())
 
-    def stop_for_good(self) -> None:
+    def stop_and_close(self) -> None:
         """Accept what waits, and listen no more: there will be nobody else to do it."""
         if self._stopped:
             return
         self.stop()
         while self._accept_one():
             pass
-        self._listening.close()
+        self._socket.close()
 
-    async def settle(self) -> None:
+    async def wait_attached(self) -> None:
         """Wait until each accepted connection has its protocol."""
         while self._attaching:
             await asyncio.wait(self._attaching)
 
     def _accept(self) -> None:
-        for _ in range(AT_ONCE):
+        for _ in range(ACCEPTS_PER_WAKE_UP):
             if not self._accept_one():
                 return
 
     def _accept_one(self) -> bool:
         """Whether there was a connection to accept, and there may be another."""
         try:
-            connection, _peer = self._listening.accept()
+            connection, _peer = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return False
         except OSError as error:
-            self._on_trouble(error)
+            self._on_error(error)
             self._pause()
             return False
         connection.setblocking(False)
@@ -93,10 +93,10 @@ class Listener:
     def _attached(self, task: asyncio.Task[Any]) -> None:
         self._attaching.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_trouble(error)
+            self._on_error(error)
 
     def _pause(self) -> None:
         """The socket would be called ready again at once, and nothing could be done about it."""
-        self._loop.remove_reader(self._listening.fileno())
+        self._loop.remove_reader(self._socket.fileno())
         if not self._stopped:
-            self._again = self._loop.call_later(PAUSE, self.start)
+            self._resume_timer = self._loop.call_later(PAUSE_AFTER_ERROR, self.start)

@@ -11,7 +11,7 @@ from typing import Final
 from peerd.domain.duration import format_duration
 from peerd.runtime.process.link import Link
 
-LOOK_EVERY: Final = 1.0
+CHECK_EVERY: Final = 1.0
 SPREAD: Final = 0.1
 """Part of a limit by which each process's own may differ: those that started together are not to leave together."""
 
@@ -30,7 +30,7 @@ class RecycleLimits:
     cpu: float | None = None
 
 
-class Recycling:
+class WebProcessRecycler:
     """Watches a process's requests and age.
 
     Args:
@@ -43,21 +43,21 @@ class Recycling:
         self._link = link
         self._answered = answered
         self._now = asyncio.get_running_loop().time
-        self._born = self._now()
+        self._started_at = self._now()
         spread = random.uniform(1 - SPREAD, 1 + SPREAD)
-        self._most = None if limits.requests is None else max(1, round(limits.requests * spread))
-        self._oldest = None if limits.age is None else limits.age * spread
+        self._max_requests = None if limits.requests is None else max(1, round(limits.requests * spread))
+        self._max_age = None if limits.age is None else limits.age * spread
 
     async def watch(self) -> None:
         """Look until there is a reason, then ask once."""
         while (reason := self._reason()) is None:  # noqa: ASYNC110 - nothing announces age
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_EVERY)
         self._link.recycle(reason)
 
     def _reason(self) -> str | None:
-        if self._most is not None and self._answered() >= self._most:
+        if self._max_requests is not None and self._answered() >= self._max_requests:
             return f"it has answered {self._answered()} requests (recycle_after)"
-        age = self._now() - self._born
-        if self._oldest is not None and age >= self._oldest:
+        age = self._now() - self._started_at
+        if self._max_age is not None and age >= self._max_age:
             return f"it is {format_duration(round(age))} old (recycle_age)"
         return None

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from peerd.runtime.observability.events import Events
+from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import LIMITS, ProcessContext
+from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
 from peerd.store.connection.database import Database
-from peerd.store.connection.outages import Outages
-from peerd.store.nodes.process_registration import enter_patiently, keep_fresh
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.nodes.process_registration import keep_heartbeat, register_this_process_with_retry
 from peerd.store.nodes.processes import end_process
-from peerd.web_server.recycling import RecycleLimits, Recycling
-from peerd.web_server.server import Options, WebServer
+from peerd.web_server.recycling import RecycleLimits, WebProcessRecycler
+from peerd.web_server.server import ServerOptions, WebServer
 
 END_WITHIN: Final = 3.0
 """Seconds that the app's lifespan has for its end when the grace leaves less."""
@@ -30,7 +30,7 @@ class WebService:
         recycle: when it is replaced.
         database: to register the process; closed at the end.
         events: what happens.
-        own: the section's table of options, for the app.
+        app_options: the section's table of options, for the app.
         client: for the app, as all of its ``scope["state"]["peerd"]``.
         attach: called with the process before the app's startup; what else is done in it begins there.
     """
@@ -38,11 +38,11 @@ class WebService:
     def __init__(
         self,
         app: Any,
-        options: Options,
+        options: ServerOptions,
         recycle: RecycleLimits,
         database: Database,
-        events: Events,
-        own: Mapping[str, Any],
+        events: EventBus,
+        app_options: Mapping[str, Any],
         client: Any,
         attach: Callable[[ProcessContext], object],
     ) -> None:
@@ -51,34 +51,34 @@ class WebService:
         self._recycle = recycle
         self._database = database
         self._events = events
-        self._own = own
+        self._app_options = app_options
         self._client = client
         self._attach = attach
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process, start the app, and accept."""
         self._link = link
-        self._process = ProcessContext(link, self._events, options=self._own, client=self._client)
-        self._process.messenger.on(LIMITS, lambda _: {"memory": self._recycle.memory, "cpu": self._recycle.cpu})
+        self._process = ProcessContext(link, self._events, options=self._app_options, client=self._client)
+        self._process.messenger.on(LIMITS_ACTION, lambda _: {"memory": self._recycle.memory, "cpu": self._recycle.cpu})
         self._attach(self._process)
-        self._outages = Outages(self._events, asyncio.get_running_loop().time)
-        _, self._process_id = await enter_patiently(self._database, link, self._outages)
+        self._outages = OutageTracker(self._events, asyncio.get_running_loop().time)
+        _, self._process_id = await register_this_process_with_retry(self._database, link, self._outages)
         self._server = WebServer(self._app, self._options, {"peerd": self._process}, self._events)
         try:
             await self._server.start(list(link.sockets.values()), link.tainted)
         except BaseException:
             await asyncio.to_thread(self._database.run, end_process, self._process_id, "its app did not start")
             raise
-        link.tell_in_flight(lambda: self._server.traffic.in_flight)
-        self._recycling = Recycling(self._recycle, link, lambda: self._server.traffic.answered)
+        link.report_in_flight(lambda: self._server.connections.in_flight)
+        self._recycler = WebProcessRecycler(self._recycle, link, lambda: self._server.connections.answered)
         return {"process_id": self._process_id}
 
     async def run(self) -> None:
         """Serve; the end comes by `stop`."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._server.tick(), name="date")
-            group.create_task(self._recycling.watch(), name="recycling")
-            beat = keep_fresh(self._database, self._process_id, self._outages, self._events)
+            group.create_task(self._server.update_date_periodically(), name="date")
+            group.create_task(self._recycler.watch(), name="recycling")
+            beat = keep_heartbeat(self._database, self._process_id, self._outages, self._events)
             group.create_task(beat, name="beat")
 
     async def receive(self, message: Mapping[str, object]) -> None:
@@ -88,7 +88,7 @@ class WebService:
 
     async def quiet(self) -> None:
         """Accept no more."""
-        self._server.stop_accepting(for_good=not self._has_siblings)
+        self._server.stop_accepting(close_listeners=not self._has_siblings)
 
     async def stop(self, grace: float) -> None:
         """Answer what was asked, let connections and what runs in the background end, then end the app."""
@@ -96,7 +96,7 @@ class WebService:
         until = loop.time() + grace
         await self._server.drain(grace)
         await self._process.finish(max(0.0, until - loop.time()))
-        await self._server.end(max(END_WITHIN, until - loop.time()))
+        await self._server.shut_down(max(END_WITHIN, until - loop.time()))
         self._database.close()
 
     @property

@@ -13,8 +13,8 @@ from uvicorn.server import ServerState
 from websockets.protocol import State
 
 from peerd.runtime.observability import events
-from peerd.runtime.process.uncaught_exceptions import words
-from peerd.web_server.connection_tracker import Traffic, request_line
+from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.web_server.connection_tracker import ConnectionTracker, request_line
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, ASGISendEvent, Scope
@@ -37,24 +37,24 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     """
 
     def __init__(
-        self, config: Config, server_state: ServerState, app_state: dict[str, Any], *, traffic: Traffic
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any], *, connections: ConnectionTracker
     ) -> None:
         super().__init__(config, server_state, app_state)
-        self._traffic = traffic
+        self._connections = connections
         self._application = self.app
-        self.app = self._converse
-        self._owes_an_answer = False
-        self._closed_by_us = False
+        self.app = self._run_app
+        self._is_answering = False
+        self._closed_by_server = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         super().connection_made(transport)
-        self._traffic.opened(self)
+        self._connections.connection_opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         super().connection_lost(exc)
-        self._traffic.closed(self)
+        self._connections.connection_closed(self)
 
     def pause_writing(self) -> None:
         """The client does not read: read nothing from it, for each ping would be answered."""
@@ -75,7 +75,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def drain(self) -> None:
         """Close as soon as nothing is being answered."""
-        if self._is_open and not self._owes_an_answer and self.queue.empty():
+        if self._is_open and not self._is_answering and self.queue.empty():
             self._close()
 
     def abort(self) -> None:
@@ -87,24 +87,24 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     async def receive(self) -> ASGIReceiveEvent:
         """Give the app the next message."""
         if self.queue.empty():
-            self._owes_an_answer = False
-            if self._traffic.draining:
+            self._is_answering = False
+            if self._connections.draining:
                 self.drain()
         message = await super().receive()
         if not self.writable.is_set():
             self.transport.pause_reading()  # which it has resumed
         if message["type"] == "websocket.receive":
-            self._owes_an_answer = True
+            self._is_answering = True
         return message
 
     async def send(self, message: ASGISendEvent) -> None:
         """Send what the app says."""
-        if self._closed_by_us:
+        if self._closed_by_server:
             if message["type"] == "websocket.close":
                 return
             raise ClientDisconnected
         await super().send(message)
-        if self._traffic.draining:
+        if self._connections.draining:
             self.drain()
 
     @property
@@ -112,7 +112,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         return self.handshake_complete and self.conn.state is State.OPEN and not self.transport.is_closing()
 
     def _close(self) -> None:
-        self._closed_by_us = True
+        self._closed_by_server = True
         self.stop_keepalive()
         self.queue.put_nowait({"type": "websocket.disconnect", "code": SERVICE_RESTART, "reason": ""})
         self.conn.send_close(SERVICE_RESTART)
@@ -123,15 +123,17 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
         self.close_timer = self.loop.call_later(REPLY_WITHIN, self.transport.close)
 
-    async def _converse(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def _run_app(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         try:
             await self._application(scope, receive, send)
         except ClientDisconnected:
             raise
         except BaseException as error:
             # Once the client has gone, an exception is how many apps hear of it.
-            if not (self._closed_by_us or self.disconnected):
+            if not (self._closed_by_server or self.disconnected):
                 trace = "".join(traceback.format_exception(error))
-                fact = events.RequestFailed(what=request_line(scope), error=words(error), traceback=trace)
-                self._traffic.events.emit(fact)
+                event = events.WebRequestFailed(
+                    what=request_line(scope), error=describe_exception(error), traceback=trace
+                )
+                self._connections.events.emit(event)
             raise

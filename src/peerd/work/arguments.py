@@ -13,22 +13,22 @@ from typing import Any
 import msgspec
 
 from peerd.domain.errors import InvalidArguments
-from peerd.domain.json_numbers import NO_NUMBER, holds_no_number
-from peerd.domain.known_handlers import Signature
-from peerd.domain.outcome import cut
+from peerd.domain.json_numbers import NON_FINITE_PROBLEM, contains_non_finite
+from peerd.domain.known_handlers import HandlerSignature
+from peerd.domain.outcome import truncate
 
-LONGEST_REASON = 500
+MAX_REASON_LENGTH = 500
 """Characters: an unknown argument's name, which is quoted, may be as long as a body."""
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """Of an object, in its text."""
-REFUSED = {
+UNSUPPORTED_PARAMETERS = {
     inspect.Parameter.VAR_POSITIONAL: "*{0} has no name in the body; name each argument",
     inspect.Parameter.VAR_KEYWORD: "**{0} cannot be checked; name each argument",
     inspect.Parameter.POSITIONAL_ONLY: "{0} is positional only; the body names each argument",
 }
 
 
-class Arguments:
+class HandlerArguments:
     """What a handler's signature asks for.
 
     Args:
@@ -40,7 +40,7 @@ class Arguments:
         InvalidArguments: the signature cannot be served from a JSON object.
 
     >>> def transcode(ctx, source: str, height: int = 720): ...
-    >>> arguments = Arguments(transcode, "transcode")
+    >>> arguments = HandlerArguments(transcode, "transcode")
     >>> arguments.body("a.mp4", height=1080)
     '{"source":"a.mp4","height":1080}'
     >>> arguments.decode('{"source":"a.mp4"}')
@@ -53,14 +53,18 @@ class Arguments:
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.name = name
         parameters = list(inspect.signature(function).parameters.values())
-        self.wants_context = bool(parameters) and parameters[0].name == "ctx"
-        self._parameters = parameters[1:] if self.wants_context else parameters
+        self.takes_context = bool(parameters) and parameters[0].name == "ctx"
+        self._parameters = parameters[1:] if self.takes_context else parameters
         self._signature = inspect.Signature(self._parameters)
-        self._refuse_kinds()
-        self._by_place = tuple(one.name for one in self._parameters if one.kind is not inspect.Parameter.KEYWORD_ONLY)
+        self._reject_unsupported()
+        self._positional_names = tuple(
+            one.name for one in self._parameters if one.kind is not inspect.Parameter.KEYWORD_ONLY
+        )
         self._names = dict.fromkeys(one.name for one in self._parameters).keys()
-        self._needed = frozenset(one.name for one in self._parameters if one.default is inspect.Parameter.empty)
-        self.signature: Signature = {one.name: (_type_of(one), one.name in self._needed) for one in self._parameters}
+        self._required_names = frozenset(one.name for one in self._parameters if one.default is inspect.Parameter.empty)
+        self.signature: HandlerSignature = {
+            one.name: (_annotation_text(one), one.name in self._required_names) for one in self._parameters
+        }
         """What is told to the other processes of the cluster."""
         try:
             self._struct = self._define(function)
@@ -80,8 +84,8 @@ class Arguments:
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArguments(self.name, f"an argument cannot be written as JSON: {error}") from error
         self._checked(text)
-        if "null" in text and holds_no_number(msgspec.to_builtins(given, enc_hook=_encode_path)):
-            raise InvalidArguments(self.name, f"an argument {NO_NUMBER}")
+        if "null" in text and contains_non_finite(msgspec.to_builtins(given, enc_hook=_encode_path)):
+            raise InvalidArguments(self.name, f"an argument {NON_FINITE_PROBLEM}")
         return text
 
     def decode(self, body: str | bytes | None) -> dict[str, Any]:
@@ -96,7 +100,7 @@ class Arguments:
         try:
             return self._decoder.decode(body)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise InvalidArguments(self.name, cut(str(error), LONGEST_REASON)) from None
+            raise InvalidArguments(self.name, truncate(str(error), MAX_REASON_LENGTH)) from None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,22 +112,22 @@ class Arguments:
 
         `inspect` takes as long as all the rest of a call: it is asked for its error alone.
         """
-        given = dict(zip(self._by_place, args, strict=False))
+        given = dict(zip(self._positional_names, args, strict=False))
         if not kwargs and len(given) == len(args) == len(self._names):
             return given
         given.update(kwargs)
         once = len(given) == len(args) + len(kwargs)
-        if once and given.keys() >= self._needed and given.keys() <= self._names:
+        if once and given.keys() >= self._required_names and given.keys() <= self._names:
             return {name: given[name] for name in self._names if name in given} if kwargs else given
         try:
             return self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise InvalidArguments(self.name, str(error)) from None
 
-    def _refuse_kinds(self) -> None:
+    def _reject_unsupported(self) -> None:
         for parameter in self._parameters:
-            if parameter.kind in REFUSED:
-                raise InvalidArguments(self.name, REFUSED[parameter.kind].format(parameter.name))
+            if parameter.kind in UNSUPPORTED_PARAMETERS:
+                raise InvalidArguments(self.name, UNSUPPORTED_PARAMETERS[parameter.kind].format(parameter.name))
 
     def _define(self, function: Callable[..., Any]) -> type[msgspec.Struct]:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -137,7 +141,7 @@ class Arguments:
         return msgspec.defstruct(self.name.title() or "Arguments", fields, kw_only=True, forbid_unknown_fields=True)
 
 
-def names_in(body: str) -> frozenset[str] | None:
+def argument_names(body: str) -> frozenset[str] | None:
     """The names of the arguments that a body gives; None where it is no JSON object."""
     try:
         found = msgspec.json.decode(body)
@@ -146,12 +150,12 @@ def names_in(body: str) -> frozenset[str] | None:
     return frozenset(found) if isinstance(found, dict) else None
 
 
-def _type_of(parameter: inspect.Parameter) -> str:
+def _annotation_text(parameter: inspect.Parameter) -> str:
     """An annotation's text, without what differs from process to process."""
     if parameter.annotation is inspect.Parameter.empty:
         return ""
     text = parameter.annotation
-    return ADDRESS.sub("", text if isinstance(text, str) else inspect.formatannotation(text))
+    return OBJECT_ADDRESS.sub("", text if isinstance(text, str) else inspect.formatannotation(text))
 
 
 def _default(value: Any) -> Any:
@@ -173,7 +177,7 @@ def _encode_path(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def as_json(value: object) -> object:
+def to_json_value(value: object) -> object:
     """A value as it stands in a body: dates, paths, UUIDs and enums as texts or numbers.
 
     Raises:

@@ -10,12 +10,12 @@ from typing import Any
 
 import structlog
 
-from peerd.domain.outcome import cut
+from peerd.domain.outcome import truncate
 from peerd.domain.task import Task
-from peerd.runtime.concurrency.background_tasks import Work
+from peerd.runtime.concurrency.background_tasks import BackgroundWork
 from peerd.runtime.messages.messenger import Messenger
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.store.outcomes.touch import Progress
+from peerd.store.outcomes.touch import TaskProgress
 
 NOTE_LIMIT = 255
 _ONLY_IN_A_PROCESS = (
@@ -28,7 +28,7 @@ _ONLY_IN_A_WORKER = (
 )
 
 
-class Noted:
+class ProgressAwaitable:
     """What `Context.progress` returns: awaiting it lets other tasks run; not awaiting it is right in a thread."""
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -69,7 +69,7 @@ class Context:
         *,
         node: str,
         options: Mapping[str, Any] | None = None,
-        report: Callable[[Progress], None],
+        report: Callable[[TaskProgress], None],
         enqueue: Callable[..., Awaitable[Any]] | None = None,
         client: Any = None,
         process: ProcessContext | None = None,
@@ -108,7 +108,7 @@ class Context:
         """The fencing token: it grows with each claim of the task. Give it to outside systems that can compare."""
         return self.task.lease
 
-    def progress(self, fraction: float, note: str | None = None) -> Noted:
+    def progress(self, fraction: float, note: str | None = None) -> ProgressAwaitable:
         """Say how far the task is. Cheap: it is written about once a second, together with the touch.
 
         Args:
@@ -121,8 +121,8 @@ class Context:
             ctx.progress(0.5, "half of it")           # in a thread or process
         """
         within = 0.0 if math.isnan(fraction) else min(max(float(fraction), 0.0), 1.0)
-        self.report(Progress(within, None if note is None else cut(str(note), NOTE_LIMIT)))
-        return Noted()
+        self.report(TaskProgress(within, None if note is None else truncate(str(note), NOTE_LIMIT)))
+        return ProgressAwaitable()
 
     @property
     def client(self) -> Any:
@@ -156,7 +156,7 @@ class Context:
         """The way to what the node's processes share in its agent; see `process`."""
         return self.process.shared
 
-    def run_in_background(self, work: Work) -> None:
+    def run_in_background(self, work: BackgroundWork) -> None:
         """Let a coroutine run on when the handler has ended; see `ProcessContext.run_in_background`."""
         self.process.run_in_background(work)
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Proto
 
 import msgspec
 
-from peerd.domain.backoff import exponential
+from peerd.domain.backoff import exponential_backoff
 from peerd.domain.call import Call
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidArguments
 from peerd.domain.outcome import Outcome
 from peerd.domain.task import NewTask
-from peerd.work.arguments import Arguments
+from peerd.work.arguments import HandlerArguments
 from peerd.work.context import Context
-from peerd.work.limit_key import KeyOf, LimitKey
+from peerd.work.limit_key import LimitKey, LimitKeyFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,19 +26,19 @@ BeforeHook = Callable[[Context], Awaitable[None] | None]
 AfterHook = Callable[[Context, Outcome], Awaitable[None] | None]
 Before = TypeVar("Before", bound=BeforeHook)
 After = TypeVar("After", bound=AfterHook)
-Kind = Literal["coroutine", "thread", "process"]
-KINDS: Final[tuple[Kind, ...]] = ("coroutine", "thread", "process")
+HandlerKind = Literal["coroutine", "thread", "process"]
+HANDLER_KINDS: Final[tuple[HandlerKind, ...]] = ("coroutine", "thread", "process")
 _CELERY = "apply apply_async chunks delay delay_on_commit map s si signature starmap"
 _DRAMATIQ = "message message_with_options send send_with_options"
 _OTHERS = "aenqueue configure defer defer_async enqueue enqueue_at enqueue_in kiq perform_async schedule using"
-ENQUEUES_A_HANDLER: Final = frozenset(f"{_CELERY} {_DRAMATIQ} {_OTHERS}".split())
+FOREIGN_HANDLER_METHODS: Final = frozenset(f"{_CELERY} {_DRAMATIQ} {_OTHERS}".split())
 """What Celery, Dramatiq and others (RQ, Huey, Procrastinate, Taskiq, Django Tasks) call to enqueue."""
-ENQUEUES_IN_A_QUEUE: Final = frozenset(
+FOREIGN_QUEUE_METHODS: Final = frozenset(
     f"add enqueue_call enqueue_many push put send_task {_DRAMATIQ} {_OTHERS}".split()
 )
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class HandlerPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long a handler may run, and what follows when it fails; see `Queue.task`."""
 
     timeout: float | None = None
@@ -57,7 +57,7 @@ class Handler(Generic[P, R]):
         function: Callable[P, R],
         *,
         name: str,
-        policy: Policy,
+        policy: HandlerPolicy,
         process: bool,
         limit_key: LimitKey | None = None,
     ) -> None:
@@ -65,8 +65,8 @@ class Handler(Generic[P, R]):
         self.function = function
         self.name = name
         self.policy = policy
-        self.arguments = Arguments(function, name)
-        self.key_of = None if limit_key is None else KeyOf(limit_key, self.arguments)
+        self.arguments = HandlerArguments(function, name)
+        self.limit_key_function = None if limit_key is None else LimitKeyFunction(limit_key, self.arguments)
         self.kind = _kind_of(function, process=process, name=name)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
@@ -85,7 +85,7 @@ class Handler(Generic[P, R]):
             InvalidArguments: they do not fit the signature and its annotations, or give no limit_key.
         """
         body = self.arguments.body(*args, **kwargs)
-        key = None if self.key_of is None else self.key_of(body)
+        key = None if self.limit_key_function is None else self.limit_key_function(body)
         return Call(self.queue.name, self.name, body, handler=self, limit_key=key)
 
     def retries(self, error: Exception) -> bool:
@@ -105,7 +105,7 @@ class Handler(Generic[P, R]):
             case None:
                 return None
             case "exponential":
-                return exponential(attempts, random=random.random)
+                return exponential_backoff(attempts, random=random.random)
             case function:
                 return float(function(attempts))
 
@@ -113,11 +113,13 @@ class Handler(Generic[P, R]):
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(
-                _no_such(self, name, of_others=ENQUEUES_A_HANDLER, handler=self.__dict__.get("__name__"))
+                _missing_attribute_message(
+                    self, name, of_others=FOREIGN_HANDLER_METHODS, handler=self.__dict__.get("__name__")
+                )
             )
 
 
-class Declare(Protocol):
+class HandlerDecorator(Protocol):
     """What ``@queue.task(…)`` is, before it meets the function."""
 
     def __call__(self, function: Callable[P, R], /) -> Handler[P, R]:
@@ -154,7 +156,9 @@ class Queue:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise AttributeError(_no_such(self, name, of_others=ENQUEUES_IN_A_QUEUE, handler="HANDLER"))
+            raise AttributeError(
+                _missing_attribute_message(self, name, of_others=FOREIGN_QUEUE_METHODS, handler="HANDLER")
+            )
 
     @overload
     def task(self, function: Callable[P, R], /) -> Handler[P, R]: ...
@@ -171,7 +175,7 @@ class Queue:
         backoff: Backoff = None,
         process: bool = False,
         limit_key: LimitKey | None = None,
-    ) -> Declare: ...
+    ) -> HandlerDecorator: ...
 
     def task(  # noqa: PLR0913 - each is a word of a declaration
         self,
@@ -204,7 +208,7 @@ class Queue:
             InvalidArguments: the signature cannot be served from a JSON object, the name is taken, or limit_key
                 names no argument.
         """
-        policy = Policy(
+        policy = HandlerPolicy(
             timeout=None if timeout is None else parse_duration(timeout),
             max_attempts=max_attempts,
             retry_on=tuple(retry_on),
@@ -240,7 +244,7 @@ class Queue:
         return hook
 
 
-def _no_such(one: object, name: str, *, of_others: frozenset[str], handler: str | None) -> str:
+def _missing_attribute_message(one: object, name: str, *, of_others: frozenset[str], handler: str | None) -> str:
     """What to say of an attribute that is not there: it may be what another library calls to enqueue."""
     kind = type(one).__name__
     if name not in of_others:
@@ -249,7 +253,7 @@ def _no_such(one: object, name: str, *, of_others: frozenset[str], handler: str 
     return f"a {kind} of peerd has no {name}(), for it knows no database; to enqueue a task, call {remedy}"
 
 
-def _kind_of(function: Callable[..., Any], *, process: bool, name: str) -> Kind:
+def _kind_of(function: Callable[..., Any], *, process: bool, name: str) -> HandlerKind:
     is_coroutine = inspect.iscoroutinefunction(function)
     if not process:
         return "coroutine" if is_coroutine else "thread"

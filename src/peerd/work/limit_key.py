@@ -8,13 +8,13 @@ from typing import Any
 
 from peerd.domain.errors import InvalidArguments
 from peerd.domain.quoting import quoted
-from peerd.work.arguments import Arguments, as_json
+from peerd.work.arguments import HandlerArguments, to_json_value
 
 LimitKey = str | Callable[..., str | float | None]
 """The name of an argument, or a function of the arguments, which are given by their names."""
 
 
-class KeyOf:
+class LimitKeyFunction:
     """Makes the key of a call.
 
     Args:
@@ -25,21 +25,21 @@ class KeyOf:
         InvalidArguments: the handler has no such argument, or the function does not take those that it has.
 
     >>> def upload(ctx, customer: int, path: str): ...
-    >>> arguments = Arguments(upload, "upload")
-    >>> KeyOf("customer", arguments)('{"customer":7,"path":"a.mp4"}')
+    >>> arguments = HandlerArguments(upload, "upload")
+    >>> LimitKeyFunction("customer", arguments)('{"customer":7,"path":"a.mp4"}')
     '7'
-    >>> KeyOf(lambda path, **others: path.partition(".")[0], arguments)('{"customer":7,"path":"a.mp4"}')
+    >>> LimitKeyFunction(lambda path, **others: path.partition(".")[0], arguments)('{"customer":7,"path":"a.mp4"}')
     'a'
-    >>> KeyOf("client", arguments)
+    >>> LimitKeyFunction("client", arguments)
     Traceback (most recent call last):
     peerd.domain.errors.InvalidArguments: upload: limit_key names no argument of it: 'client'; it has customer, path
     """
 
-    def __init__(self, of: LimitKey, arguments: Arguments) -> None:
+    def __init__(self, of: LimitKey, arguments: HandlerArguments) -> None:
         self._of = of
         self._arguments = arguments
         if callable(of):
-            self._see_that_it_takes(of)
+            self._require_accepting_function(of)
         elif of not in arguments.names:
             has = ", ".join(arguments.names) or "none"
             raise self._error(f"limit_key names no argument of it: {quoted(of)}; it has {has}")
@@ -57,7 +57,7 @@ class KeyOf:
     def _text_of(self, value: Any) -> str | None:
         """A text as it is, a number as JSON writes it, and what JSON words as one of them."""
         try:
-            plain = as_json(value)
+            plain = to_json_value(value)
         except (TypeError, ValueError, RecursionError):
             plain = value
         match plain:
@@ -69,7 +69,7 @@ class KeyOf:
                 whose = "its function gives" if callable(self._of) else f"the argument {self._of} is"
                 raise self._error(f"limit_key is a text or a number, and {whose} {quoted(value)}")
 
-    def _see_that_it_takes(self, function: Callable[..., Any]) -> None:
+    def _require_accepting_function(self, function: Callable[..., Any]) -> None:
         try:
             signature = inspect.signature(function)
         except ValueError:  # one of those in C that do not say

@@ -15,12 +15,12 @@ from typing import Final
 
 from peerd.domain.duration import format_duration
 from peerd.runtime.process.link import Link
-from peerd.work.settings import Settings
+from peerd.work.settings import EffectiveWorkerSettings
 
-LOOK_EVERY: Final = 1.0
+CHECK_EVERY: Final = 1.0
 
 
-class Recycling:
+class WorkerRecycler:
     """Watches a process's tasks and age.
 
     Args:
@@ -33,7 +33,7 @@ class Recycling:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: EffectiveWorkerSettings,
         link: Link,
         ended: Callable[[], int],
         quiet: Callable[[], object],
@@ -45,31 +45,31 @@ class Recycling:
         self._quiet = quiet
         self._is_drained = is_drained
         self._now = asyncio.get_running_loop().time
-        self._born = self._now()
-        self._oldest = None if settings.recycle_age is None else settings.recycle_age * random.uniform(0.9, 1.1)
+        self._started_at = self._now()
+        self._max_age = None if settings.recycle_age is None else settings.recycle_age * random.uniform(0.9, 1.1)
 
     async def watch(self) -> None:
         """Look until there is a reason; then ask for a successor, finish what runs, and leave."""
-        while (reason := self._reason()) is None:  # noqa: ASYNC110 - nothing announces age
-            await asyncio.sleep(LOOK_EVERY)
+        while (reason := self._find_reason()) is None:  # noqa: ASYNC110 - nothing announces age
+            await asyncio.sleep(CHECK_EVERY)
         self._link.drain(reason)
         self._quiet()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_timeout):
                 while not self._is_drained():  # noqa: ASYNC110 - it may take hours
-                    await asyncio.sleep(LOOK_EVERY)
+                    await asyncio.sleep(CHECK_EVERY)
         self._link.recycle(reason)
 
-    def _reason(self) -> str | None:
+    def _find_reason(self) -> str | None:
         most = self._settings.recycle_after
         if most is not None and self._ended() >= most:
             return f"it has run {self._ended()} tasks (recycle_after = {most})"
-        age = self._now() - self._born
-        if self._oldest is not None and age >= self._oldest:
+        age = self._now() - self._started_at
+        if self._max_age is not None and age >= self._max_age:
             return f"it is {format_duration(round(age))} old (recycle_age)"
         return None
 
 
-def limits_of(settings: Settings) -> dict[str, float | None]:
+def resource_limits_of(settings: EffectiveWorkerSettings) -> dict[str, float | None]:
     """What the agent is told, who measures the process with all that it has started, and has it replaced."""
     return {"memory": settings.recycle_memory, "cpu": settings.recycle_cpu}

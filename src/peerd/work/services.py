@@ -7,29 +7,29 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from peerd.domain.stuck_attempt import StuckAttempt
-from peerd.runtime.concurrency.periodic_thread import Step, ThreadTicker, Ticker
-from peerd.runtime.observability.events import Events
+from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep, PeriodicThread
+from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import LIMITS, ProcessContext
+from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
-from peerd.store.connection.outages import Outages
-from peerd.store.nodes.known_handlers import written
-from peerd.store.nodes.process_registration import enter_patiently, keep_fresh
-from peerd.store.nodes.processes import Served, end_process
-from peerd.work.claims.wake_ups import Hearing
-from peerd.work.recycler import Recycling, limits_of
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.nodes.known_handlers import encode_handlers
+from peerd.store.nodes.process_registration import keep_heartbeat, register_this_process_with_retry
+from peerd.store.nodes.processes import ProcessCapabilities, end_process
+from peerd.work.claims.wake_ups import WakeUpReceiver
+from peerd.work.recycler import WorkerRecycler, resource_limits_of
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import Worker
 
-MakeShared = Callable[[], Callable[..., Any]]
+SharedFactory = Callable[[], Callable[..., Any]]
 
 
 Attach = Callable[[ProcessContext], object]
 
 
-def nothing_else(process: ProcessContext) -> None:
+def attach_nothing(process: ProcessContext) -> None:
     """Do nothing else in a process than its worker does."""
 
 
@@ -51,12 +51,12 @@ class TaskService:
         self,
         worker: TaskWorker,
         database: Database,
-        events: Events,
+        events: EventBus,
         enqueue: Callable[..., Awaitable[Any]] | None = None,
         client: Any = None,
-        ticker: Callable[[Step], Ticker] = ThreadTicker,
-        shared: MakeShared | None = None,
-        attach: Attach = nothing_else,
+        ticker: Callable[[PeriodicStep], PeriodicCaller] = PeriodicThread,
+        shared: SharedFactory | None = None,
+        attach: Attach = attach_nothing,
     ) -> None:
         self._worker = worker
         self._database = database
@@ -73,14 +73,14 @@ class TaskService:
         """Register the process, and set the user's worker up."""
         self._now = asyncio.get_running_loop().time
         self._link = link
-        outages = Outages(self._events, self._now)
+        outages = OutageTracker(self._events, self._now)
         self._process = ProcessContext(link, self._events, options=self._worker.settings.options, client=self._client)
         self._process.find_shared = self._shared() if self._shared else None
-        self._process.messenger.on(LIMITS, lambda _: limits_of(self._worker.settings))
-        self._worker.enter(self._process)
+        self._process.messenger.on(LIMITS_ACTION, lambda _: resource_limits_of(self._worker.settings))
+        self._worker.set_process(self._process)
         self._attach(self._process)
-        served = Served(self._worker.settings.queues, written(self._worker.knowledge()))
-        node, process_id = await enter_patiently(self._database, link, outages, served)
+        capabilities = ProcessCapabilities(self._worker.settings.queues, encode_handlers(self._worker.knowledge()))
+        node, process_id = await register_this_process_with_retry(self._database, link, outages, capabilities)
         try:
             await self._worker.setup()
         except BaseException:
@@ -95,7 +95,7 @@ class TaskService:
             attempts_of=self._worker.attempts_by_handler(),
         )
         may_lag = await asyncio.to_thread(self._database.may_lag)
-        self._hearing = hearing = Hearing(self._process, self._worker.settings, may_lag=may_lag)
+        self._wake_ups = wake_ups = WakeUpReceiver(self._process, self._worker.settings, may_lag=may_lag)
         self._runner = Runner(
             self._worker,
             self._database,
@@ -106,13 +106,13 @@ class TaskService:
             client=self._client,
             ticker=self._ticker,
         )
-        self._runner.stuck = self._end_with
-        self._runner.poll_every = hearing.poll_every
-        hearing.wake(self._runner)
+        self._runner.stuck = self._replace_process
+        self._runner.poll_every = wake_ups.poll_every
+        wake_ups.set_target(self._runner)
         if link.run_directory is not None:
-            hearing.listen(link.run_directory)
-        link.tell_in_flight(lambda: self._runner.in_flight)
-        self._recycling = Recycling(
+            wake_ups.listen(link.run_directory)
+        link.report_in_flight(lambda: self._runner.in_flight)
+        self._recycler = WorkerRecycler(
             self._worker.settings,
             link,
             ended=lambda: self._runner.ended_count,
@@ -125,7 +125,7 @@ class TaskService:
         """Run tasks once the node is ready."""
         await self._node_is_ready.wait()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._recycling.watch())
+            group.create_task(self._recycler.watch())
             await self._runner.run()
         await asyncio.Event().wait()  # quiet: the end comes by `stop`
 
@@ -147,14 +147,14 @@ class TaskService:
         await self._process.finish(max(0.0, until - self._now()))
         if not self._leaving:
             self._leaving = True
-            self._hearing.close()
+            self._wake_ups.close()
             await self._worker.teardown()
             if self._runner.has_stuck:
-                self._link.end_at_once()
+                self._link.skip_interpreter_shutdown()
                 await self._runner.stop_touching()
             self._database.close()
 
-    def _end_with(self, stuck: StuckAttempt | None, sentence: str) -> None:
+    def _replace_process(self, stuck: StuckAttempt | None, sentence: str) -> None:
         """A handler does not end: the process is replaced, and ends with it when its neighbours have ended."""
         self._link.stuck(None if stuck is None else stuck.to_json(), sentence)
 
@@ -175,10 +175,10 @@ class PeriodicService:
         self,
         worker: Worker,
         database: Database,
-        events: Events,
+        events: EventBus,
         client: Any = None,
-        shared: MakeShared | None = None,
-        attach: Attach = nothing_else,
+        shared: SharedFactory | None = None,
+        attach: Attach = attach_nothing,
     ) -> None:
         self._worker = worker
         self._database = database
@@ -191,20 +191,20 @@ class PeriodicService:
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process."""
         self._now = asyncio.get_running_loop().time
-        self._outages = Outages(self._events, self._now)
+        self._outages = OutageTracker(self._events, self._now)
         self._process = ProcessContext(link, self._events, options=self._worker.settings.options, client=self._client)
         self._grace = link.grace
         self._process.find_shared = self._shared() if self._shared else None
-        self._process.messenger.on(LIMITS, lambda _: limits_of(self._worker.settings))
-        self._worker.enter(self._process)
+        self._process.messenger.on(LIMITS_ACTION, lambda _: resource_limits_of(self._worker.settings))
+        self._worker.set_process(self._process)
         self._attach(self._process)
-        _, self._process_id = await enter_patiently(self._database, link, self._outages)
+        _, self._process_id = await register_this_process_with_retry(self._database, link, self._outages)
         return {"process_id": self._process_id}
 
     async def run(self) -> None:
         """Run the worker's rounds once the node is ready; return when the worker leaves by itself."""
         await self._node_is_ready.wait()
-        beat = keep_fresh(self._database, self._process_id, self._outages, self._events)
+        beat = keep_heartbeat(self._database, self._process_id, self._outages, self._events)
         beating = asyncio.create_task(beat, name="beat")
         try:
             await self._worker.start()

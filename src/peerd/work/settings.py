@@ -29,7 +29,7 @@ DURATIONS = (
 )
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class EffectiveWorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker works. Durations are in seconds, sizes in bytes.
 
     ``count`` tasks at once; a touch every ``update``; ``max_attempts`` where neither row nor handler says;

@@ -10,14 +10,14 @@ from typing import Any, cast
 import msgspec
 
 from peerd.domain.errors import InvalidArguments
-from peerd.domain.known_handlers import Knowledge, NotServed
+from peerd.domain.known_handlers import KnownHandlers, UnsupportedTask
 from peerd.domain.outcome import Outcome
 from peerd.domain.task import Task
-from peerd.runtime.concurrency.threads import in_thread_to_its_end
+from peerd.runtime.concurrency.threads import run_in_thread_to_completion
 from peerd.store.claim.claimer import HandlerKey
-from peerd.work.arguments import names_in
-from peerd.work.attempts.handler_adapter import Code, JsonText, call_hook
-from peerd.work.attempts.handler_process import ProcessError, call_in_process
+from peerd.work.arguments import argument_names
+from peerd.work.attempts.handler_adapter import HandlerAdapter, JsonText, call_hook
+from peerd.work.attempts.handler_process import HandlerProcessError, call_in_process
 from peerd.work.context import Context
 from peerd.work.handlers import Handler, Queue
 from peerd.work.worker import BaseWorker
@@ -71,32 +71,32 @@ class TaskWorker(BaseWorker):
         """Say how far a task is; see `Context.progress`."""
         await self.context(task).progress(fraction, note)
 
-    def code_for(self, task: Task) -> Code:
+    def adapter_for(self, task: Task) -> HandlerAdapter:
         """The user code that serves a task."""
-        return self._whole_row
+        return self._raw_task_adapter
 
     @cached_property
-    def _whole_row(self) -> WholeRow:
-        return WholeRow(self)
+    def _raw_task_adapter(self) -> RawTaskAdapter:
+        return RawTaskAdapter(self)
 
     def attempts_by_handler(self) -> dict[HandlerKey, int]:
         """max_attempts of handlers that have their own."""
         return {}
 
-    def knowledge(self) -> Knowledge:
+    def knowledge(self) -> KnownHandlers:
         """What it can run: every task of its queues."""
         return dict.fromkeys(self.settings.queues)
 
 
-class WholeRow:
+class RawTaskAdapter:
     """`TaskWorker.handle_task` as code, of any task."""
 
     timeout = None
 
     def __init__(self, worker: TaskWorker) -> None:
         self._worker = worker
-        self.cancels = inspect.iscoroutinefunction(worker.handle_task)
-        self.is_hooked = not (_is_untouched(worker, "before_attempt") and _is_untouched(worker, "after_attempt"))
+        self.is_cancellable = inspect.iscoroutinefunction(worker.handle_task)
+        self.has_hooks = not (_is_default_hook(worker, "before_attempt") and _is_default_hook(worker, "after_attempt"))
 
     def prepare(self, ctx: Context) -> None:
         """Any row is fit."""
@@ -105,9 +105,9 @@ class WholeRow:
         worker = self._worker
         worker.contexts[ctx.task.id] = ctx
         try:
-            if self.cancels:
+            if self.is_cancellable:
                 return await cast("Awaitable[object]", worker.handle_task(ctx.task))
-            return await in_thread_to_its_end(worker.handle_task, ctx.task, name=f"task-{ctx.task.id}")
+            return await run_in_thread_to_completion(worker.handle_task, ctx.task, name=f"task-{ctx.task.id}")
         finally:
             worker.contexts.pop(ctx.task.id, None)
 
@@ -115,7 +115,7 @@ class WholeRow:
         return True
 
     def delay(self, ctx: Context) -> float:
-        return self._worker.delay(failed_once_more(ctx.task))
+        return self._worker.delay(with_counted_attempt(ctx.task))
 
     async def before(self, ctx: Context) -> None:
         await self._worker.before_attempt(ctx)
@@ -136,10 +136,12 @@ class QueueWorker(TaskWorker):
         self.queues = tuple(self._queues)
         super().__init__()
 
-    def code_for(self, task: Task) -> Code:
+    def adapter_for(self, task: Task) -> HandlerAdapter:
         queue = self._queues[task.queue]  # which it claims from, and no other
         handler = queue.handlers.get(task.name)
-        return HandlerCode(self, queue, handler) if handler is not None else NoHandler(queue, task)
+        return (
+            DeclaredHandlerAdapter(self, queue, handler) if handler is not None else MissingHandlerAdapter(queue, task)
+        )
 
     def attempts_by_handler(self) -> dict[HandlerKey, int]:
         return {
@@ -149,7 +151,7 @@ class QueueWorker(TaskWorker):
             if handler.policy.max_attempts is not None
         }
 
-    def knowledge(self) -> Knowledge:
+    def knowledge(self) -> KnownHandlers:
         """What it can run: its handlers, with their signatures."""
         return {
             name: {handler.name: handler.arguments.signature for handler in self._queues[name].handlers.values()}
@@ -157,17 +159,17 @@ class QueueWorker(TaskWorker):
         }
 
 
-class HandlerCode:
+class DeclaredHandlerAdapter:
     """A declared handler as code, of one task."""
 
-    __slots__ = ("_handler", "_queue", "_values", "_worker", "cancels", "is_hooked", "timeout")
+    __slots__ = ("_handler", "_queue", "_values", "_worker", "has_hooks", "is_cancellable", "timeout")
 
     def __init__(self, worker: QueueWorker, queue: Queue, handler: Handler[Any, Any]) -> None:
         self._worker = worker
         self._queue = queue
         self._handler = handler
-        self.cancels = handler.kind != "thread"
-        self.is_hooked = bool(queue.before or queue.after)
+        self.is_cancellable = handler.kind != "thread"
+        self.has_hooks = bool(queue.before or queue.after)
         self.timeout = handler.policy.timeout
 
     def prepare(self, ctx: Context) -> None:
@@ -175,10 +177,10 @@ class HandlerCode:
         try:
             self._values = arguments.decode(body)
         except InvalidArguments as error:
-            given = names_in(body if body is not None else "{}")
+            given = argument_names(body if body is not None else "{}")
             if given is None:
                 raise  # no version of a handler takes it
-            raise NotServed(str(error), arguments.signature, given) from None
+            raise UnsupportedTask(str(error), arguments.signature, given) from None
 
     async def before(self, ctx: Context) -> None:
         for hook in self._queue.before:
@@ -189,23 +191,23 @@ class HandlerCode:
         match handler.kind:
             case "coroutine":
                 called: Awaitable[object] = (
-                    handler.function(ctx, **values) if handler.arguments.wants_context else handler.function(**values)
+                    handler.function(ctx, **values) if handler.arguments.takes_context else handler.function(**values)
                 )
                 return called
             case "thread":
-                args = (ctx,) if handler.arguments.wants_context else ()
+                args = (ctx,) if handler.arguments.takes_context else ()
                 name = f"{handler.name}-{ctx.task.id}"
-                return in_thread_to_its_end(lambda: handler.function(*args, **values), name=name)
+                return run_in_thread_to_completion(lambda: handler.function(*args, **values), name=name)
             case "process":
                 return self._run_in_process(ctx)
 
     def retries(self, error: Exception) -> bool:
-        if isinstance(error, ProcessError):
+        if isinstance(error, HandlerProcessError):
             return self._retries_by_name(error)
         return self._handler.retries(error)
 
     def delay(self, ctx: Context) -> float:
-        failed = failed_once_more(ctx.task)
+        failed = with_counted_attempt(ctx.task)
         own = self._handler.retry_delay(failed.attempts)
         return own if own is not None else self._worker.delay(failed)
 
@@ -216,18 +218,18 @@ class HandlerCode:
     async def _run_in_process(self, ctx: Context) -> JsonText:
         return JsonText(await call_in_process(self._handler.__module__, self._handler.__name__, ctx))
 
-    def _retries_by_name(self, error: ProcessError) -> bool:
+    def _retries_by_name(self, error: HandlerProcessError) -> bool:
         kinds = set(error.raised.kinds)
-        if "peerd.domain.errors.InvalidArguments" in kinds or kinds & _names(self._handler.policy.discard_on):
+        if "peerd.domain.errors.InvalidArguments" in kinds or kinds & _class_names(self._handler.policy.discard_on):
             return False
-        return not self._handler.policy.retry_on or bool(kinds & _names(self._handler.policy.retry_on))
+        return not self._handler.policy.retry_on or bool(kinds & _class_names(self._handler.policy.retry_on))
 
 
-class NoHandler:
+class MissingHandlerAdapter:
     """What stands for the handler of a task that has none here: it cannot be prepared."""
 
-    cancels = True
-    is_hooked = False
+    is_cancellable = True
+    has_hooks = False
     timeout = None
 
     def __init__(self, queue: Queue, task: Task) -> None:
@@ -236,10 +238,10 @@ class NoHandler:
         self._error = f"queue {queue.name} has {wanted}; its handlers are: {known}"
 
     def prepare(self, ctx: Context) -> None:
-        raise NotServed(self._error)
+        raise UnsupportedTask(self._error)
 
     async def run(self, ctx: Context) -> object:
-        raise NotServed(self._error)
+        raise UnsupportedTask(self._error)
 
     def retries(self, error: Exception) -> bool:
         return False
@@ -254,7 +256,7 @@ class NoHandler:
         """No hooks: no handler."""
 
 
-def failed_once_more(task: Task) -> Task:
+def with_counted_attempt(task: Task) -> Task:
     """A task's row with the attempt counted that runs now."""
     return msgspec.structs.replace(task, attempts=task.attempts + 1)
 
@@ -265,10 +267,10 @@ def _body_of(task: Task) -> str | None:
     return task.body
 
 
-def _is_untouched(worker: TaskWorker, hook: str) -> bool:
+def _is_default_hook(worker: TaskWorker, hook: str) -> bool:
     """Whether a worker has a hook as `TaskWorker` has it, which does nothing."""
     return getattr(getattr(worker, hook), "__func__", None) is getattr(TaskWorker, hook)
 
 
-def _names(kinds: tuple[type[Exception], ...]) -> set[str]:
+def _class_names(kinds: tuple[type[Exception], ...]) -> set[str]:
     return {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}

@@ -9,14 +9,14 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from enum import StrEnum
 
-from peerd.runtime.concurrency.threads import ExitInThread, in_thread
-from peerd.runtime.observability.events import Events, LoopEnded
-from peerd.runtime.process.process_context import NotInThisProcess, ProcessContext
-from peerd.runtime.process.uncaught_exceptions import traceback_of, words
-from peerd.work.settings import Settings
+from peerd.runtime.concurrency.threads import SystemExitInThread, run_in_thread
+from peerd.runtime.observability.events import EventBus, PeriodicLoopEnded
+from peerd.runtime.process.process_context import NotAvailableInProcess, ProcessContext
+from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
+from peerd.work.settings import EffectiveWorkerSettings
 
 
-class State(StrEnum):
+class WorkerState(StrEnum):
     """Where a worker stands."""
 
     IDLE = "idle"
@@ -37,29 +37,29 @@ class WorkerExited(RuntimeError):
 class BaseWorker:
     """What every worker has: settings, a state, the event of its stop, and two hooks around its life."""
 
-    settings: Settings
+    settings: EffectiveWorkerSettings
 
     def __init__(self) -> None:
-        self.settings = Settings.of(self)
-        self.state = State.STOP
+        self.settings = EffectiveWorkerSettings.of(self)
+        self.state = WorkerState.STOP
         self.stopped = asyncio.Event()
-        self.events = Events()
-        self.entered: ProcessContext | None = None
+        self.events = EventBus()
+        self.current_process: ProcessContext | None = None
 
     @property
     def process(self) -> ProcessContext:
         """The process that the worker lives in: its messenger, its client, its work in the background.
 
         Raises:
-            NotInThisProcess: it does not live in one yet; from `setup` on it does.
+            NotAvailableInProcess: it does not live in one yet; from `setup` on it does.
         """
-        if self.entered is None:
-            raise NotInThisProcess("self.process", "is there from setup() on, in a worker that a node runs")
-        return self.entered
+        if self.current_process is None:
+            raise NotAvailableInProcess("self.process", "is there from setup() on, in a worker that a node runs")
+        return self.current_process
 
-    def enter(self, process: ProcessContext) -> None:
+    def set_process(self, process: ProcessContext) -> None:
         """Live in a process. The service that runs the worker calls it, before `setup`."""
-        self.entered = process
+        self.current_process = process
 
     async def setup(self) -> None:
         """Called once before the work begins; open what it needs here."""
@@ -86,7 +86,7 @@ class Worker(BaseWorker):
     def __init__(self) -> None:
         super().__init__()
         self._stopping = asyncio.Event()
-        self._living: asyncio.Task[None] | None = None
+        self._loop_task: asyncio.Task[None] | None = None
 
     def loop(self) -> Awaitable[None] | None:
         """One round of the work; ``async def``, or a plain method, which runs in a thread."""
@@ -98,11 +98,11 @@ class Worker(BaseWorker):
         Raises:
             RuntimeError: it has been started before.
         """
-        if self._living is not None:
+        if self._loop_task is not None:
             raise RuntimeError(f"{type(self).__name__} was started already")
         await self.setup()
-        self.state = State.IDLE
-        self._living = asyncio.create_task(self._live(), name=type(self).__name__)
+        self.state = WorkerState.IDLE
+        self._loop_task = asyncio.create_task(self._run_loop(), name=type(self).__name__)
 
     async def stop(self) -> None:
         """Stop: at once when idle, after the round that runs otherwise.
@@ -110,9 +110,9 @@ class Worker(BaseWorker):
         Returns when it has stopped; in the loop itself, at once.
         """
         self._stopping.set()
-        if self._living is None:
+        if self._loop_task is None:
             self.stopped.set()
-        elif asyncio.current_task() is not self._living:
+        elif asyncio.current_task() is not self._loop_task:
             await self.stopped.wait()
 
     async def ended(self) -> None:
@@ -123,10 +123,10 @@ class Worker(BaseWorker):
             Exception: `teardown` raised it.
         """
         await self.stopped.wait()
-        if self._living is not None:
-            await asyncio.wait([self._living])
-            if not self._living.cancelled():  # as `abandon` does: it has stopped, and that is no failure
-                self._living.result()
+        if self._loop_task is not None:
+            await asyncio.wait([self._loop_task])
+            if not self._loop_task.cancelled():  # as `abandon` does: it has stopped, and that is no failure
+                self._loop_task.result()
 
     async def abandon(self) -> None:
         """Stop now: cancel the round that runs. One in a thread cannot be cancelled: it is waited for.
@@ -134,43 +134,43 @@ class Worker(BaseWorker):
         So is a `teardown` that has begun: what is half closed would be worse.
         """
         self._stopping.set()
-        if self._living is not None:
-            if self.state is not State.STOP:
-                self._living.cancel()
-            await asyncio.gather(self._living, return_exceptions=True)
+        if self._loop_task is not None:
+            if self.state is not WorkerState.STOP:
+                self._loop_task.cancel()
+            await asyncio.gather(self._loop_task, return_exceptions=True)
 
-    async def _live(self) -> None:
+    async def _run_loop(self) -> None:
         try:
             while not self._stopping.is_set():
                 await self._round()
                 await self._pause()
         finally:
-            self.state = State.STOP
+            self.state = WorkerState.STOP
             try:
                 await self.teardown()
             finally:
                 self.stopped.set()
 
     async def _round(self) -> None:
-        self.state = State.WORK
+        self.state = WorkerState.WORK
         began = time.monotonic()
         error = trace = None
         try:
             if inspect.iscoroutinefunction(self.loop):
                 await self.loop()
             else:
-                await in_thread(self.loop, name=type(self).__name__)
-        except (SystemExit, ExitInThread) as leaving:
-            self._leave(leaving)
+                await run_in_thread(self.loop, name=type(self).__name__)
+        except (SystemExit, SystemExitInThread) as leaving:
+            self._on_exit_request(leaving)
         except Exception as failure:  # noqa: BLE001 - whatever the user's code raises, the next round comes
-            error, trace = words(failure), traceback_of(failure)
-        self.state = State.IDLE
+            error, trace = describe_exception(failure), format_traceback(failure)
+        self.state = WorkerState.IDLE
         seconds = time.monotonic() - began
-        self.events.emit(LoopEnded(worker=type(self).__name__, seconds=seconds, error=error, traceback=trace))
+        self.events.emit(PeriodicLoopEnded(worker=type(self).__name__, seconds=seconds, error=error, traceback=trace))
 
-    def _leave(self, leaving: SystemExit | ExitInThread) -> None:
+    def _on_exit_request(self, leaving: SystemExit | SystemExitInThread) -> None:
         self._stopping.set()
-        code = getattr(leaving.raised if isinstance(leaving, ExitInThread) else leaving, "code", 1)
+        code = getattr(leaving.raised if isinstance(leaving, SystemExitInThread) else leaving, "code", 1)
         if code not in (None, 0):
             raise WorkerExited(type(self).__name__, code) from leaving
 

@@ -17,11 +17,11 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import Status
 from peerd.store.connection.database import Database
 from peerd.store.nodes import nodes, processes
-from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.recording import ClaimId
 from tests.model.compare import Comparison, Mismatch
-from tests.model.database_clock import Clock
+from tests.model.database_clock import DatabaseClock
 from tests.model.reference import node_rules
-from tests.model.reference.state import Process, State, TaskRow
+from tests.model.reference.state import ModelProcess, ModelState, ModelTask
 from tests.store.world import empty
 
 P = ParamSpec("P")
@@ -31,17 +31,17 @@ QUEUES: Final = ("a", "b")
 NODES: Final = ("one", "two")
 NEVER: Final = "never"
 """A node that does not exist."""
-PLACES: Final = st.integers(0, 7)
-"""Of a claim; see `Base.pick`."""
+CLAIM_INDEXES: Final = st.integers(0, 7)
+"""Of a claim; see `ModelMachine.pick`."""
 LIMITS: Final = st.sampled_from([1, 2, 500])
 
 
 @dataclass(frozen=True)
-class Claim:
+class MadeClaim:
     """A claim that was made: whose, and the token that was chosen before it. It may be lost since long."""
 
-    held: Held
-    process: Process
+    held: ClaimId
+    process: ModelProcess
     token: int
 
     @property
@@ -49,14 +49,14 @@ class Claim:
         return self.held.id, self.held.lease
 
 
-class EveryRule:
+class AllRulesEnabled:
     """In place of a choice of rules."""
 
     def is_enabled(self, name: str) -> bool:
         return True
 
 
-class Base(RuleBasedStateMachine):
+class ModelMachine(RuleBasedStateMachine):
     """A database with two nodes, and its model."""
 
     database: ClassVar[Database]
@@ -68,13 +68,13 @@ class Base(RuleBasedStateMachine):
         super().__init__()
         # Hypothesis would leave out about half of the rules in each example; here one leads to another, and with any
         # of them missing little would happen.
-        self._rules_strategy.enabled_rules_strategy = st.just(cast("Any", EveryRule()))
+        self._rules_strategy.enabled_rules_strategy = st.just(cast("Any", AllRulesEnabled()))
         self.database.run(empty)
-        self.clock = Clock(self.database)
+        self.clock = DatabaseClock(self.database)
         self.pids = count(1)
-        self.state = State(hand_writes_renew=self.database.name in ("mysql", "mariadb"))
+        self.state = ModelState(hand_writes_renew=self.database.name in ("mysql", "mariadb"))
         self.comparison = Comparison(self.database)
-        self.made: list[Claim] = []
+        self.made: list[MadeClaim] = []
         self.completed: set[tuple[int, int]] = set()
         self.moved_by_hand: set[tuple[int, int]] = set()
         self.leases: dict[int, int] = {}
@@ -87,11 +87,11 @@ class Base(RuleBasedStateMachine):
 
     def begin_life(self, name: str, replaces: str | None) -> None:
         incarnation = nodes.new_incarnation()
-        node_id = self.run(nodes.register, name, incarnation, replaces=replaces)
+        node_id = self.run(nodes.register_incarnation, name, incarnation, replaces=replaces)
         wanted = node_rules.register(self.state, name, incarnation, replaces, node_id, self.clock.now())
         self.same(node_id, wanted)
 
-    def begin_process(self, name: str) -> Process | None:
+    def begin_process(self, name: str) -> ModelProcess | None:
         """A process of a node's present life; None when it has none."""
         node = self.state.nodes[name]
         if node.incarnation is None:
@@ -103,7 +103,7 @@ class Base(RuleBasedStateMachine):
             incarnation=node.incarnation,
             **about,  # type: ignore[arg-type]
         )
-        process = Process(id=process_id, node=name, node_id=node.id, incarnation=node.incarnation)
+        process = ModelProcess(id=process_id, node=name, node_id=node.id, incarnation=node.incarnation)
         self.state.processes[process_id] = process
         self.state.beats[process_id] = self.clock.now()
         return process
@@ -119,19 +119,19 @@ class Base(RuleBasedStateMachine):
 
     def both(self, real: Callable[[], T], by_the_rules: Callable[[], object]) -> T | None:
         """Do the same to both; each does it, or refuses it for the same reason."""
-        got = answer_of(real)
-        self.same(type(got) if isinstance(got, PeerdError) else None, type_of_refusal(by_the_rules))
+        got = result_or_error(real)
+        self.same(type(got) if isinstance(got, PeerdError) else None, error_type(by_the_rules))
         return None if isinstance(got, PeerdError) else got
 
-    def pick(self, place: int) -> Claim:
+    def pick(self, index: int) -> MadeClaim:
         """A claim that was made: first those that hold their task, then those that lost it; the youngest first."""
         youngest = self.made[::-1]
         held = [claim for claim in youngest if self.state.held(*claim.key)]
-        picked = [*held, *(claim for claim in youngest if claim not in held)][place % len(youngest)]
+        picked = [*held, *(claim for claim in youngest if claim not in held)][index % len(youngest)]
         note(f"# claim {picked.key} of process {picked.process.id}")
         return picked
 
-    def done_among(self, possible: list[TaskRow], limit: int, found: dict[Any, Any]) -> list[TaskRow]:
+    def done_among(self, possible: list[ModelTask], limit: int, found: dict[Any, Any]) -> list[ModelTask]:
         """Which of the tasks that a batch might have written it did; as many as it could.
 
         Args:
@@ -167,7 +167,7 @@ class Base(RuleBasedStateMachine):
                 assert claim.key in self.completed, f"{claim} was followed by another, and nothing says why: {task}"
 
 
-def when(condition: Callable[[Any], object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def only_if(condition: Callable[[Any], object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Leave a step out when there is nothing that it could be done to.
 
     This is no precondition of Hypothesis, because what is drawn next would depend on it; and so on what the database
@@ -176,7 +176,7 @@ def when(condition: Callable[[Any], object]) -> Callable[[Callable[..., None]], 
 
     def decorated(step: Callable[..., None]) -> Callable[..., None]:
         @wraps(step)
-        def step_or_not(machine: Base, **drawn: object) -> None:
+        def step_or_not(machine: ModelMachine, **drawn: object) -> None:
             if condition(machine):
                 step(machine, **drawn)
 
@@ -185,21 +185,21 @@ def when(condition: Callable[[Any], object]) -> Callable[[Callable[..., None]], 
     return decorated
 
 
-def there_is(*statuses: Status) -> Callable[[Base], bool]:
-    """For `when`: a task has one of these statuses."""
+def has_task_in(*statuses: Status) -> Callable[[ModelMachine], bool]:
+    """For `only_if`: a task has one of these statuses."""
     return lambda machine: any(task.status in statuses for task in machine.state.tasks.values())
 
 
-def has_claimed(machine: Base) -> bool:
-    """For `when`: somebody has claimed something."""
+def has_claimed(machine: ModelMachine) -> bool:
+    """For `only_if`: somebody has claimed something."""
     return bool(machine.made)
 
 
-def _was_written(task: TaskRow, found: TaskRow | None) -> bool:
+def _was_written(task: ModelTask, found: ModelTask | None) -> bool:
     return found is None or (found.status, found.node_id) != (task.status, task.node_id)
 
 
-def answer_of(operation: Callable[[], T]) -> T | PeerdError:
+def result_or_error(operation: Callable[[], T]) -> T | PeerdError:
     """What an operation answers, or the error with which it refuses."""
     try:
         return operation()
@@ -207,6 +207,6 @@ def answer_of(operation: Callable[[], T]) -> T | PeerdError:
         return error
 
 
-def type_of_refusal(operation: Callable[[], object]) -> type[PeerdError] | None:
-    answer = answer_of(operation)
+def error_type(operation: Callable[[], object]) -> type[PeerdError] | None:
+    answer = result_or_error(operation)
     return type(answer) if isinstance(answer, PeerdError) else None

@@ -10,42 +10,42 @@ from hypothesis.stateful import rule
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.maintenance.rescue import Rescued
+from peerd.store.maintenance.rescue import RescuedTask
 from tests.model.compare import read_all
-from tests.model.database_clock import SILENCE, STEP, let_pass, let_pass_in
-from tests.model.machine.base import LIMITS, Base, there_is, when
+from tests.model.database_clock import SILENCE, STEP, advance_model, advance_rows
+from tests.model.machine.base import LIMITS, ModelMachine, has_task_in, only_if
 from tests.model.reference import maintenance_rules, rescue_rules
-from tests.model.reference.state import Process, TaskRow
+from tests.model.reference.state import ModelProcess, ModelTask
 
 CHORES: Final = ("arrive", "arrive", "postpone", "expire", "purge", "purge_keys", "free_pinned", "fail_pinned")
 silences = st.sampled_from(SILENCE)
 
 
-class Chores(Base):
+class ChoreSteps(ModelMachine):
     """Rules of taking back and of sweeping, and of the time that passes."""
 
     @rule(steps=st.sampled_from([1, 1, 2, 7]))
     def time_passes(self, steps: int) -> None:
-        self.run(let_pass, steps * STEP)
-        let_pass_in(self.state, steps * STEP)
+        self.run(advance_rows, steps * STEP)
+        advance_model(self.state, steps * STEP)
 
     @rule(max_update=silences, limit=LIMITS, beat_ago=st.sampled_from([None, 0, STEP]))
-    @when(there_is(Status.WORKING))
-    def rescue_frozen(self, max_update: float, limit: int, beat_ago: int | None) -> None:
+    @only_if(has_task_in(Status.WORKING))
+    def rescue_untouched(self, max_update: float, limit: int, beat_ago: int | None) -> None:
         now = self.clock.now()
         as_of = None if beat_ago is None else now - timedelta(seconds=beat_ago)
-        got = self.run(rescue.rescue_frozen, max_update, limit, as_of=as_of)
-        possible = rescue_rules.frozen(self.state, max_update, now if as_of is None else as_of)
+        got = self.run(rescue.rescue_untouched, max_update, limit, as_of=as_of)
+        possible = rescue_rules.untouched_tasks(self.state, max_update, now if as_of is None else as_of)
         for task in self._taken_back(got, possible, limit):
             wanted = rescue_rules.crash(self.state, task, "rescued", "nobody has touched", now)
             self._same_verdict(got, task, wanted)
 
-    @rule(process=Base.processes, crashed=st.booleans(), limit=LIMITS)
-    @when(there_is(Status.WORKING))
-    def a_process_is_dead(self, process: Process, crashed: bool, limit: int) -> None:  # noqa: FBT001
+    @rule(process=ModelMachine.processes, crashed=st.booleans(), limit=LIMITS)
+    @only_if(has_task_in(Status.WORKING))
+    def process_dies(self, process: ModelProcess, crashed: bool, limit: int) -> None:  # noqa: FBT001
         now = self.clock.now()
-        got = self.run(rescue.release_process, process.id, "signal 9", crashed=crashed, limit=limit)
-        for task in self._taken_back(got, rescue_rules.held_by(self.state, process.id), limit):
+        got = self.run(rescue.release_tasks_of_process, process.id, "signal 9", crashed=crashed, limit=limit)
+        for task in self._taken_back(got, rescue_rules.claimed_by(self.state, process.id), limit):
             wanted = (
                 rescue_rules.crash(self.state, task, "crash", "signal 9", now, crashes=1)
                 if crashed
@@ -53,63 +53,63 @@ class Chores(Base):
             )
             self._same_verdict(got, task, wanted)
 
-    def _taken_back(self, got: list[Rescued], possible: list[TaskRow], limit: int) -> list[TaskRow]:
+    def _taken_back(self, got: list[RescuedTask], possible: list[ModelTask], limit: int) -> list[ModelTask]:
         """Those that were taken back: as many as the batch allows, of those that the rules allow."""
         ids = {one.task_id for one in got}
         self.same((len(ids), ids - {task.id for task in possible}), (min(limit, len(possible)), set()))
         return [task for task in possible if task.id in ids]
 
-    def _same_verdict(self, got: list[Rescued], task: TaskRow, wanted: tuple[object, str]) -> None:
+    def _same_verdict(self, got: list[RescuedTask], task: ModelTask, wanted: tuple[object, str]) -> None:
         [one] = [one for one in got if one.task_id == task.id]
         self.same((one.event, one.label), wanted)
 
     @rule(chores=st.lists(st.sampled_from(CHORES), min_size=1, max_size=3), after=silences, limit=LIMITS)
-    @when(lambda machine: machine.state.tasks or machine.state.keys)
+    @only_if(lambda machine: machine.state.tasks or machine.state.keys)
     def sweep(self, chores: list[str], after: float, limit: int) -> None:
         for chore in chores:
             getattr(self, f"_{chore}")(after, limit, self.clock.now())
 
     def _arrive(self, after: float, limit: int, now: datetime) -> None:
         for status in (Status.SCHEDULED, Status.FAILURE):
-            count = self.run(chore_batches.let_arrive, status, limit)
-            for task in self._swept(count, maintenance_rules.arriving(self.state, status, now), limit):
-                maintenance_rules.arrive(self.state, task, now)
+            count = self.run(chore_batches.stage_due, status, limit)
+            for task in self._swept(count, maintenance_rules.due_tasks(self.state, status, now), limit):
+                maintenance_rules.stage(self.state, task, now)
 
     def _postpone(self, after: float, limit: int, now: datetime) -> None:
         count = self.run(chore_batches.postpone, limit)
-        for task in self._swept(count, maintenance_rules.written_ahead(self.state, now), limit):
+        for task in self._swept(count, maintenance_rules.pending_before_start(self.state, now), limit):
             maintenance_rules.postpone(self.state, task, now)
 
     def _expire(self, after: float, limit: int, now: datetime) -> None:
         count = self.run(chore_batches.expire, limit)
-        for task in self._swept(count, maintenance_rules.too_late(self.state, now), limit):
+        for task in self._swept(count, maintenance_rules.past_finish_at(self.state, now), limit):
             self.state.remove(task)
 
     def _purge(self, after: float, limit: int, now: datetime) -> None:
         for status in FINISHED:
             count = self.run(chore_batches.purge, status, after, limit)
-            for task in self._swept(count, maintenance_rules.old(self.state, status, after, now), limit):
+            for task in self._swept(count, maintenance_rules.purgeable(self.state, status, after, now), limit):
                 self.state.remove(task)
 
     def _free_pinned(self, after: float, limit: int, now: datetime) -> None:
-        possible = maintenance_rules.pinned_to_silent(self.state, after, now)
+        possible = maintenance_rules.pinned_to_silent_node(self.state, after, now)
         self.same(self.database.read(chore_batches.count_pinned, after), len(possible))
         count = self.run(chore_batches.free_pinned, after, limit)
         for task in self._swept(count, possible, limit):
-            maintenance_rules.free(self.state, task, now)
+            maintenance_rules.unpin(self.state, task, now)
 
     def _fail_pinned(self, after: float, limit: int, now: datetime) -> None:
         count = self.run(chore_batches.fail_pinned, after, limit)
-        for task in self._swept(count, maintenance_rules.pinned_to_silent(self.state, after, now), limit):
-            maintenance_rules.abandon(self.state, task, now)
+        for task in self._swept(count, maintenance_rules.pinned_to_silent_node(self.state, after, now), limit):
+            maintenance_rules.fail_pinned(self.state, task, now)
 
-    def _swept(self, count: int, possible: list[TaskRow], limit: int) -> list[TaskRow]:
+    def _swept(self, count: int, possible: list[ModelTask], limit: int) -> list[ModelTask]:
         done = self.done_among(possible, limit, self.database.read(read_all)["tasks"])
         self.same(count, len(done))
         return done
 
     def _purge_keys(self, after: float, limit: int, now: datetime) -> None:
-        over = maintenance_rules.over(self.state, now)
+        over = maintenance_rules.expired_keys(self.state, now)
         count = self.run(chore_batches.purge_keys, limit)
         self.same(count, min(limit, len(over)))
         left = self.database.read(read_all)["unique_keys"]

@@ -10,17 +10,17 @@ from hypothesis.stateful import multiple, rule
 from peerd.store import queues
 from peerd.store.nodes import nodes, processes
 from tests.model.database_clock import AHEAD, SILENCE
-from tests.model.machine.base import QUEUES, Base
+from tests.model.machine.base import QUEUES, ModelMachine
 from tests.model.reference import node_rules
-from tests.model.reference.state import Process
+from tests.model.reference.state import ModelProcess
 
 
-class Cluster(Base):
+class NodeSteps(ModelMachine):
     """Rules of nodes and queues."""
 
     @rule(
-        target=Base.processes,
-        process=Base.processes,
+        target=ModelMachine.processes,
+        process=ModelMachine.processes,
         what=st.sampled_from(
             [
                 *("process", "process beats", "process ends"),
@@ -29,15 +29,15 @@ class Cluster(Base):
         ),
         silence=st.sampled_from(SILENCE),
     )
-    def node(self, process: Process, what: str, silence: float) -> Any:
+    def node(self, process: ModelProcess, what: str, silence: float) -> Any:
         """Something happens to the node of a process, which may belong to a life that is over."""
         now, name, life = self.clock.now(), process.node, process.incarnation
         match what:
             case "process":
                 return self.begin_process(name) or multiple()
             case "process beats":
-                goes_on = self.run(processes.beat_process, process.id)
-                self.same(goes_on, node_rules.beat_process(self.state, process.id, now))
+                goes_on = self.run(processes.heartbeat_process, process.id)
+                self.same(goes_on, node_rules.heartbeat_process(self.state, process.id, now))
             case "process ends":
                 self.run(processes.end_process, process.id, "signal 9")
                 self.state.beats.pop(process.id, None)
@@ -46,7 +46,7 @@ class Cluster(Base):
                 return self.begin_process(name) or multiple()
             case "beat":
                 row = self.both(
-                    lambda: self.run(nodes.beat, name, life), lambda: node_rules.beat(self.state, name, life, now)
+                    lambda: self.run(nodes.heartbeat, name, life), lambda: node_rules.beat(self.state, name, life, now)
                 )
                 if row is not None:
                     self.same((row.active, row.draining), (True, self.state.nodes[name].draining))
@@ -54,7 +54,7 @@ class Cluster(Base):
                 got = self.run(nodes.deactivate_silent, silence)
                 self.same(sorted(got), node_rules.deactivate_silent(self.state, silence, now))
             case "leave":
-                self.run(nodes.leave, name, life)
+                self.run(nodes.deregister_node, name, life)
                 node_rules.leave(self.state, name, life, now)
             case _:
                 draining = not self.state.nodes[name].draining

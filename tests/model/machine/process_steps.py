@@ -12,17 +12,26 @@ from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, 
 from peerd.domain.task import Task
 from peerd.store.claim import claim as claiming
 from peerd.store.claim.claimer import Claimer
-from peerd.store.claim.quarantined import should_run_empty
+from peerd.store.claim.quarantined import should_empty_for_quarantined
 from peerd.store.maintenance import rescue
 from peerd.store.outcomes import complete, recording, touch
-from peerd.store.outcomes.recording import Held
-from peerd.store.outcomes.touch import Progress
+from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.statements.token import new_token
 from tests.model.database_clock import DELAYS, SILENCE
-from tests.model.machine.base import LIMITS, PLACES, QUEUES, Base, Claim, has_claimed, there_is, when
+from tests.model.machine.base import (
+    CLAIM_INDEXES,
+    LIMITS,
+    QUEUES,
+    MadeClaim,
+    ModelMachine,
+    has_claimed,
+    has_task_in,
+    only_if,
+)
 from tests.model.reference import claim_rules as claiming_rules
 from tests.model.reference import claim_write_rules, rescue_rules
-from tests.model.reference.state import Process
+from tests.model.reference.state import ModelProcess
 
 OUTCOMES: Final[list[Outcome]] = [
     *(Failed(error="boom", retry_in=delay) for delay in DELAYS),
@@ -35,39 +44,43 @@ OUTCOMES: Final[list[Outcome]] = [
 ]
 outcomes = st.sampled_from(OUTCOMES)
 ATTEMPTS_OF: Final = {("a", "n"): 2, ("b", "m"): 1, ("b", "n"): 1}
-some_places = st.lists(PLACES, min_size=1, max_size=4)
+claim_indexes = st.lists(CLAIM_INDEXES, min_size=1, max_size=4)
 served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
 
 
-class Holders(Base):
+class ProcessSteps(ModelMachine):
     """Rules of the claim and of the holder's writes."""
 
-    @rule(place=st.integers(0, 9), limit=LIMITS, reply_is_lost=st.booleans())
-    @when(lambda machine: machine.able())
-    def claim(self, place: int, limit: int, reply_is_lost: bool) -> None:  # noqa: FBT001
+    @rule(index=st.integers(0, 9), limit=LIMITS, reply_is_lost=st.booleans())
+    @only_if(lambda machine: machine.eligible_claimers())
+    def claim(self, index: int, limit: int, reply_is_lost: bool) -> None:  # noqa: FBT001
         """One of those who can claim something does. If the reply is lost, it reads it back."""
-        able = self.able()
-        process, alone = able[place % len(able)]
-        self._claim(process, QUEUES, limit, alone=alone, reply_is_lost=reply_is_lost)
+        eligible_claimers = self.eligible_claimers()
+        process, quarantined = eligible_claimers[index % len(eligible_claimers)]
+        self._claim(process, QUEUES, limit, quarantined=quarantined, reply_is_lost=reply_is_lost)
 
-    @rule(process=Base.processes, queues=served, limit=LIMITS, alone=st.sampled_from([False, False, True]))
-    @when(there_is(Status.PENDING))
-    def claim_perhaps_in_vain(self, process: Process, queues: tuple[str, ...], limit: int, alone: bool) -> None:  # noqa: FBT001
+    @rule(
+        process=ModelMachine.processes, queues=served, limit=LIMITS, quarantined=st.sampled_from([False, False, True])
+    )
+    @only_if(has_task_in(Status.PENDING))
+    def claim_by_any_process(
+        self, process: ModelProcess, queues: tuple[str, ...], limit: int, *, quarantined: bool
+    ) -> None:
         """Anyone claims, from any queues; its node's life may be over."""
-        self._claim(process, queues, limit, alone=alone, reply_is_lost=False)
+        self._claim(process, queues, limit, quarantined=quarantined, reply_is_lost=False)
 
-    def able(self) -> list[tuple[Process, bool]]:
+    def eligible_claimers(self) -> list[tuple[ModelProcess, bool]]:
         """Who can claim something, and whether alone."""
         now, processes = self.clock.now(), self.state.processes.values()
-        who = [(process, alone) for process in processes for alone in (False, True)]
-        return [one for one in who if claiming_rules.eligible(self.state, one[0], QUEUES, now, alone=one[1])]
+        who = [(process, quarantined) for process in processes for quarantined in (False, True)]
+        return [one for one in who if claiming_rules.eligible(self.state, one[0], QUEUES, now, quarantined=one[1])]
 
     def _claim(
-        self, process: Process, queues: tuple[str, ...], limit: int, *, alone: bool, reply_is_lost: bool
+        self, process: ModelProcess, queues: tuple[str, ...], limit: int, *, quarantined: bool, reply_is_lost: bool
     ) -> None:
         claimer = claimer_of(process, queues)
         token, now = new_token(), self.clock.now()
-        answer = self.run(claiming.claim, claimer, token=token, limit=limit, alone=alone)
+        answer = self.run(claiming.claim, claimer, token=token, limit=limit, quarantined=quarantined)
         taken = self.run(claiming.claimed_by_token, claimer, token) if reply_is_lost else answer.tasks
         wanted = claiming_rules.claim(
             self.state,
@@ -76,33 +89,33 @@ class Holders(Base):
             now,
             token=token,
             limit=limit,
-            alone=alone,
+            quarantined=quarantined,
             default_attempts=claimer.default_attempts,
             attempts_of=ATTEMPTS_OF,
         )
         self.same(keys_of(taken), wanted)
-        assert not answer.lost_some
-        self.made += [Claim(Held(task.id, task.lease), process, token) for task in taken]
+        assert not answer.lost_candidates
+        self.made += [MadeClaim(ClaimId(task.id, task.lease), process, token) for task in taken]
 
-    @rule(place=PLACES, queues=served, patience=st.sampled_from(SILENCE))
-    @when(has_claimed)
-    def ask(self, place: int, queues: tuple[str, ...], patience: float) -> None:
+    @rule(index=CLAIM_INDEXES, queues=served, patience=st.sampled_from(SILENCE))
+    @only_if(has_claimed)
+    def read_back(self, index: int, queues: tuple[str, ...], patience: float) -> None:
         """What a claim holds that was made long ago; whether a task that must run alone has waited for long."""
-        claim = self.pick(place)
+        claim = self.pick(index)
         now, claimer = self.clock.now(), claimer_of(claim.process, queues)
         got = self.database.read(claiming.claimed_by_token, claimer, claim.token)
         self.same(keys_of(got), claiming_rules.claimed_by_token(self.state, claim.process, claim.token))
-        waits = self.database.read(should_run_empty, claimer, patience)
-        wanted = claiming_rules.should_run_empty(self.state, claim.process, queues, patience, now)
+        waits = self.database.read(should_empty_for_quarantined, claimer, patience)
+        wanted = claiming_rules.should_empty_for_quarantined(self.state, claim.process, queues, patience, now)
         self.same(waits, wanted)
 
-    @rule(places=some_places, words=st.sampled_from([None, "half way"]), tells=st.booleans())
-    @when(has_claimed)
-    def touch(self, places: list[int], words: str | None, tells: bool) -> None:  # noqa: FBT001
+    @rule(indexes=claim_indexes, words=st.sampled_from([None, "half way"]), with_progress=st.booleans())
+    @only_if(has_claimed)
+    def touch(self, indexes: list[int], words: str | None, with_progress: bool) -> None:  # noqa: FBT001
         """A process says that it is alive, or how far it is."""
-        claims, now = self._pick_some(places), self.clock.now()
-        if tells:
-            reports = {claim.held: Progress(place / 2 - 0.5, words) for place, claim in enumerate(claims)}
+        claims, now = self._pick_some(indexes), self.clock.now()
+        if with_progress:
+            reports = {claim.held: TaskProgress(index / 2 - 0.5, words) for index, claim in enumerate(claims)}
             lost = self.run(touch.report_progress, reports).refused
             told = {(held.id, held.lease): (progress.fraction, progress.note) for held, progress in reports.items()}
             self.same(keys(lost), claim_write_rules.report_progress(self.state, told, now))
@@ -111,43 +124,43 @@ class Holders(Base):
             self.same(keys(lost), claim_write_rules.touch(self.state, [claim.key for claim in claims], now))
 
     @rule(
-        places=some_places,
+        indexes=claim_indexes,
         result=st.sampled_from([None, '{"a": 1}']),
         times=st.integers(1, 2),
     )
-    @when(has_claimed)
-    def complete(self, places: list[int], result: str | None, times: int) -> None:
+    @only_if(has_claimed)
+    def complete(self, indexes: list[int], result: str | None, times: int) -> None:
         """A process completes what it holds, or held; the second time because the reply was lost."""
-        claims = self._pick_some(places)
+        claims = self._pick_some(indexes)
         process = claims[0].process
         mine = [claim for claim in claims if claim.process == process]
         for _ in range(times):
             now = self.clock.now()
-            results = {one.held: None if place % 2 else result for place, one in enumerate(mine)}
+            results = {one.held: None if index % 2 else result for index, one in enumerate(mine)}
             refused = self.run(complete.complete, process.id, results)
             wanted = {(held.id, held.lease): text for held, text in results.items()}
             self.same(keys(refused), claim_write_rules.complete(self.state, process.id, wanted, now))
             self.completed |= {one.key for one in mine if one.held not in refused}
 
-    @rule(place=PLACES, outcome=outcomes, again=st.sampled_from([None, None, *OUTCOMES]))
-    @when(has_claimed)
-    def conclude(self, place: int, outcome: Outcome, again: Outcome | None) -> None:
+    @rule(index=CLAIM_INDEXES, outcome=outcomes, again=st.sampled_from([None, None, *OUTCOMES]))
+    @only_if(has_claimed)
+    def record_outcome(self, index: int, outcome: Outcome, again: Outcome | None) -> None:
         """A process writes an outcome; perhaps once more, the same or another one."""
-        claim = self.pick(place)
+        claim = self.pick(index)
         self._conclude(claim, claim.process, outcome)
         if again is not None:
             self._conclude(claim, claim.process, again)
 
-    def _conclude(self, claim: Claim, process: Process, outcome: Outcome) -> None:
+    def _conclude(self, claim: MadeClaim, process: ModelProcess, outcome: Outcome) -> None:
         now = self.clock.now()
-        accepted = self.run(recording.conclude, process.id, claim.held, outcome)
-        self.same(accepted, claim_write_rules.conclude(self.state, process.id, claim.key, outcome, now))
+        accepted = self.run(recording.record_outcome, process.id, claim.held, outcome)
+        self.same(accepted, claim_write_rules.record_outcome(self.state, process.id, claim.key, outcome, now))
 
-    @rule(place=PLACES, process=Base.processes, outcome=outcomes)
-    @when(has_claimed)
-    def somebody_else_writes_a_lost_claim(self, place: int, process: Process, outcome: Outcome) -> None:
+    @rule(index=CLAIM_INDEXES, process=ModelMachine.processes, outcome=outcomes)
+    @only_if(has_claimed)
+    def other_process_writes_lost_claim(self, index: int, process: ModelProcess, outcome: Outcome) -> None:
         """Whoever repeats the write of another process is refused, although there is one like it."""
-        claim = self.pick(place)
+        claim = self.pick(index)
         if self.state.held(*claim.key) is not None or process == claim.process:
             return
         self._conclude(claim, process, outcome)
@@ -156,21 +169,23 @@ class Holders(Base):
             keys(refused), claim_write_rules.complete(self.state, process.id, {claim.key: None}, self.clock.now())
         )
 
-    @rule(places=some_places, other=Base.processes, own=st.booleans())
-    @when(has_claimed)
-    def release_held(self, places: list[int], other: Process, own: bool) -> None:  # noqa: FBT001
+    @rule(indexes=claim_indexes, other=ModelMachine.processes, own=st.booleans())
+    @only_if(has_claimed)
+    def release_unknown_claims(self, indexes: list[int], other: ModelProcess, own: bool) -> None:  # noqa: FBT001
         """A process gives back claims of which it does not know; those of others are not its to give."""
-        claims, now = self._pick_some(places), self.clock.now()
+        claims, now = self._pick_some(indexes), self.clock.now()
         process = claims[0].process if own else other
-        got = self.run(rescue.release_held, process.id, [claim.held for claim in claims], "stray")
-        wanted = rescue_rules.release_held(self.state, process.id, [claim.key for claim in claims], "stray", now)
+        got = self.run(rescue.release_unknown_claims, process.id, [claim.held for claim in claims], "stray")
+        wanted = rescue_rules.release_unknown_claims(
+            self.state, process.id, [claim.key for claim in claims], "stray", now
+        )
         self.same({one.task_id: (one.event, one.label) for one in got}, wanted)
 
-    def _pick_some(self, places: list[int]) -> list[Claim]:
-        return list(dict.fromkeys(map(self.pick, places)))
+    def _pick_some(self, indexes: list[int]) -> list[MadeClaim]:
+        return list(dict.fromkeys(map(self.pick, indexes)))
 
 
-def claimer_of(process: Process, queues: tuple[str, ...]) -> Claimer:
+def claimer_of(process: ModelProcess, queues: tuple[str, ...]) -> Claimer:
     return Claimer(
         node_id=process.node_id,
         incarnation=process.incarnation,
@@ -184,5 +199,5 @@ def keys_of(taken: list[Task]) -> list[tuple[int, int]]:
     return [(task.id, task.lease) for task in taken]
 
 
-def keys(held: set[Held]) -> set[tuple[int, int]]:
+def keys(held: set[ClaimId]) -> set[tuple[int, int]]:
     return {(one.id, one.lease) for one in held}

@@ -19,14 +19,14 @@ from peerd.store.schema.tables import tasks as task_table
 from peerd.store.tasks import actions
 from tests.model.compare import read_all
 from tests.model.database_clock import AHEAD
-from tests.model.machine.base import NEVER, NODES, PLACES, QUEUES, Base, there_is, when
+from tests.model.machine.base import CLAIM_INDEXES, NEVER, NODES, QUEUES, ModelMachine, has_task_in, only_if
 from tests.model.reference import enqueue_rules, task_action_rules
-from tests.model.reference.state import TaskRow, later
+from tests.model.reference.state import ModelTask, later
 
 _bodies = count(1)
 
 queues = st.sampled_from(QUEUES)
-waits = st.sampled_from([None, *AHEAD])
+delays = st.sampled_from([None, *AHEAD])
 # Choices stand side by side: of choices within choices, the inner ones would hardly ever be taken.
 STARTS: Final = [None, None, None, ("in", 0.0), ("in", 300.0), ("at", 320.0), ("in", 900.0), ("at", -320.0)]
 """At a moment of ours: some seconds apart from those that the database reckons. Which of two is earlier must not be a
@@ -34,7 +34,7 @@ matter of milliseconds, because an example must replay exactly."""
 ENDS: Final = [None, None, None, ("in", 300.0), ("at", 920.0), ("in", 900.0), ("in", 3900.0), ("at", -320.0)]
 PLAIN: Final[dict[str, Any]] = {"queue": QUEUES[0], "start": None, "end": None}
 
-wishes = st.fixed_dictionaries({
+new_task_fields = st.fixed_dictionaries({
     "queue": queues,
     "name": st.sampled_from(["", "n", "m"]),
     "body_bytes": st.sampled_from([None, b"\x00\xff"]),
@@ -50,35 +50,35 @@ wishes = st.fixed_dictionaries({
 """The fields of a new task."""
 
 
-def has_room(machine: Base) -> bool:
+def has_room(machine: ModelMachine) -> bool:
     """A few tasks are enough: with more of them, less would happen to each."""
     return len(machine.state.tasks) < 6
 
 
-class People(Base):
+class UserSteps(ModelMachine):
     """Rules of enqueuing and intervening."""
 
     @initialize(several=st.lists(queues, max_size=4))
-    def some_are_there(self, several: list[str]) -> None:
+    def initial_tasks(self, several: list[str]) -> None:
         for queue in several:
             self._enqueue([PLAIN | {"queue": queue}])
 
-    @rule(several=st.lists(wishes, min_size=1, max_size=4))
-    @when(has_room)
+    @rule(several=st.lists(new_task_fields, min_size=1, max_size=4))
+    @only_if(has_room)
     def enqueue(self, several: list[dict[str, Any]]) -> None:
         self._enqueue(several)
 
     def _enqueue(self, several: list[dict[str, Any]]) -> None:
         now = self.clock.now()
-        new = [self._new_task(wish, now) for wish in several]
+        new = [self._new_task(wanted_fields, now) for wanted_fields in several]
         got = self.run(enqueue.enqueue_many, new) if len(new) > 1 else [self.run(enqueue.enqueue, new[0])]
         self._are_new([one.id for one in got if one.created])
         wanted = enqueue_rules.enqueue(self.state, new, [one.id for one in got], now)
         self.same(got, [Enqueued(task_id, created) for task_id, created in wanted])
 
-    def _new_task(self, wish: dict[str, Any], now: datetime) -> NewTask:
-        start, end = wish["start"], wish["end"]
-        fields = {name: value for name, value in wish.items() if name not in ("start", "end")}
+    def _new_task(self, wanted_fields: dict[str, Any], now: datetime) -> NewTask:
+        start, end = wanted_fields["start"], wanted_fields["end"]
+        fields = {name: value for name, value in wanted_fields.items() if name not in ("start", "end")}
         for field, given in (("start", start), ("finish", None if start and end and end[1] <= start[1] else end)):
             match given:
                 case ("in", seconds) if seconds >= 0:
@@ -91,11 +91,11 @@ class People(Base):
         assert len(set(ids)) == len(ids), f"one id for two tasks: {ids}"
         assert all(task_id > max(self.leases, default=0) for task_id in ids), f"an id was used again: {ids}"
 
-    @rule(several=st.lists(wishes, min_size=1, max_size=3), rolls_back=st.booleans())
-    @when(has_room)
-    def enqueue_in_vain(self, several: list[dict[str, Any]], rolls_back: bool) -> None:  # noqa: FBT001
+    @rule(several=st.lists(new_task_fields, min_size=1, max_size=3), rolls_back=st.booleans())
+    @only_if(has_room)
+    def enqueue_and_fail(self, several: list[dict[str, Any]], rolls_back: bool) -> None:  # noqa: FBT001
         """An application rolls its transaction back, or one task is for a node that never was: none is accepted."""
-        new = [self._new_task(wish, self.clock.now()) for wish in several]
+        new = [self._new_task(wanted_fields, self.clock.now()) for wanted_fields in several]
         if rolls_back:
             with self.database.engine.connect() as connection:
                 enqueue.enqueue_many(connection, new)
@@ -109,11 +109,11 @@ class People(Base):
 
     @rule(
         status=st.sampled_from([None, *[Status.PENDING] * 4, *Status]),
-        start=waits,
+        start=delays,
         node=st.sampled_from([None, *NODES]),
         attempts=st.sampled_from([0, 1, 2]),
     )
-    @when(has_room)
+    @only_if(has_room)
     def insert_with_sql(self, status: Status | None, start: float | None, node: str | None, attempts: int) -> None:
         """The complete enqueue of docs/schema.md; or a row of any status, from somebody who knows the columns."""
         now = self.clock.now()
@@ -126,16 +126,16 @@ class People(Base):
         self.run(lambda connection: connection.execute(statement).rowcount)
         task_id = max(self.database.read(read_all)["tasks"])
         self._are_new([task_id])
-        self.state.tasks[task_id] = TaskRow(id=task_id, created_at=now, updated_at=now, **values)
+        self.state.tasks[task_id] = ModelTask(id=task_id, created_at=now, updated_at=now, **values)
 
     @rule(
         what=st.sampled_from(["cancel", "retry", "move", "delete"]),
-        place=PLACES,
+        index=CLAIM_INDEXES,
         node=st.sampled_from([None, *NODES, NEVER]),
     )
-    @when(lambda machine: machine.state.tasks)
-    def intervene(self, what: str, place: int, node: str | None) -> None:
-        now, task_id = self.clock.now(), self._pick_task(place)
+    @only_if(lambda machine: machine.state.tasks)
+    def intervene(self, what: str, index: int, node: str | None) -> None:
+        now, task_id = self.clock.now(), self._pick_task(index)
         match what:
             case "cancel":
                 self.both(
@@ -157,19 +157,19 @@ class People(Base):
                     lambda: self.run(actions.delete, task_id), lambda: task_action_rules.delete(self.state, task_id)
                 )
 
-    def _pick_task(self, place: int) -> int:
+    def _pick_task(self, index: int) -> int:
         """A task: first those that are running; last one that is not there."""
         running = [task.id for task in self.state.working()]
         ids = [*running, *(task_id for task_id in self.state.tasks if task_id not in running), 10**9]
-        note(f"# task {ids[place % len(ids)]}")
-        return ids[place % len(ids)]
+        note(f"# task {ids[index % len(ids)]}")
+        return ids[index % len(ids)]
 
-    @rule(place=PLACES, node=st.sampled_from([None, *NODES]))
-    @when(there_is(Status.WORKING))
-    def move_by_hand(self, place: int, node: str | None) -> None:
+    @rule(index=CLAIM_INDEXES, node=st.sampled_from([None, *NODES]))
+    @only_if(has_task_in(Status.WORKING))
+    def move_by_hand(self, index: int, node: str | None) -> None:
         """The UPDATE that the documentation gives for a running task."""
         working = list(self.state.working())
-        task = working[place % len(working)]
+        task = working[index % len(working)]
         node_id = None if node is None else self.state.nodes[node].id
         text = f"UPDATE tasks SET node_id = {node_id or 'NULL'}, status = 'pending', lease = lease + 1 WHERE id = "
         self.run(lambda connection: connection.exec_driver_sql(f"{text}{task.id}").rowcount)

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from peerd.domain.lifecycle import Event, Status
-from tests.model.reference.state import Process, State, TaskRow, later
+from peerd.domain.lifecycle import Status, TaskEvent
+from tests.model.reference.state import ModelProcess, ModelState, ModelTask, later
 
 
 def claim(
-    state: State,
-    process: Process,
+    state: ModelState,
+    process: ModelProcess,
     queues: Sequence[str],
     now: datetime,
     *,
     token: int,
     limit: int,
-    alone: bool,
+    quarantined: bool,
     default_attempts: int,
     attempts_of: Mapping[tuple[str, str], int],
 ) -> list[tuple[int, int]]:
     """Take the best tasks; the ids and leases in their order."""
-    taken = eligible(state, process, queues, now, alone=alone)[:limit]
+    taken = eligible(state, process, queues, now, quarantined=quarantined)[:limit]
     for task in taken:
         state.follow(
             task,
-            Event.CLAIM,
+            TaskEvent.CLAIM,
             now,
             lease=task.lease + 1,
             claim_token=token,
@@ -41,15 +41,17 @@ def claim(
     return [(task.id, task.lease) for task in taken]
 
 
-def claimed_by_token(state: State, process: Process, token: int) -> list[tuple[int, int]]:
+def claimed_by_token(state: ModelState, process: ModelProcess, token: int) -> list[tuple[int, int]]:
     """What a claim holds whose answer was lost."""
     mine = [task for task in state.working() if task.process_id == process.id and task.claim_token == token]
     return [(task.id, task.lease) for task in sorted(mine, key=in_order)]
 
 
-def should_run_empty(state: State, process: Process, queues: Sequence[str], patience: float, now: datetime) -> bool:
+def should_empty_for_quarantined(
+    state: ModelState, process: ModelProcess, queues: Sequence[str], patience: float, now: datetime
+) -> bool:
     """Whether it is this process's turn to run empty: a task that must run alone has waited, the longer the later."""
-    waiting = eligible(state, process, queues, now, alone=True)
+    waiting = eligible(state, process, queues, now, quarantined=True)
     for node_id in (None, process.node_id):
         mine = [task for task in waiting if task.node_id == node_id][:64]
         among = [
@@ -62,11 +64,13 @@ def should_run_empty(state: State, process: Process, queues: Sequence[str], pati
     return False
 
 
-def _can_claim(state: State, process: Process) -> bool:
+def _can_claim(state: ModelState, process: ModelProcess) -> bool:
     return state.nodes[process.node].active and _is_on_duty(state, process)
 
 
-def eligible(state: State, process: Process, queues: Sequence[str], now: datetime, *, alone: bool) -> list[TaskRow]:
+def eligible(
+    state: ModelState, process: ModelProcess, queues: Sequence[str], now: datetime, *, quarantined: bool
+) -> list[ModelTask]:
     """What a process may take, best first. Tasks that have crashed a process are for those who run nothing else."""
     if not _is_on_duty(state, process):
         return []
@@ -77,25 +81,25 @@ def eligible(state: State, process: Process, queues: Sequence[str], now: datetim
         if task.status is Status.PENDING
         and task.queue in open_queues
         and task.node_id in (None, process.node_id)
-        and (task.crashes > 0) == alone
+        and (task.crashes > 0) == quarantined
         and task.due_at <= now
         and (task.finish_at is None or task.finish_at > now)
     ]
     return sorted(may, key=in_order)
 
 
-def in_order(task: TaskRow) -> tuple[int, int, datetime, int]:
+def in_order(task: ModelTask) -> tuple[int, int, datetime, int]:
     """Larger priority, fewer attempts, earlier due, smaller id."""
     return (-task.priority, task.attempts, task.due_at, task.id)
 
 
-def is_paused(state: State, queue: str, now: datetime) -> bool:
+def is_paused(state: ModelState, queue: str, now: datetime) -> bool:
     """Whether nobody may claim from a queue: until further notice, or until its time has come."""
     row = state.queues.get(queue)
     return row is not None and row.paused and (row.paused_until is None or row.paused_until > now)
 
 
-def _is_on_duty(state: State, process: Process) -> bool:
+def _is_on_duty(state: ModelState, process: ModelProcess) -> bool:
     """Whether a process belongs to the present life of a node that takes new tasks."""
     node = state.nodes[process.node]
     return node.incarnation == process.incarnation and not node.draining

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from peerd.domain.lifecycle import Event, Status
+from peerd.domain.lifecycle import Status, TaskEvent
 from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
-from tests.model.reference.state import State, TaskRow, later
+from tests.model.reference.state import ModelState, ModelTask, later
 
 Claim = tuple[int, int]
 """A task's id, and the lease that the claim raised."""
 
 
-def touch(state: State, claims: Iterable[Claim], now: datetime) -> set[Claim]:
+def touch(state: ModelState, claims: Iterable[Claim], now: datetime) -> set[Claim]:
     """Say that they are still held; those that are not."""
     lost = set()
     for task_id, lease in claims:
@@ -25,7 +25,7 @@ def touch(state: State, claims: Iterable[Claim], now: datetime) -> set[Claim]:
     return lost
 
 
-def report_progress(state: State, reports: Mapping[Claim, tuple[float, str | None]], now: datetime) -> set[Claim]:
+def report_progress(state: ModelState, reports: Mapping[Claim, tuple[float, str | None]], now: datetime) -> set[Claim]:
     """Say how far they are; those that are not held."""
     lost = touch(state, reports, now)
     for claim in reports.keys() - lost:
@@ -35,19 +35,19 @@ def report_progress(state: State, reports: Mapping[Claim, tuple[float, str | Non
     return lost
 
 
-def complete(state: State, process_id: int, results: Mapping[Claim, str | None], now: datetime) -> set[Claim]:
+def complete(state: ModelState, process_id: int, results: Mapping[Claim, str | None], now: datetime) -> set[Claim]:
     """Write successes; the refused ones. What this claim had completed before is accepted again."""
     refused = set()
     for (task_id, lease), result in results.items():
         task = state.held(task_id, lease)
         if task is not None:
-            state.follow(task, Event.COMPLETE, now, result=result, error=None, progress=1.0)
+            state.follow(task, TaskEvent.COMPLETE, now, result=result, error=None, progress=1.0)
         elif not _was_completed(state, process_id, task_id, lease):
             refused.add((task_id, lease))
     return refused
 
 
-def conclude(state: State, process_id: int, claim: Claim, outcome: Outcome, now: datetime) -> bool:
+def record_outcome(state: ModelState, process_id: int, claim: Claim, outcome: Outcome, now: datetime) -> bool:
     """Write any other outcome; whether it was accepted, now or in an earlier try."""
     task = state.held(*claim)
     if task is None:
@@ -59,46 +59,46 @@ def conclude(state: State, process_id: int, claim: Claim, outcome: Outcome, now:
             _fail(state, task, outcome, now)
         case Snoozed(after=seconds, reason=reason):
             state.record(task, now, "snoozed", counted=False, error=reason)
-            state.follow(task, Event.SNOOZE, now, start_at=later(now, seconds))
+            state.follow(task, TaskEvent.SNOOZE, now, start_at=later(now, seconds))
         case Deferred(after=seconds, reason=reason):
             state.record(task, now, "unknown", counted=False, error=reason)
-            state.follow(task, Event.DEFER, now, start_at=later(now, seconds), error=reason)
+            state.follow(task, TaskEvent.DEFER, now, start_at=later(now, seconds), error=reason)
         case Released(reason=reason):
             release(state, task, reason, now)
         case Canceled(reason=reason):
             state.record(task, now, "canceled", counted=True, error=reason)
-            state.follow(task, Event.CANCEL, now, attempts=task.attempts + 1, error=reason)
+            state.follow(task, TaskEvent.CANCEL, now, attempts=task.attempts + 1, error=reason)
         case _:
             raise AssertionError(f"success is completed, not concluded: {outcome}")
     return True
 
 
-def release(state: State, task: TaskRow, reason: str, now: datetime) -> None:
+def release(state: ModelState, task: ModelTask, reason: str, now: datetime) -> None:
     """Give a task back; the attempt does not count."""
     state.record(task, now, "released", counted=False, error=reason)
-    state.follow(task, Event.RELEASE, now)
+    state.follow(task, TaskEvent.RELEASE, now)
 
 
-def is_last(task: TaskRow) -> bool:
+def is_last(task: ModelTask) -> bool:
     """Whether the attempt that runs is the last. A row that somebody made working by hand says of none; so it is."""
     return task.max_attempts is None or task.attempts + 1 >= task.max_attempts
 
 
-def _fail(state: State, task: TaskRow, failed: Failed, now: datetime) -> None:
+def _fail(state: ModelState, task: ModelTask, failed: Failed, now: datetime) -> None:
     next_start = None if failed.retry_in is None or is_last(task) else later(now, failed.retry_in)
     if next_start is not None and task.finish_at is not None and next_start >= task.finish_at:
         next_start = None
     counted = {"attempts": task.attempts + 1, "error": failed.error}
     if next_start is not None:
         state.record(task, now, failed.label, counted=True, error=failed.error, traceback=failed.traceback)
-        state.follow(task, Event.FAIL, now, start_at=next_start, **counted)
+        state.follow(task, TaskEvent.FAIL, now, start_at=next_start, **counted)
     else:
         label = "dead" if failed.label == "failure" else failed.label
         state.record(task, now, label, counted=True, error=failed.error, traceback=failed.traceback)
-        state.follow(task, Event.DIE, now, **counted)
+        state.follow(task, TaskEvent.DIE, now, **counted)
 
 
-def _was_completed(state: State, process_id: int, task_id: int, lease: int) -> bool:
+def _was_completed(state: ModelState, process_id: int, task_id: int, lease: int) -> bool:
     task = state.tasks.get(task_id)
     if task is None or task.status is not Status.DONE:
         return False

@@ -8,10 +8,10 @@ from datetime import datetime
 from peerd.domain.errors import NodeNotFound
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from tests.model.reference.state import KeyRow, State, TaskRow, later
+from tests.model.reference.state import ModelKey, ModelState, ModelTask, later
 
 
-def enqueue(state: State, new: Sequence[NewTask], ids: Sequence[int], now: datetime) -> list[tuple[int, bool]]:
+def enqueue(state: ModelState, new: Sequence[NewTask], ids: Sequence[int], now: datetime) -> list[tuple[int, bool]]:
     """Accept tasks. Their ids are the database's to give: those of tasks that are new here are taken from ``ids``.
 
     Those with unique keys are accepted in the order of their keys.
@@ -25,16 +25,16 @@ def enqueue(state: State, new: Sequence[NewTask], ids: Sequence[int], now: datet
     answers = {}
     for place in sorted(range(len(new)), key=lambda place: (new[place].queue, new[place].unique_key or "", place)):
         task = new[place]
-        holder = None if task.unique_key is None else holder_of(state, task.queue, task.unique_key, now)
+        holder = None if task.unique_key is None else task_with_key(state, task.queue, task.unique_key, now)
         if holder is None:
             state.tasks[ids[place]] = _row(state, task, ids[place], now)
             if task.unique_key is not None:
-                give_key(state, task.queue, task.unique_key, ids[place], task.unique_for, now)
+                set_key(state, task.queue, task.unique_key, ids[place], task.unique_for, now)
         answers[place] = (ids[place], True) if holder is None else (holder, False)
     return [answers[place] for place in range(len(new))]
 
 
-def holder_of(state: State, queue: str, unique_key: str, now: datetime) -> int | None:
+def task_with_key(state: ModelState, queue: str, unique_key: str, now: datetime) -> int | None:
     """Which task has a key, if it holds: for ever, until its time is over, or while its task has not ended."""
     key = state.keys.get((queue, unique_key))
     if key is None:
@@ -51,10 +51,10 @@ def holder_of(state: State, queue: str, unique_key: str, now: datetime) -> int |
     return key.task_id if holds else None
 
 
-def give_key(state: State, queue: str, unique_key: str, task_id: int, scope: str | float, now: datetime) -> None:
+def set_key(state: ModelState, queue: str, unique_key: str, task_id: int, scope: str | float, now: datetime) -> None:
     """Let a task have a key."""
     period = None if isinstance(scope, str) else later(now, scope)
-    state.keys[queue, unique_key] = KeyRow(
+    state.keys[queue, unique_key] = ModelKey(
         queue=queue,
         unique_key=unique_key,
         task_id=task_id,
@@ -64,10 +64,10 @@ def give_key(state: State, queue: str, unique_key: str, task_id: int, scope: str
     )
 
 
-def _row(state: State, new: NewTask, task_id: int, now: datetime) -> TaskRow:
+def _row(state: ModelState, new: NewTask, task_id: int, now: datetime) -> ModelTask:
     start_at = new.start_at if new.start_in is None else later(now, new.start_in)
     finish_at = new.finish_at if new.finish_in is None else later(now, new.finish_in)
-    return TaskRow(
+    return ModelTask(
         id=task_id,
         queue=new.queue,
         name=new.name,

@@ -4,64 +4,64 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from peerd.domain.lifecycle import Event, Status
-from tests.model.reference.state import KeyRow, State, TaskRow, later
+from peerd.domain.lifecycle import Status, TaskEvent
+from tests.model.reference.state import ModelKey, ModelState, ModelTask, later
 
 
-def arriving(state: State, status: Status, now: datetime) -> list[TaskRow]:
+def due_tasks(state: ModelState, status: Status, now: datetime) -> list[ModelTask]:
     """Scheduled tasks, or failures, whose time has come."""
     return [task for task in state.tasks.values() if task.status is status and task.due_at <= now]
 
 
-def arrive(state: State, task: TaskRow, now: datetime) -> None:
+def stage(state: ModelState, task: ModelTask, now: datetime) -> None:
     """It may be claimed."""
-    state.follow(task, Event.ARRIVE, now)
+    state.follow(task, TaskEvent.STAGE, now)
 
 
-def written_ahead(state: State, now: datetime) -> list[TaskRow]:
+def pending_before_start(state: ModelState, now: datetime) -> list[ModelTask]:
     """Tasks that somebody wrote as pending although their time has not come."""
     pending = (task for task in state.tasks.values() if task.status is Status.PENDING)
     return [task for task in pending if task.start_at is not None and task.start_at > now]
 
 
-def postpone(state: State, task: TaskRow, now: datetime) -> None:
+def postpone(state: ModelState, task: ModelTask, now: datetime) -> None:
     """It waits for its time."""
-    state.follow(task, Event.POSTPONE, now)
+    state.follow(task, TaskEvent.POSTPONE, now)
 
 
-def too_late(state: State, now: datetime) -> list[TaskRow]:
+def past_finish_at(state: ModelState, now: datetime) -> list[ModelTask]:
     """Pending tasks whose end has come before they were started."""
     pending = (task for task in state.tasks.values() if task.status is Status.PENDING)
     return [task for task in pending if task.finish_at is not None and task.finish_at <= now]
 
 
-def old(state: State, status: Status, age: float, now: datetime) -> list[TaskRow]:
+def purgeable(state: ModelState, status: Status, age: float, now: datetime) -> list[ModelTask]:
     """Tasks that ended so long ago; one that somebody wrote as ended, without a time, counts from its last write."""
     ended = (task for task in state.tasks.values() if task.status is status)
     return [task for task in ended if (task.finished_at or task.updated_at) <= later(now, -age)]
 
 
-def over(state: State, now: datetime) -> list[KeyRow]:
+def expired_keys(state: ModelState, now: datetime) -> list[ModelKey]:
     """Unique keys whose period is over."""
     return [key for key in state.keys.values() if key.expires_at is not None and key.expires_at <= now]
 
 
-def pinned_to_silent(state: State, after: float, now: datetime) -> list[TaskRow]:
+def pinned_to_silent_node(state: ModelState, after: float, now: datetime) -> list[ModelTask]:
     """Pending tasks whose only node is inactive, and has been silent for so long."""
     silent = {node.id for node in state.nodes.values() if not node.active and node.checked_at < later(now, -after)}
     return [task for task in state.tasks.values() if task.status is Status.PENDING and task.node_id in silent]
 
 
-def free(state: State, task: TaskRow, now: datetime) -> None:
+def unpin(state: ModelState, task: ModelTask, now: datetime) -> None:
     """Any node may take it."""
     state.write(task, now, node_id=None)
 
 
-def abandon(state: State, task: TaskRow, now: datetime) -> None:
+def fail_pinned(state: ModelState, task: ModelTask, now: datetime) -> None:
     """It is dead. The row that says so has a lease of its own, for nobody held the task."""
     task.lease += 1
     holder = (task.worker_node_id, task.process_id, task.worker_started_at)
     task.worker_node_id = task.process_id = task.worker_started_at = None
     state.record(task, now, "dead", counted=False, error="silent")
     task.worker_node_id, task.process_id, task.worker_started_at = holder
-    state.follow(task, Event.ABANDON, now, error="silent")
+    state.follow(task, TaskEvent.ABANDON, now, error="silent")

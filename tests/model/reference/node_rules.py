@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 
 from peerd.domain.errors import NodeReplaced
-from tests.model.reference.state import NodeRow, QueueRow, State, later
+from tests.model.reference.state import ModelNode, ModelQueue, ModelState, later
 
 
 def register(
-    state: State, name: str, incarnation: str, replaces: str | None, node_id: int | None, now: datetime
+    state: ModelState, name: str, incarnation: str, replaces: str | None, node_id: int | None, now: datetime
 ) -> int | None:
     """Begin a life of a node in place of the one that was seen; None when another has begun meanwhile."""
     node = state.nodes.get(name)
     if node is None:
         assert node_id is not None
-        state.nodes[name] = NodeRow(
+        state.nodes[name] = ModelNode(
             id=node_id, name=name, incarnation=incarnation, started_at=now, checked_at=now, created_at=now
         )
         return node_id
@@ -26,14 +26,14 @@ def register(
     return node.id
 
 
-def beat_process(state: State, process_id: int, now: datetime) -> bool:
+def heartbeat_process(state: ModelState, process_id: int, now: datetime) -> bool:
     """A process goes on, if it was not declared dead."""
     if process_id in state.beats:
         state.beats[process_id] = now
     return process_id in state.beats
 
 
-def beat(state: State, name: str, incarnation: str, now: datetime) -> bool:
+def beat(state: ModelState, name: str, incarnation: str, now: datetime) -> bool:
     """Go on; whether it has been asked to drain.
 
     Raises:
@@ -46,14 +46,14 @@ def beat(state: State, name: str, incarnation: str, now: datetime) -> bool:
     return node.draining
 
 
-def leave(state: State, name: str, incarnation: str, now: datetime) -> None:
+def leave(state: ModelState, name: str, incarnation: str, now: datetime) -> None:
     """End this life in good order."""
     node = state.nodes[name]
     if node.incarnation == incarnation:
         node.incarnation, node.active, node.checked_at = None, False, now
 
 
-def deactivate_silent(state: State, silence: float, now: datetime) -> list[str]:
+def deactivate_silent(state: ModelState, silence: float, now: datetime) -> list[str]:
     """Nodes that have not beaten for so long are not active any more."""
     silent = [node for node in state.nodes.values() if node.active and node.checked_at < later(now, -silence)]
     for node in silent:
@@ -61,16 +61,16 @@ def deactivate_silent(state: State, silence: float, now: datetime) -> list[str]:
     return sorted(node.name for node in silent)
 
 
-def pause(state: State, name: str, duration: float | None, now: datetime) -> None:
+def pause(state: ModelState, name: str, duration: float | None, now: datetime) -> None:
     """Let nobody claim from a queue."""
     until = None if duration is None else later(now, duration)
     row = state.queues.setdefault(
-        name, QueueRow(name=name, paused=True, paused_until=until, created_at=now, updated_at=now)
+        name, ModelQueue(name=name, paused=True, paused_until=until, created_at=now, updated_at=now)
     )
     row.paused, row.paused_until, row.updated_at = True, until, now
 
 
-def resume(state: State, name: str, now: datetime) -> None:
+def resume(state: ModelState, name: str, now: datetime) -> None:
     """Let it be claimed from again; a queue that was never paused has no row."""
     row = state.queues.get(name)
     if row is not None:

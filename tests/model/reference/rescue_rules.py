@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from peerd.domain.lifecycle import Event
+from peerd.domain.lifecycle import TaskEvent
 from tests.model.reference.claim_write_rules import Claim, is_last, release
-from tests.model.reference.state import State, TaskRow, later
+from tests.model.reference.state import ModelState, ModelTask, later
 
 
-def frozen(state: State, max_update: float, now: datetime) -> list[TaskRow]:
+def untouched_tasks(state: ModelState, max_update: float, now: datetime) -> list[ModelTask]:
     """Tasks that nobody has touched for so long, and whose process is silent for as long, or has ended.
 
     A row made working by hand counts from when it was written.
@@ -21,30 +21,32 @@ def frozen(state: State, max_update: float, now: datetime) -> list[TaskRow]:
     return [task for task in untouched if task.process_id not in living]
 
 
-def held_by(state: State, process_id: int) -> list[TaskRow]:
+def claimed_by(state: ModelState, process_id: int) -> list[ModelTask]:
     """What a process holds."""
     return [task for task in state.working() if task.process_id == process_id]
 
 
-def crash(state: State, task: TaskRow, label: str, cause: str, now: datetime, *, crashes: int = 0) -> tuple[Event, str]:
+def crash(
+    state: ModelState, task: ModelTask, label: str, cause: str, now: datetime, *, crashes: int = 0
+) -> tuple[TaskEvent, str]:
     """Take a task back whose holder is dead; what became of it, and how its attempt is called."""
-    event = Event.DIE if is_last(task) else Event.RESCUE
+    event = TaskEvent.DIE if is_last(task) else TaskEvent.RESCUE
     state.record(task, now, label, counted=True, error=cause, cause=cause)
-    due: dict[str, object] = {"start_at": now} if event is Event.RESCUE else {}
+    due: dict[str, object] = {"start_at": now} if event is TaskEvent.RESCUE else {}
     counted = {"attempts": task.attempts + 1, "crashes": task.crashes + crashes, "error": cause}
     state.follow(task, event, now, **due, **counted)
     return event, label
 
 
-def give_back(state: State, task: TaskRow, cause: str, now: datetime) -> tuple[Event, str]:
+def give_back(state: ModelState, task: ModelTask, cause: str, now: datetime) -> tuple[TaskEvent, str]:
     """Take a task back whose holder was told to end; it costs nothing."""
     release(state, task, cause, now)
-    return Event.RELEASE, "released"
+    return TaskEvent.RELEASE, "released"
 
 
-def release_held(
-    state: State, process_id: int, claims: Collection[Claim], cause: str, now: datetime
-) -> dict[int, tuple[Event, str]]:
+def release_unknown_claims(
+    state: ModelState, process_id: int, claims: Collection[Claim], cause: str, now: datetime
+) -> dict[int, tuple[TaskEvent, str]]:
     """Give claims back that a process has and does not know of."""
-    mine = [task for task in held_by(state, process_id) if (task.id, task.lease) in claims]
+    mine = [task for task in claimed_by(state, process_id) if (task.id, task.lease) in claims]
     return {task.id: give_back(state, task, cause, now) for task in mine}

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from peerd.domain.lifecycle import FINISHED, Event, Status, after
+from peerd.domain.lifecycle import FINISHED, Status, TaskEvent, after
 
 
 @dataclass(kw_only=True)
-class TaskRow:
+class ModelTask:
     """A row of ``tasks``; the defaults are those of the table."""
 
     id: int
@@ -59,7 +59,7 @@ class TaskRow:
 
 
 @dataclass(kw_only=True)
-class AttemptRow:
+class ModelAttempt:
     """A row of ``attempts``: an attempt that did not succeed."""
 
     task_id: int
@@ -78,7 +78,7 @@ class AttemptRow:
 
 
 @dataclass(kw_only=True)
-class KeyRow:
+class ModelKey:
     """A row of ``unique_keys``."""
 
     queue: str
@@ -90,7 +90,7 @@ class KeyRow:
 
 
 @dataclass(kw_only=True)
-class NodeRow:
+class ModelNode:
     """A row of ``nodes``."""
 
     id: int
@@ -104,7 +104,7 @@ class NodeRow:
 
 
 @dataclass(kw_only=True)
-class QueueRow:
+class ModelQueue:
     """A row of ``queues``."""
 
     name: str
@@ -115,7 +115,7 @@ class QueueRow:
 
 
 @dataclass(frozen=True)
-class Process:
+class ModelProcess:
     """A process that may claim: its identity, and the life of the node to which it belongs."""
 
     id: int
@@ -125,7 +125,7 @@ class Process:
 
 
 @dataclass
-class State:
+class ModelState:
     """All rows.
 
     Args:
@@ -133,31 +133,31 @@ class State:
     """
 
     hand_writes_renew: bool = False
-    tasks: dict[int, TaskRow] = field(default_factory=dict)
-    attempts: dict[tuple[int, int], AttemptRow] = field(default_factory=dict)
-    keys: dict[tuple[str, str], KeyRow] = field(default_factory=dict)
-    nodes: dict[str, NodeRow] = field(default_factory=dict)
-    queues: dict[str, QueueRow] = field(default_factory=dict)
-    processes: dict[int, Process] = field(default_factory=dict)
+    tasks: dict[int, ModelTask] = field(default_factory=dict)
+    attempts: dict[tuple[int, int], ModelAttempt] = field(default_factory=dict)
+    keys: dict[tuple[str, str], ModelKey] = field(default_factory=dict)
+    nodes: dict[str, ModelNode] = field(default_factory=dict)
+    queues: dict[str, ModelQueue] = field(default_factory=dict)
+    processes: dict[int, ModelProcess] = field(default_factory=dict)
     beats: dict[int, datetime] = field(default_factory=dict)
     """When each process that has not ended has last said that it goes on."""
 
-    def working(self) -> Iterator[TaskRow]:
+    def working(self) -> Iterator[ModelTask]:
         return (task for task in self.tasks.values() if task.status is Status.WORKING)
 
-    def held(self, task_id: int, lease: int) -> TaskRow | None:
+    def held(self, task_id: int, lease: int) -> ModelTask | None:
         """The task, if this claim still holds it."""
         task = self.tasks.get(task_id)
         return task if task is not None and task.status is Status.WORKING and task.lease == lease else None
 
-    def write(self, task: TaskRow, now: datetime, **changes: object) -> None:
+    def write(self, task: ModelTask, now: datetime, **changes: object) -> None:
         """Change a row, as each write of ours does: ``updated_at`` with it."""
         for column, value in changes.items():
-            assert column in TaskRow.__dataclass_fields__
+            assert column in ModelTask.__dataclass_fields__
             setattr(task, column, value)
         task.updated_at = now
 
-    def follow(self, task: TaskRow, event: Event, now: datetime, **changes: object) -> None:
+    def follow(self, task: ModelTask, event: TaskEvent, now: datetime, **changes: object) -> None:
         """Change a row's status by the table of the lifecycle, and whatever else changes with it."""
         status = after(task.status, event)
         assert isinstance(status, Status)
@@ -166,7 +166,7 @@ class State:
 
     def record(
         self,
-        task: TaskRow,
+        task: ModelTask,
         now: datetime,
         outcome: str,
         *,
@@ -176,7 +176,7 @@ class State:
         cause: str | None = None,
     ) -> None:
         """Explain a claim that did not succeed. A claim has one attempt: one that is on record stays."""
-        explained = AttemptRow(
+        explained = ModelAttempt(
             task_id=task.id,
             lease=task.lease,
             number=task.attempts + 1 if counted else 0,
@@ -191,7 +191,7 @@ class State:
         )
         self.attempts.setdefault((task.id, task.lease), explained)
 
-    def remove(self, task: TaskRow) -> None:
+    def remove(self, task: ModelTask) -> None:
         """Delete a task, its attempts, and the key that ends with it; keys of other scopes outlive it."""
         del self.tasks[task.id]
         self.attempts = {claim: row for claim, row in self.attempts.items() if row.task_id != task.id}

@@ -4,53 +4,53 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from peerd.domain.errors import KeyTaken, NodeNotFound, TaskNotFound
-from peerd.domain.lifecycle import Event, Status, after
-from tests.model.reference.enqueue_rules import give_key, holder_of
-from tests.model.reference.state import State, TaskRow
+from peerd.domain.errors import NodeNotFound, TaskNotFound, UniqueKeyTaken
+from peerd.domain.lifecycle import Status, TaskEvent, after
+from tests.model.reference.enqueue_rules import set_key, task_with_key
+from tests.model.reference.state import ModelState, ModelTask
 
 
-def cancel(state: State, task_id: int, reason: str, now: datetime) -> None:
+def cancel(state: ModelState, task_id: int, reason: str, now: datetime) -> None:
     """End a task that has not ended."""
-    task = _allowed(state, task_id, Event.CANCEL)
-    _take_from_holder(state, task, "withdrawn", now)
-    state.follow(task, Event.CANCEL, now, lease=task.lease + 1, error=reason)
+    task = _allowed(state, task_id, TaskEvent.CANCEL)
+    _revoke_claim(state, task, "withdrawn", now)
+    state.follow(task, TaskEvent.CANCEL, now, lease=task.lease + 1, error=reason)
 
 
-def retry(state: State, task_id: int, now: datetime) -> None:
+def retry(state: ModelState, task_id: int, now: datetime) -> None:
     """Let a task run again, as if it had never run, if no other has its key."""
-    task = _allowed(state, task_id, Event.RETRY)
+    task = _allowed(state, task_id, TaskEvent.RETRY)
     if task.unique_key is not None:
-        holder = holder_of(state, task.queue, task.unique_key, now)
+        holder = task_with_key(state, task.queue, task.unique_key, now)
         if holder not in (None, task.id):
             assert holder is not None
-            raise KeyTaken(task.id, task.unique_key, holder)
+            raise UniqueKeyTaken(task.id, task.unique_key, holder)
         if holder is None:
-            give_key(state, task.queue, task.unique_key, task.id, "unfinished", now)
-    _take_from_holder(state, task, "retried", now)
+            set_key(state, task.queue, task.unique_key, task.id, "unfinished", now)
+    _revoke_claim(state, task, "retried", now)
     afresh = dict.fromkeys(("start_at", "finished_at", "result", "progress", "progress_note"))
     has_passed = task.finish_at is not None and task.finish_at <= now
     finish_at = None if has_passed else task.finish_at
     lease = task.lease + 1
-    state.follow(task, Event.RETRY, now, lease=lease, attempts=0, crashes=0, finish_at=finish_at, **afresh)
+    state.follow(task, TaskEvent.RETRY, now, lease=lease, attempts=0, crashes=0, finish_at=finish_at, **afresh)
 
 
-def move(state: State, task_id: int, node: str | None, now: datetime) -> None:
+def move(state: ModelState, task_id: int, node: str | None, now: datetime) -> None:
     """Give a task to a node, or to any."""
     if node is not None and node not in state.nodes:
         raise NodeNotFound(node, sorted(state.nodes))
-    task = _allowed(state, task_id, Event.MOVE)
+    task = _allowed(state, task_id, TaskEvent.MOVE)
     lease = task.lease + 1 if task.status is Status.WORKING else task.lease
-    _take_from_holder(state, task, "moved", now)
-    state.follow(task, Event.MOVE, now, lease=lease, node_id=None if node is None else state.nodes[node].id)
+    _revoke_claim(state, task, "moved", now)
+    state.follow(task, TaskEvent.MOVE, now, lease=lease, node_id=None if node is None else state.nodes[node].id)
 
 
-def delete(state: State, task_id: int) -> None:
+def delete(state: ModelState, task_id: int) -> None:
     """Delete a task, whatever it is."""
-    state.remove(_allowed(state, task_id, Event.DELETE))
+    state.remove(_allowed(state, task_id, TaskEvent.DELETE))
 
 
-def move_by_hand(state: State, task_id: int, node_id: int | None, now: datetime) -> None:
+def move_by_hand(state: ModelState, task_id: int, node_id: int | None, now: datetime) -> None:
     """The UPDATE that docs/schema.md gives to whoever moves a running task with SQL. It leaves no attempt."""
     task = state.tasks[task_id]
     task.node_id, task.status, task.lease = node_id, Status.PENDING, task.lease + 1
@@ -58,7 +58,7 @@ def move_by_hand(state: State, task_id: int, node_id: int | None, now: datetime)
         task.updated_at = now
 
 
-def _allowed(state: State, task_id: int, event: Event) -> TaskRow:
+def _allowed(state: ModelState, task_id: int, event: TaskEvent) -> ModelTask:
     if task_id not in state.tasks:
         raise TaskNotFound(task_id)
     task = state.tasks[task_id]
@@ -66,7 +66,7 @@ def _allowed(state: State, task_id: int, event: Event) -> TaskRow:
     return task
 
 
-def _take_from_holder(state: State, task: TaskRow, label: str, now: datetime) -> None:
+def _revoke_claim(state: ModelState, task: ModelTask, label: str, now: datetime) -> None:
     """The attempt that ends here is on record; it does not count."""
     if task.status is Status.WORKING:
         state.record(task, now, label, counted=False, error="")

@@ -12,44 +12,44 @@ from typing import Any
 import pytest
 
 from peerd.agent.alerts import delivery as module
-from peerd.agent.alerts.delivery import ROOM, TRIES, Delivery
-from peerd.agent.alerts.dispatcher import Desk
-from peerd.agent.alerts.factory import deliveries, hook_of
-from peerd.agent.alerts.hooks import Command, HookFailed, LogHook, Webhook
-from peerd.agent.components import Components
-from peerd.config.reading.models import read
+from peerd.agent.alerts.delivery import MAX_QUEUED, MAX_TRIES, AlertDelivery
+from peerd.agent.alerts.dispatcher import AlertDispatcher
+from peerd.agent.alerts.factory import make_deliveries, make_hook
+from peerd.agent.alerts.hooks import AlertHookFailed, CommandHook, LogHook, Webhook
+from peerd.agent.components import ComponentSupervisor
+from peerd.config.reading.models import parse_section
 from peerd.config.settings import AlertSettings
-from peerd.domain.alert import Alert, AlertKind, Rate, RateLimit
-from peerd.runtime.observability.alert_detection import AlertReader
+from peerd.domain.alert import Alert, AlertKind, AlertRate, AlertRateLimiter
+from peerd.runtime.observability.alert_detection import AlertEventListener
 from peerd.runtime.observability.events import (
-    AlertDelayed,
+    AlertDeliveryFailed,
     AlertRaised,
     AlertsDropped,
     AttemptEnded,
-    Events,
-    Fact,
-    TasksTakenBack,
+    Event,
+    EventBus,
+    TasksRescued,
 )
 from peerd.testing import eventually_async
-from tests.support.fake_servers import mail_server, web_server
+from tests.support.fake_servers import fake_mail_server, fake_web_server
 
 
 def alert(kind: str = "dead-tasks", text: str = "task 17 is dead") -> Alert:
     return Alert(alert=kind, text=text, node="a", at=datetime(2026, 1, 1, tzinfo=UTC), slot="video-1", pid=17)
 
 
-class Remembering:
+class RecordingHook:
     """A hook that remembers, after it has failed so many times."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
-        self.taken: list[Alert] = []
+        self.sent_alerts: list[Alert] = []
 
     async def send(self, alert: Alert) -> None:
         if self.failures:
             self.failures -= 1
             raise ConnectionRefusedError("nobody listens")
-        self.taken.append(alert)
+        self.sent_alerts.append(alert)
 
 
 # ---------------------------------------------------------------- which facts
@@ -58,7 +58,7 @@ class Remembering:
 def test_tasks_that_die_together_are_one_alert_and_a_count() -> None:
     sent: list[tuple[str, str, dict[str, Any]]] = []
     clock = iter([0.0, 1.0, 2.0, 20.0])
-    read = AlertReader(lambda alert, text, **data: sent.append((alert, text, data)), lambda: next(clock))
+    read = AlertEventListener(lambda alert, text, **data: sent.append((alert, text, data)), lambda: next(clock))
     for number in range(1, 5):
         read(AttemptEnded(task_id=number, queue="video", name="cut", outcome="dead", seconds=1.0, error="no"))
     assert [(kind, text) for kind, text, _ in sent] == [
@@ -69,17 +69,17 @@ def test_tasks_that_die_together_are_one_alert_and_a_count() -> None:
 
 
 @pytest.mark.parametrize(
-    "fact",
+    "event",
     [
         AttemptEnded(task_id=1, queue="q", name="", outcome="done", seconds=1.0),
         AttemptEnded(task_id=1, queue="q", name="", outcome="failed", seconds=1.0, error="x", retry_in=5.0),
         AttemptEnded(task_id=1, queue="q", name="", outcome="canceled", seconds=1.0),
-        TasksTakenBack(cause="video-1 killed by SIGKILL", task_ids=(1, 2)),
+        TasksRescued(cause="video-1 killed by SIGKILL", task_ids=(1, 2)),
     ],
 )
-def test_what_is_no_persons_concern_is_no_alert(fact: Fact) -> None:
+def test_what_is_no_persons_concern_is_no_alert(event: Event) -> None:
     sent: list[str] = []
-    AlertReader(lambda alert, text, **data: sent.append(text))(fact)
+    AlertEventListener(lambda alert, text, **data: sent.append(text))(event)
     assert sent == []
 
 
@@ -87,16 +87,18 @@ def test_the_last_ones_of_a_burst_are_told_when_the_time_is_over() -> None:
     sent: list[str] = []
     later: list[tuple[float, Callable[[], object]]] = []
     now = [0.0]
-    read = AlertReader(lambda alert, text, **data: sent.append(text), lambda: now[0], lambda *call: later.append(call))
+    read = AlertEventListener(
+        lambda alert, text, **data: sent.append(text), lambda: now[0], lambda *call: later.append(call)
+    )
     for number in range(1, 8):
         now[0] = number - 1.0
         read(AttemptEnded(task_id=number, queue="video", name="", outcome="dead", seconds=1.0, error="no"))
-    [(delay, tell)] = later
+    [(delay, flush)] = later
     assert delay == 9.0
     now[0] += delay
-    tell()
+    flush()
     assert sent == ["task 1 (video) is dead: no", "task 7 (video) is dead: no; and 5 more alike"]
-    tell()
+    flush()
     assert len(sent) == 2
 
 
@@ -104,85 +106,87 @@ def test_the_last_ones_of_a_burst_are_told_when_the_time_is_over() -> None:
 
 
 async def test_a_hook_gets_the_latest_of_what_was_held_back_when_its_time_is_over() -> None:
-    hook = Remembering()
+    hook = RecordingHook()
     delivery, cancel = await delivered(hook, [], rate="1 per 1s")
     for number in range(1, 8):
         delivery.offer(alert(text=f"task {number} is dead"))
-    await eventually_async(lambda: len(hook.taken) == 2)
-    assert [(one.text, one.suppressed) for one in hook.taken] == [("task 1 is dead", 0), ("task 7 is dead", 5)]
+    await eventually_async(lambda: len(hook.sent_alerts) == 2)
+    assert [(one.text, one.suppressed) for one in hook.sent_alerts] == [("task 1 is dead", 0), ("task 7 is dead", 5)]
     delivery.offer(alert(text="task 8 is dead"))
     delivery.offer(alert(text="task 9 is dead"))
-    delivery.offer_what_is_held()  # as a stop does, which does not wait
-    await eventually_async(lambda: len(hook.taken) == 3)
-    assert (hook.taken[-1].text, hook.taken[-1].suppressed) == ("task 9 is dead", 1)
+    delivery.flush_suppressed()  # as a stop does, which does not wait
+    await eventually_async(lambda: len(hook.sent_alerts) == 3)
+    assert (hook.sent_alerts[-1].text, hook.sent_alerts[-1].suppressed) == ("task 9 is dead", 1)
     cancel()
 
 
 @pytest.mark.parametrize("text", ["", "1", "0 per 5m", "1 per", "1 per 0s", "often", "-1 per 5m", 5, None])
 def test_what_is_no_rate_is_refused(text: object) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the settings word it
-        Rate.parse(text)
+        AlertRate.parse(text)
 
 
 def test_no_span_of_time_sees_more_than_its_rate() -> None:
-    limit = RateLimit(Rate(2, 10.0))
+    limit = AlertRateLimiter(AlertRate(2, 10.0))
     assert [limit.admit("a", now) for now in (0.0, 9.0, 9.5, 10.0, 11.0, 19.0)] == [0, 0, None, 1, None, 1]
 
 
 async def delivered(
-    hook: Remembering, facts: list[Fact], *, kinds: frozenset[str] = frozenset(AlertKind), rate: str = "1 per 5m"
-) -> tuple[Delivery, Callable[[], Any]]:
+    hook: RecordingHook, events: list[Event], *, kinds: frozenset[str] = frozenset(AlertKind), rate: str = "1 per 5m"
+) -> tuple[AlertDelivery, Callable[[], Any]]:
     now = asyncio.get_running_loop().time
-    delivery = Delivery("hook", hook, kinds, RateLimit(Rate.parse(rate)), Events(facts.append), now)
+    delivery = AlertDelivery("hook", hook, kinds, AlertRateLimiter(AlertRate.parse(rate)), EventBus(events.append), now)
     task = asyncio.create_task(delivery.run())
     return delivery, task.cancel
 
 
 async def test_a_hook_gets_the_kinds_that_it_wants_each_at_its_rate_and_hears_how_many_were_held_back() -> None:
-    hook, now = Remembering(), [0.0]
-    limit = RateLimit(Rate(1, 60.0))
-    delivery = Delivery("hook", hook, {"dead-tasks", "crash-loop"}, limit, Events(), lambda: now[0])
+    hook, now = RecordingHook(), [0.0]
+    limit = AlertRateLimiter(AlertRate(1, 60.0))
+    delivery = AlertDelivery("hook", hook, {"dead-tasks", "crash-loop"}, limit, EventBus(), lambda: now[0])
     task = asyncio.create_task(delivery.run())
     for kind in ("dead-tasks", "dead-tasks", "hung", "dead-tasks", "crash-loop", "test"):
         delivery.offer(alert(kind))
     now[0] = 60.0
     delivery.offer(alert("dead-tasks", "once more"))
     await delivery.idle.wait()
-    assert [(one.alert, one.suppressed) for one in hook.taken] == [
+    assert [(one.alert, one.suppressed) for one in hook.sent_alerts] == [
         ("dead-tasks", 0),
         ("crash-loop", 0),
         ("test", 0),
         ("dead-tasks", 2),
     ]
-    assert hook.taken[-1].sentence == "once more (and 2 more of this kind since the last that was sent)"
+    assert hook.sent_alerts[-1].sentence == "once more (and 2 more of this kind since the last that was sent)"
     task.cancel()
 
 
 async def test_a_hook_that_fails_is_tried_again_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
-    facts: list[Fact] = []
-    hook = Remembering(failures=2 + TRIES)
-    delivery, end = await delivered(hook, facts, rate="100 per 1s")
+    events: list[Event] = []
+    hook = RecordingHook(failures=2 + MAX_TRIES)
+    delivery, end = await delivered(hook, events, rate="100 per 1s")
     hook.failures = 2
     delivery.offer(alert())
     await delivery.idle.wait()
-    assert len(hook.taken) == 1
-    assert [fact.again_in is None for fact in facts if isinstance(fact, AlertDelayed)] == [False, False]
-    hook.failures = TRIES
+    assert len(hook.sent_alerts) == 1
+    assert [event.again_in is None for event in events if isinstance(event, AlertDeliveryFailed)] == [False, False]
+    hook.failures = MAX_TRIES
     delivery.offer(alert(text="is lost"))
     delivery.offer(alert(text="comes through"))
     await delivery.idle.wait()
-    assert [one.text for one in hook.taken[1:]] == ["comes through"]
-    assert [fact.again_in is None for fact in facts if isinstance(fact, AlertDelayed)][2:] == [False] * 7 + [True]
+    assert [one.text for one in hook.sent_alerts[1:]] == ["comes through"]
+    assert [event.again_in is None for event in events if isinstance(event, AlertDeliveryFailed)][2:] == [False] * 7 + [
+        True
+    ]
     end()
 
 
 async def test_alerts_that_wait_for_a_dead_hook_have_a_bound() -> None:
-    facts: list[Fact] = []
-    delivery, end = await delivered(Remembering(failures=10**9), facts, rate="100000 per 1s")
-    for number in range(ROOM + 5):
+    events: list[Event] = []
+    delivery, end = await delivered(RecordingHook(failures=10**9), events, rate="100000 per 1s")
+    for number in range(MAX_QUEUED + 5):
         delivery.offer(alert(text=str(number)))
-    assert facts == [AlertsDropped(hook="hook", count=1)] * 5
+    assert events == [AlertsDropped(hook="hook", count=1)] * 5
     end()
 
 
@@ -190,9 +194,9 @@ async def test_alerts_that_wait_for_a_dead_hook_have_a_bound() -> None:
 
 
 async def test_a_webhook_is_sent_json_whose_text_chat_programs_show(tmp_path: Path) -> None:
-    async with web_server() as web:
+    async with fake_web_server() as web:
         settings = AlertSettings(webhook=web.url)
-        await hook_of(settings, tmp_path, Events()).send(alert())
+        await make_hook(settings, tmp_path, EventBus()).send(alert())
         assert web.bodies == [
             {
                 "alert": "dead-tasks",
@@ -207,15 +211,15 @@ async def test_a_webhook_is_sent_json_whose_text_chat_programs_show(tmp_path: Pa
 
 
 async def test_a_webhook_that_answers_with_an_error_has_not_taken_it() -> None:
-    async with web_server(503) as web:
-        with pytest.raises(HookFailed, match="the server answered 503") as failed:
+    async with fake_web_server(503) as web:
+        with pytest.raises(AlertHookFailed, match="the server answered 503") as failed:
             await Webhook(web.url).send(alert())
         assert "secret" not in str(failed.value)
 
 
 async def test_a_mail_goes_to_all_with_the_alert_in_its_subject(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("sesame\n")
-    async with mail_server("sesame") as server:
+    async with fake_mail_server("sesame") as server:
         mail = {
             "server": server.address,
             "sender": "peerd@studio.example",
@@ -223,7 +227,7 @@ async def test_a_mail_goes_to_all_with_the_alert_in_its_subject(tmp_path: Path) 
             "user": "peerd",
             "password_file": str(tmp_path / "password"),
         }
-        hook = hook_of(read(AlertSettings, {"mail": mail}), tmp_path, Events())
+        hook = make_hook(parse_section(AlertSettings, {"mail": mail}), tmp_path, EventBus())
         await hook.send(alert(text="task 17 is dead:\nno such file"))
         assert server.recipients == ["ops@studio.example", "boss@studio.example"]
         assert "Subject: [peerd a] dead-tasks: task 17 is dead: no such file" in server.mails[0]
@@ -234,19 +238,19 @@ async def test_a_mail_goes_to_all_with_the_alert_in_its_subject(tmp_path: Path) 
 
 
 async def test_a_command_reads_the_alert_and_its_failure_is_told_in_its_own_words(tmp_path: Path) -> None:
-    await Command(["sh", "-c", "cat > got; echo $PEERD_ALERT >> got"], tmp_path).send(alert())
+    await CommandHook(["sh", "-c", "cat > got; echo $PEERD_ALERT >> got"], tmp_path).send(alert())
     line, _, kind = (tmp_path / "got").read_text().rpartition("}")
     assert (json.loads(line + "}")["text"], kind) == ("task 17 is dead", "dead-tasks\n")
-    with pytest.raises(HookFailed, match="sh ended with status 3: no pager here"):
-        await Command(["sh", "-c", "echo no pager here >&2; exit 3"], tmp_path).send(alert())
-    with pytest.raises(HookFailed, match="status 127: there is no program"):
-        await Command(["no-such-pager"], tmp_path).send(alert())
+    with pytest.raises(AlertHookFailed, match="sh ended with status 3: no pager here"):
+        await CommandHook(["sh", "-c", "echo no pager here >&2; exit 3"], tmp_path).send(alert())
+    with pytest.raises(AlertHookFailed, match="status 127: there is no program"):
+        await CommandHook(["no-such-pager"], tmp_path).send(alert())
 
 
 async def test_the_log_is_a_hook_too() -> None:
-    facts: list[Fact] = []
-    await LogHook(Events(facts.append)).send(alert())
-    assert facts == [AlertRaised(alert="dead-tasks", text="task 17 is dead", slot="video-1")]
+    events: list[Event] = []
+    await LogHook(EventBus(events.append)).send(alert())
+    assert events == [AlertRaised(alert="dead-tasks", text="task 17 is dead", slot="video-1")]
 
 
 # ---------------------------------------------------------------- the desk
@@ -258,17 +262,17 @@ class Node:
     node = "a"
 
 
-async def test_the_desk_gives_an_alert_of_the_master_to_each_hook_and_lets_the_last_one_out(tmp_path: Path) -> None:
-    facts: list[Fact] = []
-    async with web_server(500, 204) as web:
+async def test_the_dispatcher_sends_an_alert_of_the_master_to_each_hook_and_the_last_one_too(tmp_path: Path) -> None:
+    events: list[Event] = []
+    async with fake_web_server(500, 204) as web:
         hooks = {
             "chat": AlertSettings(webhook=web.url),
             "page": AlertSettings(log=True, on=(AlertKind.HUNG,)),
             "log": AlertSettings(log=True),
             "old": AlertSettings(log=True, enabled=False),
         }
-        components = Components(Events())
-        desk = Desk(lambda: deliveries(hooks, tmp_path, Events(facts.append)))
+        components = ComponentSupervisor(EventBus())
+        desk = AlertDispatcher(lambda: make_deliveries(hooks, tmp_path, EventBus(events.append)))
         await desk.start(Node(), components)  # type: ignore[arg-type]
         assert components.names == ["alerts chat", "alerts page", "alerts log"]
         desk.receive({"type": "alert", "alert": "crash-loop", "text": "video-1 keeps failing", "slot": "video-1"})
@@ -276,7 +280,7 @@ async def test_the_desk_gives_an_alert_of_the_master_to_each_hook_and_lets_the_l
         await eventually_async(lambda: len(web.bodies) == 1)
         await desk.stop(0.0)
         assert [body["text"] for body in web.bodies] == ["video-1 keeps failing"] * 2
-        assert [fact for fact in facts if isinstance(fact, AlertRaised)] == [
+        assert [event for event in events if isinstance(event, AlertRaised)] == [
             AlertRaised(alert="crash-loop", text="video-1 keeps failing", slot="video-1")
         ]
         assert components.names == []

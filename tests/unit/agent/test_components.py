@@ -8,20 +8,20 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from peerd.agent import components as module
-from peerd.agent.components import Components, NameTaken
-from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, Events, Fact
+from peerd.agent.components import ComponentNameTaken, ComponentSupervisor
+from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, Event, EventBus
 from peerd.testing import eventually_async
 
 
 @pytest.fixture
-def facts() -> list[Fact]:
+def events() -> list[Event]:
     return []
 
 
 @pytest.fixture
-async def components(facts: list[Fact], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Components]:
+async def components(events: list[Event], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ComponentSupervisor]:
     monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
-    components = Components(Events(facts.append))
+    components = ComponentSupervisor(EventBus(events.append))
     yield components
     await components.stop(components.names, within=5.0)
 
@@ -41,7 +41,7 @@ def failing(times: int, error: Callable[[], BaseException]) -> tuple[list[int], 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
 async def test_what_a_component_raises_starts_it_again_and_ends_nothing_else(
-    components: Components, facts: list[Fact], error: type[BaseException]
+    components: ComponentSupervisor, events: list[Event], error: type[BaseException]
 ) -> None:
     _, neighbour = failing(0, ValueError)
     begun, run = failing(3, lambda: error("again"))
@@ -50,20 +50,22 @@ async def test_what_a_component_raises_starts_it_again_and_ends_nothing_else(
     await eventually_async(lambda: len(begun) == 4)
     states = {one["name"]: (one["state"], one["failures"], one["restarts"]) for one in components.to_json()}
     assert states == {"neighbour": ("running", 0, 0), "failing": ("running", 3, 3)}
-    failures = [fact for fact in facts if isinstance(fact, ComponentFailed)]
-    assert [fact.failures for fact in failures] == [1, 2, 3]
+    failures = [event for event in events if isinstance(event, ComponentFailed)]
+    assert [event.failures for event in failures] == [1, 2, 3]
     assert failures[-1].again_in > 2 * failures[0].again_in
 
 
 async def test_one_that_returns_by_itself_is_noted_and_not_started_again(
-    components: Components, facts: list[Fact]
+    components: ComponentSupervisor, events: list[Event]
 ) -> None:
     components.start("short", lambda: asyncio.sleep(0))
-    await eventually_async(lambda: facts == [ComponentEnded(component="short")])
+    await eventually_async(lambda: events == [ComponentEnded(component="short")])
     assert components.to_json()[0]["state"] == "ended"
 
 
-async def test_they_are_stopped_in_reverse_order_and_their_names_are_free_again(components: Components) -> None:
+async def test_they_are_stopped_in_reverse_order_and_their_names_are_free_again(
+    components: ComponentSupervisor,
+) -> None:
     ended = []
 
     async def until_the_end(name: str) -> None:
@@ -74,14 +76,14 @@ async def test_they_are_stopped_in_reverse_order_and_their_names_are_free_again(
 
     for name in ("one", "two", "three"):
         components.start(name, lambda name=name: until_the_end(name))  # type: ignore[misc]
-    with pytest.raises(NameTaken, match="two"):
+    with pytest.raises(ComponentNameTaken, match="two"):
         components.start("two", lambda: until_the_end("two"))
     await asyncio.sleep(0)
     await components.stop(["one", "three"], within=5.0)
     assert (ended, components.names) == (["three", "one"], ["two"])
 
 
-async def test_one_that_does_not_let_itself_be_stopped_holds_nothing_up(components: Components) -> None:
+async def test_one_that_does_not_let_itself_be_stopped_holds_nothing_up(components: ComponentSupervisor) -> None:
     let_go = asyncio.Event()
 
     async def stubborn() -> None:
@@ -99,7 +101,7 @@ async def test_one_that_does_not_let_itself_be_stopped_holds_nothing_up(componen
 
 
 async def test_one_that_fails_while_it_is_stopped_is_not_started_again(
-    components: Components, facts: list[Fact], capsys: pytest.CaptureFixture[str]
+    components: ComponentSupervisor, events: list[Event], capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def ill_mannered() -> None:
         try:
@@ -110,5 +112,5 @@ async def test_one_that_fails_while_it_is_stopped_is_not_started_again(
     components.start("ill-mannered", ill_mannered)
     await asyncio.sleep(0)
     await components.stop(["ill-mannered"], within=5.0)
-    assert (components.names, facts) == ([], [])
+    assert (components.names, events) == ([], [])
     assert "in its end" in capsys.readouterr().err

@@ -13,23 +13,23 @@ from sqlalchemy.engine import make_url
 
 from peerd.agent.doorbell.addressing import advertised_host, bound_host
 from peerd.agent.doorbell.refusals import UNHEARD_FOR, Refusals
-from peerd.agent.doorbell.udp_listener import AT_A_TIME, OpenDoor
-from peerd.agent.doorbell.wake_up_debouncer import Porter
+from peerd.agent.doorbell.udp_listener import DATAGRAMS_PER_TURN, UdpListener
+from peerd.agent.doorbell.wake_up_debouncer import WakeUpDebouncer
 from peerd.config.settings import ClusterSettings, NodeSettings
-from peerd.domain.ring import Due, Ring, Taken, Told, Trial, Work
-from peerd.doorbell.datagram import HEAD, WINDOW, Opener, Refused, RingRefused, Sealer
-from peerd.runtime.observability.events import Events, Fact, RingsRefused
+from peerd.domain.ring import Broadcast, ClaimRevoked, Ping, Ring, TasksAvailable, TaskScheduled
+from peerd.doorbell.datagram import HEADER, REPLAY_WINDOW, RejectionReason, RingRejected, Signer, Verifier
+from peerd.runtime.observability.events import Event, EventBus, RingsRejected
 from peerd.testing import eventually_async
-from tests.support.manual_clock import Clock
+from tests.support.manual_clock import ManualClock
 
 SECRET = "a secret that all nodes share"
 
 
-class Visitor:
+class RingSender:
     """Rings at a door that it knows."""
 
-    def __init__(self, refusals: Refusals, heard: list[Ring], facts: list[Fact], port: int) -> None:
-        self.heard, self.facts = heard, facts
+    def __init__(self, refusals: Refusals, heard: list[Ring], events: list[Event], port: int) -> None:
+        self.heard, self.events = heard, events
         self.refusals = refusals
         self._address = ("127.0.0.1", port)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -38,94 +38,94 @@ class Visitor:
         self._socket.sendto(datagram, self._address)
 
     def ring(self, ring: Ring, secret: str = SECRET) -> None:
-        self.send(Sealer(secret, time.time).seal(ring, "life"))
+        self.send(Signer(secret, time.time).sign(ring, "life"))
 
-    def leave(self) -> None:
+    def close(self) -> None:
         self._socket.close()
 
 
 @pytest.fixture
-async def visitor() -> AsyncIterator[Visitor]:
+async def sender() -> AsyncIterator[RingSender]:
     heard: list[Ring] = []
-    facts: list[Fact] = []
-    refusals = Refusals(Events(facts.append))
-    door = OpenDoor(Opener(SECRET, "life", time.time), heard.append, refusals)
-    visitor = Visitor(refusals, heard, facts, door.open("127.0.0.1", 0))
-    yield visitor
-    visitor.leave()
+    events: list[Event] = []
+    refusals = Refusals(EventBus(events.append))
+    door = UdpListener(Verifier(SECRET, "life", time.time), heard.append, refusals)
+    sender = RingSender(refusals, heard, events, door.open("127.0.0.1", 0))
+    yield sender
+    sender.close()
     door.close()
 
 
-async def test_a_door_hears_who_has_the_secret_and_refuses_all_others(visitor: Visitor) -> None:
-    visitor.ring(Work(("video",)), "quite another secret")
-    visitor.send(b"hello?")
-    visitor.ring(Work(("video",)))
-    await eventually_async(lambda: visitor.heard == [Work(("video",))])
-    assert visitor.refusals.counts == {Refused.SECRET: 1, Refused.STRANGE: 1}
-    assert visitor.refusals.last == (Refused.STRANGE, "127.0.0.1")
-    assert {(fact.reason, fact.count) for fact in visitor.facts if isinstance(fact, RingsRefused)} == {
-        (str(Refused.SECRET), 1),
-        (str(Refused.STRANGE), 1),
+async def test_a_door_hears_who_has_the_secret_and_refuses_all_others(sender: RingSender) -> None:
+    sender.ring(TasksAvailable(("video",)), "quite another secret")
+    sender.send(b"hello?")
+    sender.ring(TasksAvailable(("video",)))
+    await eventually_async(lambda: sender.heard == [TasksAvailable(("video",))])
+    assert sender.refusals.counts == {RejectionReason.SECRET: 1, RejectionReason.STRANGE: 1}
+    assert sender.refusals.last == (RejectionReason.STRANGE, "127.0.0.1")
+    assert {(event.reason, event.count) for event in sender.events if isinstance(event, RingsRejected)} == {
+        (str(RejectionReason.SECRET), 1),
+        (str(RejectionReason.STRANGE), 1),
     }
 
 
-@pytest.mark.parametrize(("secret", "late"), [("quite another secret", 0.0), (SECRET, WINDOW + 60.0)])
+@pytest.mark.parametrize(("secret", "late"), [("quite another secret", 0.0), (SECRET, REPLAY_WINDOW + 60.0)])
 def test_two_different_rings_for_this_node_tell_that_somebody_is_not_heard_and_one_does_not(
     secret: str, late: float
 ) -> None:
-    clock = Clock(1_000_000.0)
-    refusals, opener = Refusals(Events(), clock), Opener(SECRET, "life", clock)
+    clock = ManualClock(1_000_000.0)
+    refusals, verifier = Refusals(EventBus(), clock), Verifier(SECRET, "life", clock)
 
-    def come(datagram: bytes) -> None:
-        with pytest.raises(RingRefused) as refused:
-            opener.open(datagram)
+    def refuse(datagram: bytes) -> None:
+        with pytest.raises(RingRejected) as refused:
+            verifier.open(datagram)
         refusals.refuse(refused.value, "10.0.0.9")
 
     def ring(to: str) -> bytes:
-        return Sealer(secret, lambda: clock.now - late).seal(Work(), to)
+        return Signer(secret, lambda: clock.now - late).sign(TasksAvailable(), to)
 
     captured = ring("life")
-    for datagram in (captured, captured, ring("another life"), ring("another life"), HEAD + b"forged" * 4):
-        come(datagram)
-        assert refusals.of_somebody_unheard() is None
-    come(ring("life"))
-    assert "10.0.0.9" in str(refusals.of_somebody_unheard())
+    for datagram in (captured, captured, ring("another life"), ring("another life"), HEADER + b"forged" * 4):
+        refuse(datagram)
+        assert refusals.unheard_sender_problem() is None
+    refuse(ring("life"))
+    assert "10.0.0.9" in str(refusals.unheard_sender_problem())
     clock.now += UNHEARD_FOR + 1
-    assert refusals.of_somebody_unheard() is None
+    assert refusals.unheard_sender_problem() is None
 
 
-async def test_a_flood_is_told_once_and_leaves_the_event_loop_its_turns(visitor: Visitor) -> None:
-    for _ in range(2 * AT_A_TIME):  # the kernel keeps a few hundred such small ones
-        visitor.send(HEAD + b"forged" * 4)
+async def test_a_flood_is_told_once_and_leaves_the_event_loop_its_turns(sender: RingSender) -> None:
+    for _ in range(2 * DATAGRAMS_PER_TURN):  # the kernel keeps a few hundred such small ones
+        sender.send(HEADER + b"forged" * 4)
     turns = 0
-    before = visitor.refusals.counts[Refused.SECRET]
-    while visitor.refusals.counts[Refused.SECRET] < 2 * AT_A_TIME:
-        count = visitor.refusals.counts[Refused.SECRET]
-        assert count - before <= AT_A_TIME  # never more between two turns of ours
+    before = sender.refusals.counts[RejectionReason.SECRET]
+    while sender.refusals.counts[RejectionReason.SECRET] < 2 * DATAGRAMS_PER_TURN:
+        count = sender.refusals.counts[RejectionReason.SECRET]
+        assert count - before <= DATAGRAMS_PER_TURN  # never more between two turns of ours
         before = count
         turns += 1
         await asyncio.sleep(0)
     assert turns >= 2
-    visitor.ring(Work())
-    await eventually_async(lambda: visitor.heard == [Work()])
-    assert len(visitor.facts) == 1
+    sender.ring(TasksAvailable())
+    await eventually_async(lambda: sender.heard == [TasksAvailable()])
+    assert len(sender.events) == 1
 
 
 async def test_rings_of_a_few_milliseconds_are_passed_on_together() -> None:
-    woken: list[Any] = []
+    wake_ups: list[Any] = []
     others: list[Any] = []
-    porter = Porter(woken.append, others.append, others.append, others.append)
-    porter.hear(Work(("video",)))
-    assert woken == [Work(("video",))]  # the first one at once
+    porter = WakeUpDebouncer(wake_ups.append, others.append, others.append, others.append)
+    porter.receive(TasksAvailable(("video",)))
+    assert wake_ups == [TasksAvailable(("video",))]  # the first one at once
     for number in range(100):
-        porter.hear(Work((f"queue-{number % 2}",)))
-        porter.hear(Taken((number % 3,)))
-    assert len(woken) == 1
-    await eventually_async(lambda: len(woken) > 2)
-    assert woken[1:] == [Work(("queue-0", "queue-1")), Taken((0, 1, 2))]
-    for ring in (Due(within=1.0), Told("prices"), Trial("word")):
-        porter.hear(ring)
-    assert others == [Due(within=1.0), Told("prices"), "word"]
+        porter.receive(TasksAvailable((f"queue-{number % 2}",)))
+        porter.receive(ClaimRevoked((number % 3,)))
+    assert len(wake_ups) == 1
+    await eventually_async(lambda: len(wake_ups) > 2)
+    assert wake_ups[1:] == [TasksAvailable(("queue-0", "queue-1")), ClaimRevoked((0, 1, 2))]
+    for ring in (TaskScheduled(within=1.0), Broadcast("prices"), Ping("word")):
+        porter.receive(ring)
+    assert others == [TaskScheduled(within=1.0), Broadcast("prices"), "word"]
     assert porter.heard == 203
 
 

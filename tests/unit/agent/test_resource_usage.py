@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from peerd.agent.components import Components
-from peerd.agent.resource_limits import Limits, Sample, Watch
-from peerd.agent.resource_usage import Meter, Samples
-from peerd.runtime.observability.events import Events
+from peerd.agent.components import ComponentSupervisor
+from peerd.agent.resource_limits import LimitMonitor, ResourceUsage, UsageLimits
+from peerd.agent.resource_usage import ResourceMonitor, UsageMeter
+from peerd.runtime.observability.events import EventBus
 from peerd.testing import eventually, eventually_async
 
 BUSY = "import sys; x = bytearray(64 * 2**20); sys.stdout.write('go'); sys.stdout.flush()\nwhile True: pass"
@@ -32,7 +32,7 @@ def parent() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_process_is_measured_with_what_it_has_started(parent: subprocess.Popen[bytes]) -> None:
-    meter = Meter()
+    meter = UsageMeter()
     first = meter.read([parent.pid, 2**22 + 1], time.monotonic())
     assert set(first) == {parent.pid}
     assert first[parent.pid].memory > 64 * 2**20
@@ -41,63 +41,63 @@ def test_a_process_is_measured_with_what_it_has_started(parent: subprocess.Popen
 
 
 def test_a_limit_counts_from_the_start_for_each_process() -> None:
-    watch = Watch()
-    limits = {1: Limits(cpu=0.9, memory=100), 2: Limits(cpu=0.9, memory=100), 3: Limits()}
-    over, under = Sample(50, 2.0), Sample(50, 0.1)
-    looks = [{1: over, 2: over, 3: over}, {1: over, 2: under, 3: over}, {1: over, 2: over, 3: over}]
-    assert [[excess.pid for excess in watch.look(limits, samples)] for samples in looks] == [[], [], [1]]
-    assert watch.look({}, {}) == []
-    assert watch.look(limits, looks[0]) == []
+    monitor = LimitMonitor()
+    limits = {1: UsageLimits(cpu=0.9, memory=100), 2: UsageLimits(cpu=0.9, memory=100), 3: UsageLimits()}
+    over, under = ResourceUsage(50, 2.0), ResourceUsage(50, 0.1)
+    rounds = [{1: over, 2: over, 3: over}, {1: over, 2: under, 3: over}, {1: over, 2: over, 3: over}]
+    assert [[exceeded.pid for exceeded in monitor.check(limits, samples)] for samples in rounds] == [[], [], [1]]
+    assert monitor.check({}, {}) == []
+    assert monitor.check(limits, rounds[0]) == []
 
 
-class Master:
+class RecordingMaster:
     """What is sent to it."""
 
     def __init__(self) -> None:
-        self.heard: list[Any] = []
+        self.sent: list[Any] = []
 
     def send(self, message: Any) -> None:
-        self.heard.append(message)
+        self.sent.append(message)
 
 
 async def test_the_master_is_told_all_samples_and_asked_to_replace_what_is_over_its_limit(
     parent: subprocess.Popen[bytes],
 ) -> None:
-    master, components = Master(), Components(Events())
+    master, components = RecordingMaster(), ComponentSupervisor(EventBus())
     answers: list[Any] = [TimeoutError("busy"), {"memory": 2**20, "cpu": None}]
 
-    async def ask(pid: int) -> Any:
+    async def request_limits(pid: int) -> Any:
         assert pid == parent.pid
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    samples = Samples(ask, every=0.01)
+    samples = ResourceMonitor(request_limits, every=0.01)
     samples.receive({"type": "processes", "processes": [
         {"slot": "video-1", "kind": "video", "role": "worker", "pid": parent.pid, "generation": 1},
         {"slot": "agent", "kind": "agent", "role": "agent", "pid": os.getpid(), "generation": 1},
     ]})  # fmt: skip
     await samples.start(master, components)  # type: ignore[arg-type]
-    asked = await eventually_async(lambda: [one for one in master.heard if one["type"] == "replace"])
+    asked = await eventually_async(lambda: [one for one in master.sent if one["type"] == "replace"])
     assert (asked[0]["pid"], asked[0]["how"]) == (parent.pid, "memory-limit")
     assert "(recycle_memory = 1" in asked[0]["reason"]
-    told = [one["processes"] for one in master.heard if one["type"] == "samples"]
-    assert set(told[-1]) == {str(parent.pid), str(os.getpid())}
+    reports = [one["processes"] for one in master.sent if one["type"] == "samples"]
+    assert set(reports[-1]) == {str(parent.pid), str(os.getpid())}
     await samples.stop(0.0)
     assert components.names == []
 
 
 async def test_other_programs_have_the_limits_of_their_section(parent: subprocess.Popen[bytes]) -> None:
-    master, components = Master(), Components(Events())
+    master, components = RecordingMaster(), ComponentSupervisor(EventBus())
 
-    async def ask(pid: int) -> Any:
+    async def request_limits(pid: int) -> Any:
         raise AssertionError(f"process {pid} cannot be asked")
 
-    samples = Samples(ask, {"tunnel": Limits(memory=2**20)}, every=0.01)
+    samples = ResourceMonitor(request_limits, {"tunnel": UsageLimits(memory=2**20)}, every=0.01)
     tunnel = {"slot": "tunnel-1", "kind": "tunnel", "role": "command", "pid": parent.pid, "generation": 1}
     samples.receive({"type": "processes", "processes": [tunnel]})
     await samples.start(master, components)  # type: ignore[arg-type]
-    asked = await eventually_async(lambda: [one for one in master.heard if one["type"] == "replace"])
+    asked = await eventually_async(lambda: [one for one in master.sent if one["type"] == "replace"])
     assert (asked[0]["pid"], asked[0]["how"]) == (parent.pid, "memory-limit")
     await samples.stop(0.0)

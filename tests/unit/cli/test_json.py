@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import json
 
-from peerd.cli.context import json_of
+from peerd.cli.context import to_json
 
 
 def test_json_steers_no_terminal_and_says_the_same() -> None:
     value = {"\u202ekey": ["\x1b[2J \x9b \u2066 \u200f \u2028", "ä日 \ud800"[:-2]]}
-    text = json_of(value)
+    text = to_json(value)
     assert not {one for one in text if not one.isprintable()}
     assert "ä日" in text
     assert json.loads(text) == value

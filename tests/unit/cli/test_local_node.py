@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from peerd.cli.node.local_node import node_here
+from peerd.cli.node.local_node import render_node
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -58,7 +58,7 @@ HERE: dict[str, Any] = {
 
 def drawn(width: int, here: dict[str, Any] = HERE) -> list[str]:
     console = Console(width=width, color_system=None, record=True, file=StringIO())
-    console.print(node_here(here, NOW))
+    console.print(render_node(here, NOW))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -99,7 +99,7 @@ def test_a_process_that_has_fallen_silent_is_told_from_one_that_speaks() -> None
     speaks, silent = [line for line in drawn(160, {**HERE, "slots": slots}) if "video-" in line]
     assert "0 ms" in speaks
     assert "silent 1 min" in silent
-    assert "has told its master nothing for 1 min 15 s" in silent
+    assert "no heartbeat for 1 min 15 s" in silent
     assert "silent" not in speaks
 
 
@@ -114,7 +114,7 @@ def test_a_reload_that_goes_on_or_was_abandoned_is_told() -> None:
 
 def test_without_a_node_it_says_how_to_start_one() -> None:
     console = Console(width=80, record=True, file=StringIO())
-    console.print(node_here(None, NOW))
+    console.print(render_node(None, NOW))
     assert "peerd start" in console.export_text()
 
 

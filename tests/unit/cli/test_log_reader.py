@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from peerd.cli.node.log_reader import LINGER, Follower, Wanted, end_of_lines, last_lines
+from peerd.cli.node.log_reader import ROTATION_LINGER, LineFilter, LogFollower, end_of_lines, last_lines
 from peerd.runtime.observability.logfile import rotate
 
 
 def last(path: Path, count: int, *slots: str) -> list[str]:
-    return last_lines(path, count, Wanted(slots), end_of_lines(path))
+    return last_lines(path, count, LineFilter(slots), end_of_lines(path))
 
 
 def test_the_last_lines_go_back_into_the_rotated_files(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_lines_of_a_slot_or_of_all_of_a_kind(tmp_path: Path) -> None:
 def test_a_log_is_followed_over_its_rotation(tmp_path: Path) -> None:
     log = tmp_path / "peerd.log"
     log.write_text("before\n")
-    follower = Follower(log, end_of_lines(log))
+    follower = LogFollower(log, end_of_lines(log))
     with log.open("a") as old:
         print("one\nhalf", file=old, end="", flush=True)
         assert list(follower.read(0.0)) == ["one"]
@@ -63,7 +63,7 @@ def test_a_log_is_followed_over_its_rotation(tmp_path: Path) -> None:
         assert list(follower.read(2.0)) == ["half is whole", "three"]
         print("late", file=old, flush=True)
         assert list(follower.read(3.0)) == ["late"], "somebody had not opened the new one"
-    assert list(follower.read(3.0 + LINGER)) == []
+    assert list(follower.read(3.0 + ROTATION_LINGER)) == []
     with log.open("a") as new:
         print("four", file=new)
     assert list(follower.read(99.0)) == ["four"]

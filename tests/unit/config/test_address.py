@@ -8,7 +8,7 @@ import pymysql
 import pytest
 from sqlalchemy.engine import make_url
 
-from peerd.config.address import add_password, hosts_of, locate_sqlite_file, mask_url, normalise_url
+from peerd.config.address import add_password, hosts_of, make_sqlite_path_absolute, mask_url, normalise_url
 
 
 @pytest.mark.parametrize(
@@ -121,6 +121,9 @@ def test_a_password_is_added_to_an_address_of_several_servers() -> None:
 
 
 def test_a_relative_file_is_meant_from_the_folder_of_the_configuration() -> None:
-    assert locate_sqlite_file("sqlite:///data/a.sqlite", Path("/srv/studio")) == "sqlite:////srv/studio/data/a.sqlite"
-    assert locate_sqlite_file("sqlite:////var/a.sqlite", Path("/srv/studio")) == "sqlite:////var/a.sqlite"
-    assert locate_sqlite_file("mysql://db/peerd", Path("/srv/studio")) == "mysql://db/peerd"
+    assert (
+        make_sqlite_path_absolute("sqlite:///data/a.sqlite", Path("/srv/studio"))
+        == "sqlite:////srv/studio/data/a.sqlite"
+    )
+    assert make_sqlite_path_absolute("sqlite:////var/a.sqlite", Path("/srv/studio")) == "sqlite:////var/a.sqlite"
+    assert make_sqlite_path_absolute("mysql://db/peerd", Path("/srv/studio")) == "mysql://db/peerd"

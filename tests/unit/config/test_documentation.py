@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from peerd.config import check, load
-from peerd.config.reading.environment import variables
+from peerd.config.reading.environment import setting_variables
 from peerd.config.settings import (
     AgentSettings,
     AlertSettings,
@@ -109,4 +109,4 @@ def test_the_example_is_a_configuration(tmp_path: Path) -> None:
 
 def test_the_variables_of_the_page_exist() -> None:
     named = set(re.findall(r"`(PEERD_[A-Z_]+)`", PAGE)) - {"PEERD_CONFIG"}
-    assert named <= set(variables())
+    assert named <= set(setting_variables())

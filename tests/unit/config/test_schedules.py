@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from peerd.config import check, load
-from peerd.config.schedules import schedules_of
+from peerd.config.schedules import schedules_for_node
 from peerd.domain.schedule import Schedule
 
 
@@ -51,7 +51,7 @@ def test_every_key_reaches_the_schedule(folder: Path) -> None:
         interval = "1d"
         """,
     )
-    assert schedules_of(load(path, {})) == [
+    assert schedules_for_node(load(path, {})) == [
         Schedule(
             name="refresh",
             run="studio:refresh",
@@ -149,7 +149,8 @@ def test_a_schedule_of_environments_is_for_nodes_of_those(folder: Path) -> None:
         """,
     )
     names = [
-        [one.name for one in schedules_of(load(path, {"PEERD_NODE_ENVIRONMENT": given}))] for given in ("staging", "x")
+        [one.name for one in schedules_for_node(load(path, {"PEERD_NODE_ENVIRONMENT": given}))]
+        for given in ("staging", "x")
     ]
     assert names == [["live", "always"], ["always"]]
     [*_, doubt] = [one for one in check(path, {}).warnings if "environment" in one.message]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from peerd.config import load
-from peerd.config.serialization import as_plain, from_plain
+from peerd.config.serialization import deserialize_section, serialize_section
 from peerd.config.settings import Settings
-from peerd.entrypoints.node_plan import plan
+from peerd.entrypoints.node_plan import build_node_plan
 from peerd.runtime.messages.frames import encode
 from peerd.supervision.plan import Plan
 from tests.unit.config.helpers import Write
@@ -49,7 +49,7 @@ def read(write: Write) -> Settings:
 
 def test_what_a_process_is_told_is_what_was_read(write: Write) -> None:
     settings = read(write)
-    told = from_plain(as_plain(settings), Settings)
+    told = deserialize_section(serialize_section(settings), Settings)
     for section in ("node", "database", "cluster", "web", "agent", "schedules", "manager", "logging", "alerts"):
         assert getattr(told, section) == getattr(settings, section), section
     assert told.workers["video"].given == ("count", "options", "tasks")
@@ -59,12 +59,14 @@ def test_what_a_process_is_told_is_what_was_read(write: Write) -> None:
 
 def test_whatever_options_hold_a_plan_can_carry(write: Write) -> None:
     settings = read(write)
-    encode({"plan": plan(settings, "life")["kinds"]})
-    assert Plan.parse(plan(settings, "life")).kinds
-    options = from_plain(as_plain(settings), Settings).workers["video"].options
+    encode({"plan": build_node_plan(settings, "life")["kinds"]})
+    assert Plan.parse(build_node_plan(settings, "life")).kinds
+    options = deserialize_section(serialize_section(settings), Settings).workers["video"].options
     assert options["numbers"] == [1, 0.5, None, None, 123456789012345678901234567890]
     assert options["moment"] == "2026-01-01T00:00:00Z"
 
 
 def test_two_readings_of_one_file_make_the_same_plan(write: Write) -> None:
-    assert plan(read(write), "life") == plan(read(write), "life"), "or every reload would replace every process"
+    assert build_node_plan(read(write), "life") == build_node_plan(read(write), "life"), (
+        "or every reload would replace every process"
+    )

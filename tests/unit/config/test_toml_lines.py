@@ -3,7 +3,7 @@ from __future__ import annotations
 import tomllib
 from textwrap import dedent
 
-from peerd.config.reading.toml_lines import line_of, lines_of_keys
+from peerd.config.reading.toml_lines import find_line, index_key_lines
 
 TEXT = dedent(
     '''
@@ -44,7 +44,7 @@ def test_the_text_of_these_tests_is_toml() -> None:
 
 
 def test_each_key_has_the_line_that_it_is_written_on() -> None:
-    lines = lines_of_keys(TEXT)
+    lines = index_key_lines(TEXT)
     numbered = list(enumerate(TEXT.splitlines(), start=1))
 
     def written(beginning: str) -> int:
@@ -63,13 +63,13 @@ def test_each_key_has_the_line_that_it_is_written_on() -> None:
 
 
 def test_what_stands_inside_of_values_is_no_key() -> None:
-    lines = lines_of_keys(TEXT)
+    lines = index_key_lines(TEXT)
     assert ("workers", "no") not in lines
     assert not any("x" in path for path in lines)
 
 
 def test_every_key_that_the_parser_finds_has_a_line() -> None:
-    lines = lines_of_keys(TEXT)
+    lines = index_key_lines(TEXT)
     for table, content in tomllib.loads(TEXT).items():
         assert (table,) in lines
         if isinstance(content, dict):
@@ -77,6 +77,6 @@ def test_every_key_that_the_parser_finds_has_a_line() -> None:
 
 
 def test_a_key_that_is_not_written_has_the_line_of_its_table() -> None:
-    lines = lines_of_keys("a = 1\n[node]\n")
-    assert line_of(("node", "missing"), lines) == 2
-    assert line_of(("other",), lines) is None
+    lines = index_key_lines("a = 1\n[node]\n")
+    assert find_line(("node", "missing"), lines) == 2
+    assert find_line(("other",), lines) is None

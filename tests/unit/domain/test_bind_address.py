@@ -2,24 +2,24 @@ from __future__ import annotations
 
 import pytest
 
-from peerd.domain.bind_address import Systemd, Tcp, Unix, parse_binding
+from peerd.domain.bind_address import SystemdSocket, TcpAddress, UnixAddress, parse_bind_address
 
 
 @pytest.mark.parametrize(
     "text, binding",
     [
-        ("127.0.0.1:8080", Tcp("127.0.0.1", 8080)),
-        ("localhost:80", Tcp("localhost", 80)),
-        ("[::]:443", Tcp("::", 443)),
-        ("[0:0::1]:1", Tcp("::1", 1)),
-        (":0", Tcp("", 0)),
-        ("unix:relative.sock", Unix("relative.sock")),
-        ("unix:/run/a:b", Unix("/run/a:b")),
-        ("systemd:site.socket", Systemd("site.socket")),
+        ("127.0.0.1:8080", TcpAddress("127.0.0.1", 8080)),
+        ("localhost:80", TcpAddress("localhost", 80)),
+        ("[::]:443", TcpAddress("::", 443)),
+        ("[0:0::1]:1", TcpAddress("::1", 1)),
+        (":0", TcpAddress("", 0)),
+        ("unix:relative.sock", UnixAddress("relative.sock")),
+        ("unix:/run/a:b", UnixAddress("/run/a:b")),
+        ("systemd:site.socket", SystemdSocket("site.socket")),
     ],
 )
 def test_what_names_a_place_is_read(text: str, binding: object) -> None:
-    assert parse_binding(text) == binding
+    assert parse_bind_address(text) == binding
 
 
 @pytest.mark.parametrize(
@@ -49,5 +49,5 @@ def test_what_names_a_place_is_read(text: str, binding: object) -> None:
 )
 def test_what_names_no_place_is_refused_in_words_of_readable_length(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as refused:
-        parse_binding(text)
+        parse_bind_address(text)
     assert len(str(refused.value)) < 400

@@ -6,28 +6,34 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from peerd.domain.known_handlers import Knowledge, NotServed, Sight, Signature, judge_not_served
+from peerd.domain.known_handlers import (
+    HandlerSignature,
+    KnownHandlers,
+    KnownHandlersSnapshot,
+    UnsupportedTask,
+    decide_unsupported_task,
+)
 from peerd.domain.outcome import Deferred, Failed
 from peerd.testing import make_task
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-OLD: Signature = {"n": ("int", True)}
-NEW: Signature = {"n": ("int", True), "by": ("int", False)}
-WIDER: Signature = {"n": ("int | str", True)}
+OLD: HandlerSignature = {"n": ("int", True)}
+NEW: HandlerSignature = {"n": ("int", True), "by": ("int", False)}
+WIDER: HandlerSignature = {"n": ("int | str", True)}
 HOUR = 3600.0
 
 
-def judge(error: NotServed, *known: Signature | None, waited: float = 0.0) -> Deferred | Failed:
-    knowledge: list[Knowledge] = [{"q": {} if one is None else {"grows": one}, "other": None} for one in known]
-    sight = Sight(NOW, NOW - timedelta(seconds=waited), knowledge)
-    return judge_not_served(make_task(queue="q", name="grows"), error, sight, HOUR)
+def judge(error: UnsupportedTask, *known: HandlerSignature | None, waited: float = 0.0) -> Deferred | Failed:
+    knowledge: list[KnownHandlers] = [{"q": {} if one is None else {"grows": one}, "other": None} for one in known]
+    sight = KnownHandlersSnapshot(NOW, NOW - timedelta(seconds=waited), knowledge)
+    return decide_unsupported_task(make_task(queue="q", name="grows"), error, sight, HOUR)
 
 
-def of(signature: Signature, *given: str) -> NotServed:
-    return NotServed("it does not fit", signature, frozenset(given))
+def of(signature: HandlerSignature, *given: str) -> UnsupportedTask:
+    return UnsupportedTask("it does not fit", signature, frozenset(given))
 
 
-UNKNOWN = NotServed("no handler")
+UNKNOWN = UnsupportedTask("no handler")
 
 
 @pytest.mark.parametrize("waited", [0.0, HOUR, 100 * HOUR])
@@ -54,7 +60,7 @@ def test_a_handler_that_nobody_knows_is_waited_for_ever_more_rarely_and_not_for_
 
 
 @pytest.mark.parametrize("error", [of(OLD, "m"), of(OLD, "n", "by"), of(NEW)], ids=["other", "more", "less"])
-def test_arguments_that_no_process_knows_yet_are_waited_for_and_not_for_ever(error: NotServed) -> None:
+def test_arguments_that_no_process_knows_yet_are_waited_for_and_not_for_ever(error: UnsupportedTask) -> None:
     known = error.signature
     waiting = judge(error, known)
     assert isinstance(waiting, Deferred)
@@ -75,5 +81,9 @@ def test_a_type_that_is_wrong_here_is_given_to_versions_that_have_another_and_no
 
 def test_a_process_that_runs_whole_rows_knows_every_name() -> None:
     task = make_task(queue="other", name="any")
-    assert isinstance(judge_not_served(task, UNKNOWN, Sight(NOW, None, [{"other": None}]), 0.0), Deferred)
-    assert isinstance(judge_not_served(task, UNKNOWN, Sight(NOW, None, [{"q": None}]), 0.0), Failed)
+    assert isinstance(
+        decide_unsupported_task(task, UNKNOWN, KnownHandlersSnapshot(NOW, None, [{"other": None}]), 0.0), Deferred
+    )
+    assert isinstance(
+        decide_unsupported_task(task, UNKNOWN, KnownHandlersSnapshot(NOW, None, [{"q": None}]), 0.0), Failed
+    )

@@ -11,9 +11,9 @@ from peerd.domain.lifecycle import (
     FINISHED,
     GONE,
     TRANSITIONS,
-    Event,
     IllegalTransition,
     Status,
+    TaskEvent,
     after,
     sources,
     target,
@@ -48,23 +48,31 @@ def test_every_status_can_be_reached_and_every_event_can_happen() -> None:
     reached = {end for end in TRANSITIONS.values() if end is not GONE}
     born = {Status.PENDING, Status.SCHEDULED, Status.WAITING}
     assert reached | born == set(Status)
-    assert {event for _, event in TRANSITIONS} == set(Event)
+    assert {event for _, event in TRANSITIONS} == set(TaskEvent)
 
 
 def test_only_a_person_leads_out_of_an_end() -> None:
     for status in FINISHED:
         events = {event for source, event in TRANSITIONS if source is status}
-        assert events == {Event.RETRY, Event.PURGE, Event.DELETE}
+        assert events == {TaskEvent.RETRY, TaskEvent.PURGE, TaskEvent.DELETE}
 
 
 def test_only_working_tasks_have_outcomes() -> None:
-    for event in (Event.COMPLETE, Event.FAIL, Event.DIE, Event.SNOOZE, Event.DEFER, Event.RELEASE, Event.RESCUE):
+    for event in (
+        TaskEvent.COMPLETE,
+        TaskEvent.FAIL,
+        TaskEvent.DIE,
+        TaskEvent.SNOOZE,
+        TaskEvent.DEFER,
+        TaskEvent.RELEASE,
+        TaskEvent.RESCUE,
+    ):
         assert sources(event) == (Status.WORKING,)
 
 
-@pytest.mark.parametrize("event", list(Event))
+@pytest.mark.parametrize("event", list(TaskEvent))
 @pytest.mark.parametrize("status", list(Status))
-def test_what_the_table_does_not_allow_is_refused_and_says_what_it_allows(status: Status, event: Event) -> None:
+def test_what_the_table_does_not_allow_is_refused_and_says_what_it_allows(status: Status, event: TaskEvent) -> None:
     if (status, event) in TRANSITIONS:
         assert after(status, event) is targets(event)[status]
         return
@@ -75,7 +83,7 @@ def test_what_the_table_does_not_allow_is_refused_and_says_what_it_allows(status
 
 
 def test_an_event_with_several_ends_has_no_single_target() -> None:
-    assert target(Event.CLAIM) is Status.WORKING
-    for event in (Event.MOVE, Event.DELETE):
+    assert target(TaskEvent.CLAIM) is Status.WORKING
+    for event in (TaskEvent.MOVE, TaskEvent.DELETE):
         with pytest.raises(ValueError, match="not to one status"):
             target(event)

@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from peerd.domain.errors import InvalidLimit
-from peerd.domain.limit import MOST, SHORTEST_PERIOD, Limit, Rate, as_limited
+from peerd.domain.limit import MAX_COUNT, MIN_PERIOD, Limit, Rate, parse_limit_columns
 from peerd.domain.task import SPAN_LIMIT
 
-periods = st.floats(SHORTEST_PERIOD, SPAN_LIMIT, exclude_max=True)
+periods = st.floats(MIN_PERIOD, SPAN_LIMIT, exclude_max=True)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_period_is_a_number_of_seconds(period: Any) -> None:
         Rate(1, period)
 
 
-@given(st.integers(1, MOST), periods)
+@given(st.integers(1, MAX_COUNT), periods)
 @example(100, 60.0)
 @example(1, 90061.5)
 @example(1, 0.0015)
@@ -113,7 +113,7 @@ def test_a_limit_is_of_a_queue_of_each_key_or_of_one() -> None:
         ({"queue": "", "running": 1}, "queue", "is not 1 to 200 of"),
         ({"queue": "q"}, "running", "give running, rate or both; to take a limit away, remove it"),
         ({"queue": "q", "running": -1}, "running", "from 0 to 2147483647"),
-        ({"queue": "q", "running": MOST + 1}, "running", "from 0 to 2147483647"),
+        ({"queue": "q", "running": MAX_COUNT + 1}, "running", "from 0 to 2147483647"),
         ({"queue": "q", "running": True}, "running", "True is not a number"),
         ({"queue": "q", "running": 1.5}, "running", "1.5 is not a number"),
         ({"queue": "q", "running": 1, "key": "a "}, "key", "strip it"),
@@ -135,15 +135,15 @@ numbers = st.none() | st.integers(0, 2**70) | st.floats(0) | st.text(max_size=3)
 @example(math.inf, math.inf, math.inf)
 @example(1.5, 0.5, 1e-320)
 def test_whatever_sql_has_written_is_a_limit_that_can_be_counted(running: Any, starts: Any, period: Any) -> None:
-    limited, rate, seconds = as_limited(running, starts, period)
+    limited, rate, seconds = parse_limit_columns(running, starts, period)
     for count in (limited, rate):
-        assert count is None or 0 <= count <= MOST
+        assert count is None or 0 <= count <= MAX_COUNT
         assert type(count) in (int, type(None))
     assert (rate is None) == (seconds is None)
     assert seconds is None or 0 <= seconds <= SPAN_LIMIT
 
 
-@given(st.none() | st.integers(0, MOST), st.integers(1, MOST), periods)
+@given(st.none() | st.integers(0, MAX_COUNT), st.integers(1, MAX_COUNT), periods)
 def test_what_was_set_is_what_it_was(running: int | None, starts: int, period: float) -> None:
-    assert as_limited(running, starts, period) == (running, starts, period)
-    assert as_limited(running, None, None) == (running, None, None)
+    assert parse_limit_columns(running, starts, period) == (running, starts, period)
+    assert parse_limit_columns(running, None, None) == (running, None, None)

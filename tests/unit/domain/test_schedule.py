@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.domain.errors import InvalidSchedule, InvalidTask
-from peerd.domain.schedule import MOST_WAITING, Fire, Miss, RunStatus, Schedule, Wait, begun, decide, jittered
+from peerd.domain.schedule import (
+    MAX_WAITING,
+    FireTick,
+    MissTick,
+    RunStatus,
+    Schedule,
+    WaitForTick,
+    decide_tick,
+    initial_run_status,
+    tick_jitter,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,32 +35,32 @@ def after(seconds: float) -> datetime:
 
 
 def test_nothing_happens_before_a_tick_is_due() -> None:
-    assert decide(schedule(), after(10), START, after(9.999), "") == Wait(after(10))
-    assert decide(schedule(), after(10), START, after(10), "") == Fire(after(10), after(20))
+    assert decide_tick(schedule(), after(10), START, after(9.999), "") == WaitForTick(after(10))
+    assert decide_tick(schedule(), after(10), START, after(10), "") == FireTick(after(10), after(20))
 
 
 def test_one_without_ticks_is_never_due() -> None:
-    assert decide(schedule(immediate=True), None, START, after(10), "") == Wait(None)
-    assert decide(schedule(), None, START, after(10), "") == Wait(None)
+    assert decide_tick(schedule(immediate=True), None, START, after(10), "") == WaitForTick(None)
+    assert decide_tick(schedule(), None, START, after(10), "") == WaitForTick(None)
 
 
 def test_of_ticks_that_nobody_saw_the_last_one_counts() -> None:
-    assert decide(schedule(), after(10), START, after(54), "") == Fire(after(50), after(60))
+    assert decide_tick(schedule(), after(10), START, after(54), "") == FireTick(after(50), after(60))
 
 
 def test_a_tick_that_is_too_late_is_missed_or_made_up_for_once() -> None:
     late = {"cron": "0 3 * * *", "misfire_grace": 60.0}
     tick, following, now = at_three(1), at_three(2), at_three(1) + timedelta(hours=2)
-    assert decide(schedule(**late), tick, START, now, "") == Miss(tick, following, 7200.0)
-    assert decide(schedule(**late, misfire="run_once"), tick, START, now, "") == Fire(tick, following)
+    assert decide_tick(schedule(**late), tick, START, now, "") == MissTick(tick, following, 7200.0)
+    assert decide_tick(schedule(**late, misfire="run_once"), tick, START, now, "") == FireTick(tick, following)
     just = tick + timedelta(seconds=60)
-    assert decide(schedule(**late), tick, START, just, "") == Fire(tick, following)
+    assert decide_tick(schedule(**late), tick, START, just, "") == FireTick(tick, following)
 
 
 def test_a_week_without_anybody_is_made_up_for_once() -> None:
     nightly = schedule(cron="0 3 * * *", misfire="run_once")
     now = at_three(8) + timedelta(hours=1)
-    assert decide(nightly, at_three(1), START, now, "") == Fire(at_three(8), at_three(9))
+    assert decide_tick(nightly, at_three(1), START, now, "") == FireTick(at_three(8), at_three(9))
 
 
 def at_three(day: int) -> datetime:
@@ -60,17 +70,19 @@ def at_three(day: int) -> datetime:
 @given(st.floats(0, 10), st.integers(1, 1000), st.text(max_size=5))
 def test_jitter_delays_a_tick_within_its_bounds_and_everywhere_alike(jitter: float, number: int, seed: str) -> None:
     tick = after(10 * number)
-    delay = jittered(jitter, seed, tick)
+    delay = tick_jitter(jitter, seed, tick)
     assert timedelta() <= delay <= timedelta(seconds=jitter + 0.001)
-    assert delay == jittered(jitter, seed, tick)
+    assert delay == tick_jitter(jitter, seed, tick)
     spread = schedule(jitter=jitter, interval=10.0)
-    assert decide(spread, tick, START, tick + delay, seed) == Fire(tick, after(10 * number + 10))
+    assert decide_tick(spread, tick, START, tick + delay, seed) == FireTick(tick, after(10 * number + 10))
     if delay:
-        assert decide(spread, tick, START, tick + delay - timedelta(milliseconds=1), seed) == Wait(tick + delay)
+        assert decide_tick(spread, tick, START, tick + delay - timedelta(milliseconds=1), seed) == WaitForTick(
+            tick + delay
+        )
 
 
 def test_clocks_of_different_nodes_spread_differently() -> None:
-    assert len({jittered(10.0, str(node), START) for node in range(10)}) > 5
+    assert len({tick_jitter(10.0, str(node), START) for node in range(10)}) > 5
 
 
 @given(st.floats(0, 10), st.integers(1, 20), st.floats(0, 300))
@@ -78,25 +90,25 @@ def test_a_clock_that_looks_at_any_time_sees_each_tick_once_and_in_order(jitter:
     spread = schedule(jitter=jitter, interval=10.0)
     next_at, now, seen = after(10 * n), after(10 * n), []
     for _ in range(20):
-        match decide(spread, next_at, START, now, "seed"):
-            case Fire(tick, following) | Miss(tick, following, _):
+        match decide_tick(spread, next_at, START, now, "seed"):
+            case FireTick(tick, following) | MissTick(tick, following, _):
                 assert following is not None
                 seen.append(tick)
                 next_at = following
-            case Wait():
+            case WaitForTick():
                 now += timedelta(seconds=pause + 1)
     assert seen == sorted(set(seen))
     assert all(tick <= now for tick in seen)
 
 
 def test_overlapping_runs_are_skipped_queued_or_allowed() -> None:
-    assert begun("skip", busy=False, waiting=0) is RunStatus.RUNNING
-    assert begun("skip", busy=True, waiting=0) is RunStatus.SKIPPED
-    assert begun("queue", busy=False, waiting=0) is RunStatus.RUNNING
-    assert begun("queue", busy=True, waiting=0) is RunStatus.WAITING
-    assert begun("queue", busy=False, waiting=1) is RunStatus.WAITING, "those who wait come first"
-    assert begun("queue", busy=True, waiting=MOST_WAITING) is RunStatus.SKIPPED
-    assert begun("allow", busy=True, waiting=5) is RunStatus.RUNNING
+    assert initial_run_status("skip", busy=False, waiting=0) is RunStatus.RUNNING
+    assert initial_run_status("skip", busy=True, waiting=0) is RunStatus.SKIPPED
+    assert initial_run_status("queue", busy=False, waiting=0) is RunStatus.RUNNING
+    assert initial_run_status("queue", busy=True, waiting=0) is RunStatus.WAITING
+    assert initial_run_status("queue", busy=False, waiting=1) is RunStatus.WAITING, "those who wait come first"
+    assert initial_run_status("queue", busy=True, waiting=MAX_WAITING) is RunStatus.SKIPPED
+    assert initial_run_status("allow", busy=True, waiting=5) is RunStatus.RUNNING
 
 
 @pytest.mark.parametrize(

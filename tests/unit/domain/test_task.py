@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from peerd.domain.errors import InvalidTask
-from peerd.domain.task import BODY_LIMIT, NewTask, text_of
+from peerd.domain.task import BODY_LIMIT, NewTask, encode_arguments
 
 AWARE = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -73,4 +73,4 @@ def test_what_every_database_holds_is_accepted() -> None:
 
 def test_arguments_that_are_not_json_are_refused() -> None:
     with pytest.raises(InvalidTask, match="body: cannot be written as JSON"):
-        text_of({"source": object()})
+        encode_arguments({"source": object()})

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from peerd.domain.backoff import exponential
-from peerd.domain.lifecycle import Event, Status
+from peerd.domain.backoff import exponential_backoff
+from peerd.domain.lifecycle import Status, TaskEvent
 from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import LATEST, Task
-from peerd.domain.task_transition import judge, judge_crash, labels_of
+from peerd.domain.task_transition import outcome_labels, transition_after, transition_after_crash
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
@@ -21,50 +21,54 @@ def task(**fields: Any) -> Task:
 
 
 def test_a_failure_with_attempts_left_is_retried_after_its_delay() -> None:
-    verdict = judge(task(attempts=1), Failed(error="boom", retry_in=60.0), NOW)
-    assert (verdict.event, verdict.counted, verdict.label) == (Event.FAIL, True, "failure")
+    verdict = transition_after(task(attempts=1), Failed(error="boom", retry_in=60.0), NOW)
+    assert (verdict.event, verdict.counted, verdict.label) == (TaskEvent.FAIL, True, "failure")
     assert verdict.start_at == NOW + timedelta(seconds=60)
 
 
 @pytest.mark.parametrize("attempts, max_attempts", [(2, 3), (0, 1), (5, 3), (0, None)])
 def test_the_last_attempts_failure_is_the_end(attempts: int, max_attempts: int | None) -> None:
-    verdict = judge(task(attempts=attempts, max_attempts=max_attempts), Failed(error="boom", retry_in=0.0), NOW)
-    assert (verdict.event, verdict.label) == (Event.DIE, "dead")
+    verdict = transition_after(
+        task(attempts=attempts, max_attempts=max_attempts), Failed(error="boom", retry_in=0.0), NOW
+    )
+    assert (verdict.event, verdict.label) == (TaskEvent.DIE, "dead")
 
 
 def test_a_timeout_keeps_its_name_at_the_end() -> None:
-    assert judge(task(attempts=2), Failed(error="slow", retry_in=0.0, label="timeout"), NOW).label == "timeout"
+    assert (
+        transition_after(task(attempts=2), Failed(error="slow", retry_in=0.0, label="timeout"), NOW).label == "timeout"
+    )
 
 
 def test_a_failure_that_will_not_be_retried_is_the_end_at_once() -> None:
-    assert judge(task(), Failed(error="boom"), NOW).event is Event.DIE
+    assert transition_after(task(), Failed(error="boom"), NOW).event is TaskEvent.DIE
 
 
-@pytest.mark.parametrize("left, event", [(61.0, Event.FAIL), (60.0, Event.DIE), (1.0, Event.DIE)])
-def test_a_retry_after_the_tasks_end_is_not_scheduled(left: float, event: Event) -> None:
-    verdict = judge(task(finish_at=NOW + timedelta(seconds=left)), Failed(error="boom", retry_in=60.0), NOW)
+@pytest.mark.parametrize("left, event", [(61.0, TaskEvent.FAIL), (60.0, TaskEvent.DIE), (1.0, TaskEvent.DIE)])
+def test_a_retry_after_the_tasks_end_is_not_scheduled(left: float, event: TaskEvent) -> None:
+    verdict = transition_after(task(finish_at=NOW + timedelta(seconds=left)), Failed(error="boom", retry_in=60.0), NOW)
     assert verdict.event is event
-    assert ("finish_at" in (verdict.error or "")) is (event is Event.DIE)
+    assert ("finish_at" in (verdict.error or "")) is (event is TaskEvent.DIE)
 
 
 def test_a_delay_ends_at_the_last_moment_that_every_database_holds() -> None:
     for delay in (1e12, 1e300, float("inf")):
-        assert judge(task(), Failed(error="boom", retry_in=delay), NOW).start_at == LATEST
-    assert judge(task(), Snoozed(-5.0, "at once"), NOW).start_at == NOW
+        assert transition_after(task(), Failed(error="boom", retry_in=delay), NOW).start_at == LATEST
+    assert transition_after(task(), Snoozed(-5.0, "at once"), NOW).start_at == NOW
 
 
 @pytest.mark.parametrize(
     "outcome, event, counted",
     [
-        (Snoozed(60.0, "later"), Event.SNOOZE, False),
-        (Deferred(60.0, "no such handler"), Event.DEFER, False),
-        (Canceled("unwanted"), Event.CANCEL, True),
-        (Released("it ends"), Event.RELEASE, False),
+        (Snoozed(60.0, "later"), TaskEvent.SNOOZE, False),
+        (Deferred(60.0, "no such handler"), TaskEvent.DEFER, False),
+        (Canceled("unwanted"), TaskEvent.CANCEL, True),
+        (Released("it ends"), TaskEvent.RELEASE, False),
     ],
     ids=repr,
 )
-def test_other_outcomes_are_what_they_say(outcome: Outcome, event: Event, counted: bool) -> None:  # noqa: FBT001
-    verdict = judge(task(), outcome, NOW)
+def test_other_outcomes_are_what_they_say(outcome: Outcome, event: TaskEvent, counted: bool) -> None:  # noqa: FBT001
+    verdict = transition_after(task(), outcome, NOW)
     assert (verdict.event, verdict.counted) == (event, counted)
 
 
@@ -80,25 +84,25 @@ def test_a_verdicts_label_is_one_that_its_outcome_may_have() -> None:
     ]
     for outcome in outcomes:
         for attempts in (0, 2):
-            assert judge(task(attempts=attempts), outcome, NOW).label in labels_of(outcome)
-    assert labels_of(Done()) == ()
+            assert transition_after(task(attempts=attempts), outcome, NOW).label in outcome_labels(outcome)
+    assert outcome_labels(Done()) == ()
 
 
 def test_success_needs_no_verdict() -> None:
     with pytest.raises(ValueError, match="needs no verdict"):
-        judge(task(), Done(), NOW)
+        transition_after(task(), Done(), NOW)
 
 
 def test_a_crash_counts_and_names_its_cause() -> None:
-    verdict = judge_crash(task(), "crash", "killed by signal 9")
-    assert (verdict.event, verdict.counted, verdict.cause) == (Event.RESCUE, True, "killed by signal 9")
-    last = judge_crash(task(attempts=2), "crash", "out of memory")
-    assert last.event is Event.DIE
+    verdict = transition_after_crash(task(), "crash", "killed by signal 9")
+    assert (verdict.event, verdict.counted, verdict.cause) == (TaskEvent.RESCUE, True, "killed by signal 9")
+    last = transition_after_crash(task(attempts=2), "crash", "out of memory")
+    assert last.event is TaskEvent.DIE
     assert last.error == "its process died: out of memory; that was the last attempt"
 
 
 def test_a_backoff_stays_within_its_jitter_and_its_maximum() -> None:
     for attempts in (0, 1, 5, 10**6):
-        low = exponential(attempts, base=2.0, maximum=100.0, random=lambda: 0.0)
-        high = exponential(attempts, base=2.0, maximum=100.0, random=lambda: 1.0)
+        low = exponential_backoff(attempts, base=2.0, maximum=100.0, random=lambda: 0.0)
+        high = exponential_backoff(attempts, base=2.0, maximum=100.0, random=lambda: 1.0)
         assert 0 < low < high < 120.1

@@ -8,30 +8,30 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from peerd.doorbell.cluster_secret import file_beside, secret_of
+from peerd.doorbell.cluster_secret import read_secret, secret_path
 
 
 def test_what_is_given_is_the_secret() -> None:
-    assert secret_of(make_url("mysql://peerd@db/peerd"), "given") == "given"
+    assert read_secret(make_url("mysql://peerd@db/peerd"), "given") == "given"
 
 
 def test_a_server_has_none_of_its_own() -> None:
-    assert secret_of(make_url("mysql://peerd@db/peerd"), None, make=True) is None
+    assert read_secret(make_url("mysql://peerd@db/peerd"), None, make=True) is None
 
 
 def test_beside_sqlite_it_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     url = make_url(f"sqlite:///{tmp_path / 'peerd.sqlite'}")
-    assert secret_of(url, None) is None
+    assert read_secret(url, None) is None
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: secret_of(url, None, make=True), range(32)))
+        made = list(pool.map(lambda _: read_secret(url, None, make=True), range(32)))
     assert len(set(made)) == 1
-    assert secret_of(url, None) == made[0]
-    file = file_beside(url)
+    assert read_secret(url, None) == made[0]
+    file = secret_path(url)
     assert file is not None
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["peerd.sqlite.secret"]
 
 
 def test_where_no_file_can_be_there_is_none(tmp_path: Path) -> None:
-    assert secret_of(make_url("sqlite://"), None, make=True) is None
-    assert secret_of(make_url(f"sqlite:///{tmp_path / 'nowhere' / 'peerd.sqlite'}"), None, make=True) is None
+    assert read_secret(make_url("sqlite://"), None, make=True) is None
+    assert read_secret(make_url(f"sqlite:///{tmp_path / 'nowhere' / 'peerd.sqlite'}"), None, make=True) is None

@@ -6,150 +6,155 @@ import json
 
 import pytest
 
-from peerd.domain.ring import MOST_QUEUES, MOST_TASKS, Due, Ring, Taken, Told, Trial, Work
+from peerd.domain.ring import MAX_QUEUES, MAX_TASKS, Broadcast, ClaimRevoked, Ping, Ring, TasksAvailable, TaskScheduled
 from peerd.doorbell.datagram import (
-    ALL_BUT,
-    HEAD,
-    LARGEST,
+    ALL_NODES_BUT,
+    HEADER,
     MAC_SIZE,
     MAGIC,
-    REMEMBERED,
-    WINDOW,
-    Opener,
-    Refused,
-    RingRefused,
-    Sealer,
-    as_text,
-    from_text,
+    MAX_BROADCAST_NONCES,
+    MAX_DATAGRAM_BYTES,
+    REPLAY_WINDOW,
+    RejectionReason,
+    RingRejected,
+    Signer,
+    Verifier,
+    decode_text,
+    encode_text,
 )
-from tests.support.manual_clock import Clock
+from tests.support.manual_clock import ManualClock
 
 SECRET = "open, sesame, and let us in"
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(1_700_000_000.0)
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000.0)
 
 
 @pytest.fixture
-def sealer(clock: Clock) -> Sealer:
-    return Sealer(SECRET, clock)
+def sealer(clock: ManualClock) -> Signer:
+    return Signer(SECRET, clock)
 
 
 @pytest.fixture
-def opener(clock: Clock) -> Opener:
-    return Opener(SECRET, "life", clock)
+def opener(clock: ManualClock) -> Verifier:
+    return Verifier(SECRET, "life", clock)
 
 
-def refusal(opener: Opener, datagram: bytes) -> Refused:
-    with pytest.raises(RingRefused) as refused:
+def refusal(opener: Verifier, datagram: bytes) -> RejectionReason:
+    with pytest.raises(RingRejected) as refused:
         opener.open(datagram)
-    return refused.value.why
+    return refused.value.rejection_reason
 
 
 @pytest.mark.parametrize(
     "ring",
     [
-        Work(),
-        Work(("video", "mail")),
-        Due(within=1.5, at=1_700_000_000.25),
-        Taken((1, 2**62)),
-        Told("prices", {"apple": [1, None, "ä"]}),
-        Trial("word"),
+        TasksAvailable(),
+        TasksAvailable(("video", "mail")),
+        TaskScheduled(within=1.5, at=1_700_000_000.25),
+        ClaimRevoked((1, 2**62)),
+        Broadcast("prices", {"apple": [1, None, "ä"]}),
+        Ping("word"),
     ],
 )
-def test_what_was_sealed_is_opened(sealer: Sealer, opener: Opener, ring: Ring) -> None:
-    assert opener.open(sealer.seal(ring, "life")) == ring
+def test_what_was_sealed_is_opened(sealer: Signer, opener: Verifier, ring: Ring) -> None:
+    assert opener.open(sealer.sign(ring, "life")) == ring
 
 
-def test_the_largest_rings_go_into_one_datagram(sealer: Sealer, opener: Opener) -> None:
-    tasks = Taken(tuple(range(10**6, 10**6 + MOST_TASKS)))
-    assert opener.open(sealer.seal(tasks, "life")) == tasks
+def test_the_largest_rings_go_into_one_datagram(sealer: Signer, opener: Verifier) -> None:
+    tasks = ClaimRevoked(tuple(range(10**6, 10**6 + MAX_TASKS)))
+    assert opener.open(sealer.sign(tasks, "life")) == tasks
     with pytest.raises(ValueError, match="are allowed"):
-        sealer.seal(Told("long", "x" * LARGEST), "life")
+        sealer.sign(Broadcast("long", "x" * MAX_DATAGRAM_BYTES), "life")
 
 
-def test_a_forged_one_is_refused_wherever_it_was_changed(sealer: Sealer, opener: Opener) -> None:
-    datagram = sealer.seal(Work(("video",)), "life")
-    for place in range(len(HEAD), len(datagram)):
+def test_a_forged_one_is_refused_wherever_it_was_changed(sealer: Signer, opener: Verifier) -> None:
+    datagram = sealer.sign(TasksAvailable(("video",)), "life")
+    for place in range(len(HEADER), len(datagram)):
         forged = bytearray(datagram)
         forged[place] ^= 1
-        assert refusal(opener, bytes(forged)) is Refused.SECRET
+        assert refusal(opener, bytes(forged)) is RejectionReason.SECRET
 
 
-def test_one_of_another_secret_is_refused(clock: Clock, opener: Opener) -> None:
-    assert refusal(opener, Sealer("some other secret", clock).seal(Work(), "life")) is Refused.SECRET
+def test_one_of_another_secret_is_refused(clock: ManualClock, opener: Verifier) -> None:
+    assert refusal(opener, Signer("some other secret", clock).sign(TasksAvailable(), "life")) is RejectionReason.SECRET
 
 
-def test_a_truncated_one_is_refused_at_every_length(sealer: Sealer, opener: Opener) -> None:
-    datagram = sealer.seal(Work(("video",)), "life")
+def test_a_truncated_one_is_refused_at_every_length(sealer: Signer, opener: Verifier) -> None:
+    datagram = sealer.sign(TasksAvailable(("video",)), "life")
     for length in range(len(datagram)):
-        assert refusal(opener, datagram[:length]) in {Refused.STRANGE, Refused.SECRET}
+        assert refusal(opener, datagram[:length]) in {RejectionReason.STRANGE, RejectionReason.SECRET}
 
 
-def test_an_oversized_one_is_refused_before_anything_else(opener: Opener) -> None:
-    assert refusal(opener, HEAD + b"x" * LARGEST) is Refused.STRANGE
+def test_an_oversized_one_is_refused_before_anything_else(opener: Verifier) -> None:
+    assert refusal(opener, HEADER + b"x" * MAX_DATAGRAM_BYTES) is RejectionReason.STRANGE
 
 
-def test_one_of_another_version_is_told_from_noise(sealer: Sealer, opener: Opener) -> None:
-    datagram = bytearray(sealer.seal(Work(), "life"))
+def test_one_of_another_version_is_told_from_noise(sealer: Signer, opener: Verifier) -> None:
+    datagram = bytearray(sealer.sign(TasksAvailable(), "life"))
     datagram[len(MAGIC)] += 1
-    assert refusal(opener, bytes(datagram)) is Refused.VERSION
-    assert refusal(opener, b"\x00" * 200) is Refused.STRANGE
-    assert refusal(opener, b"") is Refused.STRANGE
+    assert refusal(opener, bytes(datagram)) is RejectionReason.VERSION
+    assert refusal(opener, b"\x00" * 200) is RejectionReason.STRANGE
+    assert refusal(opener, b"") is RejectionReason.STRANGE
 
 
-def test_one_for_another_life_is_refused(sealer: Sealer, opener: Opener) -> None:
-    assert refusal(opener, sealer.seal(Work(), "another life")) is Refused.ELSEWHERE
+def test_one_for_another_life_is_refused(sealer: Signer, opener: Verifier) -> None:
+    assert refusal(opener, sealer.sign(TasksAvailable(), "another life")) is RejectionReason.ELSEWHERE
 
 
-@pytest.mark.parametrize("seconds", [-WINDOW - 1, WINDOW + 1])
-def test_one_of_another_time_is_refused(sealer: Sealer, opener: Opener, clock: Clock, seconds: float) -> None:
-    datagram = sealer.seal(Work(), "life")
+@pytest.mark.parametrize("seconds", [-REPLAY_WINDOW - 1, REPLAY_WINDOW + 1])
+def test_one_of_another_time_is_refused(sealer: Signer, opener: Verifier, clock: ManualClock, seconds: float) -> None:
+    datagram = sealer.sign(TasksAvailable(), "life")
     clock.now += seconds
-    assert refusal(opener, datagram) is Refused.CLOCK
+    assert refusal(opener, datagram) is RejectionReason.CLOCK
 
 
-@pytest.mark.parametrize("ring", [Work(), Due(within=0.0), Taken((1,)), Told("prices")])
-def test_what_is_replayed_is_refused(sealer: Sealer, opener: Opener, ring: Ring) -> None:
-    captured = sealer.seal(ring, "life")
+@pytest.mark.parametrize("ring", [TasksAvailable(), TaskScheduled(within=0.0), ClaimRevoked((1,)), Broadcast("prices")])
+def test_what_is_replayed_is_refused(sealer: Signer, opener: Verifier, ring: Ring) -> None:
+    captured = sealer.sign(ring, "life")
     assert opener.open(captured) == ring
-    assert refusal(opener, captured) is Refused.AGAIN
+    assert refusal(opener, captured) is RejectionReason.AGAIN
 
 
 def test_of_more_rings_than_are_remembered_the_oldest_is_forgotten_and_none_is_refused(
-    sealer: Sealer, opener: Opener, monkeypatch: pytest.MonkeyPatch
+    sealer: Signer, opener: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("peerd.doorbell.datagram.RINGS_REMEMBERED", 5)
-    captured = [sealer.seal(Work(), "life") for _ in range(6)]
+    monkeypatch.setattr("peerd.doorbell.datagram.MAX_RING_NONCES", 5)
+    captured = [sealer.sign(TasksAvailable(), "life") for _ in range(6)]
     for datagram in captured:
         opener.open(datagram)
-    assert refusal(opener, captured[5]) is Refused.AGAIN
-    assert opener.open(captured[0]) == Work()
+    assert refusal(opener, captured[5]) is RejectionReason.AGAIN
+    assert opener.open(captured[0]) == TasksAvailable()
 
 
-def test_a_notification_is_for_all_nodes_but_the_one_that_sends_it(sealer: Sealer, clock: Clock) -> None:
-    notified, direct = sealer.seal(Told("prices"), ALL_BUT + "life"), sealer.seal(Told("prices"), "life")
-    here, there = (Opener(SECRET, name, clock, opens_those_for_all=True) for name in ("life", "another life"))
-    assert refusal(here, notified) is Refused.OURS
-    assert there.open(from_text(as_text(notified))) == Told("prices")
-    assert refusal(there, notified) is Refused.AGAIN
-    assert refusal(there, direct) is Refused.ELSEWHERE
-    assert refusal(Opener(SECRET, "another life", clock), notified) is Refused.ELSEWHERE
+def test_a_notification_is_for_all_nodes_but_the_one_that_sends_it(sealer: Signer, clock: ManualClock) -> None:
+    notified, direct = (
+        sealer.sign(Broadcast("prices"), ALL_NODES_BUT + "life"),
+        sealer.sign(Broadcast("prices"), "life"),
+    )
+    here, there = (Verifier(SECRET, name, clock, accepts_broadcasts=True) for name in ("life", "another life"))
+    assert refusal(here, notified) is RejectionReason.OURS
+    assert there.open(decode_text(encode_text(notified))) == Broadcast("prices")
+    assert refusal(there, notified) is RejectionReason.AGAIN
+    assert refusal(there, direct) is RejectionReason.ELSEWHERE
+    assert refusal(Verifier(SECRET, "another life", clock), notified) is RejectionReason.ELSEWHERE
 
 
-def test_a_message_is_never_taken_twice_however_many_come(sealer: Sealer, opener: Opener, clock: Clock) -> None:
-    first = sealer.seal(Told("prices"), "life")
+def test_a_message_is_never_taken_twice_however_many_come(sealer: Signer, opener: Verifier, clock: ManualClock) -> None:
+    first = sealer.sign(Broadcast("prices"), "life")
     opener.open(first)
-    for _ in range(REMEMBERED - 1):
-        opener.open(sealer.seal(Told("prices"), "life"))
-    assert refusal(opener, sealer.seal(Told("prices"), "life")) is Refused.AGAIN  # there is no room to remember it
-    clock.now += WINDOW
-    assert refusal(opener, first) is Refused.AGAIN
-    clock.now += WINDOW + 1
-    assert refusal(opener, first) is Refused.CLOCK
-    assert opener.open(sealer.seal(Told("prices"), "life")) == Told("prices")
+    for _ in range(MAX_BROADCAST_NONCES - 1):
+        opener.open(sealer.sign(Broadcast("prices"), "life"))
+    assert (
+        refusal(opener, sealer.sign(Broadcast("prices"), "life")) is RejectionReason.AGAIN
+    )  # there is no room to remember it
+    clock.now += REPLAY_WINDOW
+    assert refusal(opener, first) is RejectionReason.AGAIN
+    clock.now += REPLAY_WINDOW + 1
+    assert refusal(opener, first) is RejectionReason.CLOCK
+    assert opener.open(sealer.sign(Broadcast("prices"), "life")) == Broadcast("prices")
 
 
 @pytest.mark.parametrize(
@@ -166,9 +171,9 @@ def test_a_message_is_never_taken_twice_however_many_come(sealer: Sealer, opener
                 None,
                 {"type": "unknown"},
                 {"type": "work", "queues": ["no queue!"]},
-                {"type": "work", "queues": ["q"] * (MOST_QUEUES + 1)},
+                {"type": "work", "queues": ["q"] * (MAX_QUEUES + 1)},
                 {"type": "work", "queues": [], "more": 1},
-                {"type": "taken", "tasks": list(range(MOST_TASKS + 1))},
+                {"type": "taken", "tasks": list(range(MAX_TASKS + 1))},
                 {"type": "taken", "tasks": ["1"]},
                 {"type": "due", "within": "soon"},
             )
@@ -177,10 +182,10 @@ def test_a_message_is_never_taken_twice_however_many_come(sealer: Sealer, opener
     ],
 )
 def test_a_body_that_is_no_ring_is_refused_though_its_sender_has_the_secret(
-    clock: Clock, opener: Opener, body: bytes
+    clock: ManualClock, opener: Verifier, body: bytes
 ) -> None:
     from peerd.doorbell import datagram as module  # noqa: PLC0415
 
-    mac = module._mac(module.key_of(SECRET), body)
+    mac = module._mac(module.derive_key(SECRET), body)
     assert len(mac) == MAC_SIZE
-    assert refusal(opener, HEAD + mac + body) in {Refused.STRANGE, Refused.CLOCK}
+    assert refusal(opener, HEADER + mac + body) in {RejectionReason.STRANGE, RejectionReason.CLOCK}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from peerd.domain.ring import Due, Ring, Work
-from peerd.doorbell.notifier import SELDOM, Ringer
+from peerd.domain.ring import Ring, TasksAvailable, TaskScheduled
+from peerd.doorbell.notifier import MAX_INTERVAL, Notifier
 from peerd.store.connection.database import Database
 
 
@@ -41,93 +41,93 @@ def way() -> Recorded:
 
 
 @pytest.fixture
-def ringer(tmp_path: Path, way: Recorded) -> Iterator[Ringer]:
-    made = Ringer(Database(f"sqlite:///{tmp_path / 'peerd.sqlite'}"), open_way=lambda: way)
+def notifier(tmp_path: Path, way: Recorded) -> Iterator[Notifier]:
+    made = Notifier(Database(f"sqlite:///{tmp_path / 'peerd.sqlite'}"), open_transport=lambda: way)
     yield made
     way.open.set()
     made.close()
 
 
-def test_it_rings(ringer: Ringer, way: Recorded) -> None:
-    ringer.ring(Work(("video",)))
-    assert ringer.flush(10)
-    assert way.sent == [[Work(("video",))]]
+def test_it_rings(notifier: Notifier, way: Recorded) -> None:
+    notifier.ring(TasksAvailable(("video",)))
+    assert notifier.flush(10)
+    assert way.sent == [[TasksAvailable(("video",))]]
 
 
-def test_while_one_ring_is_sent_all_others_become_one(ringer: Ringer, way: Recorded) -> None:
+def test_while_one_ring_is_sent_all_others_become_one(notifier: Notifier, way: Recorded) -> None:
     way.open.clear()
-    ringer.ring(Work(("first",)))
+    notifier.ring(TasksAvailable(("first",)))
     for number in range(1000):
-        ringer.ring(Work((f"queue-{number % 3}",)), Due(within=float(1000 - number)))
-    assert not ringer.flush(0.0)
+        notifier.ring(TasksAvailable((f"queue-{number % 3}",)), TaskScheduled(within=float(1000 - number)))
+    assert not notifier.flush(0.0)
     way.open.set()
-    assert ringer.flush(10)
+    assert notifier.flush(10)
     everything = [ring for rings in way.sent for ring in rings]
     assert len(everything) <= 4
-    assert {queue for ring in everything if isinstance(ring, Work) for queue in ring.queues} == {
+    assert {queue for ring in everything if isinstance(ring, TasksAvailable) for queue in ring.queues} == {
         "first", "queue-0", "queue-1", "queue-2",
     }  # fmt: skip
-    assert min(ring.within or 0 for ring in everything if isinstance(ring, Due)) == 1.0
+    assert min(ring.within or 0 for ring in everything if isinstance(ring, TaskScheduled)) == 1.0
 
 
-def test_who_rings_all_the_time_rings_ever_less_often(ringer: Ringer, way: Recorded) -> None:
+def test_who_rings_all_the_time_rings_ever_less_often(notifier: Notifier, way: Recorded) -> None:
     began = time.monotonic()
     while time.monotonic() - began < 0.5:
-        ringer.ring(Work(("video",)))
-    assert ringer.flush(10)
-    assert len(way.sent) <= 0.5 / SELDOM + 10
+        notifier.ring(TasksAvailable(("video",)))
+    assert notifier.flush(10)
+    assert len(way.sent) <= 0.5 / MAX_INTERVAL + 10
 
 
-def test_a_ring_that_fails_is_nobodys_trouble_and_the_next_one_goes_out(ringer: Ringer, way: Recorded) -> None:
+def test_a_ring_that_fails_is_nobodys_trouble_and_the_next_one_goes_out(notifier: Notifier, way: Recorded) -> None:
     way.fails = True
-    ringer.ring(Work())
-    assert ringer.flush(10)
-    assert ringer.last_error == "OSError: no network"
+    notifier.ring(TasksAvailable())
+    assert notifier.flush(10)
+    assert notifier.last_error == "OSError: no network"
     way.fails = False
-    ringer.ring(Work(("video",)))
-    assert ringer.flush(10)
-    assert way.sent == [[Work(("video",))]]
-    assert "no network" not in str(ringer.last_error)
+    notifier.ring(TasksAvailable(("video",)))
+    assert notifier.flush(10)
+    assert way.sent == [[TasksAvailable(("video",))]]
+    assert "no network" not in str(notifier.last_error)
 
 
-def test_the_end_sends_what_is_left_and_no_more(ringer: Ringer, way: Recorded) -> None:
-    ringer.ring(Work(("video",)))
-    ringer.close()
-    assert (way.sent, way.closed) == ([[Work(("video",))]], True)
-    ringer.ring(Work(("late",)))
-    assert way.sent == [[Work(("video",))]]
+def test_the_end_sends_what_is_left_and_no_more(notifier: Notifier, way: Recorded) -> None:
+    notifier.ring(TasksAvailable(("video",)))
+    notifier.close()
+    assert (way.sent, way.closed) == ([[TasksAvailable(("video",))]], True)
+    notifier.ring(TasksAvailable(("late",)))
+    assert way.sent == [[TasksAvailable(("video",))]]
 
 
-def test_a_forked_process_rings_by_itself(ringer: Ringer, way: Recorded) -> None:
-    ringer.ring(Work(("parent",)))
-    assert ringer.flush(10)
+def test_a_forked_process_rings_by_itself(notifier: Notifier, way: Recorded) -> None:
+    notifier.ring(TasksAvailable(("parent",)))
+    assert notifier.flush(10)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        ringer.ring(Work(("child",)))
-        ringer.flush(10)
+        notifier.ring(TasksAvailable(("child",)))
+        notifier.flush(10)
         os.write(writing, str(way.sent[-1]).encode())
         os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(reading, 1000).decode() == str([Work(("child",))])
+    assert os.read(reading, 1000).decode() == str([TasksAvailable(("child",))])
     os.close(reading)
     os.close(writing)
 
 
 def test_without_a_secret_nobody_is_kept_busy() -> None:
-    mute = Ringer(Database("mysql://nobody@127.0.0.1:9/nothing"))
+    mute = Notifier(Database("mysql://nobody@127.0.0.1:9/nothing"))
     before = threading.active_count()
-    mute.ring(Work())
-    assert mute.is_mute
+    mute.ring(TasksAvailable())
+    assert mute.has_no_secret
     assert threading.active_count() == before
 
 
 def test_a_database_that_is_away_delays_nobody() -> None:
-    ringer = Ringer(Database("mysql://nobody@127.0.0.1:9/nothing"), "a secret of some length")
+    notifier = Notifier(Database("mysql://nobody@127.0.0.1:9/nothing"), "a secret of some length")
     began = time.monotonic()
     for _ in range(1000):
-        ringer.ring(Work())
+        notifier.ring(TasksAvailable())
     assert time.monotonic() - began < 1.0
-    assert ringer.flush(30)
-    assert "DatabaseAway" in str(ringer.last_error)
-    ringer.close()
+    assert notifier.flush(30)
+    assert "DatabaseUnavailable" in str(notifier.last_error)
+    notifier.close()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from peerd.domain.ring import MOST_QUEUES, Work
-from peerd.doorbell.wake_up_socket import NAME, Ear, Ears
+from peerd.domain.ring import MAX_QUEUES, TasksAvailable
+from peerd.doorbell.wake_up_socket import SOCKET_PREFIX, WakeUpSender, WakeUpSocket
 from peerd.testing import eventually_async
 
 ME = os.getpid()
@@ -31,86 +31,90 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ears(folder: Path) -> Iterator[Ears]:
-    made = Ears(folder)
+def ears(folder: Path) -> Iterator[WakeUpSender]:
+    made = WakeUpSender(folder)
     made.open()
     yield made
     made.close()
 
 
 @pytest.fixture
-def heard() -> list[Work]:
+def heard() -> list[TasksAvailable]:
     return []
 
 
 @pytest.fixture
-async def ear(folder: Path, heard: list[Work]) -> AsyncIterator[Ear]:
-    made = Ear(folder, heard.append)
+async def ear(folder: Path, heard: list[TasksAvailable]) -> AsyncIterator[WakeUpSocket]:
+    made = WakeUpSocket(folder, heard.append)
     made.open()
     yield made
     made.close()
 
 
-async def test_a_ring_is_heard(ears: Ears, ear: Ear, heard: list[Work]) -> None:
-    largest = Work(tuple(f"{number:02}".ljust(64, "q") for number in range(MOST_QUEUES)))
-    for ring in (Work(), Work(("video", "mail")), largest):
-        assert ears.tell(ME, ring)
-    await eventually_async(lambda: heard == [Work(), Work(("video", "mail")), largest])
+async def test_a_ring_is_heard(ears: WakeUpSender, ear: WakeUpSocket, heard: list[TasksAvailable]) -> None:
+    largest = TasksAvailable(tuple(f"{number:02}".ljust(64, "q") for number in range(MAX_QUEUES)))
+    for ring in (TasksAvailable(), TasksAvailable(("video", "mail")), largest):
+        assert ears.send(ME, ring)
+    await eventually_async(lambda: heard == [TasksAvailable(), TasksAvailable(("video", "mail")), largest])
 
 
-async def test_who_has_no_ear_is_known(folder: Path, ears: Ears, ear: Ear) -> None:
-    assert not ears.tell(ME + 1, Work())
+async def test_who_has_no_ear_is_known(folder: Path, ears: WakeUpSender, ear: WakeUpSocket) -> None:
+    assert not ears.send(ME + 1, TasksAvailable())
     ear.close()
-    assert not ears.tell(ME, Work())
+    assert not ears.send(ME, TasksAvailable())
     assert files_in(folder) == set()
-    unopened = Ears(folder)
-    assert not unopened.tell(ME, Work())
+    unopened = WakeUpSender(folder)
+    assert not unopened.send(ME, TasksAvailable())
 
 
-async def test_a_full_ear_is_known_and_empties(ears: Ears, ear: Ear, heard: list[Work]) -> None:
+async def test_a_full_wake_up_socket_is_detected_and_drained(
+    ears: WakeUpSender, ear: WakeUpSocket, heard: list[TasksAvailable]
+) -> None:
     told = 0
-    while ears.tell(ME, Work(("video",))):
+    while ears.send(ME, TasksAvailable(("video",))):
         told += 1
         assert told < 100_000
     assert told >= 1
     await eventually_async(lambda: len(heard) == told)
-    assert ears.tell(ME, Work(("mail",)))
-    await eventually_async(lambda: heard[-1] == Work(("mail",)))
+    assert ears.send(ME, TasksAvailable(("mail",)))
+    await eventually_async(lambda: heard[-1] == TasksAvailable(("mail",)))
 
 
 async def test_garbage_does_no_harm(
-    folder: Path, ears: Ears, ear: Ear, heard: list[Work], monkeypatch: pytest.MonkeyPatch
+    folder: Path, ears: WakeUpSender, ear: WakeUpSocket, heard: list[TasksAvailable], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
         monkeypatch.chdir(folder)
         for garbage in (b"", b"\xff" * 100_000, b"[]", b'{"type":"work","queues":["no queue!"]}', b'{"type":"taken"}'):
-            stranger.sendto(garbage, f"{NAME}{ME}")
-    assert ears.tell(ME, Work(("video",)))
-    await eventually_async(lambda: heard == [Work(("video",))])
+            stranger.sendto(garbage, f"{SOCKET_PREFIX}{ME}")
+    assert ears.send(ME, TasksAvailable(("video",)))
+    await eventually_async(lambda: heard == [TasksAvailable(("video",))])
 
 
-async def test_only_its_user_may_open_it(folder: Path, ear: Ear) -> None:
-    assert stat.S_IMODE((folder / f"{NAME}{ME}").stat().st_mode) == 0o600
+async def test_only_its_user_may_open_it(folder: Path, ear: WakeUpSocket) -> None:
+    assert stat.S_IMODE((folder / f"{SOCKET_PREFIX}{ME}").stat().st_mode) == 0o600
 
 
-async def test_a_later_process_of_the_same_number_takes_its_place(folder: Path, ears: Ears, heard: list[Work]) -> None:
-    left = Ear(folder, lambda _: pytest.fail("the earlier one was rung at"))
+async def test_a_later_process_of_the_same_number_takes_its_place(
+    folder: Path, ears: WakeUpSender, heard: list[TasksAvailable]
+) -> None:
+    left = WakeUpSocket(folder, lambda _: pytest.fail("the earlier one was rung at"))
     left.open()
-    later = Ear(folder, heard.append)
+    later = WakeUpSocket(folder, heard.append)
     later.open()
-    assert ears.tell(ME, Work())
-    await eventually_async(lambda: heard == [Work()])
+    assert ears.send(ME, TasksAvailable())
+    await eventually_async(lambda: heard == [TasksAvailable()])
     left.close()
     later.close()
 
 
-def test_the_ears_of_killed_processes_are_swept_up(folder: Path) -> None:
+def test_wake_up_sockets_of_killed_processes_are_removed(folder: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    (folder / f"{NAME}{ended.pid}").touch()
-    (folder / f"{NAME}{ME}").touch()
+    (folder / f"{SOCKET_PREFIX}{ended.pid}").touch()
+    (folder / f"{SOCKET_PREFIX}{ME}").touch()
     (folder / "peerd.sock").touch()
-    ears = Ears(folder)
+    ears = WakeUpSender(folder)
     ears.open()
     ears.close()
-    assert files_in(folder) == {f"{NAME}{ME}", "peerd.sock"}
+    assert files_in(folder) == {f"{SOCKET_PREFIX}{ME}", "peerd.sock"}

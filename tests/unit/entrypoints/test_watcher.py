@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from peerd.entrypoints.watcher import Watched
+from peerd.entrypoints.watcher import WatchedFiles
 
 FOLDER = Path("/srv/.work/venv/studio")
 """That the project itself lies in such folders does not matter."""
@@ -28,11 +28,11 @@ FOLDER = Path("/srv/.work/venv/studio")
     ],
 )
 def test_code_and_configuration_matter_and_what_others_have_written_does_not(*, file: str, matters: bool) -> None:
-    assert Watched(FOLDER, FOLDER / "peerd.toml")(None, str(FOLDER / file)) == matters
+    assert WatchedFiles(FOLDER, FOLDER / "peerd.toml")(None, str(FOLDER / file)) == matters
 
 
 def test_a_configuration_elsewhere_matters_too() -> None:
-    watched = Watched(FOLDER, Path("/etc/peerd.toml"))
-    assert watched(None, "/etc/peerd.toml")
-    assert not watched(None, "/etc/it.py")
-    assert watched.folders == {FOLDER, Path("/etc")}
+    watched_files = WatchedFiles(FOLDER, Path("/etc/peerd.toml"))
+    assert watched_files(None, "/etc/peerd.toml")
+    assert not watched_files(None, "/etc/it.py")
+    assert watched_files.folders == {FOLDER, Path("/etc")}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from peerd.config.settings import WebSettings
-from peerd.entrypoints.web import BadApp, load_app
+from peerd.entrypoints.web import InvalidWebApp, load_app
 
 CODE = """
 async def app(scope, receive, send): ...
@@ -49,7 +49,7 @@ def test_whatever_can_be_called_as_an_asgi_app_is_one(name: str, factory: bool) 
     ],
 )
 def test_what_is_no_app_is_refused(name: str, factory: bool, problem: str) -> None:  # noqa: FBT001 - of the table
-    with pytest.raises(BadApp) as refused:
+    with pytest.raises(InvalidWebApp) as refused:
         load(name, factory=factory)
     assert str(refused.value).startswith(f"[web.site] site_of_the_test:{name}: ")
     assert problem in str(refused.value)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from peerd.config.settings import WorkerSettings
-from peerd.entrypoints.worker import BadWorker, load_worker
+from peerd.entrypoints.worker import InvalidWorker, load_worker
 from peerd.work.task_worker import QueueWorker
 
 CODE = """
@@ -59,14 +59,14 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_class_that_cannot_work_is_refused_with_what_it_lacks(name: str, words: str) -> None:
-    with pytest.raises(BadWorker) as refused:
+    with pytest.raises(InvalidWorker) as refused:
         load_worker("studio", WorkerSettings(worker=f"studio_of_the_test:{name}"))
     assert "[workers.studio]" in str(refused.value)
     assert words in str(refused.value)
 
 
 def test_what_is_no_queue_is_refused_as_one() -> None:
-    with pytest.raises(BadWorker, match="not a Queue"):
+    with pytest.raises(InvalidWorker, match="not a Queue"):
         load_worker("studio", WorkerSettings(tasks=("studio_of_the_test:Good",)))
 
 

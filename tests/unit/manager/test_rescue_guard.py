@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.manager.rescue_guard import Pulse
+from peerd.manager.rescue_guard import RescueGuard
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 NEEDED, GAP = 30.0, 5.0
@@ -21,27 +21,27 @@ steps = st.lists(
 )
 
 
-def beaten(history: list[tuple[float, float]]) -> tuple[Pulse, float, float]:
+def beaten(history: list[tuple[float, float]]) -> tuple[RescueGuard, float, float]:
     """A pulse with a history; the monotonic time of its latest beat, and of its latest fault."""
-    pulse = Pulse(needed=NEEDED, gap=GAP)
+    guard = RescueGuard(needed=NEEDED, gap=GAP)
     monotonic, database = 100.0, MIDNIGHT
-    pulse.beat(monotonic, database)
+    guard.record_heartbeat(monotonic, database)
     fault = monotonic
     for here, parted in history:
         monotonic += here
         database += timedelta(seconds=here + parted)
-        pulse.beat(monotonic, database)
+        guard.record_heartbeat(monotonic, database)
         if here > GAP or abs(parted) > GAP:
             fault = monotonic
-    return pulse, monotonic, fault
+    return guard, monotonic, fault
 
 
 @given(steps, st.floats(0.0, 20.0))
 def test_it_may_rescue_only_after_it_has_beaten_for_so_long_without_gap_or_step(
     history: list[tuple[float, float]], later: float
 ) -> None:
-    pulse, last, fault = beaten(history)
-    may = pulse.may_judge(last + later)
+    guard, last, fault = beaten(history)
+    may = guard.may_rescue(last + later)
     if may:
         assert last - fault >= NEEDED - 1e-6
         assert later <= GAP + 1e-6
@@ -50,16 +50,16 @@ def test_it_may_rescue_only_after_it_has_beaten_for_so_long_without_gap_or_step(
 
 
 def test_it_may_not_before_its_first_beat() -> None:
-    pulse = Pulse(needed=0.0, gap=GAP)
-    assert pulse.last_beat is None
-    assert not Pulse(needed=NEEDED, gap=GAP).may_judge(1e9)
+    guard = RescueGuard(needed=0.0, gap=GAP)
+    assert guard.last_heartbeat is None
+    assert not RescueGuard(needed=NEEDED, gap=GAP).may_rescue(1e9)
 
 
 def test_silence_is_counted_back_from_its_latest_beat() -> None:
-    pulse, _, _ = beaten([(1.0, 0.0), (1.0, 0.0)])
-    assert pulse.last_beat == MIDNIGHT + timedelta(seconds=2)
+    guard, _, _ = beaten([(1.0, 0.0), (1.0, 0.0)])
+    assert guard.last_heartbeat == MIDNIGHT + timedelta(seconds=2)
 
 
 def test_a_gap_is_given_as_the_reason() -> None:
-    pulse, _, _ = beaten([(1.0, 0.0), (9.0, 0.0)])
-    assert pulse.reason == "it has not beaten for 9.0 s"
+    guard, _, _ = beaten([(1.0, 0.0), (9.0, 0.0)])
+    assert guard.reason == "it has not beaten for 9.0 s"

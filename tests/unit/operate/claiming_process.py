@@ -7,15 +7,15 @@ from peerd.domain.task import Task
 from peerd.store.claim.claim import claim
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
-from peerd.store.nodes.nodes import find_node, new_incarnation, register
-from peerd.store.nodes.processes import Served, register_process
+from peerd.store.nodes.nodes import find_node, new_incarnation, register_incarnation
+from peerd.store.nodes.processes import ProcessCapabilities, register_process
 from peerd.store.outcomes.complete import complete
-from peerd.store.outcomes.recording import Held, conclude
-from peerd.store.outcomes.touch import Progress, report_progress
+from peerd.store.outcomes.recording import ClaimId, record_outcome
+from peerd.store.outcomes.touch import TaskProgress, report_progress
 from peerd.store.statements.token import new_token
 
 
-class Holder:
+class ClaimingProcess:
     """A registered node with one process."""
 
     def __init__(self, database: Database, node: str = "video-1") -> None:
@@ -23,7 +23,7 @@ class Holder:
         self.incarnation = new_incarnation()
         before = database.read(find_node, node)
         node_id = database.run(
-            register, node, self.incarnation, replaces=None if before is None else before.incarnation
+            register_incarnation, node, self.incarnation, replaces=None if before is None else before.incarnation
         )
         assert node_id is not None
         self.node_id = node_id
@@ -35,7 +35,7 @@ class Holder:
             slot="video-1",
             role="worker",
             pid=4242,
-            served=Served(("video",)),
+            capabilities=ProcessCapabilities(("video",)),
         )
 
     def claim(self, queue: str = "video", max_attempts: int = 3) -> Task:
@@ -51,15 +51,17 @@ class Holder:
         return task
 
     def report(self, task: Task, fraction: float, note: str) -> None:
-        assert not self.database.run(report_progress, {Held(task.id, task.lease): Progress(fraction, note)}).refused
+        assert not self.database.run(
+            report_progress, {ClaimId(task.id, task.lease): TaskProgress(fraction, note)}
+        ).refused
 
     def end(self, task: Task, outcome: Outcome) -> None:
         """Write the outcome of a task that is held."""
-        held = Held(task.id, task.lease)
+        held = ClaimId(task.id, task.lease)
         if isinstance(outcome, Done):
             assert not self.database.run(complete, self.process_id, {held: outcome.result})
         else:
-            assert self.database.run(conclude, self.process_id, held, outcome)
+            assert self.database.run(record_outcome, self.process_id, held, outcome)
 
     def run(self, outcome: Outcome, queue: str = "video", max_attempts: int = 3) -> Task:
         """Claim the next task and end it at once."""

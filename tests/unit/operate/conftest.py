@@ -6,7 +6,7 @@ import pytest
 
 from peerd.operate.client import Client
 from peerd.store.schema.migrate import migrate
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 
 @pytest.fixture
@@ -17,5 +17,5 @@ def client(database: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def holder(client: Client) -> Holder:
-    return Holder(client.database)
+def holder(client: Client) -> ClaimingProcess:
+    return ClaimingProcess(client.database)

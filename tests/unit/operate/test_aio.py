@@ -11,7 +11,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
 from peerd.operate.job import JobFailed, JobTimeout
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 CALL = Call("video", "transcode", '{"source":"a.mp4"}')
 
@@ -35,7 +35,7 @@ async def test_errors_come_to_whoever_awaits(client: Client) -> None:
         await client.aio.tasks.get(4711)
 
 
-async def test_the_event_loop_goes_on_while_a_result_is_awaited(client: Client, holder: Holder) -> None:
+async def test_the_event_loop_goes_on_while_a_result_is_awaited(client: Client, holder: ClaimingProcess) -> None:
     job = await client.aio.enqueue(CALL)
     waiting = asyncio.create_task(client.aio.result(job, timeout="10s"))
     await asyncio.sleep(0)
@@ -43,7 +43,7 @@ async def test_the_event_loop_goes_on_while_a_result_is_awaited(client: Client, 
     assert await waiting == "there"
 
 
-async def test_a_dead_task_raises_its_error(client: Client, holder: Holder) -> None:
+async def test_a_dead_task_raises_its_error(client: Client, holder: ClaimingProcess) -> None:
     job = await client.aio.enqueue(CALL)
     with pytest.raises(JobTimeout):
         await client.aio.result(job, timeout=0.01)

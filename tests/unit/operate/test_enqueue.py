@@ -13,7 +13,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
 from peerd.store.schema.migrate import migrate
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 CALL = Call("video", "transcode", '{"source":"a.mp4"}')
 
@@ -55,7 +55,7 @@ def test_of_many_none_is_written_when_one_is_wrong(client: Client) -> None:
     assert client.tasks.list() == []
 
 
-def test_a_second_task_of_a_unique_key_is_the_first_one(client: Client, holder: Holder) -> None:
+def test_a_second_task_of_a_unique_key_is_the_first_one(client: Client, holder: ClaimingProcess) -> None:
     first = client.enqueue(CALL, unique="a.mp4")
     again = client.enqueue(CALL, unique="a.mp4")
     assert (again.id, again.created) == (first.id, False)
@@ -63,7 +63,7 @@ def test_a_second_task_of_a_unique_key_is_the_first_one(client: Client, holder: 
     assert client.enqueue(CALL, unique="a.mp4").created
 
 
-def test_a_task_can_be_pinned_to_a_node_by_its_name(client: Client, holder: Holder) -> None:
+def test_a_task_can_be_pinned_to_a_node_by_its_name(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue(CALL, node="video-1")
     assert client.tasks.get(job.id).node_id == holder.node_id
 
@@ -172,7 +172,7 @@ def test_a_key_taken_since_the_callers_transaction_began_is_seen(
     engine.dispose()
 
 
-def test_a_finished_key_of_an_hour_still_holds(client: Client, holder: Holder) -> None:
+def test_a_finished_key_of_an_hour_still_holds(client: Client, holder: ClaimingProcess) -> None:
     first = client.enqueue(CALL, unique="a", unique_for="1h")
     holder.run(Failed(error="no", retry_in=None))
     assert client.enqueue(CALL, unique="a", unique_for="1h").id == first.id

@@ -9,37 +9,37 @@ import pytest
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import Client
 from peerd.store.connection.database import Database
-from tests.support.forks import FORK, WITHIN, in_fork, open_sessions, session_of, use
+from tests.support.forks import FORK_CONTEXT, FORK_TIMEOUT, open_sessions, run_in_fork, session_id, use_client
 
 
 def test_a_forked_process_has_connections_and_threads_of_its_own(client: Client) -> None:
-    assert use(client) == 2
-    sessions = {client.database.read(session_of), client.database.run(session_of)}
+    assert use_client(client) == 2
+    sessions = {client.database.read(session_id), client.database.run(session_id)}
 
     def use_in_child() -> tuple[int, set[int | None]]:
-        return use(client), {client.database.read(session_of), client.database.run(session_of)}
+        return use_client(client), {client.database.read(session_id), client.database.run(session_id)}
 
-    count, its_sessions = in_fork(use_in_child)
+    count, its_sessions = run_in_fork(use_in_child)
     assert count == 4
     assert sessions == {None} or not its_sessions & sessions
     assert sessions <= client.database.read(open_sessions), "the parent's connections were ended by its child"
-    assert in_fork(lambda: in_fork(lambda: use(client))) == 6
-    assert use(client) == 8
+    assert run_in_fork(lambda: run_in_fork(lambda: use_client(client))) == 6
+    assert use_client(client) == 8
 
 
 def test_processes_that_were_forked_work_beside_their_parent(client: Client) -> None:
-    use(client)
+    use_client(client)
 
     def enqueue() -> None:
         for _ in range(20):
             client.enqueue("mail")
 
-    children = [FORK.Process(target=enqueue) for _ in range(3)]
+    children = [FORK_CONTEXT.Process(target=enqueue) for _ in range(3)]
     for child in children:
         child.start()
     enqueue()
     for child in children:
-        child.join(WITHIN)
+        child.join(FORK_TIMEOUT)
     assert [child.exitcode for child in children] == [0, 0, 0]
     [queue] = client.queues.list()
     assert queue.counts == {Status.PENDING: 2 + 80}
@@ -53,18 +53,18 @@ def test_a_fork_in_the_middle_of_another_threads_first_question_stops_nobody(
 
     def look(_: Database) -> None:
         looks.set()
-        go_on.wait(WITHIN)
+        go_on.wait(FORK_TIMEOUT)
 
     def use_in_child() -> int:
         monkeypatch.undo()
-        return use(client)
+        return use_client(client)
 
-    monkeypatch.setattr("peerd.operate.operations.require_newest", look)
+    monkeypatch.setattr("peerd.operate.operations.require_current_schema", look)
     asking = threading.Thread(target=client.tasks.list)
     asking.start()
     try:
-        assert looks.wait(WITHIN)
-        assert in_fork(use_in_child) == 2
+        assert looks.wait(FORK_TIMEOUT)
+        assert run_in_fork(use_in_child) == 2
     finally:
         go_on.set()
-        asking.join(WITHIN)
+        asking.join(FORK_TIMEOUT)

@@ -8,17 +8,17 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Done, Failed
 from peerd.operate.client import Client
 from peerd.operate.job import JobCanceled, JobExpired, JobFailed, JobTimeout
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 
-def test_a_result_is_what_the_handler_returned(client: Client, holder: Holder) -> None:
+def test_a_result_is_what_the_handler_returned(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video", name="look")
     holder.run(Done('{"height":720}'))
     assert job.result(timeout=5) == {"height": 720}
     assert job.status is Status.DONE
 
 
-def test_a_result_is_waited_for(client: Client, holder: Holder) -> None:
+def test_a_result_is_waited_for(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
     task = holder.claim()
     answers: list[object] = []
@@ -29,7 +29,7 @@ def test_a_result_is_waited_for(client: Client, holder: Holder) -> None:
     assert answers == [[1]]
 
 
-def test_a_dead_task_raises_its_error(client: Client, holder: Holder) -> None:
+def test_a_dead_task_raises_its_error(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
     holder.run(Failed(error="OSError: the disk is full"))
     with pytest.raises(JobFailed, match="the disk is full") as failed:
@@ -37,14 +37,14 @@ def test_a_dead_task_raises_its_error(client: Client, holder: Holder) -> None:
     assert failed.value.task.status is Status.DEAD
 
 
-def test_a_failure_is_no_end(client: Client, holder: Holder) -> None:
+def test_a_failure_is_no_end(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
     holder.run(Failed(error="again", retry_in=60.0))
     with pytest.raises(JobTimeout, match="still failure"):
         job.result(timeout=0.05)
 
 
-def test_a_canceled_task_raises_the_reason(client: Client, holder: Holder) -> None:
+def test_a_canceled_task_raises_the_reason(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
     holder.run(Canceled("nobody wants it"))
     with pytest.raises(JobCanceled, match="nobody wants it"):

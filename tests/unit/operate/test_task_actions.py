@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from peerd.domain.errors import InvalidTask, KeyTaken, NodeNotFound, TaskNotFound
+from peerd.domain.errors import InvalidTask, NodeNotFound, TaskNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import IllegalTransition, Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
 from peerd.operate.validation import InvalidFilter
-from tests.unit.operate.claiming_process import Holder
+from tests.unit.operate.claiming_process import ClaimingProcess
 
 
 def test_pages_follow_each_other_by_the_last_id(client: Client) -> None:
@@ -17,7 +17,7 @@ def test_pages_follow_each_other_by_the_last_id(client: Client) -> None:
     assert [task.id for task in [*first, *second]] == ids[::-1]
 
 
-def test_tasks_are_found_by_queue_name_status_and_node(client: Client, holder: Holder) -> None:
+def test_tasks_are_found_by_queue_name_status_and_node(client: Client, holder: ClaimingProcess) -> None:
     mine = client.enqueue("video", name="look", node="video-1")
     other = client.enqueue("mail", name="send")
     assert [task.id for task in client.tasks.list(queue="mail")] == [other.id]
@@ -44,7 +44,7 @@ def test_a_task_that_is_not_there_is_said_so(client: Client) -> None:
     assert client.tasks.find(4711) is None
 
 
-def test_the_holder_of_a_canceled_task_can_write_nothing_any_more(client: Client, holder: Holder) -> None:
+def test_the_holder_of_a_canceled_task_can_write_nothing_any_more(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue("video")
     task = holder.claim()
     client.tasks.cancel(task.id, "not today")
@@ -55,7 +55,7 @@ def test_the_holder_of_a_canceled_task_can_write_nothing_any_more(client: Client
         client.tasks.cancel(task.id)
 
 
-def test_a_dead_task_is_retried_with_all_its_attempts(client: Client, holder: Holder) -> None:
+def test_a_dead_task_is_retried_with_all_its_attempts(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
     holder.run(Failed(error="no", traceback="Traceback …"))
     [attempt] = client.tasks.attempts(job.id)
@@ -67,16 +67,16 @@ def test_a_dead_task_is_retried_with_all_its_attempts(client: Client, holder: Ho
         client.tasks.retry(job.id)
 
 
-def test_a_task_whose_key_a_younger_one_has_is_not_retried(client: Client, holder: Holder) -> None:
+def test_a_task_whose_key_a_younger_one_has_is_not_retried(client: Client, holder: ClaimingProcess) -> None:
     old = client.enqueue("video", unique="a")
     holder.run(Failed(error="no"))
     young = client.enqueue("video", unique="a")
-    with pytest.raises(KeyTaken, match=f"task {young.id}"):
+    with pytest.raises(UniqueKeyTaken, match=f"task {young.id}"):
         client.tasks.retry(old.id)
 
 
-def test_a_running_task_is_moved_to_another_node(client: Client, holder: Holder) -> None:
-    other = Holder(client.database, "video-2")
+def test_a_running_task_is_moved_to_another_node(client: Client, holder: ClaimingProcess) -> None:
+    other = ClaimingProcess(client.database, "video-2")
     client.enqueue("video")
     task = holder.claim()
     client.tasks.move(task.id, "video-2")
@@ -100,7 +100,7 @@ def test_a_queue_is_paused_for_a_while_and_resumed(client: Client) -> None:
         client.queues.pause("no spaces")
 
 
-def test_a_node_is_drained_and_undrained(client: Client, holder: Holder) -> None:
+def test_a_node_is_drained_and_undrained(client: Client, holder: ClaimingProcess) -> None:
     client.nodes.drain("video-1")
     assert client.nodes.list()[0].draining
     client.nodes.undrain("video-1")

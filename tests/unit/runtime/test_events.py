@@ -7,11 +7,19 @@ import logging
 import pytest
 import structlog
 
-from peerd.doorbell.event_listener import RingingFacts
-from peerd.runtime.observability.alert_detection import AlertReader
-from peerd.runtime.observability.events import FINE, AttemptEnded, AttemptStarted, ChoreRan, Events, Fact, TasksClaimed
-from peerd.runtime.observability.log_aggregation import Condensed
-from peerd.runtime.observability.log_messages import LogReader
+from peerd.doorbell.event_listener import DoorbellEventListener
+from peerd.runtime.observability.alert_detection import AlertEventListener
+from peerd.runtime.observability.events import (
+    DEBUG_EVENTS,
+    AttemptEnded,
+    AttemptStarted,
+    ChoreRan,
+    Event,
+    EventBus,
+    TasksClaimed,
+)
+from peerd.runtime.observability.log_aggregation import SuccessAggregator
+from peerd.runtime.observability.log_messages import LogEventListener
 
 CLAIMED = TasksClaimed(count=3, milliseconds=1.5)
 RAN = ChoreRan(chore="expire", count=3)
@@ -21,18 +29,18 @@ class OfChores:
     """Reads what chores do."""
 
     def __init__(self) -> None:
-        self.read: list[Fact] = []
+        self.read: list[Event] = []
 
-    def hears(self, kind: type[Fact]) -> bool:
+    def accepts(self, kind: type[Event]) -> bool:
         return kind is ChoreRan
 
-    def __call__(self, fact: Fact) -> None:
-        self.read.append(fact)
+    def __call__(self, event: Event) -> None:
+        self.read.append(event)
 
 
 def test_a_reader_that_chooses_gets_what_it_hears_and_the_others_get_all() -> None:
-    chores, everything = OfChores(), list[Fact]()
-    events = Events(chores, everything.append)
+    chores, everything = OfChores(), list[Event]()
+    events = EventBus(chores, everything.append)
     events.emit(CLAIMED)
     events.emit(RAN)
     assert chores.read == [RAN]
@@ -40,11 +48,11 @@ def test_a_reader_that_chooses_gets_what_it_hears_and_the_others_get_all() -> No
 
 
 def test_a_fact_is_heard_from_the_moment_on_at_which_somebody_listens_to_it() -> None:
-    events, everything = Events(OfChores()), list[Fact]()
-    assert (events.are_heard(TasksClaimed), events.are_heard(ChoreRan)) == (False, True)
+    events, everything = EventBus(OfChores()), list[Event]()
+    assert (events.has_listeners(TasksClaimed), events.has_listeners(ChoreRan)) == (False, True)
     events.emit(CLAIMED)
     events.listen(everything.append)
-    assert events.are_heard(TasksClaimed)
+    assert events.has_listeners(TasksClaimed)
     events.emit(CLAIMED)
     assert everything == [CLAIMED]
 
@@ -52,8 +60,8 @@ def test_a_fact_is_heard_from_the_moment_on_at_which_somebody_listens_to_it() ->
 @pytest.mark.parametrize(("level", "heard"), [(logging.INFO, False), (logging.DEBUG, True)])
 def test_that_a_handler_begins_is_read_by_nobody_but_the_log_at_its_finest(level: int, heard: bool) -> None:  # noqa: FBT001
     log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(level))
-    ringing, alerting = RingingFacts(lambda ring: None), AlertReader(lambda *_, **__: None)
-    events = Events(Condensed(LogReader(log)), ringing, alerting)
-    assert [events.are_heard(kind) for kind in FINE] == [heard] * len(FINE)
-    assert AttemptStarted in FINE
-    assert events.are_heard(AttemptEnded)
+    ringing, alerting = DoorbellEventListener(lambda ring: None), AlertEventListener(lambda *_, **__: None)
+    events = EventBus(SuccessAggregator(LogEventListener(log)), ringing, alerting)
+    assert [events.has_listeners(kind) for kind in DEBUG_EVENTS] == [heard] * len(DEBUG_EVENTS)
+    assert AttemptStarted in DEBUG_EVENTS
+    assert events.has_listeners(AttemptEnded)

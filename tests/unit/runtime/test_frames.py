@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.runtime.messages.frames import MAXIMUM, Decoder, FrameError, encode, receive
+from peerd.runtime.messages.frames import MAX_BODY_BYTES, FrameDecoder, FrameError, encode, receive
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
@@ -22,7 +22,7 @@ def test_messages_come_out_as_they_went_in_however_the_stream_is_cut(
     messages: list[dict[str, object]], size: int
 ) -> None:
     stream = b"".join(encode(message) for message in messages)
-    decoder = Decoder()
+    decoder = FrameDecoder()
     found = [m for i in range(0, len(stream), size) for m in decoder.feed(stream[i : i + size])]
     assert found == messages
 
@@ -38,10 +38,12 @@ def test_messages_come_out_as_they_went_in_however_the_stream_is_cut(
 )
 def test_what_is_no_frame_is_said_to_be_none(stream: bytes, why: str) -> None:
     with pytest.raises(FrameError, match=why):
-        Decoder().feed(stream)
+        FrameDecoder().feed(stream)
 
 
-@pytest.mark.parametrize("message", [{"n": float("nan")}, {"o": object()}, {"t": "\ud800"}, {"b": "x" * MAXIMUM}])
+@pytest.mark.parametrize(
+    "message", [{"n": float("nan")}, {"o": object()}, {"t": "\ud800"}, {"b": "x" * MAX_BODY_BYTES}]
+)
 def test_what_cannot_be_a_frame_is_refused(message: dict[str, object]) -> None:
     with pytest.raises(FrameError):
         encode(message)
@@ -50,13 +52,13 @@ def test_what_cannot_be_a_frame_is_refused(message: dict[str, object]) -> None:
 def test_halves_of_surrogate_pairs_can_be_escaped() -> None:
     message = {"\udcff": ["\ud800", "ä"]}
     frame = encode(message, escape_surrogates=True)
-    assert Decoder().feed(frame) == [message]
+    assert FrameDecoder().feed(frame) == [message]
     assert frame[4:].isascii()
 
 
 def test_the_largest_frame_passes() -> None:
-    message = {"b": "x" * (MAXIMUM - len('{"b":""}'))}
-    assert Decoder().feed(encode(message)) == [message]
+    message = {"b": "x" * (MAX_BODY_BYTES - len('{"b":""}'))}
+    assert FrameDecoder().feed(encode(message)) == [message]
 
 
 def test_receive_takes_one_frame_and_leaves_the_rest() -> None:

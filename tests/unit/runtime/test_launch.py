@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from peerd.runtime.launch import NOT_FOUND, NOT_STARTED, Limits, launch_command
+from peerd.runtime.launch import NOT_FOUND, NOT_STARTED, ResourceLimits, launch_command
 from peerd.testing import eventually
 
 SHOW = """
@@ -22,13 +22,13 @@ print(json.dumps({
 """
 
 
-def run(*argv: str, limits: Limits | None = None, own_group: bool = False) -> subprocess.CompletedProcess[str]:
+def run(*argv: str, limits: ResourceLimits | None = None, own_group: bool = False) -> subprocess.CompletedProcess[str]:
     command = launch_command(argv, limits=limits, own_group=own_group)
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_limits_reach_the_program() -> None:
-    limits = Limits(cpu_seconds=7.5, memory_bytes=1 << 30, file_bytes=1 << 20, open_files=64, nice=3)
+    limits = ResourceLimits(cpu_seconds=7.5, memory_bytes=1 << 30, file_bytes=1 << 20, open_files=64, nice=3)
     shown = json.loads(run(sys.executable, "-c", SHOW, limits=limits, own_group=True).stdout)
     assert shown == {
         "cpu": [8, 9],
@@ -47,18 +47,20 @@ def test_without_limits_there_are_those_of_the_parent() -> None:
 
 
 def test_a_program_that_writes_too_much_is_ended_by_the_signal_that_says_so(tmp_path: Path) -> None:
-    done = run("dd", "if=/dev/zero", f"of={tmp_path / 'big'}", "bs=4k", "count=100", limits=Limits(file_bytes=65536))
+    done = run(
+        "dd", "if=/dev/zero", f"of={tmp_path / 'big'}", "bs=4k", "count=100", limits=ResourceLimits(file_bytes=65536)
+    )
     assert done.returncode == -signal.SIGXFSZ
     assert (tmp_path / "big").stat().st_size == 65536
 
 
 def test_a_program_that_computes_too_long_is_ended() -> None:
-    done = run("sh", "-c", "while :; do :; done", limits=Limits(cpu_seconds=0.5))
+    done = run("sh", "-c", "while :; do :; done", limits=ResourceLimits(cpu_seconds=0.5))
     assert done.returncode == -signal.SIGXCPU
 
 
 def test_a_program_that_takes_too_much_memory_fails() -> None:
-    done = run(sys.executable, "-c", "bytes(1 << 30)", limits=Limits(memory_bytes=1 << 29))
+    done = run(sys.executable, "-c", "bytes(1 << 30)", limits=ResourceLimits(memory_bytes=1 << 29))
     assert done.returncode == 1
     assert "MemoryError" in done.stderr
 

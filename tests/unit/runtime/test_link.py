@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from peerd.runtime.messages.frames import Decoder
-from peerd.runtime.process.control_thread import StopAsked, Watch
-from peerd.runtime.process.link import Link, Place
-from peerd.runtime.process.loop_monitor import Vitals
+from peerd.runtime.messages.frames import FrameDecoder
+from peerd.runtime.process.control_thread import ControlThread, StopRequested
+from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.runtime.process.loop_monitor import LoopMonitor
 
 
 @pytest.fixture
@@ -19,38 +19,40 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def make_link(end: socket.socket, role: str = "worker") -> Link:
-    return Link(end, Place(slot="video-1", kind="video", role=role, node="toys", grace=10.0))
+    return Link(end, ProcessInfo(slot="video-1", kind="video", role=role, node="toys", grace=10.0))
 
 
 def heard(masters: socket.socket) -> list[dict[str, object]]:
     masters.setblocking(False)
     try:
-        return Decoder().feed(masters.recv(65536))
+        return FrameDecoder().feed(masters.recv(65536))
     except BlockingIOError:
         return []
 
 
 def test_a_request_to_stop_counts_only_if_it_leaves_less_time(ends: tuple[socket.socket, socket.socket]) -> None:
-    watch = Watch(ends[0], "video-1", give_back=5.0, vitals=Vitals(None, print))
+    watch = ControlThread(ends[0], "video-1", give_back=5.0, loop_monitor=LoopMonitor(None, print))
     events: list[object] = []
     watch.attach(events.append)
     assert [watch.ask_to_stop(grace) for grace in (30.0, 30.0, 60.0, 0.0, 0.0)] == [True, False, False, True, False]
-    assert events == [StopAsked(30.0), StopAsked(0.0)]
+    assert events == [StopRequested(30.0), StopRequested(0.0)]
 
 
 def test_the_first_signal_leaves_the_grace_and_the_second_none(ends: tuple[socket.socket, socket.socket]) -> None:
-    watch = Watch(ends[0], "video-1", give_back=5.0, vitals=Vitals(None, print))
+    watch = ControlThread(ends[0], "video-1", give_back=5.0, loop_monitor=LoopMonitor(None, print))
     watch.grace = 30.0
     events: list[object] = []
     watch._count_signals(b"\0\x0f\0")
     watch.attach(events.append)
-    assert events == [StopAsked(30.0)], "what came before somebody listened is kept"
+    assert events == [StopRequested(30.0)], "what came before somebody listened is kept"
     watch._count_signals(b"\x0f")
-    assert events == [StopAsked(30.0), StopAsked(0.0)]
+    assert events == [StopRequested(30.0), StopRequested(0.0)]
 
 
-def test_the_lost_master_and_the_signal_of_its_death_are_one_wish(ends: tuple[socket.socket, socket.socket]) -> None:
-    watch = Watch(ends[0], "video-1", give_back=5.0, vitals=Vitals(None, print))
+def test_the_lost_master_and_the_signal_of_its_death_are_one_stop_request(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    watch = ControlThread(ends[0], "video-1", give_back=5.0, loop_monitor=LoopMonitor(None, print))
     watch.grace = 30.0
     events: list[object] = []
     watch.attach(events.append)
@@ -58,19 +60,19 @@ def test_the_lost_master_and_the_signal_of_its_death_are_one_wish(ends: tuple[so
     watch._read()
     watch._count_signals(b"\x0f")
     assert watch.lost
-    assert events == [StopAsked(30.0)]
+    assert events == [StopRequested(30.0)]
 
 
 def test_sending_never_waits_for_a_master_that_does_not_read(ends: tuple[socket.socket, socket.socket]) -> None:
     link = make_link(ends[0])
     for _ in range(20):
         link.send({"type": "much", "text": "x" * 500_000})
-    assert not link._watch.flushed.is_set()
+    assert not link._control.flushed.is_set()
     ends[1].close()
-    link._watch._read()
+    link._control._read()
     assert link.master_lost
     link.send({"type": "nobody hears it"})
-    assert link._watch.flushed.is_set(), "nothing holds up a process that has lost its master"
+    assert link._control.flushed.is_set(), "nothing holds up a process that has lost its master"
 
 
 def test_a_taint_is_said_once_and_costs_the_status(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -79,7 +81,7 @@ def test_a_taint_is_said_once_and_costs_the_status(ends: tuple[socket.socket, so
     link.tainted("second")
     link.recycle("third")
     assert heard(ends[1]) == [{"type": "tainted", "reason": "first"}]
-    assert (link.status, link._watch.stopping) == (70, True)
+    assert (link.status, link._control.stopping) == (70, True)
 
 
 def test_the_agent_raises_an_alert_for_each_and_stays(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -87,4 +89,4 @@ def test_the_agent_raises_an_alert_for_each_and_stays(ends: tuple[socket.socket,
     link.tainted("first")
     link.tainted("second")
     assert [message["type"] for message in heard(ends[1])] == ["alert", "alert"]
-    assert (link.status, link._watch.stopping) == (0, False)
+    assert (link.status, link._control.stopping) == (0, False)

@@ -12,16 +12,16 @@ WRITE = """
 import sys, threading
 from peerd.runtime.observability import events
 from peerd.runtime.process import uncaught_exceptions
-from peerd.runtime.observability.log_messages import LogReader, start_logging
-log = start_logging("info", sys.argv[1], node="n", slot="site-1")
+from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
+log = configure_logging("info", sys.argv[1], node="n", slot="site-1")
 FORGED = "x\\n12:00:00.000 [info     ] all is well \\x1b[2J \\x9b \\u202e \\r\\u2028"
 try:
     raise LookupError(FORGED)
 except LookupError as error:
-    reader = LogReader(log)
-    reader(events.RequestFailed(what="GET /\\x1b[31m", error=FORGED, traceback=f"Traceback\\n{FORGED}"))
-    reader(events.ServerSaid(text=FORGED, error=False))
-    thread = threading.Thread(target=uncaught_exceptions.show, args=(error,))
+    reader = LogEventListener(log)
+    reader(events.WebRequestFailed(what="GET /\\x1b[31m", error=FORGED, traceback=f"Traceback\\n{FORGED}"))
+    reader(events.HttpServerWarned(text=FORGED, error=False))
+    thread = threading.Thread(target=uncaught_exceptions.log_exception, args=(error,))
     thread.start()
     thread.join()
 """
@@ -54,7 +54,7 @@ def test_each_line_is_an_object_where_that_is_wanted() -> None:
 def test_what_the_master_says_is_one_line_of_the_form_that_is_wanted(form: str) -> None:
     code = (
         "import sys; from peerd.supervision.console import Console; console = Console('n', sys.argv[1])\n"
-        "console.say('died: x\\n12:00:00.000 [info] \\x1b[2J'); console.say('ä' * 5000, level='error')"
+        "console.log('died: x\\n12:00:00.000 [info] \\x1b[2J'); console.log('ä' * 5000, level='error')"
     )
     done = subprocess.run([sys.executable, "-c", code, form], capture_output=True, text=True, check=True)
     short, long = done.stderr.splitlines()

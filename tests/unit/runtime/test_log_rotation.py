@@ -13,7 +13,7 @@ from peerd.runtime.observability import logfile
 from peerd.runtime.observability.log_rotation import LogRotation
 
 log = Path(sys.argv[1])
-logfile.write_to(log)
+logfile.redirect_output(log)
 
 def burst():
     for _ in range(100):
@@ -22,7 +22,7 @@ def burst():
         time.sleep(0.02)
 
 async def main():
-    rotation = LogRotation(log, 1_000_000, 100, lambda: logfile.write_to(log))
+    rotation = LogRotation(log, 1_000_000, 100, lambda: logfile.redirect_output(log))
     rotating = asyncio.create_task(rotation.run())
     await asyncio.sleep(0.1)  # the burst does not begin with a look at the file
     await asyncio.to_thread(burst)

@@ -18,21 +18,21 @@ from peerd.domain.errors import (
     RequestFailed,
     Undeliverable,
 )
-from peerd.runtime.concurrency.background_tasks import Background
+from peerd.runtime.concurrency.background_tasks import BackgroundTasks
 from peerd.runtime.messages import inbox
-from peerd.runtime.messages.addressing import LARGEST, UNANSWERED, Peer, Target
+from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES, Peer, Target
 from peerd.runtime.messages.message_handlers import Message
 from peerd.runtime.messages.messenger import Messenger
 from peerd.runtime.observability.events import (
-    BackgroundAbandoned,
-    BackgroundFailed,
-    Events,
-    Fact,
+    BackgroundWorkCancelled,
+    BackgroundWorkFailed,
+    Event,
+    EventBus,
     MessageDropped,
     MessageHandlerFailed,
     MessageNotDelivered,
 )
-from peerd.runtime.observability.log_messages import worded
+from peerd.runtime.observability.log_messages import log_message_of
 from peerd.testing import eventually_async
 
 AGENT = Peer(7, "agent", "agent", "agent")
@@ -43,9 +43,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
-        self.facts: list[Fact] = []
-        self.background = Background(Events(self.facts.append))
-        self.messenger = Messenger(self, self.background, Events(self.facts.append))
+        self.facts: list[Event] = []
+        self.background = BackgroundTasks(EventBus(self.facts.append))
+        self.messenger = Messenger(self, self.background, EventBus(self.facts.append))
 
     def send(self, message: Mapping[str, object]) -> None:
         self.sent.append(dict(message))
@@ -107,9 +107,9 @@ async def test_who_awaits_hears_that_a_message_was_not_delivered_and_else_the_lo
     with pytest.raises(Undeliverable, match="'a' for process 17 was not delivered: nobody is there") as caught:
         await awaited
     assert caught.value.delivered == 0
-    (fact,) = bench.facts
-    assert isinstance(fact, MessageNotDelivered)
-    assert "'b' for the agent was not delivered: nobody is there" in fact.error
+    (event,) = bench.facts
+    assert isinstance(event, MessageNotDelivered)
+    assert "'b' for the agent was not delivered: nobody is there" in event.error
 
 
 async def _await(delivery: Any) -> Any:
@@ -136,25 +136,25 @@ async def test_what_cannot_be_sent_is_refused_at_the_door(
     with pytest.raises(InvalidMessage, match=says):
         bench.messenger.send(target, action, data)
     assert bench.sent == []
-    assert bench.messenger._unanswered.close_all() == []
+    assert bench.messenger._in_flight.close_all() == []
 
 
-@pytest.mark.parametrize("size", [LARGEST, 5 * LARGEST])
+@pytest.mark.parametrize("size", [MAX_MESSAGE_BYTES, 5 * MAX_MESSAGE_BYTES])
 async def test_what_is_too_large_is_refused_with_its_size(bench: Bench, size: int) -> None:
-    bench.messenger.broadcast("a", "x" * (LARGEST - 100))
+    bench.messenger.broadcast("a", "x" * (MAX_MESSAGE_BYTES - 100))
     with pytest.raises(MessageTooLarge, match="put what is large into a file or the database") as caught:
         bench.messenger.broadcast("a", "x" * size)
-    assert caught.value.size > LARGEST
+    assert caught.value.size > MAX_MESSAGE_BYTES
 
 
 async def test_who_sends_more_than_is_delivered_is_told_and_may_go_on_when_it_is(bench: Bench) -> None:
-    for _ in range(UNANSWERED):
+    for _ in range(MAX_IN_FLIGHT):
         bench.messenger.send_to_agent("a")
     with pytest.raises(MessengerFull, match="await what the send methods return"):
         bench.messenger.send_to_agent("a")
     bench.messenger.receive({"type": "delivery", "id": 1, "delivered": 1, "error": None})
     bench.messenger.send_to_agent("a")
-    assert len(bench.sent) == UNANSWERED + 1
+    assert len(bench.sent) == MAX_IN_FLIGHT + 1
 
 
 async def test_large_messages_fill_it_sooner(bench: Bench) -> None:
@@ -209,7 +209,7 @@ async def test_a_request_without_a_reply_ends_with_its_time_and_is_forgotten(ben
     with pytest.raises(NoReply, match=r"no reply to the request 'a' from process 17: its 0\.01 s are over"):
         await bench.messenger.request(17, "a", timeout=0.01)
     bench.messenger.receive({"type": "reply", "id": 1, "data": "late"})
-    assert bench.messenger._unanswered.close_all() == []
+    assert bench.messenger._in_flight.close_all() == []
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 100_000])
@@ -267,13 +267,13 @@ async def test_an_exception_in_a_handler_is_a_fact_and_the_others_hear_the_messa
     bench.come("a", 1)
     await eventually_async(lambda: len(bench.facts) == 2)
     assert heard == [1]
-    told = [worded(fact)[2]["exception"] for fact in bench.facts]
+    told = [log_message_of(event)[2]["exception"] for event in bench.facts]
     assert ("in broken\n" in told[0], "in broken_later\n" in told[1]) == (True, True), "they say where"
-    assert [fact.error for fact in bench.facts if isinstance(fact, MessageHandlerFailed)] == [
+    assert [event.error for event in bench.facts if isinstance(event, MessageHandlerFailed)] == [
         "SystemExit: 3",
         "ValueError: no such cache",
     ]
-    assert worded(bench.facts[0])[1] == "a message handler failed"
+    assert log_message_of(bench.facts[0])[1] == "a message handler failed"
 
 
 async def test_what_a_handler_returns_answers_a_request(bench: Bench) -> None:
@@ -299,22 +299,22 @@ async def test_a_request_that_cannot_be_answered_is_told_why(bench: Bench) -> No
 
     bench.messenger.on("broken", broken)
     bench.messenger.on("unsayable", lambda message: {1, 2})
-    bench.messenger.on("large", lambda message: "x" * LARGEST)
+    bench.messenger.on("large", lambda message: "x" * MAX_MESSAGE_BYTES)
     for number, action in enumerate(("unknown", "unsayable", "large", "broken")):
         bench.come(action, number=number, request=True)
     await eventually_async(lambda: len(bench.of_type("reply")) == 4)
     unknown, unsayable, large, failed = (frame["error"] for frame in bench.of_type("reply"))
     assert unknown == "nobody listens to 'unknown' there"
     assert "cannot be said in JSON" in unsayable
-    assert f"{LARGEST} are allowed" in large
+    assert f"{MAX_MESSAGE_BYTES} are allowed" in large
     assert failed == "ValueError: no such cache"
 
 
 async def test_so_many_handlers_run_at_once_and_the_rest_wait_in_order(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox, "AT_ONCE", 2)
-    monkeypatch.setattr(inbox, "WAITING", 3)
+    monkeypatch.setattr(inbox, "MAX_CONCURRENT_HANDLERS", 2)
+    monkeypatch.setattr(inbox, "MAX_QUEUED_MESSAGES", 3)
     gate, began = asyncio.Event(), list[int]()
 
     async def slow(message: Message) -> None:
@@ -327,7 +327,7 @@ async def test_so_many_handlers_run_at_once_and_the_rest_wait_in_order(
     bench.come("a", 6, number=66, request=True)
     await asyncio.sleep(0)
     assert began == [0, 1]
-    assert [type(fact) for fact in bench.facts] == [MessageDropped, MessageDropped], "the sixth and the seventh"
+    assert [type(event) for event in bench.facts] == [MessageDropped, MessageDropped], "the sixth and the seventh"
     assert bench.of_type("reply")[0]["error"] == "3 messages wait there to be handled"
     gate.set()
     await eventually_async(lambda: bench.messenger.is_idle)
@@ -335,9 +335,9 @@ async def test_so_many_handlers_run_at_once_and_the_rest_wait_in_order(
 
 
 async def test_the_master_is_told_how_many_have_been_taken(bench: Bench) -> None:
-    for _ in range(inbox.TELL_AT + 3):
+    for _ in range(inbox.ACKNOWLEDGE_AT + 3):
         bench.come("a")
-    await eventually_async(lambda: sum(frame["count"] for frame in bench.of_type("taken")) == inbox.TELL_AT + 3)
+    await eventually_async(lambda: sum(frame["count"] for frame in bench.of_type("taken")) == inbox.ACKNOWLEDGE_AT + 3)
     assert len(bench.of_type("taken")) == 2
 
 
@@ -399,9 +399,9 @@ async def test_what_does_not_end_within_the_grace_is_cancelled_and_named(bench: 
     first.cancel()  # somebody hurries: the stop is made again, with no grace
     await bench.background.finish(grace=0.0)
     assert ended == ["cleaned up"]
-    (fact,) = bench.facts
-    assert isinstance(fact, BackgroundAbandoned)
-    assert fact.names[0].endswith("endless")
+    (event,) = bench.facts
+    assert isinstance(event, BackgroundWorkCancelled)
+    assert event.names[0].endswith("endless")
 
 
 async def test_a_handler_that_goes_on_when_its_process_stops_is_cancelled_and_answers_that(bench: Bench) -> None:
@@ -413,8 +413,8 @@ async def test_a_handler_that_goes_on_when_its_process_stops_is_cancelled_and_an
     await bench.background.finish(grace=0.0)
     await eventually_async(lambda: bench.of_type("reply"))
     assert bench.of_type("reply")[0]["error"] == "its process stopped before it had ended"
-    (fact,) = bench.facts
-    assert worded(fact)[2] == {"work": "the handler of the message 'wait'"}
+    (event,) = bench.facts
+    assert log_message_of(event)[2] == {"work": "the handler of the message 'wait'"}
 
 
 async def test_an_exception_in_the_background_is_a_fact(bench: Bench) -> None:
@@ -423,10 +423,10 @@ async def test_an_exception_in_the_background_is_a_fact(bench: Bench) -> None:
 
     bench.background.run(broken())
     await eventually_async(lambda: len(bench.facts) == 1)
-    (fact,) = bench.facts
-    assert isinstance(fact, BackgroundFailed)
-    assert "in broken" in worded(fact)[2]["exception"], "it says where"
-    assert (fact.name.rpartition(".")[2], fact.error) == ("broken", "SystemExit: 1")
+    (event,) = bench.facts
+    assert isinstance(event, BackgroundWorkFailed)
+    assert "in broken" in log_message_of(event)[2]["exception"], "it says where"
+    assert (event.name.rpartition(".")[2], event.error) == ("broken", "SystemExit: 1")
 
 
 async def test_a_process_that_stops_begins_nothing_more(bench: Bench) -> None:

@@ -10,17 +10,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from peerd.domain.schedule import Schedule
-from peerd.runtime.observability.events import Events, Fact
+from peerd.runtime.observability.events import Event, EventBus
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.schedules.custom_triggers import CustomTypes
-from peerd.schedules.registry import Book
-from peerd.schedules.run_dispatcher import Dispatch
-from peerd.schedules.run_executor import ScheduleRunner
-from peerd.schedules.scheduler import ScheduleClock
+from peerd.schedules.custom_triggers import CustomTriggers
+from peerd.schedules.registry import ScheduleRegistry
+from peerd.schedules.run_dispatcher import RunDispatcher
+from peerd.schedules.run_executor import ScheduleRunExecutor
+from peerd.schedules.scheduler import Scheduler
 from peerd.store import schedule_runs, schedules
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.nodes import nodes
-from peerd.store.schedule_runs import Here, Run
+from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import schedules as table
 from peerd.testing import eventually_async
@@ -54,34 +54,36 @@ class Wire:
     def __init__(self, database: Database, *given: Schedule, name: str = "a") -> None:
         self.name = name
         self.database = database
-        self.facts: list[Fact] = []
+        self.facts: list[Event] = []
         self.stuck: list[str] = []
         """Why processes were to be ended."""
-        self.events = Events(self.facts.append)
+        self.events = EventBus(self.facts.append)
         incarnation = nodes.new_incarnation()
         seen = database.read(nodes.find_node, name)
-        node_id = database.run(nodes.register, name, incarnation, replaces=seen.incarnation if seen else None)
+        node_id = database.run(
+            nodes.register_incarnation, name, incarnation, replaces=seen.incarnation if seen else None
+        )
         assert node_id is not None
-        self.here = Here(node_id, incarnation)
+        self.identity = NodeIdentity(node_id, incarnation)
         self._loop = asyncio.get_running_loop()
         self._ends: dict[int, tuple[End, ProcessContext]] = {}
         self._next_pid = 10
-        self.book = Book(given)
+        self.registry = ScheduleRegistry(given)
         self.threads = DatabaseThreads(database, 2)
         self._ticking: asyncio.Task[None] | None = None
         self.replace_agent()
 
     # ---------------------------------------------------------------- processes
 
-    def replace_agent(self, book: Book | None = None) -> None:
+    def replace_agent(self, registry: ScheduleRegistry | None = None) -> None:
         """A new agent, as after the death of the one before."""
-        self.book = book or self.book
+        self.registry = registry or self.registry
         context = self._join(End(self, AGENT, "agent", "agent", "agent"))
         self.agent = context
-        dispatch = Dispatch(self.book, context, self.threads, self.here, self.events)
-        self.custom = CustomTypes(functions.find, self.threads, self.here, self.events)
-        self.clock = ScheduleClock(
-            self.book, dispatch, self.custom, self.threads, self.here, silence=SILENCE, events=self.events
+        dispatch = RunDispatcher(self.registry, context, self.threads, self.identity, self.events)
+        self.custom = CustomTriggers(functions.find, self.threads, self.identity, self.events)
+        self.clock = Scheduler(
+            self.registry, dispatch, self.custom, self.threads, self.identity, silence=SILENCE, events=self.events
         )
 
     def add_worker(self, kind: str = "w", *, runs: bool = True, timeout_grace: float = 30.0) -> ProcessContext:
@@ -89,13 +91,13 @@ class Wire:
         pid = self._next_pid
         context = self._join(End(self, pid, f"{kind}-{pid}", kind, "worker"))
         if runs:
-            ScheduleRunner(context, functions.find, self.events, timeout_grace=timeout_grace)
+            ScheduleRunExecutor(context, functions.find, self.events, timeout_grace=timeout_grace)
         return context
 
     def kill_worker(self, process: ProcessContext) -> int:
         """Let it be gone, and the agent hear of it; its process id."""
         pid = self.lose_worker(process)
-        self.clock.hear_death(pid, "killed by SIGKILL")
+        self.clock.on_process_death(pid, "killed by SIGKILL")
         return pid
 
     def lose_worker(self, process: ProcessContext, *, tell: bool = True) -> int:
@@ -162,17 +164,17 @@ class Wire:
             await context.finish(0.0)
         self.threads.close()
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[ScheduleRun]:
         """The oldest first."""
         return self.database.read(schedule_runs.list_runs)[::-1]
 
     def statuses(self) -> list[str]:
         return [str(run.status) for run in self.runs()]
 
-    async def until(self, *statuses: str, steps: bool = True) -> list[Run]:
+    async def until(self, *statuses: str, steps: bool = True) -> list[ScheduleRun]:
         """Wait for runs of these statuses, in their order; looking, as the clock does, or not."""
 
-        async def look() -> list[Run] | None:
+        async def look() -> list[ScheduleRun] | None:
             if steps and self._ticking is None:
                 await self.clock.step()
             found = await self.threads.read(schedule_runs.list_runs)
@@ -185,11 +187,11 @@ class Wire:
     def let_be_due(self, name: str = "s", seconds: float = 0.0) -> None:
         self.database.run(_let_be_due, name, seconds)
 
-    def request(self, name: str = "s", args: str | None = None) -> Run:
+    def request(self, name: str = "s", args: str | None = None) -> ScheduleRun:
         return self.database.run(schedule_runs.request_run, name, args)
 
     def disable(self, name: str = "s", *, disabled: bool = True) -> None:
-        self.database.run(schedules.set_disabled, name, disabled=disabled)
+        self.database.run(schedules.set_schedule_disabled, name, disabled=disabled)
 
 
 def _let_be_due(connection: Any, name: str, seconds: float) -> None:

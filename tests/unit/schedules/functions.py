@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from peerd.schedules.context import ScheduleContext
-from peerd.schedules.custom_triggers import Ticker
+from peerd.schedules.custom_triggers import CustomTrigger
 
 CALLS: list[tuple[Any, ...]] = []
 GATES: dict[str, asyncio.Event] = {}
@@ -88,7 +88,7 @@ not_a_function = 7
 class Twice:
     """A type of its own: at once one and all."""
 
-    def __init__(self, ticker: Ticker) -> None:
+    def __init__(self, ticker: CustomTrigger) -> None:
         self.ticker = ticker
 
     async def run(self) -> None:
@@ -97,19 +97,19 @@ class Twice:
 
 
 class Inert:
-    def __init__(self, ticker: Ticker) -> None:
+    def __init__(self, ticker: CustomTrigger) -> None:
         CALLS.append(("made", ticker.name, ticker.args))
 
 
 class Broken:
-    def __init__(self, ticker: Ticker) -> None:
+    def __init__(self, ticker: CustomTrigger) -> None:
         raise RuntimeError("no such disk")
 
 
 class Falters:
     times = 0
 
-    def __init__(self, ticker: Ticker) -> None:
+    def __init__(self, ticker: CustomTrigger) -> None:
         self.ticker = ticker
 
     async def run(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from peerd.domain.schedule import Schedule
 from peerd.runtime.observability.events import ScheduleFailed
 from peerd.schedules import custom_triggers
-from peerd.store.schedules import list_clocks
+from peerd.store.schedules import list_schedule_rows
 from tests.unit.schedules import functions
 from tests.unit.schedules.fake_node import schedule
 from tests.unit.schedules.functions import CALLS
@@ -39,7 +39,7 @@ async def test_a_type_that_cannot_be_made_is_told_and_disturbs_no_other(node: An
     wire = node(broken, absent, schedule())
     wire.add_worker()
     await wire.clock.step()
-    errors = {clock.name: clock.error for clock in wire.database.read(list_clocks) if clock.error}
+    errors = {clock.name: clock.error for clock in wire.database.read(list_schedule_rows) if clock.error}
     assert errors == {
         "broken": "BadScheduleType: type m:Broken: cannot be made: RuntimeError: no such disk",
         "absent": "ImportError: no module named 'missing'",

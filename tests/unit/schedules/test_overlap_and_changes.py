@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from peerd.domain.errors import InvalidSchedule
-from peerd.schedules.registry import Book
-from peerd.store.schedules import list_clocks
+from peerd.schedules.registry import ScheduleRegistry
+from peerd.store.schedules import list_schedule_rows
 from peerd.testing import eventually_async
 from tests.unit.schedules.fake_node import schedule
 from tests.unit.schedules.functions import CALLS
@@ -71,18 +71,18 @@ async def test_schedules_are_registered_and_unregistered_at_run_time(node: Any) 
     wire = node()
     wire.add_worker()
     wire.start()
-    wire.book.register("s", run="m:works", immediate=True, interval="1h")
+    wire.registry.register("s", run="m:works", immediate=True, interval="1h")
     await wire.until("done")
-    wire.book.unregister("s")
-    await eventually_async(lambda: [c.node_id for c in wire.database.read(list_clocks)] == [0])
+    wire.registry.unregister("s")
+    await eventually_async(lambda: [c.node_id for c in wire.database.read(list_schedule_rows)] == [0])
     wire.request()
-    wire.book.register("t", run="m:works", interval="1h")
-    await eventually_async(lambda: len(wire.database.read(list_clocks)) == 3)
+    wire.registry.register("t", run="m:works", interval="1h")
+    await eventually_async(lambda: len(wire.database.read(list_schedule_rows)) == 3)
     assert wire.statuses() == ["done", "waiting"]
 
 
 def test_what_is_registered_is_checked_as_the_configuration_is() -> None:
-    book = Book([])
+    registry = ScheduleRegistry([])
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"run": "no entry", "interval": 1}, "run: 'no entry' names no object"),
         ({"run": "m:f", "interval": "soon"}, "interval: 'soon' is not a duration"),
@@ -91,10 +91,10 @@ def test_what_is_registered_is_checked_as_the_configuration_is() -> None:
     ]
     for keys, words in wrong:
         with pytest.raises(InvalidSchedule, match=words):
-            book.register("s", **keys)
+            registry.register("s", **keys)
     with pytest.raises(InvalidSchedule, match="name"):
-        book.register("x" * 200, run="m:f", interval=1)
-    assert len(book) == 0
+        registry.register("x" * 200, run="m:f", interval=1)
+    assert len(registry) == 0
 
 
 async def test_the_clock_ticks_by_itself_and_keeps_its_time(node: Any) -> None:
@@ -102,7 +102,7 @@ async def test_the_clock_ticks_by_itself_and_keeps_its_time(node: Any) -> None:
     wire.add_worker()
     wire.start()
     await eventually_async(lambda: len(wire.runs()) >= 4)
-    anchor = wire.database.read(list_clocks)[0].anchor_at
+    anchor = wire.database.read(list_schedule_rows)[0].anchor_at
     assert anchor is not None
     late = [(run.created_at - run.tick_at).total_seconds() for run in wire.runs()]
     assert min(late) >= 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from peerd.store.schedule_runs import take
+from peerd.store.schedule_runs import claim_run
 from peerd.testing import eventually_async
 from tests.unit.schedules.fake_node import schedule
 from tests.unit.schedules.functions import CALLS
@@ -65,7 +65,7 @@ async def test_a_run_that_an_agent_took_and_did_not_live_to_send_is_sent_by_the_
     run = wire.request()
     process = wire.add_worker()
     [peer] = wire.agent.messenger.workers
-    wire.database.run(take, run, schedule(), wire.here, [(process.slot, peer.pid)])
+    wire.database.run(claim_run, run, schedule(), wire.identity, [(process.slot, peer.pid)])
     wire.replace_agent()
     await wire.until("done")
     assert len(CALLS) == 1

@@ -36,7 +36,7 @@ async def test_a_worker_tick_is_run_by_one_process_of_each_node(node: Any) -> No
     for wire in both:
         await wire.clock.step()
     runs = await both[0].until("done", "done")
-    assert {run.node_id for run in runs} == {wire.here.node_id for wire in both}
+    assert {run.node_id for run in runs} == {wire.identity.node_id for wire in both}
 
 
 async def test_an_all_tick_is_run_by_every_process_of_its_kinds(node: Any) -> None:
@@ -80,6 +80,6 @@ async def test_a_drained_node_leaves_the_ticks_of_the_cluster_to_others(node: An
     await first.clock.step()
     assert first.runs() == []
     [run] = await second.until("done")
-    assert run.node_id == second.here.node_id
+    assert run.node_id == second.identity.node_id
     first.request()
     await first.until("done", "done")

@@ -13,25 +13,25 @@ from typing import Any
 
 import pytest
 
-from peerd.agent.components import Components
-from peerd.runtime.observability.events import Events
-from peerd.runtime.unix_socket_path import short_path
-from peerd.shared.connection import Connection
+from peerd.agent.components import ComponentSupervisor
+from peerd.runtime.observability.events import EventBus
+from peerd.runtime.unix_socket_path import short_socket_directory
+from peerd.shared.connection import SharedConnection
 from peerd.shared.errors import (
     AgentLost,
-    CannotBeCarried,
-    NotCallable,
+    NoSuchSharedMethod,
+    NotSerializable,
     NotShared,
     SharedCallFailed,
     SharedCallTimedOut,
-    WrongLoop,
+    WrongEventLoop,
 )
-from peerd.shared.protocol import LARGEST, SOCKET
+from peerd.shared.protocol import MAX_MESSAGE_BYTES, SOCKET_NAME
 from peerd.shared.proxy import SharedClients
-from peerd.shared.registry import Sharing
-from peerd.shared.server import Server
-from peerd.shared.shared_instance import Holder
-from peerd.shared.subscription import ROOM, Update
+from peerd.shared.registry import SharedRegistry
+from peerd.shared.server import SharedServer
+from peerd.shared.shared_instance import SharedInstance
+from peerd.shared.subscription import MAX_BACKLOG, Update
 from peerd.testing import eventually_async
 from tests.unit.shared.clients import Film, Source, Studio
 
@@ -40,15 +40,15 @@ class Agent:
     """What the agent does for a shared client, with the source's account of it."""
 
     def __init__(self, folder: Path, source: Source, generation: int = 1) -> None:
-        self.components = Components(Events())
-        self.sharing = Sharing()
-        self.holder = Holder(Studio, lambda: Studio(source), generation)
-        self.server = Server(self.sharing)
+        self.components = ComponentSupervisor(EventBus())
+        self.sharing = SharedRegistry()
+        self.holder = SharedInstance(Studio, lambda: Studio(source), generation)
+        self.server = SharedServer(self.sharing)
         self.components.start("server", lambda: self.server.run(folder))
 
     async def share(self) -> None:
         self.sharing.add(self.holder)
-        self.sharing.settle()
+        self.sharing.mark_complete()
         self.components.start("studio", self.holder.run)
 
     async def end(self) -> None:
@@ -70,7 +70,7 @@ async def agent(tmp_path: Path, source: Source) -> AsyncIterator[Agent]:
 
 @asynccontextmanager
 async def process(folder: Path) -> AsyncIterator[SharedClients]:
-    connection = Connection(folder)
+    connection = SharedConnection(folder)
     yield SharedClients(connection)
     await connection.close()
 
@@ -122,7 +122,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_cancelled(shared: Shar
 
 async def test_only_public_async_methods_may_be_called(shared: SharedClients) -> None:
     for name in ("plain", "open", "close", "_emit", "nothing"):
-        with pytest.raises(NotCallable, match="double, fail"):
+        with pytest.raises(NoSuchSharedMethod, match="double, fail"):
             getattr(shared(Studio), name)
 
 
@@ -205,15 +205,15 @@ async def test_who_reads_too_slowly_gets_the_latest_and_knows_that_it_has_missed
     source.values["price"] = -1
     subscription = shared(Studio).subscribe("price")
     await anext(subscription)
-    for number in range(ROOM * 5 // 2):
+    for number in range(MAX_BACKLOG * 5 // 2):
         source.clients[0].emit("price", number)
-    last = ROOM * 5 // 2 - 1
+    last = MAX_BACKLOG * 5 // 2 - 1
     await eventually_async(lambda: subscription.latest is not None and subscription.latest.value == last)
     seen = [await anext(subscription)]
     assert seen[0].missed
     while seen[-1].value != last:
         seen.append(await anext(subscription))
-    assert len(seen) <= ROOM
+    assert len(seen) <= MAX_BACKLOG
     assert [update.value for update in seen] == list(range(seen[0].value, last + 1))
 
 
@@ -231,7 +231,7 @@ async def test_a_thread_without_an_event_loop_calls_and_waits(shared: SharedClie
     async def on_another_loop() -> None:
         await studio.double(4)
 
-    with pytest.raises(WrongLoop):
+    with pytest.raises(WrongEventLoop):
         await asyncio.to_thread(lambda: asyncio.run(on_another_loop()))
 
 
@@ -250,17 +250,17 @@ async def test_a_class_that_nobody_shares_is_named_with_the_remedy(agent: Agent,
 async def test_what_no_message_can_hold_is_refused_where_it_is_given(agent: Agent, tmp_path: Path) -> None:
     async with process(tmp_path) as shared:
         studio: Any = shared(Studio)
-        with pytest.raises(CannotBeCarried, match=r"Studio.double\(\)"):
+        with pytest.raises(NotSerializable, match=r"Studio.double\(\)"):
             await studio.double(object())
-        with pytest.raises(CannotBeCarried, match="8,388,608 are allowed"):
-            await studio.publish("price", b"x" * LARGEST)
-        with pytest.raises(SharedCallFailed, match="CannotBeCarried"):
-            await studio.give(LARGEST)
-        with pytest.raises(SharedCallFailed, match="CannotBeCarried"):
+        with pytest.raises(NotSerializable, match="8,388,608 are allowed"):
+            await studio.publish("price", b"x" * MAX_MESSAGE_BYTES)
+        with pytest.raises(SharedCallFailed, match="NotSerializable"):
+            await studio.give(MAX_MESSAGE_BYTES)
+        with pytest.raises(SharedCallFailed, match="NotSerializable"):
             await studio.give_object()
-        with pytest.raises(CannotBeCarried):
+        with pytest.raises(NotSerializable):
             studio.subscribe(object())
-        assert len(await studio.give(LARGEST // 2)) == LARGEST // 2
+        assert len(await studio.give(MAX_MESSAGE_BYTES // 2)) == MAX_MESSAGE_BYTES // 2
 
 
 async def test_a_call_made_while_there_is_no_agent_waits_for_one(tmp_path: Path, source: Source) -> None:
@@ -282,7 +282,7 @@ async def test_a_call_that_the_agent_did_not_live_to_answer_is_not_made_again(
         hanging = asyncio.create_task(shared(Studio).hang())
         await eventually_async(lambda: source.clients)
         assert await shared(Studio).double(1) == 2  # so the first has arrived
-        await agent.server.dismiss()
+        await agent.server.disconnect_all()
         with pytest.raises(AgentLost, match=r"Studio.hang\(\)"):
             await hanging
         assert await shared(Studio).double(1) == 2
@@ -311,7 +311,7 @@ async def test_the_socket_is_its_owners_alone_and_works_in_a_folder_with_a_long_
     await agent.share()
     async with process(folder) as shared:
         assert await shared(Studio).double(1) == 2
-    assert stat.S_IMODE((folder / SOCKET).stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / SOCKET_NAME).stat().st_mode) == 0o600
     await agent.end()
 
 
@@ -319,10 +319,10 @@ async def test_the_socket_is_its_owners_alone_and_works_in_a_folder_with_a_long_
 async def test_what_is_no_message_ends_its_own_connection_only(agent: Agent, tmp_path: Path, sent: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as end:
         end.setblocking(False)
-        await eventually_async((tmp_path / SOCKET).exists)
+        await eventually_async((tmp_path / SOCKET_NAME).exists)
         loop = asyncio.get_running_loop()
-        with short_path(tmp_path) as folder:
-            await loop.sock_connect(end, str(folder / SOCKET))
+        with short_socket_directory(tmp_path) as folder:
+            await loop.sock_connect(end, str(folder / SOCKET_NAME))
         await loop.sock_sendall(end, sent)
         assert await asyncio.wait_for(loop.sock_recv(end, 10), 10) == b""
     async with process(tmp_path) as shared:

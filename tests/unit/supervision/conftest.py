@@ -6,25 +6,25 @@ from collections.abc import Iterator
 
 import pytest
 
-from peerd.supervision.control.channel import Channel
-from tests.unit.supervision.router_node import World
+from peerd.supervision.control.channel import FrameChannel
+from tests.unit.supervision.router_node import RouterNode
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
+def world() -> Iterator[RouterNode]:
+    made = RouterNode()
     yield made
     for one in made.present:
-        if isinstance(one.link, Channel):
+        if isinstance(one.link, FrameChannel):
             one.link.close()
     for end in made.ends.values():
         end.close()
 
 
 @pytest.fixture
-def node(world: World) -> World:
+def node(world: RouterNode) -> RouterNode:
     """An agent and three workers, one of them a web process; open."""
     for slot, role in (("agent", "agent"), ("video-1", "worker"), ("video-2", "worker"), ("site-1", "web")):
         world.begin(slot, role)
-    world.post.open(world.now)
+    world.router.open(world.now)
     return world

@@ -6,7 +6,7 @@ import sys
 import time
 
 SPEAK = (
-    "from peerd.supervision.console import Console; console = Console('n')\nfor i in range(5000): console.say('x' * {})"
+    "from peerd.supervision.console import Console; console = Console('n')\nfor i in range(5000): console.log('x' * {})"
 )
 
 

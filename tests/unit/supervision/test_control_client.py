@@ -11,9 +11,9 @@ from peerd.supervision.host.node_lock import NodeLock
 
 @pytest.mark.parametrize("folder", ["", "missing"])
 def test_a_folder_without_a_master_says_so(tmp_path: Path, folder: str) -> None:
-    with pytest.raises(control_client.NotRunning, match="no node is running in"):
+    with pytest.raises(control_client.MasterNotRunning, match="no node is running in"):
         control_client.status(tmp_path / folder)
-    with pytest.raises(control_client.NotRunning):
+    with pytest.raises(control_client.MasterNotRunning):
         control_client.stop(tmp_path / folder)
 
 
@@ -21,12 +21,12 @@ def test_a_folder_without_a_master_says_so(tmp_path: Path, folder: str) -> None:
 def test_a_file_that_names_somebody_else_names_no_master(tmp_path: Path, pid: str) -> None:
     (tmp_path / "master.pid").write_text(f"{os.getpid() if pid == 'ours' else pid}\n")
     (tmp_path / "lock").touch()
-    assert control_client.running_master(tmp_path) is None
-    with pytest.raises(control_client.NotRunning):
+    assert control_client.find_running_master(tmp_path) is None
+    with pytest.raises(control_client.MasterNotRunning):
         control_client.stop(tmp_path)
 
 
 def test_the_master_that_holds_the_lock_is_named(tmp_path: Path) -> None:
     with NodeLock(tmp_path):
-        assert control_client.running_master(tmp_path) == os.getpid()
-    assert control_client.running_master(tmp_path) is None
+        assert control_client.find_running_master(tmp_path) == os.getpid()
+    assert control_client.find_running_master(tmp_path) is None

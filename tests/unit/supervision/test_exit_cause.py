@@ -2,47 +2,47 @@ from __future__ import annotations
 
 import pytest
 
-from peerd.supervision.exits.exit_cause import Story, cause_of, wish
+from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_reason
 
 
 @pytest.mark.parametrize(
     ("story", "kind", "text"),
     [
-        (Story(0, ready=True), "exit", "exit status 0"),
-        (Story(1, ready=True, error="ValueError: no"), "exit", "exit status 1: ValueError: no"),
-        (Story(-11, ready=True), "signal", "killed by SIGSEGV"),
-        (Story(-40, ready=True), "signal", "killed by signal 40"),
-        (Story(3, error="no database"), "boot-failed", "exit status 3 before it was ready: no database"),
-        (Story(-9), "signal", "killed by SIGKILL before it was ready"),
-        (Story(-9, out_of_time=True), "boot-failed", "killed, for it did not become ready in time"),
-        (Story(70, ready=True, retired="tainted", error="oh"), "tainted", "tainted (exit status 70): oh"),
+        (ExitFacts(0, ready=True), "exit", "exit status 0"),
+        (ExitFacts(1, ready=True, error="ValueError: no"), "exit", "exit status 1: ValueError: no"),
+        (ExitFacts(-11, ready=True), "signal", "killed by SIGSEGV"),
+        (ExitFacts(-40, ready=True), "signal", "killed by signal 40"),
+        (ExitFacts(3, error="no database"), "boot-failed", "exit status 3 before it was ready: no database"),
+        (ExitFacts(-9), "signal", "killed by SIGKILL before it was ready"),
+        (ExitFacts(-9, out_of_time=True), "boot-failed", "killed, for it did not become ready in time"),
+        (ExitFacts(70, ready=True, retired="tainted", error="oh"), "tainted", "tainted (exit status 70): oh"),
         (
-            Story(-9, ready=True, out_of_time=True),
+            ExitFacts(-9, ready=True, out_of_time=True),
             "killed-after-grace",
             "did not end within its grace (killed by SIGKILL)",
         ),
-        (Story(124, ready=True), "killed-after-grace", "did not end within its grace (exit status 124)"),
-        (Story(0, asked_to_stop=True), "exit", "exit status 0"),
+        (ExitFacts(124, ready=True), "killed-after-grace", "did not end within its grace (exit status 124)"),
+        (ExitFacts(0, asked_to_stop=True), "exit", "exit status 0"),
         (
-            Story(0, ready=True, asked_to_stop=True, because=wish("memory-limit", "it uses 3 GiB")),
+            ExitFacts(0, ready=True, asked_to_stop=True, reason=stop_reason("memory-limit", "it uses 3 GiB")),
             "memory-limit",
             "it uses 3 GiB (exit status 0)",
         ),
         (
-            Story(-9, ready=True, out_of_memory=True),
+            ExitFacts(-9, ready=True, out_of_memory=True),
             "out-of-memory",
             "killed by SIGKILL: the kernel was out of memory",
         ),
-        (Story(-11, ready=True, out_of_memory=True), "signal", "killed by SIGSEGV"),
+        (ExitFacts(-11, ready=True, out_of_memory=True), "signal", "killed by SIGSEGV"),
         (
-            Story(-6, ready=True, silent_for=60.2),
+            ExitFacts(-6, ready=True, silent_for=60.2),
             "silent",
             "silent for 60 s (frozen, or its interpreter was held), and killed",
         ),
-        (Story(75, ready=True, retired="recycle", error="had 9"), "recycled", "recycled (exit status 75): had 9"),
+        (ExitFacts(75, ready=True, retired="recycle", error="had 9"), "recycled", "recycled (exit status 75): had 9"),
     ],
 )
-def test_a_death_has_one_cause_in_words(story: Story, kind: str, text: str) -> None:
-    cause = cause_of(story)
+def test_a_death_has_one_cause_in_words(story: ExitFacts, kind: str, text: str) -> None:
+    cause = determine_cause(story)
     assert (cause.kind, cause.text) == (kind, text)
     assert (cause.status is None) == (story.returncode < 0) == (cause.signal is not None)

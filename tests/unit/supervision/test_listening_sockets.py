@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from peerd.domain.bind_address import LONGEST_UNIX_PATH
+from peerd.domain.bind_address import MAX_UNIX_PATH_BYTES
 from peerd.supervision.host import listening_sockets as module
-from peerd.supervision.host.listening_sockets import Inherited, SocketError, Sockets
+from peerd.supervision.host.listening_sockets import ListenError, ListeningSockets, SystemdSockets
 from peerd.supervision.plan import SocketPlan
 
 
 @pytest.fixture
-def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sockets]:
-    monkeypatch.setattr(module, "BIND_WITHIN", 0.0)
-    made = Sockets(Inherited({}, os.getpid()))
+def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[ListeningSockets]:
+    monkeypatch.setattr(module, "BIND_TIMEOUT", 0.0)
+    made = ListeningSockets(SystemdSockets({}, os.getpid()))
     yield made
     made.close()
 
@@ -26,17 +26,17 @@ def plans(*binds: str, **how: object) -> dict[str, SocketPlan]:
     return {bind: SocketPlan(bind, **how) for bind in binds}  # type: ignore[arg-type]  # of many types
 
 
-def address(sockets: Sockets, name: str) -> str:
+def address(sockets: ListeningSockets, name: str) -> str:
     [found] = [one["addresses"] for one in sockets.to_json() if one["name"] == name]
     assert isinstance(found, list)
     return str(found[0])
 
 
-def port(sockets: Sockets, name: str = "127.0.0.1:0") -> int:
+def port(sockets: ListeningSockets, name: str = "127.0.0.1:0") -> int:
     return int(address(sockets, name).rpartition(":")[2])
 
 
-def accepts(sockets: Sockets, name: str, client: socket.socket) -> bool:
+def accepts(sockets: ListeningSockets, name: str, client: socket.socket) -> bool:
     listening = socket.socket(fileno=os.dup(sockets.descriptors([name])[name]))
     with client, listening:
         listening.setblocking(True)
@@ -45,7 +45,7 @@ def accepts(sockets: Sockets, name: str, client: socket.socket) -> bool:
     return True
 
 
-def test_a_port_is_bound_once_and_handed_on_by_its_descriptor(sockets: Sockets) -> None:
+def test_a_port_is_bound_once_and_handed_on_by_its_descriptor(sockets: ListeningSockets) -> None:
     sockets.bind(plans("127.0.0.1:0"))
     assert accepts(sockets, "127.0.0.1:0", socket.create_connection(("127.0.0.1", port(sockets))))
     [fd] = sockets.descriptors(["127.0.0.1:0"]).values()
@@ -53,20 +53,20 @@ def test_a_port_is_bound_once_and_handed_on_by_its_descriptor(sockets: Sockets) 
     assert not os.get_blocking(fd)
 
 
-def test_ipv4_and_ipv6_can_have_the_same_port(sockets: Sockets) -> None:
+def test_ipv4_and_ipv6_can_have_the_same_port(sockets: ListeningSockets) -> None:
     try:
         sockets.bind(plans("[::1]:0"))
-    except SocketError as error:
+    except ListenError as error:
         pytest.skip(f"no IPv6 here: {error}")
     both = f":{port(sockets, '[::1]:0')}"
     sockets.apply(plans("[::1]:0", both))
     assert address(sockets, both) == f"0.0.0.0{both}"
 
 
-def test_a_port_that_is_taken_is_named(sockets: Sockets) -> None:
+def test_a_port_that_is_taken_is_named(sockets: ListeningSockets) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         bind = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(SocketError) as refused:
+        with pytest.raises(ListenError) as refused:
             sockets.bind(plans("127.0.0.1:0", bind))
     assert str(refused.value) == (
         f"cannot listen on {bind}: another process listens there (find it with: ss -ltnxp); "
@@ -75,9 +75,11 @@ def test_a_port_that_is_taken_is_named(sockets: Sockets) -> None:
     assert sockets.to_json() == [], "all or nothing"
 
 
-def test_a_port_that_is_given_up_in_a_moment_is_waited_for(sockets: Sockets, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_is_given_up_in_a_moment_is_waited_for(
+    sockets: ListeningSockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = socket.create_server(("127.0.0.1", 0))
-    monkeypatch.setattr(module, "BIND_WITHIN", 30.0)
+    monkeypatch.setattr(module, "BIND_TIMEOUT", 30.0)
     monkeypatch.setattr("time.sleep", lambda _: other.close())
     bind = f"127.0.0.1:{other.getsockname()[1]}"
     sockets.bind(plans(bind))
@@ -93,8 +95,8 @@ def test_a_port_that_is_given_up_in_a_moment_is_waited_for(sockets: Sockets, mon
         ("nonsense", "'nonsense' names no port"),
     ],
 )
-def test_what_cannot_be_bound_says_why(sockets: Sockets, bind: str, problem: str) -> None:
-    with pytest.raises(SocketError, match=problem) as refused:
+def test_what_cannot_be_bound_says_why(sockets: ListeningSockets, bind: str, problem: str) -> None:
+    with pytest.raises(ListenError, match=problem) as refused:
         sockets.bind(plans(bind))
     assert refused.value.bind == bind
 
@@ -108,7 +110,7 @@ def connect(path: Path) -> socket.socket:
     return client
 
 
-def test_a_unix_socket_has_its_mode_and_is_removed_at_the_end(sockets: Sockets, tmp_path: Path) -> None:
+def test_a_unix_socket_has_its_mode_and_is_removed_at_the_end(sockets: ListeningSockets, tmp_path: Path) -> None:
     path = tmp_path / "site.sock"
     sockets.bind(plans(f"unix:{path}", mode=0o640))
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
@@ -118,27 +120,27 @@ def test_a_unix_socket_has_its_mode_and_is_removed_at_the_end(sockets: Sockets, 
 
 
 def test_the_socket_of_a_dead_owner_is_replaced_and_that_of_a_living_one_is_not(
-    sockets: Sockets, tmp_path: Path
+    sockets: ListeningSockets, tmp_path: Path
 ) -> None:
     path = tmp_path / "site.sock"
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
         other.listen()
-        with pytest.raises(SocketError, match="another process listens there"):
+        with pytest.raises(ListenError, match="another process listens there"):
             sockets.bind(plans(f"unix:{path}"))
     sockets.bind(plans(f"unix:{path}"))
     assert accepts(sockets, f"unix:{path}", connect(path))
 
 
-def test_a_file_that_is_no_socket_is_left_alone(sockets: Sockets, tmp_path: Path) -> None:
+def test_a_file_that_is_no_socket_is_left_alone(sockets: ListeningSockets, tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
-    with pytest.raises(SocketError, match="there is a file of this name, which is no socket"):
+    with pytest.raises(ListenError, match="there is a file of this name, which is no socket"):
         sockets.bind(plans(f"unix:{path}"))
     assert path.read_text() == "data"
 
 
-def test_a_socket_that_took_the_name_meanwhile_is_not_removed(sockets: Sockets, tmp_path: Path) -> None:
+def test_a_socket_that_took_the_name_meanwhile_is_not_removed(sockets: ListeningSockets, tmp_path: Path) -> None:
     path = tmp_path / "site.sock"
     sockets.bind(plans(f"unix:{path}"))
     path.unlink()
@@ -148,9 +150,9 @@ def test_a_socket_that_took_the_name_meanwhile_is_not_removed(sockets: Sockets, 
         assert path.exists()
 
 
-def test_a_path_that_is_too_long_for_a_socket_is_refused_before(sockets: Sockets) -> None:
-    with pytest.raises(SocketError, match=f"at most {LONGEST_UNIX_PATH} bytes"):
-        sockets.bind(plans(f"unix:/{'x' * LONGEST_UNIX_PATH}"))
+def test_a_path_that_is_too_long_for_a_socket_is_refused_before(sockets: ListeningSockets) -> None:
+    with pytest.raises(ListenError, match=f"at most {MAX_UNIX_PATH_BYTES} bytes"):
+        sockets.bind(plans(f"unix:/{'x' * MAX_UNIX_PATH_BYTES}"))
 
 
 # ---------------------------------------------------------------- systemd
@@ -158,8 +160,8 @@ def test_a_path_that_is_too_long_for_a_socket_is_refused_before(sockets: Sockets
 
 def test_sockets_of_another_process_are_not_taken() -> None:
     environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "site", "PATH": "/bin"}
-    with pytest.raises(SocketError, match="systemd has passed its sockets to process 1, and this is 2"):
-        Inherited(environment, 2).take("systemd:site", "site")
+    with pytest.raises(ListenError, match="systemd has passed its sockets to process 1, and this is 2"):
+        SystemdSockets(environment, 2).take("systemd:site", "site")
     assert environment == {"PATH": "/bin"}, "no child may take them for its own"
 
 
@@ -167,7 +169,7 @@ def test_sockets_of_another_process_are_not_taken() -> None:
 
 
 def test_a_change_binds_what_is_new_and_closes_what_is_gone_and_leaves_the_rest(
-    sockets: Sockets, tmp_path: Path
+    sockets: ListeningSockets, tmp_path: Path
 ) -> None:
     stays, goes, comes = (f"unix:{tmp_path / name}" for name in ("stays", "goes", "comes"))
     sockets.bind(plans(stays, goes))
@@ -182,10 +184,10 @@ def test_a_change_binds_what_is_new_and_closes_what_is_gone_and_leaves_the_rest(
         sockets.descriptors([goes])
 
 
-def test_a_change_that_cannot_be_made_changes_nothing(sockets: Sockets, tmp_path: Path) -> None:
+def test_a_change_that_cannot_be_made_changes_nothing(sockets: ListeningSockets, tmp_path: Path) -> None:
     stays = f"unix:{tmp_path / 'stays'}"
     sockets.bind(plans(stays))
-    with pytest.raises(SocketError):
+    with pytest.raises(ListenError):
         sockets.apply(plans(f"unix:{tmp_path / 'new'}", "unix:/nowhere/at/all"))
     assert list(sockets.plans) == [stays]
     assert not (tmp_path / "new").exists()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from peerd.supervision.messages.message_router import WAIT_WITHIN
-from tests.unit.supervision.router_node import World, by_name
+from peerd.supervision.messages.message_router import WAIT_TIMEOUT
+from tests.unit.supervision.router_node import RouterNode, by_name
 
 
 @pytest.mark.parametrize(
@@ -20,130 +20,134 @@ from tests.unit.supervision.router_node import World, by_name
         ({"pid": 104}, {"site-1"}),
     ],
 )
-def test_a_message_reaches_whom_it_is_for_and_its_sender_is_told(node: World, to: object, receivers: set[str]) -> None:
+def test_a_message_reaches_whom_it_is_for_and_its_sender_is_told(
+    node: RouterNode, to: object, receivers: set[str]
+) -> None:
     sender = by_name(node, "video-1")
     node.send(sender, to, 7)
-    heard = {slot: node.heard(slot) for slot in node.ends}
-    assert {"type": "delivery", "id": 7, "delivered": len(receivers), "error": None} in heard["video-1"]
-    got = {slot: frame for slot, frames in heard.items() for frame in frames if frame["type"] == "message"}
+    received = {slot: node.received(slot) for slot in node.ends}
+    assert {"type": "delivery", "id": 7, "delivered": len(receivers), "error": None} in received["video-1"]
+    got = {slot: frame for slot, frames in received.items() for frame in frames if frame["type"] == "message"}
     assert set(got) == receivers
     for frame in got.values():
         assert (frame["action"], frame["data"], frame["request"]) == ("hello", {"n": 7}, False)
         assert frame["from"] == sender.peer.to_json()
 
 
-def test_everybody_is_told_who_is_there_after_each_change_and_only_then(node: World) -> None:
-    names = [[peer["slot"] for peer in one["processes"]] for one in node.heard("agent", "processes")]
+def test_everybody_is_told_who_is_there_after_each_change_and_only_then(node: RouterNode) -> None:
+    names = [[peer["slot"] for peer in one["processes"]] for one in node.received("agent", "processes")]
     assert names == [
         ["agent"],
         ["agent", "video-1"],
         ["agent", "video-1", "video-2"],
         ["agent", "video-1", "video-2", "site-1"],
     ]
-    node.look()
+    node.advance()
     node.begin("video-3", ready=False)
-    assert node.heard("agent", "processes") == [], "one that boots is not there yet"
+    assert node.received("agent", "processes") == [], "one that boots is not there yet"
     node.end(by_name(node, "agent"))
-    (told,) = node.heard("site-1", "processes")[-1:]
-    assert [peer["slot"] for peer in told["processes"]] == ["video-1", "video-2", "site-1"]
+    (report,) = node.received("site-1", "processes")[-1:]
+    assert [peer["slot"] for peer in report["processes"]] == ["video-1", "video-2", "site-1"]
     node.change(by_name(node, "video-3"), ready=True)
-    assert [peer["slot"] for peer in node.heard("video-3", "processes")[-1]["processes"]][-1] == "video-3"
+    assert [peer["slot"] for peer in node.received("video-3", "processes")[-1]["processes"]][-1] == "video-3"
 
 
-def test_what_is_sent_before_the_node_is_ready_waits_and_keeps_its_order(world: World) -> None:
+def test_what_is_sent_before_the_node_is_ready_waits_and_keeps_its_order(world: RouterNode) -> None:
     agent = world.begin("agent", "agent")
     world.send(agent, {"role": "workers"}, 1)
     world.send(agent, {"role": "agent"}, 2)
     world.begin("video-1")
-    world.look(after=1000.0)
-    assert world.heard("agent") == world.heard("video-1") == []
-    world.post.open(world.now)
+    world.advance(after=1000.0)
+    assert world.received("agent") == world.received("video-1") == []
+    world.router.open(world.now)
     world.send(agent, {"role": "workers"}, 3)
-    assert [frame["data"]["n"] for frame in world.heard("video-1")] == [1, 3]
-    assert [frame["data"]["n"] for frame in world.heard("agent", "message")] == [2]
+    assert [frame["data"]["n"] for frame in world.received("video-1")] == [1, 3]
+    assert [frame["data"]["n"] for frame in world.received("agent", "message")] == [2]
 
 
-def test_what_is_for_an_agent_that_is_being_replaced_waits_for_the_next_one(node: World) -> None:
+def test_what_is_for_an_agent_that_is_being_replaced_waits_for_the_next_one(node: RouterNode) -> None:
     video = by_name(node, "video-1")
     node.expected.add(("agent", "agent"))
     node.end(by_name(node, "agent"))
     node.send(video, {"role": "agent"}, 1)
     node.send(video, {"role": "all"}, 2)
-    assert [frame["delivered"] for frame in node.heard("video-1", "delivery")] == [3], "what is for all does not wait"
+    assert [frame["delivered"] for frame in node.received("video-1", "delivery")] == [3], (
+        "what is for all does not wait"
+    )
     new = node.begin("agent", "agent", ready=False)
-    assert node.heard("video-1") == []
+    assert node.received("video-1") == []
     node.change(new, ready=True)
-    assert [frame["data"]["n"] for frame in node.heard("agent")] == [1]
-    assert node.heard("video-1") == [{"type": "delivery", "id": 1, "delivered": 1, "error": None}]
+    assert [frame["data"]["n"] for frame in node.received("agent")] == [1]
+    assert node.received("video-1") == [{"type": "delivery", "id": 1, "delivered": 1, "error": None}]
 
 
-def test_what_waits_too_long_is_undeliverable(node: World) -> None:
+def test_what_waits_too_long_is_undeliverable(node: RouterNode) -> None:
     video = by_name(node, "video-1")
     node.expected.add(("agent", "agent"))
     node.end(by_name(node, "agent"))
     node.send(video, {"role": "agent"}, 1)
-    node.ask(video, {"role": "agent"}, 2)
-    assert node.post.due_at <= node.now + WAIT_WITHIN + 1
-    node.look(after=12.0)
-    assert node.heard("video-1") == [
+    node.send_request(video, {"role": "agent"}, 2)
+    assert node.router.due_at <= node.now + WAIT_TIMEOUT + 1
+    node.advance(after=12.0)
+    assert node.received("video-1") == [
         {"type": "reply", "id": 2, "error": "its time is over", "reason": "late"},
     ]
-    node.look(after=WAIT_WITHIN)
-    (told,) = node.heard("video-1")
-    assert (told["delivered"], told["error"]) == (0, "nobody was there to take it for 30 s")
-    assert node.post.due_at == float("inf")
+    node.advance(after=WAIT_TIMEOUT)
+    (report,) = node.received("video-1")
+    assert (report["delivered"], report["error"]) == (0, "nobody was there to take it for 30 s")
+    assert node.router.due_at == float("inf")
 
 
-def test_a_process_that_boots_gets_what_is_for_it_when_it_is_ready(node: World) -> None:
+def test_a_process_that_boots_gets_what_is_for_it_when_it_is_ready(node: RouterNode) -> None:
     booting = node.begin("video-3", ready=False)
     node.send(by_name(node, "agent"), {"pid": booting.peer.pid})
-    assert node.heard("video-3") == []
+    assert node.received("video-3") == []
     node.change(booting, ready=True)
-    assert [frame["action"] for frame in node.heard("video-3")] == ["hello"]
+    assert [frame["action"] for frame in node.received("video-3")] == ["hello"]
 
 
-def test_a_kind_whose_only_process_is_replaced_is_waited_for(node: World) -> None:
+def test_a_kind_whose_only_process_is_replaced_is_waited_for(node: RouterNode) -> None:
     node.expected.add(("site", "web"))
     node.end(by_name(node, "site-1"))
     node.send(by_name(node, "agent"), {"role": "random", "kind": "site"})
     node.begin("site-1", "web")
-    assert [frame["action"] for frame in node.heard("site-1")] == ["hello"]
+    assert [frame["action"] for frame in node.received("site-1")] == ["hello"]
 
 
-def test_who_leaves_gets_nothing_that_is_for_all_but_can_be_written_to(node: World) -> None:
+def test_who_leaves_gets_nothing_that_is_for_all_but_can_be_written_to(node: RouterNode) -> None:
     leaving = node.change(by_name(node, "video-2"), leaving=True)
     agent = by_name(node, "agent")
     node.send(agent, {"role": "workers"}, 1)
     node.send(agent, {"role": "random", "kind": "video"}, 2)
     assert node.chosen_from == ["video-1"]
     node.send(agent, {"pid": leaving.peer.pid}, 3)
-    assert [frame["data"]["n"] for frame in node.heard("video-2")] == [3]
-    node.ask(leaving, {"role": "agent"}, 4)
-    (request,) = [frame for frame in node.heard("agent") if frame["type"] == "message"]
-    node.post.take_reply(agent, {"type": "reply", "id": request["id"], "data": "yes"})
-    assert node.heard("video-2") == [{"type": "reply", "id": 4, "data": "yes"}]
+    assert [frame["data"]["n"] for frame in node.received("video-2")] == [3]
+    node.send_request(leaving, {"role": "agent"}, 4)
+    (request,) = [frame for frame in node.received("agent") if frame["type"] == "message"]
+    node.router.route_reply(agent, {"type": "reply", "id": request["id"], "data": "yes"})
+    assert node.received("video-2") == [{"type": "reply", "id": 4, "data": "yes"}]
 
 
-def test_a_node_that_stops_waits_for_nobody(node: World) -> None:
+def test_a_node_that_stops_waits_for_nobody(node: RouterNode) -> None:
     video = by_name(node, "video-1")
     node.expected.add(("agent", "agent"))
     node.end(by_name(node, "agent"))
     node.send(video, {"role": "agent"}, 1)
-    node.post.close()
-    node.ask(video, {"role": "agent"}, 2)
+    node.router.close()
+    node.send_request(video, {"role": "agent"}, 2)
     node.send(video, {"role": "workers", "kind": "site"}, 3)
-    assert node.heard("video-1") == [
+    assert node.received("video-1") == [
         {"type": "delivery", "id": 1, "delivered": 0, "error": "the node stops"},
         {"type": "reply", "id": 2, "error": "the node stops", "reason": "undeliverable"},
         {"type": "delivery", "id": 3, "delivered": 1, "error": None},
     ]
 
 
-def test_the_manager_takes_no_messages_and_an_unknown_process_is_named(node: World) -> None:
+def test_the_manager_takes_no_messages_and_an_unknown_process_is_named(node: RouterNode) -> None:
     manager = node.begin("manager", "manager")
     node.send(by_name(node, "video-1"), {"pid": manager.peer.pid}, 1)
     node.send(by_name(node, "video-1"), {"pid": 9999}, 2)
-    assert [frame["error"] for frame in node.heard("video-1")] == [
+    assert [frame["error"] for frame in node.received("video-1")] == [
         f"process {manager.peer.pid} is the manager, which takes no messages",
         "this node has no process 9999",
     ]

@@ -6,91 +6,91 @@ from typing import Any
 
 import pytest
 
-from peerd.runtime.messages.addressing import LARGEST, UNANSWERED
-from peerd.supervision.control.channel import Channel
-from peerd.supervision.messages.flow_control import Inboxes
-from tests.unit.supervision.router_node import World, by_name
+from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES
+from peerd.supervision.control.channel import FrameChannel
+from peerd.supervision.messages.flow_control import FlowControl
+from tests.unit.supervision.router_node import RouterNode, by_name
 
 # ---------------------------------------------------------------- floods
 
 
-def test_a_flood_fills_the_senders_own_share_and_leaves_the_others_theirs(node: World) -> None:
-    flooder, other, site = by_name(node, "video-1"), by_name(node, "video-2"), by_name(node, "site-1")
+def test_a_flood_fills_the_senders_own_share_and_leaves_the_others_theirs(node: RouterNode) -> None:
+    flooding_sender, other, site = by_name(node, "video-1"), by_name(node, "video-2"), by_name(node, "site-1")
     to = {"pid": site.peer.pid}
-    for number in range(UNANSWERED + 50):
-        node.send(flooder, to, number)
-        node.heard("site-1")  # it is read, and not taken
-    told = node.heard("video-1")
-    assert sum(frame["delivered"] for frame in told) == UNANSWERED
-    assert {frame["error"] for frame in told if not frame["delivered"]} == {
+    for number in range(MAX_IN_FLIGHT + 50):
+        node.send(flooding_sender, to, number)
+        node.received("site-1")  # it is read, and not taken
+    report = node.received("video-1")
+    assert sum(frame["delivered"] for frame in report) == MAX_IN_FLIGHT
+    assert {frame["error"] for frame in report if not frame["delivered"]} == {
         "too much waits already to be taken by site-1 (process 104)"
     }
     node.send(other, to)
-    assert node.heard("video-2")[0]["delivered"] == 1
-    node.post.taken(site, {"type": "taken", "count": UNANSWERED})
-    node.send(flooder, to)
-    assert node.heard("video-1")[0]["delivered"] == 1
+    assert node.received("video-2")[0]["delivered"] == 1
+    node.router.acknowledge(site, {"type": "taken", "count": MAX_IN_FLIGHT})
+    node.send(flooding_sender, to)
+    assert node.received("video-1")[0]["delivered"] == 1
 
 
-def test_a_process_that_does_not_read_costs_the_master_no_more_than_its_room(node: World) -> None:
+def test_a_process_that_does_not_read_costs_the_master_no_more_than_its_room(node: RouterNode) -> None:
     site = by_name(node, "site-1")
     senders = [by_name(node, slot) for slot in ("agent", "video-1", "video-2")]
     for number in range(60):
         for sender in senders:
             node.send(sender, {"pid": site.peer.pid}, number, data="x" * 250_000)
-    assert isinstance(site.link, Channel)
+    assert isinstance(site.link, FrameChannel)
     assert site.link.has_unsent()
     assert len(site.link._outgoing) < 7 * 1024 * 1024
     assert site.link.send({"type": "stop"}), "there is room for what the master has to say"
 
 
-def test_what_reaches_only_some_is_told_as_such(node: World) -> None:
+def test_what_reaches_only_some_is_told_as_such(node: RouterNode) -> None:
     sender = by_name(node, "agent")
-    for number in range(UNANSWERED):
+    for number in range(MAX_IN_FLIGHT):
         node.send(sender, {"role": "workers", "kind": "site"}, number)
-        node.heard("site-1")
-    node.heard("agent")
+        node.received("site-1")
+    node.received("agent")
     node.send(sender, {"role": "workers"}, 1)
-    (told,) = node.heard("agent")
-    assert (told["delivered"], told["error"]) == (2, "too much waits already to be taken by site-1 (process 104)")
+    (report,) = node.received("agent")
+    assert (report["delivered"], report["error"]) == (2, "too much waits already to be taken by site-1 (process 104)")
 
 
-def test_so_much_and_no_more_waits_of_each_sender(world: World) -> None:
+def test_so_much_and_no_more_waits_of_each_sender(world: RouterNode) -> None:
     world.begin("agent", "agent")
-    flooder = world.begin("video-1")
+    flooding_sender = world.begin("video-1")
     other = world.begin("video-2")
-    for number in range(UNANSWERED + 1):
-        world.send(flooder, {"role": "agent"}, number)
-    (told,) = world.heard("video-1")
-    assert told["delivered"] == 0
-    assert "messages of its sender wait already" in told["error"]
+    for number in range(MAX_IN_FLIGHT + 1):
+        world.send(flooding_sender, {"role": "agent"}, number)
+    (report,) = world.received("video-1")
+    assert report["delivered"] == 0
+    assert "messages of its sender wait already" in report["error"]
     world.send(other, {"role": "agent"})
-    assert world.heard("video-2") == []
-    world.end(flooder)
-    world.post.open(world.now)
-    assert len(world.heard("agent")) == 1, "what the dead have sent and is not delivered is forgotten"
+    assert world.received("video-2") == []
+    world.end(flooding_sender)
+    world.router.open(world.now)
+    assert len(world.received("agent")) == 1, "what the dead have sent and is not delivered is forgotten"
 
 
-def test_requests_that_are_open_are_bounded_too(node: World) -> None:
+def test_requests_that_are_open_are_bounded_too(node: RouterNode) -> None:
     video = by_name(node, "video-1")
-    for number in range(UNANSWERED + 1):
-        node.ask(video, {"role": "agent"}, number)
-    (told,) = node.heard("video-1")
-    assert told["reason"] == "undeliverable"
-    assert len(node.post._asked) == UNANSWERED
+    for number in range(MAX_IN_FLIGHT + 1):
+        node.send_request(video, {"role": "agent"}, number)
+    (report,) = node.received("video-1")
+    assert report["reason"] == "undeliverable"
+    assert len(node.router._awaiting_reply) == MAX_IN_FLIGHT
 
 
 def test_a_share_is_given_back_in_the_order_in_which_messages_were_handed_over() -> None:
-    inboxes = Inboxes(most=2, most_bytes=100)
+    inboxes = FlowControl(max_messages=2, max_bytes=100)
     for sender, size in (("a", 60), ("b", 10), ("a", 30)):
-        inboxes.put("x", sender, size)
+        inboxes.record_sent("x", sender, size)
     assert [inboxes.has_room("x", sender, 20) for sender in "abc"] == [False, True, True]
-    inboxes.taken("x", 2)
+    inboxes.acknowledge("x", 2)
     assert inboxes.has_room("x", "a", 70)
     assert not inboxes.has_room("x", "a", 71)
-    inboxes.taken("x", 99)
-    inboxes.taken("x", -1)
-    inboxes.forget("x")
+    inboxes.acknowledge("x", 99)
+    inboxes.acknowledge("x", -1)
+    inboxes.remove("x")
     assert inboxes._shares == inboxes._inboxes == {}
 
 
@@ -117,7 +117,7 @@ def test_a_share_is_given_back_in_the_order_in_which_messages_were_handed_over()
         ({"action": "a" * 201}, "its `action` must be"),
         ({"action": "\ud800"}, "cannot be said in JSON"),
         ({"data": float("nan")}, "cannot be said in JSON"),
-        ({"data": "x" * (LARGEST + 4000)}, f"bytes, and {LARGEST} are allowed"),
+        ({"data": "x" * (MAX_MESSAGE_BYTES + 4000)}, f"bytes, and {MAX_MESSAGE_BYTES} are allowed"),
         ({"request": "yes"}, "its `request` must be true or false"),
         ({"request": True, "timeout": 1.0, "to": {"role": "all"}}, "a request is for one process"),
         ({"request": True}, "its `timeout` must be seconds"),
@@ -125,32 +125,32 @@ def test_a_share_is_given_back_in_the_order_in_which_messages_were_handed_over()
         ({"request": True, "timeout": True}, "its `timeout` must be seconds"),
     ],
 )
-def test_what_is_no_message_is_answered_with_what_is_wrong(node: World, more: dict[str, Any], says: str) -> None:
+def test_what_is_no_message_is_answered_with_what_is_wrong(node: RouterNode, more: dict[str, Any], says: str) -> None:
     node.send(by_name(node, "video-1"), {"role": "agent"}, 7, **more)
-    (told,) = node.heard("video-1")
-    assert told["id"] == 7
-    assert says in told["error"]
-    assert node.heard("agent") == []
+    (report,) = node.received("video-1")
+    assert report["id"] == 7
+    assert says in report["error"]
+    assert node.received("agent") == []
 
 
 @pytest.mark.parametrize("number", [None, "x" * 900_000, True, 1.5, 2**70, [1]])
-def test_a_number_that_is_none_is_not_sent_back(node: World, number: Any) -> None:
+def test_a_number_that_is_none_is_not_sent_back(node: RouterNode, number: Any) -> None:
     node.send(by_name(node, "video-1"), {"role": "agent"}, id=number)
-    assert node.heard("video-1") == [
+    assert node.received("video-1") == [
         {"type": "delivery", "id": None, "delivered": 0, "error": "this is no message: its `id` must be a number"}
     ]
 
 
-def test_replies_and_counts_that_make_no_sense_change_nothing(node: World) -> None:
+def test_replies_and_counts_that_make_no_sense_change_nothing(node: RouterNode) -> None:
     agent = by_name(node, "agent")
-    node.ask(by_name(node, "video-1"), {"role": "agent"}, 5)
-    (request,) = node.heard("agent")
+    node.send_request(by_name(node, "video-1"), {"role": "agent"}, 5)
+    (request,) = node.received("agent")
     for number in (None, "1", [request["id"]], True, request["id"] + 1):
-        node.post.take_reply(agent, {"type": "reply", "id": number, "data": 1})
-    for taken in (None, "1", -5, 10**400, [3]):
-        node.post.taken(agent, {"type": "taken", "count": taken})
-    assert node.heard("video-1") == []
-    node.post.take_reply(agent, {"type": "reply", "id": request["id"], "data": "x" * (LARGEST + 4000)})
-    (reply,) = node.heard("video-1")
+        node.router.route_reply(agent, {"type": "reply", "id": number, "data": 1})
+    for acknowledge in (None, "1", -5, 10**400, [3]):
+        node.router.acknowledge(agent, {"type": "taken", "count": acknowledge})
+    assert node.received("video-1") == []
+    node.router.route_reply(agent, {"type": "reply", "id": request["id"], "data": "x" * (MAX_MESSAGE_BYTES + 4000)})
+    (reply,) = node.received("video-1")
     assert (reply["reason"], reply["id"]) == ("handler", 5)
-    assert f"{LARGEST} are allowed" in reply["error"]
+    assert f"{MAX_MESSAGE_BYTES} are allowed" in reply["error"]

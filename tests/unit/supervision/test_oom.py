@@ -2,21 +2,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from peerd.supervision.exits.oom import OutOfMemory, oom_kills
+from peerd.supervision.exits.oom import OomKillCounter, read_oom_kills
 
 
 def test_the_kernels_count_is_read_wherever_it_stands(tmp_path: Path) -> None:
     events = tmp_path / "memory.events"
     events.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
-    assert oom_kills(events) == 2
-    assert oom_kills(tmp_path / "nothing") is None
-    assert oom_kills(Path("/proc/vmstat")) is not None
+    assert read_oom_kills(events) == 2
+    assert read_oom_kills(tmp_path / "nothing") is None
+    assert read_oom_kills(Path("/proc/vmstat")) is not None
 
 
 def test_it_has_killed_when_the_count_has_grown_since_one_looked(tmp_path: Path) -> None:
     events = tmp_path / "memory.events"
     events.write_text("oom_kill 2\n")
-    memory = OutOfMemory([tmp_path / "of another version", events])
+    memory = OomKillCounter([tmp_path / "of another version", events])
     assert not memory.has_killed()
     events.write_text("oom_kill 3\n")
     assert memory.has_killed()
@@ -24,4 +24,4 @@ def test_it_has_killed_when_the_count_has_grown_since_one_looked(tmp_path: Path)
 
 
 def test_where_nobody_counts_nothing_is_claimed(tmp_path: Path) -> None:
-    assert not OutOfMemory([tmp_path / "nothing"]).has_killed()
+    assert not OomKillCounter([tmp_path / "nothing"]).has_killed()

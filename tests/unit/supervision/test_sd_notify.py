@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from peerd.supervision.host.sd_notify import AGAIN_AFTER, EXTEND_EVERY, Condition, Systemd
+from peerd.supervision.host.sd_notify import EXTEND_INTERVAL, RETRY_DELAY, NodeCondition, SystemdNotifier
 
-STARTING = Condition("starting", "starting: 0 of 2 processes run")
-RUNNING = Condition("running", "running: 2 of 2 processes run")
-RELOADING = Condition("running", "reloading: 2 of 2 processes run", reloading=True)
-STOPPING = Condition("stopping", "stopping: 1 of 2 processes run")
+STARTING = NodeCondition("starting", "starting: 0 of 2 processes run")
+RUNNING = NodeCondition("running", "running: 2 of 2 processes run")
+RELOADING = NodeCondition("running", "reloading: 2 of 2 processes run", reloading=True)
+STOPPING = NodeCondition("stopping", "stopping: 1 of 2 processes run")
 
 
-class Manager:
+class FakeSystemd:
     """Plays systemd: what was sent to it, datagram by datagram."""
 
     def __init__(self, address: str) -> None:
         self.end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.end.bind("\0" + address[1:] if address.startswith("@") else address)
 
-    def heard(self) -> list[list[str]]:
+    def received(self) -> list[list[str]]:
         found = []
         while True:
             try:
@@ -36,47 +36,47 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def manager(address: str) -> Iterator[Manager]:
-    made = Manager(address)
+def fake_systemd(address: str) -> Iterator[FakeSystemd]:
+    made = FakeSystemd(address)
     yield made
     made.end.close()
 
 
-def systemd(address: str, **variables: str) -> Systemd:
-    return Systemd.from_environment({"NOTIFY_SOCKET": address, **variables}, pid=7)
+def systemd(address: str, **variables: str) -> SystemdNotifier:
+    return SystemdNotifier.from_environment({"NOTIFY_SOCKET": address, **variables}, pid=7)
 
 
-def test_a_node_tells_its_way_from_start_to_stop_and_nothing_twice(manager: Manager, address: str) -> None:
+def test_a_node_tells_its_way_from_start_to_stop_and_nothing_twice(fake_systemd: FakeSystemd, address: str) -> None:
     node = systemd(address)
     for now, condition in enumerate([STARTING, STARTING, RUNNING, RUNNING, RELOADING, RUNNING, STOPPING], start=100):
-        node.tell(condition, float(now))
+        node.notify(condition, float(now))
     extend = "EXTEND_TIMEOUT_USEC=30000000"
-    assert manager.heard() == [
+    assert fake_systemd.received() == [
         [f"STATUS={STARTING.text}", extend],
         ["READY=1", f"STATUS={RUNNING.text}"],
         ["RELOADING=1", "MONOTONIC_USEC=104000000", f"STATUS={RELOADING.text}", extend],
         ["READY=1", f"STATUS={RUNNING.text}"],
         ["STOPPING=1", f"STATUS={STOPPING.text}", extend],
     ]
-    assert node.due_at == 106 + EXTEND_EVERY
-    node.tell(STOPPING, 106 + EXTEND_EVERY)
-    assert manager.heard() == [[extend]], "a long drain is given more time, again and again"
+    assert node.due_at == 106 + EXTEND_INTERVAL
+    node.notify(STOPPING, 106 + EXTEND_INTERVAL)
+    assert fake_systemd.received() == [[extend]], "a long drain is given more time, again and again"
     node.close()
 
 
-def test_the_watchdog_is_fed_twice_in_its_time_while_the_node_is_well(manager: Manager, address: str) -> None:
+def test_the_watchdog_is_fed_twice_in_its_time_while_the_node_is_well(fake_systemd: FakeSystemd, address: str) -> None:
     node = systemd(address, WATCHDOG_USEC="20000000", WATCHDOG_PID="7")
-    node.tell(RUNNING, 100.0)
-    assert manager.heard() == [["READY=1", f"STATUS={RUNNING.text}", "WATCHDOG=1"]]
+    node.notify(RUNNING, 100.0)
+    assert fake_systemd.received() == [["READY=1", f"STATUS={RUNNING.text}", "WATCHDOG=1"]]
     assert node.due_at == 110.0
-    node.tell(RUNNING, 109.0)
-    assert manager.heard() == []
-    lost = Condition("running", RUNNING.text, well=False)
-    node.tell(lost, 110.0)
-    assert manager.heard() == []
-    assert node.due_at == 110.0 + AGAIN_AFTER, "it is no reason to turn in circles"
-    node.tell(RUNNING, 111.0)
-    assert manager.heard() == [["WATCHDOG=1"]]
+    node.notify(RUNNING, 109.0)
+    assert fake_systemd.received() == []
+    lost = NodeCondition("running", RUNNING.text, healthy=False)
+    node.notify(lost, 110.0)
+    assert fake_systemd.received() == []
+    assert node.due_at == 110.0 + RETRY_DELAY, "it is no reason to turn in circles"
+    node.notify(RUNNING, 111.0)
+    assert fake_systemd.received() == [["WATCHDOG=1"]]
     node.close()
 
 
@@ -84,35 +84,35 @@ def test_the_watchdog_is_fed_twice_in_its_time_while_the_node_is_well(manager: M
     "variables", [{}, {"WATCHDOG_USEC": "20000000", "WATCHDOG_PID": "8"}, {"WATCHDOG_USEC": "soon"}]
 )
 def test_a_watchdog_that_is_not_meant_for_this_process_is_not_fed(
-    manager: Manager, address: str, variables: dict[str, str]
+    fake_systemd: FakeSystemd, address: str, variables: dict[str, str]
 ) -> None:
     node = systemd(address, **variables)
-    node.tell(RUNNING, 100.0)
-    assert manager.heard() == [["READY=1", f"STATUS={RUNNING.text}"]]
+    node.notify(RUNNING, 100.0)
+    assert fake_systemd.received() == [["READY=1", f"STATUS={RUNNING.text}"]]
     assert node.due_at is None
     node.close()
 
 
 def test_the_environment_is_not_left_to_those_who_have_nothing_to_tell() -> None:
     environment = {"NOTIFY_SOCKET": "/run/notify", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "7", "HOME": "/"}
-    Systemd.from_environment(environment, pid=7).close()
+    SystemdNotifier.from_environment(environment, pid=7).close()
     assert environment == {"HOME": "/"}
 
 
 @pytest.mark.parametrize("address", ["", "/nowhere/notify", "vsock:2:1234"])
 def test_a_manager_that_does_not_hear_is_no_trouble(address: str) -> None:
     node = systemd(address, WATCHDOG_USEC="20000000")
-    node.tell(RUNNING, 100.0)
-    node.tell(STOPPING, 101.0)
+    node.notify(RUNNING, 100.0)
+    node.notify(STOPPING, 101.0)
     node.close()
 
 
 def test_what_was_not_heard_is_told_again(tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
     node = systemd(address)
-    node.tell(RUNNING, 100.0)
-    late = Manager(address)
-    node.tell(RUNNING, 101.0)
-    assert late.heard() == [["READY=1", f"STATUS={RUNNING.text}"]]
+    node.notify(RUNNING, 100.0)
+    late = FakeSystemd(address)
+    node.notify(RUNNING, 101.0)
+    assert late.received() == [["READY=1", f"STATUS={RUNNING.text}"]]
     late.end.close()
     node.close()

@@ -5,67 +5,69 @@ import itertools
 import pytest
 
 from peerd.supervision.plan import Kind
-from peerd.supervision.processes.slot import TRANSITIONS, Event, Impossible, Slot, State, backoff
+from peerd.supervision.processes.slot import TRANSITIONS, InvalidTransition, Slot, SlotEvent, SlotState, backoff_delay
 
 VIDEO = Kind("video", entry="studio:video", stable_after=60.0)
 
 
-def slot_after(*events: Event) -> Slot:
+def slot_after(*events: SlotEvent) -> Slot:
     slot = Slot("video-1", VIDEO)
     for event in events:
         slot.apply(event, now=0.0)
     return slot
 
 
-ROADS = {
-    State.STOPPED: (),
-    State.STARTING: (Event.START,),
-    State.RUNNING: (Event.START, Event.READY),
-    State.BACKOFF: (Event.START, Event.FAIL),
-    State.DRAINING: (Event.START, Event.READY, Event.STOP),
-    State.EXITED: (Event.START, Event.READY, Event.LEAVE),
+PATHS = {
+    SlotState.STOPPED: (),
+    SlotState.STARTING: (SlotEvent.START,),
+    SlotState.RUNNING: (SlotEvent.START, SlotEvent.READY),
+    SlotState.BACKOFF: (SlotEvent.START, SlotEvent.FAIL),
+    SlotState.DRAINING: (SlotEvent.START, SlotEvent.READY, SlotEvent.STOP),
+    SlotState.EXITED: (SlotEvent.START, SlotEvent.READY, SlotEvent.LEAVE),
 }
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
-def test_what_is_in_the_table_happens_and_all_else_is_refused(state: State, event: Event) -> None:
-    slot = slot_after(*ROADS[state])
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(SlotState, SlotEvent)))
+def test_what_is_in_the_table_happens_and_all_else_is_refused(state: SlotState, event: SlotEvent) -> None:
+    slot = slot_after(*PATHS[state])
     assert slot.state is state
     if (state, event) in TRANSITIONS:
         slot.apply(event, now=1.0)
         assert slot.state is TRANSITIONS[state, event]
-        assert (slot.backoff_until is not None) == (slot.state is State.BACKOFF)
+        assert (slot.backoff_until is not None) == (slot.state is SlotState.BACKOFF)
     else:
-        with pytest.raises(Impossible, match=f"slot 'video-1' is {state}"):
+        with pytest.raises(InvalidTransition, match=f"slot 'video-1' is {state}"):
             slot.apply(event, now=1.0)
         assert slot.state is state
 
 
 def test_each_state_can_be_stopped_and_none_but_those_that_have_a_process_needs_time_for_it() -> None:
-    for state in State:
-        slot = slot_after(*ROADS[state])
-        slot.apply(Event.STOP, now=1.0)
-        assert (slot.state is State.DRAINING) == (state in (State.STARTING, State.RUNNING, State.DRAINING))
+    for state in SlotState:
+        slot = slot_after(*PATHS[state])
+        slot.apply(SlotEvent.STOP, now=1.0)
+        assert (slot.state is SlotState.DRAINING) == (
+            state in (SlotState.STARTING, SlotState.RUNNING, SlotState.DRAINING)
+        )
 
 
 def test_the_first_failure_is_made_good_at_once_and_the_next_ones_wait_longer_and_longer() -> None:
-    slot = slot_after(Event.START)
+    slot = slot_after(SlotEvent.START)
     waits = []
     for _ in range(9):
-        slot.apply(Event.FAIL, now=100.0, jitter=0.5)
+        slot.apply(SlotEvent.FAIL, now=100.0, jitter=0.5)
         assert slot.backoff_until is not None
         assert slot.is_due(slot.backoff_until)
         assert not slot.is_due(slot.backoff_until - 0.01)
         waits.append(slot.backoff_until - 100.0)
-        slot.apply(Event.START, now=100.0)
+        slot.apply(SlotEvent.START, now=100.0)
     assert waits == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
 @pytest.mark.parametrize(("ran", "failures"), [(59.0, 3), (60.0, 1)])
 def test_a_slot_that_was_stable_starts_from_nothing_again(ran: float, failures: int) -> None:
-    slot = slot_after(Event.START, Event.FAIL, Event.START, Event.FAIL, Event.START)
-    slot.apply(Event.READY, now=1000.0)
-    slot.apply(Event.FAIL, now=1000.0 + ran)
+    slot = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL, SlotEvent.START)
+    slot.apply(SlotEvent.READY, now=1000.0)
+    slot.apply(SlotEvent.FAIL, now=1000.0 + ran)
     assert slot.failures == failures
 
 
@@ -77,29 +79,31 @@ def test_each_process_of_a_slot_has_a_number() -> None:
 
 
 def test_when_something_has_changed_it_is_tried_again_at_once_and_its_failures_are_forgotten() -> None:
-    slot = slot_after(Event.START, Event.FAIL, Event.START, Event.FAIL, Event.START, Event.FAIL)
+    slot = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL)
     assert not slot.is_due(0.5)
     slot.try_again_now(0.5)
     assert slot.is_due(0.5)
-    slot.apply(Event.START, now=0.5)
-    slot.apply(Event.FAIL, now=0.6)
+    slot.apply(SlotEvent.START, now=0.5)
+    slot.apply(SlotEvent.FAIL, now=0.6)
     assert slot.is_due(0.6)
 
 
 def test_a_long_boot_is_not_stability() -> None:
-    slot = slot_after(Event.START, Event.FAIL, Event.START)
-    slot.apply(Event.FAIL, now=1000.0)
+    slot = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START)
+    slot.apply(SlotEvent.FAIL, now=1000.0)
     assert slot.failures == 2
 
 
 def test_recycling_is_at_once_and_no_failure() -> None:
-    slot = slot_after(Event.START, Event.FAIL, Event.START, Event.FAIL, Event.START, Event.READY)
-    slot.apply(Event.RECYCLE, now=5.0)
+    slot = slot_after(
+        SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.READY
+    )
+    slot.apply(SlotEvent.RECYCLE, now=5.0)
     assert slot.is_due(5.0)
     assert slot.failures == 2
 
 
 def test_jitter_spreads_the_wait_by_a_fifth_to_both_sides() -> None:
-    assert backoff(3, 0.5, 30.0, jitter=0.0) == pytest.approx(0.8)
-    assert backoff(3, 0.5, 30.0, jitter=1.0) == pytest.approx(1.2)
-    assert backoff(10_000, 0.5, 30.0, jitter=0.5) == 30.0
+    assert backoff_delay(3, 0.5, 30.0, jitter=0.0) == pytest.approx(0.8)
+    assert backoff_delay(3, 0.5, 30.0, jitter=1.0) == pytest.approx(1.2)
+    assert backoff_delay(10_000, 0.5, 30.0, jitter=0.5) == 30.0

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from peerd.testing import eventually
-from tests.support.sigstop import runs_nothing, stop_processes
+from tests.support.sigstop import is_stopped, stop_processes
 
 COUNTS = """
 import mmap, sys, threading
@@ -31,13 +31,13 @@ def test_after_the_wait_no_thread_does_anything_more(tmp_path: Path) -> None:
         try:
             eventually(lambda: counter.read_bytes() != bytes(8), timeout=30)
             for _ in range(50):
-                assert not runs_nothing(process.pid)
+                assert not is_stopped(process.pid)
                 stop_processes([process.pid])
                 before = counter.read_bytes()
                 time.sleep(0.001)  # in which a thread that still ran would count on
                 assert counter.read_bytes() == before
                 os.kill(process.pid, signal.SIGCONT)
-                eventually(lambda: not runs_nothing(process.pid), every=0.001)
+                eventually(lambda: not is_stopped(process.pid), every=0.001)
         finally:
             process.kill()
-    assert runs_nothing(process.pid), "it has ended"
+    assert is_stopped(process.pid), "it has ended"

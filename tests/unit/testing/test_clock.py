@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from peerd.store.schema.types import SQLITE_FORM
+from peerd.store.schema.types import SQLITE_TIME_FORMAT
 from peerd.testing import Clock, ClockNotGovernable
 from peerd.testing.sqlite_clock import replace_functions
 
@@ -90,7 +90,7 @@ def test_whatever_asks_for_the_present_is_answered_by_the_clock(pair: Pair, expr
         "2026-02-02 03:04:05.678 ", "9999-12-31 23:59:59.999", "2026-02-02 03:04:05.678+02:00", 1e300,
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("form", [SQLITE_FORM, "%s", "%J", "%q", None, 5])
+@pytest.mark.parametrize("form", [SQLITE_TIME_FORMAT, "%s", "%J", "%q", None, 5])
 @pytest.mark.parametrize("modifiers", [(), ("+1 day",), ("-0.5 seconds",), ("unixepoch",), ("wrong",), (None,), (3,)])
 def test_what_does_not_ask_for_it_is_answered_as_ever(
     pair: Pair, form: object, value: object, modifiers: tuple[object, ...]
@@ -109,7 +109,7 @@ def test_times_in_the_tables_form_are_what_sqlite_makes_of_them(pair: Pair) -> N
         year, month, day = drawn.randrange(1970, 2040), drawn.randrange(1, 13), drawn.randrange(1, 32)
         hour, minute, second = drawn.randrange(25), drawn.randrange(60), drawn.randrange(61)
         value = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{drawn.randrange(1000):03}"
-        asked = f"strftime('{SQLITE_FORM}', ?)"
+        asked = f"strftime('{SQLITE_TIME_FORMAT}', ?)"
         assert ask(governed, asked, value) == ask(plain, asked, value), value
 
 
@@ -120,8 +120,8 @@ def test_so_many_seconds_from_now_are_counted_as_sqlite_counts_them(pair: Pair) 
     spans += [drawn.uniform(-1e6, 1e6) for _ in range(500)] + [drawn.randrange(-(10**7), 10**7) for _ in range(500)]
     for span in spans:
         clock.set(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=drawn.randrange(10**13)))
-        answer = ask(governed, f"strftime('{SQLITE_FORM}', 'now', (?) || ' seconds')", span)
-        expected = ask(plain, f"strftime('{SQLITE_FORM}', ?, (?) || ' seconds')", clock.moment.text, span)
+        answer = ask(governed, f"strftime('{SQLITE_TIME_FORMAT}', 'now', (?) || ' seconds')", span)
+        expected = ask(plain, f"strftime('{SQLITE_TIME_FORMAT}', ?, (?) || ' seconds')", clock.moment.text, span)
         assert answer == expected, span
 
 
@@ -129,11 +129,11 @@ def test_the_clock_may_be_read_in_defaults_checks_and_indexes(pair: Pair) -> Non
     governed, _, clock = pair
     governed.execute(
         f"""CREATE TABLE t (
-            id INTEGER PRIMARY KEY, made TEXT DEFAULT (strftime('{SQLITE_FORM}', 'now')), due TEXT,
+            id INTEGER PRIMARY KEY, made TEXT DEFAULT (strftime('{SQLITE_TIME_FORMAT}', 'now')), due TEXT,
             later TEXT GENERATED ALWAYS AS (COALESCE(due, made)) STORED,
-            CHECK (due IS NULL OR due IS strftime('{SQLITE_FORM}', due)))"""
+            CHECK (due IS NULL OR due IS strftime('{SQLITE_TIME_FORMAT}', due)))"""
     )
-    governed.execute(f"CREATE INDEX i ON t (strftime('{SQLITE_FORM}', made))")
+    governed.execute(f"CREATE INDEX i ON t (strftime('{SQLITE_TIME_FORMAT}', made))")
     governed.execute("INSERT INTO t (id) VALUES (1)")
     clock.advance("1h")
     governed.execute("INSERT INTO t (id, due) VALUES (2, '2026-02-02 03:04:05.678')")

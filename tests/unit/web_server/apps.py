@@ -94,7 +94,7 @@ class Reading:
         await send({"type": "http.response.body", "body": body})
 
 
-class Client:
+class RawConnection:
     """One connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,7 +108,7 @@ class Client:
         self.send(f"GET {path} HTTP/1.1\nhost: test\n{more}\n")
 
     @property
-    def has_heard(self) -> bool:
+    def has_received(self) -> bool:
         """Whether anything has come that was not read yet, or the end."""
         return bool(self.reader._buffer) or self.reader.at_eof()  # type: ignore[attr-defined]
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from peerd.runtime.observability.events import Events, Fact
+from peerd.runtime.observability.events import Event, EventBus
 from peerd.testing import eventually_async
-from peerd.web_server.server import Options, WebServer
-from tests.unit.web_server.apps import Client
+from peerd.web_server.server import ServerOptions, WebServer
+from tests.unit.web_server.apps import RawConnection
 
 
 class Served:
     """A server, what happened in it, and connections to it."""
 
-    def __init__(self, app: Any, options: Options, path: Path, afterwards: AsyncExitStack) -> None:
-        self.facts: list[Fact] = []
+    def __init__(self, app: Any, options: ServerOptions, path: Path, afterwards: AsyncExitStack) -> None:
+        self.events: list[Event] = []
         self.lost: list[str] = []
-        self.server = WebServer(app, options, {"peerd": "the context"}, Events(self.facts.append))
+        self.server = WebServer(app, options, {"peerd": "the context"}, EventBus(self.events.append))
         self.path = path
         self._afterwards = afterwards
         self.listening = socket.socket(socket.AF_UNIX)
@@ -34,19 +34,19 @@ class Served:
         await self.server.start([self.listening], self.lost.append)
         return self
 
-    async def connect(self) -> Client:
+    async def connect(self) -> RawConnection:
         reader, writer = await asyncio.open_unix_connection(self.path)
         self._afterwards.callback(writer.close)
-        return Client(reader, writer)
+        return RawConnection(reader, writer)
 
-    def leave(self, grace: float = 30.0, *, for_good: bool = False) -> asyncio.Task[None]:
+    def start_draining(self, grace: float = 30.0, *, close_listeners: bool = False) -> asyncio.Task[None]:
         """Begin to drain, as a process does that is replaced."""
-        self.server.stop_accepting(for_good=for_good)
+        self.server.stop_accepting(close_listeners=close_listeners)
         return asyncio.create_task(self.server.drain(grace))
 
-    async def drains(self) -> None:
+    async def wait_until_draining(self) -> None:
         """Wait until its connections have been told that it drains."""
-        await eventually_async(lambda: self.server.traffic.draining)
+        await eventually_async(lambda: self.server.connections.draining)
 
 
 Serve = Callable[..., Awaitable[Served]]
@@ -56,16 +56,16 @@ Serve = Callable[..., Awaitable[Served]]
 async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     async with AsyncExitStack() as afterwards:
 
-        async def make(app: Any, options: Options | None = None) -> Served:
-            served = Served(app, options or Options(), tmp_path / "socket", afterwards)
-            afterwards.push_async_callback(_end, served)
+        async def make(app: Any, options: ServerOptions | None = None) -> Served:
+            served = Served(app, options or ServerOptions(), tmp_path / "socket", afterwards)
+            afterwards.push_async_callback(_shut_down, served)
             return await served.start()
 
         yield make
 
 
-async def _end(served: Served) -> None:
-    served.server.stop_accepting(for_good=False)
+async def _shut_down(served: Served) -> None:
+    served.server.stop_accepting(close_listeners=False)
     await served.server.drain(0.0)
-    await served.server.end(5.0)
+    await served.server.shut_down(5.0)
     served.listening.close()

@@ -9,12 +9,12 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed
 
 from peerd.runtime.observability import events
-from peerd.web_server.connection_tracker import Limits
-from peerd.web_server.server import Options
+from peerd.web_server.connection_tracker import ClientLimits
+from peerd.web_server.server import ServerOptions
 from tests.unit.web_server.apps import App
 from tests.unit.web_server.conftest import Serve, Served
 
-PATIENT = Options(limits=Limits(keep_alive=60, head_timeout=60))
+PATIENT = ServerOptions(limits=ClientLimits(keep_alive=60, head_timeout=60))
 
 
 async def test_a_request_in_flight_is_answered_and_its_connection_closed(serve: Serve) -> None:
@@ -23,8 +23,8 @@ async def test_a_request_in_flight_is_answered_and_its_connection_closed(serve: 
     client = await served.connect()
     client.ask("/gated")
     await app.entered.wait()
-    draining = served.leave()
-    await served.drains()
+    draining = served.start_draining()
+    await served.wait_until_draining()
     app.gate.set()
     status, headers, body = await client.answer()
     assert (status, headers["connection"], body) == (200, "close", "/gated")
@@ -36,7 +36,7 @@ async def test_a_request_that_begins_on_an_idle_connection_during_the_drain_is_a
     served = await serve(App(), PATIENT)
     idle = await served.connect()
     assert await idle.answered("/a") == (200, "keep-alive", "/a")
-    draining = served.leave()
+    draining = served.start_draining()
     await asyncio.sleep(0.1)
     assert not draining.done(), "an idle connection is not cut"
     assert await idle.answered("/b") == (200, "close", "/b")
@@ -44,11 +44,11 @@ async def test_a_request_that_begins_on_an_idle_connection_during_the_drain_is_a
 
 
 async def test_an_idle_connection_is_closed_when_its_time_is_up_and_not_before(serve: Serve) -> None:
-    served = await serve(App(), Options(limits=Limits(keep_alive=0.3, head_timeout=60)))
+    served = await serve(App(), ServerOptions(limits=ClientLimits(keep_alive=0.3, head_timeout=60)))
     idle, silent = await served.connect(), await served.connect()
     await idle.answered("/a")
     began = asyncio.get_running_loop().time()
-    await served.leave()
+    await served.start_draining()
     assert 0.2 < asyncio.get_running_loop().time() - began < 5
     assert await idle.ended() == await silent.ended() == b""
 
@@ -61,15 +61,15 @@ async def test_a_connection_that_is_accepted_and_not_attached_yet_is_answered(se
         [listener] = served.server._listeners
         listener._accept()
         assert listener._attaching
-        assert not served.server.traffic.open
-        await served.leave()
+        assert not served.server.connections.open
+        await served.start_draining()
         client.settimeout(5)
         assert b"connection: close" in client.recv(1000)
 
 
 async def test_who_is_replaced_leaves_what_waits_to_its_siblings(serve: Serve) -> None:
     served = await serve(App(), PATIENT)
-    served.server.stop_accepting(for_good=False)
+    served.server.stop_accepting(close_listeners=False)
     client = await served.connect()
     client.ask("/a")
     await served.server.drain(5.0)
@@ -85,7 +85,7 @@ async def test_who_has_no_siblings_answers_what_waits_and_closes_the_door(serve:
     waiting = [await served.connect() for _ in range(5)]
     for client in waiting:
         client.ask("/a")
-    draining = served.leave(for_good=True)
+    draining = served.start_draining(close_listeners=True)
     with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
         late.connect(str(served.path))
     for client in waiting:
@@ -100,8 +100,8 @@ async def test_an_answer_that_has_begun_is_finished_and_the_next_one_is_the_last
     client = await served.connect()
     client.ask("/halfway")
     await client.reader.readuntil(b"\r\n\r\n")
-    draining = served.leave()
-    await served.drains()
+    draining = served.start_draining()
+    await served.wait_until_draining()
     app.gate.set()
     assert await client.reader.readexactly(8) == b"/halfway"
     assert await client.answered("/b") == (200, "close", "/b")
@@ -116,8 +116,8 @@ async def test_all_requests_that_a_client_has_sent_ahead_are_answered(serve: Ser
     client.ask("/b")
     client.ask("/c")
     await app.entered.wait()
-    draining = served.leave()
-    await served.drains()
+    draining = served.start_draining()
+    await served.wait_until_draining()
     app.gate.set()
     answers = [await client.answer() for _ in range(3)]
     assert [body for *_, body in answers] == ["/gated", "/b", "/c"]
@@ -131,8 +131,8 @@ async def test_a_client_that_still_sends_is_not_reset_under_its_answer(serve: Se
     client = await served.connect()
     client.send("POST /gated HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
     await app.entered.wait()
-    draining = served.leave()
-    await served.drains()
+    draining = served.start_draining()
+    await served.wait_until_draining()
     app.gate.set()
     status, headers, _ = await client.answer()
     assert (status, headers["connection"]) == (200, "keep-alive")
@@ -148,7 +148,7 @@ async def test_what_the_app_does_after_its_answer_is_waited_for(serve: Serve) ->
     client.ask("/afterwards")
     await client.answer()
     client.writer.close()
-    draining = served.leave()
+    draining = served.start_draining()
     await asyncio.sleep(0.05)
     assert not draining.done()
     app.gate.set()
@@ -164,12 +164,12 @@ async def test_what_is_not_answered_within_the_grace_is_cut_off_and_told(serve: 
     client.ask("/gated")
     app.entered.clear()
     await app.entered.wait()
-    await served.leave(grace=0.1)
+    await served.start_draining(grace=0.1)
     assert (await client.answer())[0] == 500
     assert await idle.ended() == b""
-    cut, failed = served.facts
-    assert cut == events.RequestsCutOff(requests=1, connections=2)
-    assert isinstance(failed, events.RequestFailed)
+    cut, failed = served.events
+    assert cut == events.WebRequestsAborted(requests=1, connections=2)
+    assert isinstance(failed, events.WebRequestFailed)
     assert failed.error == "not answered within the grace"
 
 
@@ -194,11 +194,11 @@ async def test_an_idle_websocket_is_closed_with_1012_at_once(serve: Serve) -> No
     client = await websocket(served)
     await client.send("a")
     assert await client.recv() == "A"
-    draining = served.leave()
+    draining = served.start_draining()
     assert await closed_with(client) == 1012
     await draining
     assert app.after == ["disconnected with 1012"]
-    assert served.facts == []
+    assert served.events == []
 
 
 async def test_what_a_websocket_has_asked_is_answered_before_it_is_closed(serve: Serve) -> None:
@@ -208,7 +208,7 @@ async def test_what_a_websocket_has_asked_is_answered_before_it_is_closed(serve:
     await client.send("gated")
     await app.entered.wait()
     await client.send("b")
-    draining = served.leave()
+    draining = served.start_draining()
     await asyncio.sleep(0.05)
     app.gate.set()
     assert [await client.recv(), await client.recv()] == ["GATED", "B"]
@@ -220,10 +220,10 @@ async def test_a_websocket_whose_app_only_sends_is_closed_between_two_messages(s
     served = await serve(App(), PATIENT)
     client = await websocket(served, "/pushes")
     assert await client.recv() == "tick"
-    draining = served.leave()
+    draining = served.start_draining()
     assert await closed_with(client) == 1012
     await draining
-    assert served.facts == []
+    assert served.events == []
 
 
 async def test_a_websocket_that_is_being_opened_is_opened_and_then_closed(serve: Serve) -> None:
@@ -231,8 +231,8 @@ async def test_a_websocket_that_is_being_opened_is_opened_and_then_closed(serve:
     served = await serve(app, PATIENT)
     opening = asyncio.create_task(websocket(served, "/unaccepted"))
     await app.entered.wait()
-    draining = served.leave()
-    await served.drains()
+    draining = served.start_draining()
+    await served.wait_until_draining()
     app.gate.set()
     assert await closed_with(await opening) == 1012
     await draining

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from peerd.runtime.observability import events
-from peerd.web_server.connection_tracker import Limits
+from peerd.web_server.connection_tracker import ClientLimits
 from peerd.web_server.lifespan import StartupFailed
-from peerd.web_server.server import Options
+from peerd.web_server.server import ServerOptions
 from tests.unit.web_server.apps import App
 from tests.unit.web_server.conftest import Serve
 
@@ -34,25 +34,25 @@ async def test_a_request_that_raises_is_answered_with_500_and_is_no_more_than_th
     for path, error in (("/broken", "RuntimeError: it is broken"), ("/leaves", "SystemExit: 3")):
         status, connection, _ = await (await served.connect()).answered(path)
         assert (status, connection) == (500, "close")
-        fact = served.facts.pop()
-        assert isinstance(fact, events.RequestFailed)
-        assert (fact.what, fact.error) == (f"GET {path}", error)
-        assert "apps.py" in fact.traceback
-    assert (served.facts, served.lost) == ([], [])
+        event = served.events.pop()
+        assert isinstance(event, events.WebRequestFailed)
+        assert (event.what, event.error) == (f"GET {path}", error)
+        assert "apps.py" in event.traceback
+    assert (served.events, served.lost) == ([], [])
     assert (await (await served.connect()).answered("/a"))[0] == 200
 
 
 async def test_the_access_log_names_method_path_and_status(serve: Serve) -> None:
-    served = await serve(App(), Options(access_log=True))
+    served = await serve(App(), ServerOptions(access_log=True))
     client = await served.connect()
     await client.answered("/%0Aforged?secret=1")
-    [fact] = served.facts
-    assert isinstance(fact, events.RequestAnswered)
-    assert (fact.what, fact.status) == ("GET /%0Aforged", 200)
+    [event] = served.events
+    assert isinstance(event, events.WebRequestAnswered)
+    assert (event.what, event.status) == ("GET /%0Aforged", 200)
 
 
 async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Serve) -> None:
-    served = await serve(App(), Options(limits=Limits(head_bytes=1000)))
+    served = await serve(App(), ServerOptions(limits=ClientLimits(head_bytes=1000)))
     at_once = await served.connect()
     at_once.ask("/", f"x: {'y' * 1000}\n")
     assert (await at_once.answer())[::2] == (431, TOO_LARGE)
@@ -68,7 +68,7 @@ async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Ser
 
 
 async def test_a_head_that_does_not_arrive_is_not_waited_for(serve: Serve) -> None:
-    served = await serve(App(), Options(limits=Limits(head_timeout=0.1)))
+    served = await serve(App(), ServerOptions(limits=ClientLimits(head_timeout=0.1)))
     silent, slow = await served.connect(), await served.connect()
     slow.send("GET / HTTP/1.1\n")
     assert await silent.ended() == b""
@@ -76,7 +76,7 @@ async def test_a_head_that_does_not_arrive_is_not_waited_for(serve: Serve) -> No
 
 
 async def test_blank_lines_do_not_keep_a_connection_for_ever(serve: Serve) -> None:
-    served = await serve(App(), Options(limits=Limits(head_timeout=0.1, keep_alive=60)))
+    served = await serve(App(), ServerOptions(limits=ClientLimits(head_timeout=0.1, keep_alive=60)))
     client = await served.connect()
     await client.answered("/a")
     client.send("\n")
@@ -85,7 +85,7 @@ async def test_blank_lines_do_not_keep_a_connection_for_ever(serve: Serve) -> No
 
 async def test_more_requests_than_there_are_places_for_are_told_to_try_again(serve: Serve) -> None:
     app = App()
-    served = await serve(app, Options(limits=Limits(concurrency=1)))
+    served = await serve(app, ServerOptions(limits=ClientLimits(concurrency=1)))
     first, second = await served.connect(), await served.connect()
     first.ask("/gated")
     await app.entered.wait()
@@ -93,7 +93,7 @@ async def test_more_requests_than_there_are_places_for_are_told_to_try_again(ser
     head = await second.ended()
     assert head.startswith(b"HTTP/1.1 503 ")
     assert b"retry-after: 1\r\n" in head
-    assert served.server.traffic.in_flight == 1
+    assert served.server.connections.in_flight == 1
     app.gate.set()
     assert (await first.answer())[0] == 200
 
@@ -103,8 +103,8 @@ async def test_what_is_no_http_is_refused(serve: Serve) -> None:
     client = await served.connect()
     client.send("\x16\x03\x01\n\n")
     assert (await client.answer())[0] == 400
-    [fact] = served.facts
-    assert isinstance(fact, events.ServerSaid)
+    [event] = served.events
+    assert isinstance(event, events.HttpServerWarned)
 
 
 # ---------------------------------------------------------------- lifespan
@@ -116,13 +116,13 @@ async def test_the_lifespan_begins_before_the_first_request_and_ends_after_the_l
     client = await served.connect()
     client.ask("/gated")
     await app.entered.wait()
-    draining = served.leave()
+    draining = served.start_draining()
     await asyncio.sleep(0.05)
     assert app.lifespan == ["startup"]
     app.gate.set()
     assert (await client.answer())[0] == 200
     await draining
-    await served.server.end(5.0)
+    await served.server.shut_down(5.0)
     assert app.lifespan == ["startup", "shutdown"]
 
 
@@ -200,6 +200,6 @@ async def test_a_shutdown_that_takes_too_long_is_cut_short_and_told(serve: Serve
         await asyncio.sleep(600)
 
     served = await serve(app)
-    await served.leave()
-    await served.server.end(0.1)
-    assert served.facts == [events.HookFailed(hook="lifespan shutdown", error="it did not end within 0.1 s")]
+    await served.start_draining()
+    await served.server.shut_down(0.1)
+    assert served.events == [events.AttemptHookFailed(hook="lifespan shutdown", error="it did not end within 0.1 s")]

@@ -8,23 +8,23 @@ from typing import Any
 
 from peerd import Context, Queue
 from peerd.domain.outcome import Outcome
-from peerd.runtime.observability.events import Events
+from peerd.runtime.observability.events import EventBus
 from peerd.testing import eventually_async, make_task
-from peerd.work.attempts.attempt_execution import Callbacks, Execution
-from peerd.work.attempts.time_limits import Because, TimeLimits
+from peerd.work.attempts.attempt_execution import AttemptCallbacks, Execution
+from peerd.work.attempts.time_limits import StopReason, TimeLimits
 from peerd.work.task_worker import QueueWorker
 
 
 def execution(queue: Queue, name: str, body: str = "{}", **more: Any) -> Execution:
     task = make_task(queue=queue.name, name=name, body=body)
     ctx = Context(task, node="n", report=lambda _: None)
-    options: dict[str, Any] = {"events": Events(), **more}
+    options: dict[str, Any] = {"events": EventBus(), **more}
     limits = TimeLimits(**{key: options.pop(key) for key in TimeLimits._fields if key in options})
-    return Execution(QueueWorker([queue]).code_for(task), ctx, limits, Callbacks(**options))
+    return Execution(QueueWorker([queue]).adapter_for(task), ctx, limits, AttemptCallbacks(**options))
 
 
-async def ended_after(running: Execution, because: Because, started: asyncio.Event | threading.Event) -> Outcome:
+async def ended_after(running: Execution, stop_reason: StopReason, started: asyncio.Event | threading.Event) -> Outcome:
     outcome = asyncio.ensure_future(running.outcome())
     await eventually_async(started.is_set)
-    running.end(because)
+    running.end(stop_reason)
     return await outcome

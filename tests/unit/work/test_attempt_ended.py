@@ -9,7 +9,7 @@ import pytest
 
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
-from peerd.work.attempts.active_attempt import attempt_ended
+from peerd.work.attempts.active_attempt import attempt_ended_event
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = {
@@ -37,5 +37,5 @@ def test_a_failure_after_which_there_is_no_other_attempt_says_so(
     row: dict[str, object], failed: Failed, expected: tuple[str, float | None]
 ) -> None:
     task = msgspec.convert({**ROW, **row}, Task)
-    fact = attempt_ended(task, failed, 2.0)
+    fact = attempt_ended_event(task, failed, 2.0)
     assert (fact.outcome, fact.retry_in) == expected

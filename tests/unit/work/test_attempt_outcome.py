@@ -9,7 +9,7 @@ import pytest
 
 from peerd import Cancel, Dead, Queue, Retry, Snooze, Status, Task, TaskWorker
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Snoozed
-from peerd.runtime.observability.events import HookFailed
+from peerd.runtime.observability.events import AttemptHookFailed
 from peerd.testing import run_inline, run_row
 from peerd.work.attempts import attempt_execution
 from tests.unit.work.run_execution import execution
@@ -133,7 +133,7 @@ async def test_a_delay_that_makes_no_sense_does_not_lose_the_task(delay: Any) ->
     ran = await run_inline(queue.handlers["it"].with_args())
     assert ran.status is Status.FAILURE
     assert (ran.retry_in, ran.error) == (attempt_execution.FALLBACK_DELAY, "ZeroDivisionError: division by zero")
-    assert [fact.hook for fact in ran.events if isinstance(fact, HookFailed)] == ["delay"]
+    assert [fact.hook for fact in ran.events if isinstance(fact, AttemptHookFailed)] == ["delay"]
 
 
 async def test_a_backoff_that_raises_does_not_lose_the_task() -> None:

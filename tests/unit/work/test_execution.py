@@ -11,10 +11,10 @@ import pytest
 
 from peerd import Context, Queue, Snooze, Status, Task, TaskWorker
 from peerd.domain.outcome import Canceled, Done, Outcome, Released, Snoozed
-from peerd.runtime.observability.events import AttemptLingers, Events, Fact
+from peerd.runtime.observability.events import AttemptUnresponsive, Event, EventBus
 from peerd.testing import eventually_async, run_inline, run_row
 from peerd.work.attempts import attempt_execution
-from peerd.work.attempts.time_limits import Because
+from peerd.work.attempts.time_limits import StopReason
 from tests.unit.work.run_execution import ended_after, execution
 
 
@@ -62,7 +62,7 @@ async def test_a_coroutine_that_catches_its_cancellation_and_finishes_is_done() 
             await asyncio.sleep(60)
         return "saved"
 
-    assert await ended_after(execution(queue, "it"), Because.STOPPING, started) == Done('"saved"')
+    assert await ended_after(execution(queue, "it"), StopReason.STOPPING, started) == Done('"saved"')
 
 
 async def test_a_coroutine_that_catches_its_cancellation_may_ask_for_an_outcome() -> None:
@@ -76,7 +76,7 @@ async def test_a_coroutine_that_catches_its_cancellation_may_ask_for_an_outcome(
         except asyncio.CancelledError:
             raise Snooze("5m", "interrupted") from None
 
-    assert await ended_after(execution(queue, "it"), Because.STOPPING, started) == Snoozed(300.0, "interrupted")
+    assert await ended_after(execution(queue, "it"), StopReason.STOPPING, started) == Snoozed(300.0, "interrupted")
 
 
 async def test_an_exception_that_comes_of_a_cancellation_is_not_the_tasks_failure() -> None:
@@ -90,7 +90,7 @@ async def test_an_exception_that_comes_of_a_cancellation_is_not_the_tasks_failur
         finally:
             raise OSError("closed already")
 
-    outcome = await ended_after(execution(queue, "it"), Because.STOPPING, started)
+    outcome = await ended_after(execution(queue, "it"), StopReason.STOPPING, started)
     assert outcome == Released("its process was stopped")
 
 
@@ -110,7 +110,7 @@ async def test_a_thread_that_never_saw_that_it_was_cancelled_has_finished_its_wo
     running = execution(queue, "it")
     ending = asyncio.ensure_future(running.outcome())
     await eventually_async(started.is_set)
-    running.end(Because.STOPPING)
+    running.end(StopReason.STOPPING)
     go_on.set()
     assert await ending == outcome
 
@@ -123,14 +123,14 @@ async def test_a_handler_that_was_told_to_end_before_it_began_does_not_begin() -
         ran.append(1)
 
     running = execution(queue, "it")
-    running.end(Because.STOPPING)
+    running.end(StopReason.STOPPING)
     assert await running.outcome() == Released("its process was stopped")
     assert ran == []
 
 
 async def test_a_handler_that_goes_on_although_it_was_told_to_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt_execution, "LINGERS_AFTER", 0.01)
-    queue, started, facts = Queue("q"), threading.Event(), list[Fact]()
+    monkeypatch.setattr(attempt_execution, "REPORT_LINGERING_AFTER", 0.01)
+    queue, started, facts = Queue("q"), threading.Event(), list[Event]()
     go_on = threading.Event()
 
     @queue.task
@@ -138,14 +138,14 @@ async def test_a_handler_that_goes_on_although_it_was_told_to_end_is_reported(mo
         started.set()
         go_on.wait(10)
 
-    running = execution(queue, "it", events=Events(facts.append))
+    running = execution(queue, "it", events=EventBus(facts.append))
     ending = asyncio.ensure_future(running.outcome())
     await eventually_async(started.is_set)
-    running.end(Because.TIMEOUT)
+    running.end(StopReason.TIMEOUT)
     await eventually_async(lambda: facts)
     go_on.set()
     await ending
-    assert facts == [AttemptLingers(task_id=1, queue="q", name="it", because="timeout")]
+    assert facts == [AttemptUnresponsive(task_id=1, queue="q", name="it", stop_reason="timeout")]
 
 
 async def test_a_whole_row_worker_finds_its_context_and_reports_progress() -> None:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd import Call, Context, InvalidArguments, InvalidTask, Queue
-from peerd.work.arguments import Arguments
+from peerd.work.arguments import HandlerArguments
 
 if TYPE_CHECKING:
     from decimal import Decimal as Unknowable
@@ -47,21 +47,21 @@ def untyped(ctx, anything, other=3):  # type: ignore[no-untyped-def] # noqa: ANN
 
 
 def test_dataclasses_dates_enums_and_paths_come_back_as_they_were() -> None:
-    arguments = Arguments(rich, "rich")
+    arguments = HandlerArguments(rich, "rich")
     given_values = {"clip": Clip(Path("a.mp4")), "at": datetime(2026, 1, 2, tzinfo=UTC), "codec": Codec.H264}
     body = arguments.body(**given_values)
     assert arguments.decode(body) == given_values | {"to": Path("/out"), "tags": []}
 
 
 def test_a_mutable_default_is_not_shared_between_calls() -> None:
-    arguments = Arguments(rich, "rich")
+    arguments = HandlerArguments(rich, "rich")
     body = arguments.body(clip=Clip(Path("a")), at=datetime(2026, 1, 1, tzinfo=UTC), codec=Codec.H264)
     arguments.decode(body)["tags"].append(Path("x"))
     assert arguments.decode(body)["tags"] == []
 
 
 def test_defaults_are_left_to_the_code_that_runs() -> None:
-    assert Arguments(untyped, "untyped").body("x") == '{"anything":"x"}'
+    assert HandlerArguments(untyped, "untyped").body("x") == '{"anything":"x"}'
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_a_signature_that_no_json_object_can_serve_is_refused_when_it_is_declare
 )
 def test_a_body_that_does_not_fit_is_refused_with_words(body: str | bytes, says: str) -> None:
     with pytest.raises(InvalidArguments, match=f"(?i)^untyped: .*{says}"):
-        Arguments(untyped, "untyped").decode(body)
+        HandlerArguments(untyped, "untyped").decode(body)
 
 
 def test_no_body_is_no_arguments() -> None:
-    assert Arguments(nothing, "nothing").decode(None) == {}
+    assert HandlerArguments(nothing, "nothing").decode(None) == {}
 
 
 def test_arguments_are_checked_at_the_door() -> None:
@@ -126,7 +126,7 @@ NAMED = st.dictionaries(st.sampled_from(["a", "b", "c", "d", "self", "x"]), st.i
 def test_arguments_find_their_names_as_python_has_it(given_by_place: list[int], named: dict[str, int]) -> None:
     def declared(a: int, self: int, b: int = 1, *, c: int, d: int = 2) -> None: ...
 
-    arguments = Arguments(declared, "declared")
+    arguments = HandlerArguments(declared, "declared")
     try:
         bound = inspect.signature(declared).bind(*given_by_place, **named).arguments
     except TypeError as error:
@@ -138,7 +138,7 @@ def test_arguments_find_their_names_as_python_has_it(given_by_place: list[int], 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers(-(2**63), 2**63 - 1) | st.text() | st.none(), max_size=4))
 def test_whatever_json_can_say_comes_back(value: dict[str, Any]) -> None:
-    arguments = Arguments(untyped, "untyped")
+    arguments = HandlerArguments(untyped, "untyped")
     try:
         body = arguments.body(value)
     except InvalidArguments as error:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from peerd import Context, Queue, Status
 from peerd.domain.outcome import Done, Failed, Outcome
-from peerd.runtime.observability.events import Events, Fact, HookFailed
-from peerd.runtime.observability.log_messages import worded
+from peerd.runtime.observability.events import AttemptHookFailed, Event, EventBus
+from peerd.runtime.observability.log_messages import log_message_of
 from peerd.testing import run_inline
-from peerd.work.attempts.time_limits import Because
+from peerd.work.attempts.time_limits import StopReason
 from tests.unit.work.run_execution import ended_after, execution
 
 
@@ -47,16 +47,16 @@ async def test_a_hook_before_an_attempt_can_fail_it_and_one_after_it_cannot() ->
     after = await run_inline(it.with_args())
     assert (after.status, after.result) == (Status.DONE, 1)
     [failed] = after.events
-    assert isinstance(failed, HookFailed)
+    assert isinstance(failed, AttemptHookFailed)
     assert (failed.hook, failed.error) == ("after_attempt", "SystemExit: 3")
-    assert "in <lambda>" in str(worded(failed)[2]["exception"])
+    assert "in <lambda>" in str(log_message_of(failed)[2]["exception"])
     queue.before_attempt(lambda ctx: Path("/nowhere/at/all").touch())
     before = await run_inline(it.with_args())
     assert (before.status, str(before.error)[:17]) == (Status.FAILURE, "FileNotFoundError")
 
 
 async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_it_is() -> None:
-    queue, facts = Queue("q"), list[Fact]()
+    queue, facts = Queue("q"), list[Event]()
 
     @queue.task
     async def it() -> int:
@@ -70,10 +70,10 @@ async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_i
             if facts:
                 return
 
-    running = execution(queue, "it", events=Events(facts.append), hook_timeout=0.05)
+    running = execution(queue, "it", events=EventBus(facts.append), hook_timeout=0.05)
     assert await running.outcome() == Done("1")
     [failed] = facts
-    assert isinstance(failed, HookFailed)
+    assert isinstance(failed, AttemptHookFailed)
     assert failed.error == "it took longer than its hook_timeout of 50ms, and was cancelled"
 
 
@@ -89,7 +89,7 @@ async def test_a_stop_does_not_wait_for_a_hook_after_an_attempt() -> None:
         begun.set()
         await asyncio.sleep(1000)
 
-    assert await ended_after(execution(queue, "it"), Because.STOPPING, begun) == Done("1")
+    assert await ended_after(execution(queue, "it"), StopReason.STOPPING, begun) == Done("1")
 
 
 async def test_a_hook_before_an_attempt_that_does_not_end_fails_it() -> None:

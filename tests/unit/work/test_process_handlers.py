@@ -9,7 +9,7 @@ from pathlib import Path
 from peerd import Status
 from peerd.domain.outcome import Failed
 from peerd.testing import eventually_async, run_inline
-from peerd.work.attempts.time_limits import Because
+from peerd.work.attempts.time_limits import StopReason
 from tests.unit.work import process_handlers
 from tests.unit.work.run_execution import execution
 
@@ -37,7 +37,7 @@ async def test_an_exception_that_cannot_be_worded_comes_out_of_a_process_too() -
 async def test_a_process_that_ends_without_an_answer_is_a_failure() -> None:
     ran = await run_inline(process_handlers.leaves.with_args(5))
     assert (ran.status, ran.error) == (
-        Status.FAILURE, "ProcessDied: the handler's process ended with status 5 before it answered",
+        Status.FAILURE, "HandlerProcessDied: the handler's process ended with status 5 before it answered",
     )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ async def test_a_timeout_kills_the_process_and_what_it_started(tmp_path: Path) -
     running = execution(process_handlers.apart, "starts_a_child", f'{{"pids": "{pids}"}}')
     ending = asyncio.ensure_future(running.outcome())
     await eventually_async(pids.exists, timeout=30)
-    running.end(Because.TIMEOUT)
+    running.end(StopReason.TIMEOUT)
     outcome = await ending
     assert isinstance(outcome, Failed)
     assert outcome.label == "timeout"

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from peerd.runtime.messages.frames import receive
-from peerd.runtime.process.link import Link, Place
+from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.work import recycler
-from peerd.work.recycler import Recycling
-from peerd.work.settings import Settings
+from peerd.work.recycler import WorkerRecycler
+from peerd.work.settings import EffectiveWorkerSettings
 
 
 @pytest.fixture
@@ -19,20 +19,20 @@ def ends() -> Iterator[tuple[socket.socket, Link]]:
     ours, theirs = socket.socketpair()
     ours.settimeout(10)
     with ours, theirs:
-        yield ours, Link(theirs, Place(slot="w-1", kind="w", role="worker", node="n"))
+        yield ours, Link(theirs, ProcessInfo(slot="w-1", kind="w", role="worker", node="n"))
 
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (Settings(recycle_after=3), "it has run 3 tasks"),
-        (Settings(recycle_age=0.05), "recycle_age"),
+        (EffectiveWorkerSettings(recycle_after=3), "it has run 3 tasks"),
+        (EffectiveWorkerSettings(recycle_age=0.05), "recycle_age"),
     ],
 )
 async def test_a_limit_that_is_reached_is_said_once_with_its_reason(
-    settings: Settings, reason: str, ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
+    settings: EffectiveWorkerSettings, reason: str, ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recycler, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(recycler, "CHECK_EVERY", 0.01)
     master, link = ends
     looks: list[str] = []
 
@@ -40,7 +40,7 @@ async def test_a_limit_that_is_reached_is_said_once_with_its_reason(
         looks.append("drained?")
         return len(looks) > 3
 
-    recycling_ = Recycling(settings, link, lambda: 3, quiet=lambda: looks.append("quiet"), is_drained=is_drained)
+    recycling_ = WorkerRecycler(settings, link, lambda: 3, quiet=lambda: looks.append("quiet"), is_drained=is_drained)
     await recycling_.watch()
     for kind in ("drain", "recycle"):
         message = receive(master)
@@ -53,9 +53,9 @@ async def test_a_limit_that_is_reached_is_said_once_with_its_reason(
 async def test_what_does_not_end_within_the_drain_timeout_is_waited_for_no_longer(
     ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recycler, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(recycler, "CHECK_EVERY", 0.01)
     master, link = ends
-    settings = Settings(recycle_after=1, drain_timeout=0.05)
-    await Recycling(settings, link, lambda: 1, quiet=lambda: None, is_drained=lambda: False).watch()
+    settings = EffectiveWorkerSettings(recycle_after=1, drain_timeout=0.05)
+    await WorkerRecycler(settings, link, lambda: 1, quiet=lambda: None, is_drained=lambda: False).watch()
     said = [receive(master), receive(master)]
     assert [message["type"] for message in said if message] == ["drain", "recycle"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from peerd import TaskWorker, Worker
-from peerd.config.reading.models import read
+from peerd.config.reading.models import parse_section
 from peerd.config.settings import WorkerSettings
-from peerd.work.settings import Settings
+from peerd.work.settings import EffectiveWorkerSettings
 
 
 class Video(TaskWorker):
@@ -21,7 +21,7 @@ class Video(TaskWorker):
 
 
 def test_what_nobody_says_is_the_default() -> None:
-    assert Worker().settings == Settings()
+    assert Worker().settings == EffectiveWorkerSettings()
 
 
 def test_attributes_of_the_class_are_read_with_their_units() -> None:
@@ -31,15 +31,15 @@ def test_attributes_of_the_class_are_read_with_their_units() -> None:
 
 
 def test_the_config_overrides_what_it_gives_and_nothing_else() -> None:
-    given = read(WorkerSettings, {"worker": "m:Video", "count": 2, "delay_ratio": "10s", "timeout": None})
-    settings = Settings.of(Video(), given)
+    given = parse_section(WorkerSettings, {"worker": "m:Video", "count": 2, "delay_ratio": "10s", "timeout": None})
+    settings = EffectiveWorkerSettings.of(Video(), given)
     assert (settings.count, settings.delay_ratio) == (2, 10.0)
     assert (settings.update, settings.timeout) == (0.5, 7200.0)
 
 
 def test_the_options_of_the_config_reach_the_worker() -> None:
-    given = read(WorkerSettings, {"worker": "m:Video", "options": {"folder": "/srv"}})
-    assert Settings.of(Video(), given).options == {"folder": "/srv"}
+    given = parse_section(WorkerSettings, {"worker": "m:Video", "options": {"folder": "/srv"}})
+    assert EffectiveWorkerSettings.of(Video(), given).options == {"folder": "/srv"}
 
 
 def test_one_queue_may_be_named_without_a_tuple() -> None:

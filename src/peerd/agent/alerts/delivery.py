@@ -10,20 +10,20 @@ from typing import Final
 
 import msgspec
 
-from peerd.agent.alerts.hooks import Hook
-from peerd.domain.alert import Alert, AlertKind, RateLimit
-from peerd.domain.backoff import exponential
-from peerd.runtime.observability.events import AlertDelayed, AlertsDropped, Events
-from peerd.runtime.process.uncaught_exceptions import words
+from peerd.agent.alerts.hooks import AlertHook
+from peerd.domain.alert import Alert, AlertKind, AlertRateLimiter
+from peerd.domain.backoff import exponential_backoff
+from peerd.runtime.observability.events import AlertDeliveryFailed, AlertsDropped, EventBus
+from peerd.runtime.process.uncaught_exceptions import describe_exception
 
-ROOM: Final = 100
+MAX_QUEUED: Final = 100
 """Alerts that wait for one hook; beyond it the oldest are dropped."""
-TRIES: Final = 8
+MAX_TRIES: Final = 8
 FIRST_PAUSE: Final = 1.0
 """Seconds; doubled after each try, so that the last is about two minutes after the first."""
 
 
-class Delivery:
+class AlertDelivery:
     """Delivers to one hook.
 
     Args:
@@ -38,10 +38,10 @@ class Delivery:
     def __init__(
         self,
         name: str,
-        hook: Hook,
+        hook: AlertHook,
         kinds: Container[str],
-        limit: RateLimit,
-        events: Events,
+        limit: AlertRateLimiter,
+        events: EventBus,
         clock: Callable[[], float],
     ) -> None:
         self.name = name
@@ -50,8 +50,8 @@ class Delivery:
         self._limit = limit
         self._events = events
         self._clock = clock
-        self._waiting: deque[Alert] = deque()
-        self._held: dict[str, Alert] = {}
+        self._queue: deque[Alert] = deque()
+        self._suppressed: dict[str, Alert] = {}
         """The latest of each kind that was held back and has to be told yet."""
         self._changed = asyncio.Event()
         self.idle = asyncio.Event()
@@ -63,35 +63,37 @@ class Delivery:
         if alert.alert not in self._kinds and alert.alert != AlertKind.TEST:
             return
         now = self._clock()
-        held = self._limit.admit(alert.alert, now)
-        if held is None:
-            self._hold(alert, now)
+        suppressed = self._limit.admit(alert.alert, now)
+        if suppressed is None:
+            self._suppress(alert, now)
         else:
-            self._held.pop(alert.alert, None)
-            self._take(alert, held)
+            self._suppressed.pop(alert.alert, None)
+            self._enqueue(alert, suppressed)
 
-    def offer_what_is_held(self) -> None:
+    def flush_suppressed(self) -> None:
         """Take what was held back now: there will be no later."""
-        for kind in tuple(self._held):
-            self._release(kind)
+        for kind in tuple(self._suppressed):
+            self._send_suppressed(kind)
 
-    def _hold(self, alert: Alert, now: float) -> None:
-        is_waited_for = alert.alert in self._held
-        self._held[alert.alert] = alert
-        if not is_waited_for:
-            asyncio.get_running_loop().call_later(self._limit.wait(alert.alert, now), self._release, alert.alert)
+    def _suppress(self, alert: Alert, now: float) -> None:
+        is_pending = alert.alert in self._suppressed
+        self._suppressed[alert.alert] = alert
+        if not is_pending:
+            asyncio.get_running_loop().call_later(
+                self._limit.wait(alert.alert, now), self._send_suppressed, alert.alert
+            )
 
-    def _release(self, kind: str) -> None:
+    def _send_suppressed(self, kind: str) -> None:
         """The time of a kind is over: take the latest that was held back, with the number of the others."""
-        alert = self._held.pop(kind, None)
+        alert = self._suppressed.pop(kind, None)
         if alert is not None:
-            self._take(alert, self._limit.release(kind, self._clock()))
+            self._enqueue(alert, self._limit.release(kind, self._clock()))
 
-    def _take(self, alert: Alert, held: int) -> None:
-        if len(self._waiting) >= ROOM:
-            self._waiting.popleft()
+    def _enqueue(self, alert: Alert, suppressed: int) -> None:
+        if len(self._queue) >= MAX_QUEUED:
+            self._queue.popleft()
             self._events.emit(AlertsDropped(hook=self.name, count=1))
-        self._waiting.append(msgspec.structs.replace(alert, suppressed=alert.suppressed + held))
+        self._queue.append(msgspec.structs.replace(alert, suppressed=alert.suppressed + suppressed))
         self._changed.set()
         self.idle.clear()
 
@@ -100,17 +102,23 @@ class Delivery:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            while self._waiting:
-                await self._deliver(self._waiting.popleft())
+            while self._queue:
+                await self._deliver(self._queue.popleft())
             self.idle.set()
 
     async def _deliver(self, alert: Alert) -> None:
-        for number in range(1, TRIES + 1):
+        for number in range(1, MAX_TRIES + 1):
             try:
                 await self.hook.send(alert)
                 break
             except Exception as error:  # noqa: BLE001 - whatever a server or a program makes of it
-                pause = exponential(number, base=FIRST_PAUSE, random=random.random) if number < TRIES else None
-                self._events.emit(AlertDelayed(hook=self.name, alert=alert.alert, error=words(error), again_in=pause))
+                pause = (
+                    exponential_backoff(number, base=FIRST_PAUSE, random=random.random) if number < MAX_TRIES else None
+                )
+                self._events.emit(
+                    AlertDeliveryFailed(
+                        hook=self.name, alert=alert.alert, error=describe_exception(error), again_in=pause
+                    )
+                )
             if pause is not None:
                 await asyncio.sleep(pause)

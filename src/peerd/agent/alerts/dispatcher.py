@@ -8,37 +8,37 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from peerd.agent.alerts.delivery import Delivery
-from peerd.agent.components import Components
+from peerd.agent.alerts.delivery import AlertDelivery
+from peerd.agent.components import ComponentSupervisor
 from peerd.domain.alert import Alert
 from peerd.runtime.process.link import Link
 
-LAST_WITHIN: Final = 2.0
+FLUSH_WITHIN: Final = 2.0
 """Seconds that a stopping agent leaves to the last alerts."""
 
-MakeDeliveries = Callable[[], Sequence[Delivery]]
+MakeAlertDeliveries = Callable[[], Sequence[AlertDelivery]]
 
 
-class Desk:
+class AlertDispatcher:
     """Takes the master's frames of type `alert`.
 
     Args:
-        make: makes a delivery for each hook, on the event loop.
+        make_deliveries: makes a delivery for each hook, on the event loop.
     """
 
-    def __init__(self, make: MakeDeliveries) -> None:
-        self._make = make
-        self._deliveries: Sequence[Delivery] = ()
-        self._names: list[str] = []
+    def __init__(self, make_deliveries: MakeAlertDeliveries) -> None:
+        self._make_deliveries = make_deliveries
+        self._deliveries: Sequence[AlertDelivery] = ()
+        self._component_names: list[str] = []
 
-    async def start(self, link: Link, components: Components) -> None:
+    async def start(self, link: Link, components: ComponentSupervisor) -> None:
         """Begin to deliver."""
         self._node = link.node
         self._components = components
-        self._deliveries = self._make()
+        self._deliveries = self._make_deliveries()
         for delivery in self._deliveries:
-            self._names.append(f"alerts {delivery.name}")
-            components.start(self._names[-1], delivery.run)
+            self._component_names.append(f"alerts {delivery.name}")
+            components.start(self._component_names[-1], delivery.run)
 
     def receive(self, message: Mapping[str, Any]) -> None:
         """Offer an alert to every hook."""
@@ -59,11 +59,11 @@ class Desk:
     async def stop(self, grace: float) -> None:
         """Let the last ones out."""
         for delivery in self._deliveries:
-            delivery.offer_what_is_held()
+            delivery.flush_suppressed()
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WITHIN):
+            async with asyncio.timeout(FLUSH_WITHIN):
                 for delivery in self._deliveries:
                     await delivery.idle.wait()
-        names, self._names = self._names, []
+        names, self._component_names = self._component_names, []
         if names:
-            await self._components.stop(names, within=LAST_WITHIN)
+            await self._components.stop(names, within=FLUSH_WITHIN)

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from peerd.agent.alerts.delivery import Delivery
-from peerd.agent.alerts.hooks import Command, Hook, LogHook, Mail, Webhook
+from peerd.agent.alerts.delivery import AlertDelivery
+from peerd.agent.alerts.hooks import AlertHook, CommandHook, LogHook, MailHook, Webhook
 from peerd.config.settings import AlertSettings, MailSettings
-from peerd.domain.alert import AlertKind, RateLimit
-from peerd.runtime.observability.events import Events
+from peerd.domain.alert import AlertKind, AlertRateLimiter
+from peerd.runtime.observability.events import EventBus
 
 
-def hook_of(settings: AlertSettings, folder: Path, events: Events) -> Hook:
+def make_hook(settings: AlertSettings, folder: Path, events: EventBus) -> AlertHook:
     """The way out that a section names.
 
     Args:
@@ -24,21 +24,21 @@ def hook_of(settings: AlertSettings, folder: Path, events: Events) -> Hook:
     if settings.webhook is not None:
         return Webhook(settings.webhook)
     if settings.mail is not None:
-        return _mail(settings.mail)
+        return _make_mail_hook(settings.mail)
     if settings.command is not None:
-        return Command(settings.command, folder)
+        return CommandHook(settings.command, folder)
     return LogHook(events)
 
 
-def deliveries(alerts: Mapping[str, AlertSettings], folder: Path, events: Events) -> list[Delivery]:
+def make_deliveries(alerts: Mapping[str, AlertSettings], folder: Path, events: EventBus) -> list[AlertDelivery]:
     """A delivery for each enabled hook, on the event loop that runs now."""
     clock = asyncio.get_running_loop().time
     return [
-        Delivery(
+        AlertDelivery(
             name,
-            hook_of(settings, folder, events),
+            make_hook(settings, folder, events),
             frozenset(AlertKind if settings.on is None else settings.on),
-            RateLimit(settings.at_most),
+            AlertRateLimiter(settings.at_most),
             events,
             clock,
         )
@@ -47,8 +47,8 @@ def deliveries(alerts: Mapping[str, AlertSettings], folder: Path, events: Events
     ]
 
 
-def _mail(settings: MailSettings) -> Mail:
-    return Mail(
+def _make_mail_hook(settings: MailSettings) -> MailHook:
+    return MailHook(
         settings.host_and_port,
         settings.tls,
         settings.sender,

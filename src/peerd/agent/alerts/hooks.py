@@ -14,28 +14,28 @@ import msgspec
 from peerd.domain.alert import Alert
 from peerd.domain.errors import PeerdError
 from peerd.runtime.launch import launch_command
-from peerd.runtime.observability.events import AlertRaised, Events
+from peerd.runtime.observability.events import AlertRaised, EventBus
 
 if TYPE_CHECKING:
     from email.message import EmailMessage
     from smtplib import SMTP
     from ssl import SSLContext
 
-ANSWER_WITHIN: Final = 10.0
+RESPONSE_WITHIN: Final = 10.0
 """Seconds that a web or mail server may take for each of its answers."""
 COMMAND_WITHIN: Final = 30.0
 """Seconds that a command may run."""
-LONGEST_COMPLAINT: Final = 500
+MAX_STDERR_CHARACTERS: Final = 500
 """Characters of what a command says on stderr."""
-OUR_LIMIT: Final = 900
+MAX_SUBJECT_CHARACTERS: Final = 900
 """Characters of a subject line."""
 
 
-class HookFailed(PeerdError):
+class AlertHookFailed(PeerdError):
     """A hook did not take an alert; the text says why."""
 
 
-class Hook(Protocol):
+class AlertHook(Protocol):
     """A way out."""
 
     async def send(self, alert: Alert) -> None:
@@ -50,7 +50,7 @@ class Hook(Protocol):
 class LogHook:
     """A line of the agent's log."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: EventBus) -> None:
         self._events = events
 
     async def send(self, alert: Alert) -> None:
@@ -70,7 +70,7 @@ class Webhook:
 
     async def send(self, alert: Alert) -> None:
         """Post it; any answer but 2xx is a failure."""
-        await asyncio.to_thread(self._post, as_json(alert))
+        await asyncio.to_thread(self._post, alert_json(alert))
 
     def _post(self, body: bytes) -> None:
         import urllib.error  # noqa: PLC0415 - as below
@@ -80,14 +80,14 @@ class Webhook:
             self._url, body, {"Content-Type": "application/json", "User-Agent": "peerd"}
         )
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_WITHIN) as answer:  # noqa: S310 - as above
-                answer.read(4096)
+            with urllib.request.urlopen(request, timeout=RESPONSE_WITHIN) as response:  # noqa: S310 - as above
+                response.read(4096)
         except urllib.error.HTTPError as error:
             error.close()
-            raise HookFailed(f"the server answered {error.code} {error.reason}") from None
+            raise AlertHookFailed(f"the server answered {error.code} {error.reason}") from None
 
 
-class Mail:
+class MailHook:
     """A mail.
 
     Args:
@@ -124,7 +124,7 @@ class Mail:
 
         message = EmailMessage()
         first_line = " ".join(alert.text.split())
-        message["Subject"] = f"[peerd {alert.node}] {alert.alert}: {first_line}"[:OUR_LIMIT]
+        message["Subject"] = f"[peerd {alert.node}] {alert.alert}: {first_line}"[:MAX_SUBJECT_CHARACTERS]
         message["From"] = self._sender
         message["To"] = ", ".join(self._to)
         lines = [alert.sentence, "", f"node: {alert.node}", f"at: {alert.at.isoformat()}"]
@@ -136,7 +136,7 @@ class Mail:
     def _send(self, message: EmailMessage) -> None:
         with self._connect() as server:
             if self._tls == "starttls":
-                server.starttls(context=_tls())
+                server.starttls(context=_tls_context())
             if self._user is not None:
                 server.login(self._user, self._password())
             server.send_message(message)
@@ -146,8 +146,8 @@ class Mail:
 
         host, port = self._server
         if self._tls == "tls":
-            return smtplib.SMTP_SSL(host, port, timeout=ANSWER_WITHIN, context=_tls())
-        return smtplib.SMTP(host, port, timeout=ANSWER_WITHIN)
+            return smtplib.SMTP_SSL(host, port, timeout=RESPONSE_WITHIN, context=_tls_context())
+        return smtplib.SMTP(host, port, timeout=RESPONSE_WITHIN)
 
     def _password(self) -> str:
         if self._password_file is None:
@@ -155,13 +155,13 @@ class Mail:
         return self._password_file.read_text(encoding="utf-8").rstrip("\r\n")
 
 
-def _tls() -> SSLContext:
+def _tls_context() -> SSLContext:
     import ssl  # noqa: PLC0415 - as above
 
     return ssl.create_default_context()
 
 
-class Command:
+class CommandHook:
     """Any program, with the alert as JSON on its standard input.
 
     Args:
@@ -185,19 +185,19 @@ class Command:
         )
         try:
             async with asyncio.timeout(COMMAND_WITHIN):
-                _, complaint = await process.communicate(as_json(alert))
+                _, stderr = await process.communicate(alert_json(alert))
         except TimeoutError:
-            raise HookFailed(f"{self._argv[0]} took more than {COMMAND_WITHIN:g} s, and was killed") from None
+            raise AlertHookFailed(f"{self._argv[0]} took more than {COMMAND_WITHIN:g} s, and was killed") from None
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
         if process.returncode:
-            said = complaint.decode(errors="replace").strip()[-LONGEST_COMPLAINT:]
-            raise HookFailed(f"{self._argv[0]} ended with status {process.returncode}: {said}".rstrip(": "))
+            message = stderr.decode(errors="replace").strip()[-MAX_STDERR_CHARACTERS:]
+            raise AlertHookFailed(f"{self._argv[0]} ended with status {process.returncode}: {message}".rstrip(": "))
 
 
-def as_json(alert: Alert) -> bytes:
+def alert_json(alert: Alert) -> bytes:
     """An alert as programs get it."""
     return msgspec.json.encode({**msgspec.to_builtins(alert), "text": alert.sentence})

@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL
 from peerd.config.settings import ClusterSettings, NodeSettings
 
 LOOPBACK: Final = "127.0.0.1"
-DISCARD: Final = 9
+DISCARD_PORT: Final = 9
 """A port of which only the way matters."""
 
 
@@ -26,7 +26,7 @@ def advertised_host(node: NodeSettings, url: URL) -> str:
         return LOOPBACK  # nobody from elsewhere can be in this cluster
     if node.address:
         return node.address.removeprefix("[").removesuffix("]")
-    return _address_towards(url.host or LOOPBACK) or socket.gethostname()
+    return _local_address_towards(url.host or LOOPBACK) or socket.gethostname()
 
 
 def bound_host(cluster: ClusterSettings, advertised: str, url: URL) -> str:
@@ -38,10 +38,10 @@ def bound_host(cluster: ClusterSettings, advertised: str, url: URL) -> str:
     return "::" if ":" in advertised else "0.0.0.0"  # noqa: S104 - what comes in is authenticated
 
 
-def _address_towards(host: str) -> str | None:
+def _local_address_towards(host: str) -> str | None:
     """This machine's address on the way to another; nothing is sent."""
     with suppress(OSError):
-        family, _, _, _, address = socket.getaddrinfo(host, DISCARD, type=socket.SOCK_DGRAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(host, DISCARD_PORT, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as one:
             one.connect(address)
             return str(one.getsockname()[0])

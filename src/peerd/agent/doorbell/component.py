@@ -10,46 +10,46 @@ from typing import Any, Final
 
 import msgspec
 
-from peerd.agent.components import Components
+from peerd.agent.components import ComponentSupervisor
 from peerd.agent.doorbell.addressing import advertised_host, bound_host
-from peerd.agent.doorbell.postgresql_listener import HINTS, HINTS_BESIDE_A_SECRET, Listening
+from peerd.agent.doorbell.postgresql_listener import UNSIGNED_RATE, UNSIGNED_RATE_WITH_SECRET, PostgresqlListener
 from peerd.agent.doorbell.refusals import Refusals
-from peerd.agent.doorbell.stager import DueTimer
-from peerd.agent.doorbell.status import Condition
-from peerd.agent.doorbell.udp_listener import OpenDoor
-from peerd.agent.doorbell.wake_up_debouncer import Porter
+from peerd.agent.doorbell.stager import DueTaskStager
+from peerd.agent.doorbell.status import DoorbellStatus
+from peerd.agent.doorbell.udp_listener import UdpListener
+from peerd.agent.doorbell.wake_up_debouncer import WakeUpDebouncer
 from peerd.config.settings import ClusterSettings, NodeSettings
-from peerd.domain.errors import DatabaseAway, MessengerFull
-from peerd.domain.ring import Ring, Told, Trial, Work
+from peerd.domain.errors import DatabaseUnavailable, MessengerFull
+from peerd.domain.ring import Broadcast, Ping, Ring, TasksAvailable
 from peerd.domain.token_bucket import TokenBucket
 from peerd.doorbell.cluster_clock import ClusterClock
-from peerd.doorbell.cluster_secret import secret_of
-from peerd.doorbell.datagram import Opener
-from peerd.doorbell.endpoints import Door, address_of, announce, door_of, nodes_without_door
-from peerd.doorbell.notifier import Ringer
-from peerd.doorbell.transports import Datagrams, NotificationOpener, Notifications, Way
-from peerd.doorbell.wake_up_socket import Ears
+from peerd.doorbell.cluster_secret import read_secret
+from peerd.doorbell.datagram import Verifier
+from peerd.doorbell.endpoints import Endpoint, format_address, nodes_without_endpoint, parse_endpoint, write_endpoint
+from peerd.doorbell.notifier import Notifier
+from peerd.doorbell.transports import DatagramTransport, NotificationVerifier, NotifyTransport, Transport
+from peerd.doorbell.wake_up_socket import WakeUpSender
 from peerd.runtime.messages.message_handlers import Message
-from peerd.runtime.messages.messenger import BROADCAST, RESERVED, Messenger
-from peerd.runtime.observability.events import BellChanged, ClusterNotReached, Events
+from peerd.runtime.messages.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
+from peerd.runtime.observability.events import ClusterBroadcastFailed, DoorbellStatusChanged, EventBus
 from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import BELL, RING, ProcessContext
+from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.nodes.nodes import find_node
 from peerd.store.outcomes.recording import database_now
 
-NAMES: Final = ("bell", "due tasks")
+COMPONENT_NAMES: Final = ("bell", "due tasks")
 """Of the components."""
-TRY_EVERY: Final = 30.0
+PING_EVERY: Final = 30.0
 """Seconds between two trials of a bell that works."""
-TRY_AGAIN_AFTER: Final = 5.0
+PING_AGAIN_AFTER: Final = 5.0
 """The same, of one that does not."""
-HEARD_WITHIN: Final = 1.0
+PING_WITHIN: Final = 1.0
 """Seconds that a trial may take."""
 NO_SECRET: Final = "there is no secret: give every node the same one in [cluster] secret_file"  # noqa: S105
 
 
-class BellPart:
+class DoorbellComponent:
     """The doorbell of a node.
 
     Args:
@@ -69,7 +69,7 @@ class BellPart:
         database: Database,
         *,
         incarnation: str,
-        events: Events,
+        events: EventBus,
     ) -> None:
         self._node = node
         self._cluster = cluster
@@ -77,43 +77,45 @@ class BellPart:
         self._database = database
         self._incarnation = incarnation
         self._events = events
-        self._is_notified = database.name == "postgresql"
+        self._uses_notify = database.name == "postgresql"
         self._secret: str | None = None
-        self._door: OpenDoor | None = None
-        self._own_door: Door | None = None
-        self._way: Way | None = None
-        self._ears = Ears(node.run_directory)
+        self._udp_listener: UdpListener | None = None
+        self._own_endpoint: Endpoint | None = None
+        self._transport: Transport | None = None
+        self._wake_up_sender = WakeUpSender(node.run_directory)
         self._refusals = Refusals(events)
         self._time = ClusterClock()
-        self._trying: asyncio.Future[None] | None = None
-        self._trial: tuple[str, asyncio.Event] | None = None
-        self._reason: str | None = "it has not been tried yet"
-        self._works: bool | None = None
-        self._components: Components | None = None
+        self._ping_task: asyncio.Future[None] | None = None
+        self._ping: tuple[str, asyncio.Event] | None = None
+        self._problem: str | None = "it has not been tried yet"
+        self._is_working: bool | None = None
+        self._components: ComponentSupervisor | None = None
 
-    async def start(self, link: Link, components: Components) -> None:
+    async def start(self, link: Link, components: ComponentSupervisor) -> None:
         """Begin to hear."""
         self._link = link
-        self._untried = asyncio.Event()
+        self._ping_needed = asyncio.Event()
         self._threads = DatabaseThreads(self._database, threads=2)
         self._messenger: Messenger = self._process().messenger
-        self._messenger.on(BELL, lambda _: self.condition().to_json())
-        self._messenger.on(BROADCAST, self._spread)
-        self._messenger.on_change(self._tell_workers)
-        self._messenger.on_change(self._ears.sweep)
+        self._messenger.on(DOORBELL_ACTION, lambda _: self.status().to_json())
+        self._messenger.on(BROADCAST_ACTION, self._broadcast_to_cluster)
+        self._messenger.on_change(self._send_status_to_workers)
+        self._messenger.on_change(self._wake_up_sender.remove_stale)
         with suppress(OSError):
-            self._ears.open()
+            self._wake_up_sender.open()
         node = await self._threads.read(find_node, link.node)
         assert node is not None
         asked_at = self._time.steady()
-        self._time.heard(await self._threads.read(database_now), asked_at)
-        self._earlier = door_of(self._incarnation, node.address)
-        self._ringer = Ringer(self._database, open_way=self._open_way)
-        self._due = DueTimer(self._threads, node.id, self.ring, self._time)
-        self._porter = Porter(self._wake_workers, self._due.hear, self._tell_all, self._heard_trial)
+        self._time.synchronize(await self._threads.read(database_now), asked_at)
+        self._previous_endpoint = parse_endpoint(self._incarnation, node.address)
+        self._notifier = Notifier(self._database, open_transport=self._open_transport)
+        self._stager = DueTaskStager(self._threads, node.id, self.ring, self._time)
+        self._debouncer = WakeUpDebouncer(
+            self._wake_workers, self._stager.receive, self._broadcast_on_node, self._receive_ping
+        )
         self._components = components
-        components.start(NAMES[0], self._run_notified if self._is_notified else self._run_door)
-        components.start(NAMES[1], self._due.run)
+        components.start(COMPONENT_NAMES[0], self._run_notify if self._uses_notify else self._run_udp)
+        components.start(COMPONENT_NAMES[1], self._stager.run)
 
     def receive(self, message: Mapping[str, Any]) -> None:
         """Deaths are the concern of others: what they release is rung when it is released."""
@@ -122,156 +124,160 @@ class BellPart:
         """Hear no more."""
         if self._components is None:
             return
-        await self._components.stop(NAMES, within=1.0)
-        await asyncio.to_thread(self._ringer.close)
-        self._ears.close()
+        await self._components.stop(COMPONENT_NAMES, within=1.0)
+        await asyncio.to_thread(self._notifier.close)
+        self._wake_up_sender.close()
 
-    def condition(self) -> Condition:
+    def status(self) -> DoorbellStatus:
         """How the bell is."""
-        own, last = self._own_door, self._refusals.last
-        return Condition(
-            way="notify" if self._is_notified else "datagrams",
-            reason=self._reason,
-            address=None if own is None else address_of(own.host, own.port),
-            heard=self._porter.heard,
+        own, last = self._own_endpoint, self._refusals.last
+        return DoorbellStatus(
+            way="notify" if self._uses_notify else "datagrams",
+            reason=self._problem,
+            address=None if own is None else format_address(own.host, own.port),
+            heard=self._debouncer.heard,
             refused={str(why): count for why, count in self._refusals.counts.copy().items()},
             last_refused=None if last is None else "{}, from {}".format(*last),
         )
 
     # ---------------------------------------------------------------- hearing
 
-    async def _run_notified(self) -> None:
+    async def _run_notify(self) -> None:
         """Listen to PostgreSQL, and try from time to time whether one hears."""
         self._secret = self._cluster.secret
-        listening = Listening(
+        listening = PostgresqlListener(
             self._database,
-            NotificationOpener(self._secret, self._time, me=self._incarnation),
-            self._porter.hear,
-            self._listening_changed,
+            NotificationVerifier(self._secret, self._time, me=self._incarnation),
+            self._debouncer.receive,
+            self._on_listener_change,
             self._refusals,
-            TokenBucket(*(HINTS if self._secret is None else HINTS_BESIDE_A_SECRET)),
+            TokenBucket(*(UNSIGNED_RATE if self._secret is None else UNSIGNED_RATE_WITH_SECRET)),
         )
-        self._way = Notifications(self._database, self._secret, time_of_cluster=self._time)
+        self._transport = NotifyTransport(self._database, self._secret, cluster_clock=self._time)
         async with asyncio.TaskGroup() as group:
             group.create_task(listening.run())
-            group.create_task(self._try_again_and_again())
+            group.create_task(self._ping_periodically())
 
-    async def _run_door(self) -> None:
+    async def _run_udp(self) -> None:
         """Open the door, tell the others where it is, and try from time to time whether one hears."""
-        self._secret = secret_of(self._database.url, self._cluster.secret, make=True)
+        self._secret = read_secret(self._database.url, self._cluster.secret, make=True)
         if self._secret is None:
-            self._become(NO_SECRET)
+            self._set_problem(NO_SECRET)
             await asyncio.Event().wait()
             return
-        self._door = OpenDoor(Opener(self._secret, self._incarnation, self._time), self._porter.hear, self._refusals)
-        self._way = self._open_way()
+        self._udp_listener = UdpListener(
+            Verifier(self._secret, self._incarnation, self._time), self._debouncer.receive, self._refusals
+        )
+        self._transport = self._open_transport()
         try:
-            await self._open(self._door)
-            await self._try_again_and_again()
+            await self._open_listener(self._udp_listener)
+            await self._ping_periodically()
         except OSError as error:
-            self._become(f"UDP port {self._cluster.port}: {(error.strerror or str(error)).lower()}")
+            self._set_problem(f"UDP port {self._cluster.port}: {(error.strerror or str(error)).lower()}")
             raise
         finally:
-            self._door.close()
+            self._udp_listener.close()
 
-    async def _open(self, door: OpenDoor) -> None:
+    async def _open_listener(self, door: UdpListener) -> None:
         url = self._database.url
         host = advertised_host(self._node, url)
         bound = bound_host(self._cluster, host, url)
-        self._own_door = Door(self._incarnation, host, self._bind(door, bound))
-        await self._threads.run(announce, self._link.node, self._incarnation, address_of(host, self._own_door.port))
+        self._own_endpoint = Endpoint(self._incarnation, host, self._bind(door, bound))
+        await self._threads.run(
+            write_endpoint, self._link.node, self._incarnation, format_address(host, self._own_endpoint.port)
+        )
 
-    def _bind(self, door: OpenDoor, host: str) -> int:
+    def _bind(self, door: UdpListener, host: str) -> int:
         """A later agent takes the port of an earlier one, where others still ring."""
-        if self._earlier is not None and not self._cluster.port:
+        if self._previous_endpoint is not None and not self._cluster.port:
             with suppress(OSError):
-                return door.open(host, self._earlier.port)
+                return door.open(host, self._previous_endpoint.port)
         return door.open(host, self._cluster.port)
 
-    def _listening_changed(self, reason: str | None) -> None:
+    def _on_listener_change(self, reason: str | None) -> None:
         if reason is not None:
-            self._become(reason)
+            self._set_problem(reason)
         else:
-            self._untried.set()
+            self._ping_needed.set()
 
     # ---------------------------------------------------------------- whether it works
 
-    async def _try_again_and_again(self) -> None:
+    async def _ping_periodically(self) -> None:
         while True:
-            self._untried.clear()
+            self._ping_needed.clear()
             try:
-                reason = await self._reason_why_not()
-            except DatabaseAway as error:
+                reason = await self._find_problem()
+            except DatabaseUnavailable as error:
                 reason = str(error)
-            self._become(reason)
+            self._set_problem(reason)
             with suppress(TimeoutError):
-                async with asyncio.timeout(TRY_EVERY if reason is None else TRY_AGAIN_AFTER):
-                    await self._untried.wait()
+                async with asyncio.timeout(PING_EVERY if reason is None else PING_AGAIN_AFTER):
+                    await self._ping_needed.wait()
 
-    async def _reason_why_not(self) -> str | None:
+    async def _find_problem(self) -> str | None:
         """Try it; why it is not known to work, None when it is."""
-        if not await self._hears_itself():
-            return self._not_heard()
-        deaf = [] if self._is_notified else await self._threads.read(nodes_without_door)
-        if deaf:
-            return f"{', '.join(deaf)} cannot be rung at: give the same [cluster] secret there"
-        return self._refusals.of_somebody_unheard()
+        if not await self._receives_own_ping():
+            return self._lost_ping_problem()
+        unreachable = [] if self._uses_notify else await self._threads.read(nodes_without_endpoint)
+        if unreachable:
+            return f"{', '.join(unreachable)} cannot be rung at: give the same [cluster] secret there"
+        return self._refusals.unheard_sender_problem()
 
-    async def _hears_itself(self) -> bool:
-        if self._trying is not None and not self._trying.done():
+    async def _receives_own_ping(self) -> bool:
+        if self._ping_task is not None and not self._ping_task.done():
             return False  # the trial before is not sent yet; each would keep one more thread waiting
         word, heard = secrets.token_hex(8), asyncio.Event()
-        self._trial = (word, heard)
+        self._ping = (word, heard)
         try:
-            async with asyncio.timeout(HEARD_WITHIN):
-                self._trying = asyncio.ensure_future(asyncio.to_thread(self._ring_at_own_door, [Trial(word)]))
-                self._trying.add_done_callback(_look_at_its_end)
-                await asyncio.shield(self._trying)
+            async with asyncio.timeout(PING_WITHIN):
+                self._ping_task = asyncio.ensure_future(asyncio.to_thread(self._send_to_self, [Ping(word)]))
+                self._ping_task.add_done_callback(_consume_exception)
+                await asyncio.shield(self._ping_task)
                 await heard.wait()
         except TimeoutError:
             return False
         finally:
-            self._trial = None
+            self._ping = None
         return True
 
-    def _ring_at_own_door(self, rings: Sequence[Ring]) -> None:
-        if isinstance(self._way, Datagrams) and self._own_door is not None:
-            self._way.send_to([self._own_door], rings)
-        elif self._way is not None:
-            self._way.send(rings)
+    def _send_to_self(self, rings: Sequence[Ring]) -> None:
+        if isinstance(self._transport, DatagramTransport) and self._own_endpoint is not None:
+            self._transport.send_to([self._own_endpoint], rings)
+        elif self._transport is not None:
+            self._transport.send(rings)
 
-    def _heard_trial(self, word: str) -> None:
-        if self._trial is not None and self._trial[0] == word:
-            self._trial[1].set()
+    def _receive_ping(self, word: str) -> None:
+        if self._ping is not None and self._ping[0] == word:
+            self._ping[1].set()
 
-    def _not_heard(self) -> str:
-        if self._own_door is None:
+    def _lost_ping_problem(self) -> str:
+        if self._own_endpoint is None:
             return "a notification of our own did not come back within a second"
-        where = address_of(self._own_door.host, self._own_door.port)
-        return f"a datagram to {where} did not arrive: is that this machine ([node] address), and UDP not blocked?"
+        address = format_address(self._own_endpoint.host, self._own_endpoint.port)
+        return f"a datagram to {address} did not arrive: is that this machine ([node] address), and UDP not blocked?"
 
-    def _become(self, reason: str | None) -> None:
+    def _set_problem(self, reason: str | None) -> None:
         """Say what has changed: in the log, and to the workers, who poll less while it works."""
-        known, works = self._works, reason is None
-        self._reason, self._works = reason, works
-        if works is not known:
-            self._events.emit(BellChanged(works=works, reason=reason))
-            self._tell_workers()
+        was_working, works = self._is_working, reason is None
+        self._problem, self._is_working = reason, works
+        if works is not was_working:
+            self._events.emit(DoorbellStatusChanged(works=works, reason=reason))
+            self._send_status_to_workers()
 
     # ---------------------------------------------------------------- what the node's processes are told
 
-    def _tell_workers(self) -> None:
-        self._send(BELL, {"works": self._reason is None})
+    def _send_status_to_workers(self) -> None:
+        self._send(DOORBELL_ACTION, {"works": self._problem is None})
 
     def _wake_workers(self, ring: Ring) -> None:
         """At their ears; by a message who has none, and of what is not for ears."""
         workers = self._messenger.workers
-        if isinstance(ring, Work):
-            workers = tuple(worker for worker in workers if not self._ears.tell(worker.pid, ring))
+        if isinstance(ring, TasksAvailable):
+            workers = tuple(worker for worker in workers if not self._wake_up_sender.send(worker.pid, ring))
         data = msgspec.to_builtins(ring)
         with suppress(MessengerFull):
             for worker in workers:
-                self._messenger.send_to(worker.pid, RING, data).is_awaited = True
+                self._messenger.send_to(worker.pid, RING_ACTION, data).is_awaited = True
 
     def _send(self, action: str, data: object) -> None:
         """To the workers, if there are any; whoever misses it polls."""
@@ -281,38 +287,42 @@ class BellPart:
 
     # ---------------------------------------------------------------- ringing
 
-    def _open_way(self) -> Way | None:
+    def _open_transport(self) -> Transport | None:
         """Of the agent's own rings; its node hears them without it."""
-        if self._is_notified:
-            return Notifications(self._database, self._secret, but=self._incarnation, time_of_cluster=self._time)
+        if self._uses_notify:
+            return NotifyTransport(
+                self._database, self._secret, excluded_incarnation=self._incarnation, cluster_clock=self._time
+            )
         if self._secret is None:
             return None
-        return Datagrams(self._database, self._secret, but=self._incarnation, time_of_cluster=self._time)
+        return DatagramTransport(
+            self._database, self._secret, excluded_incarnation=self._incarnation, cluster_clock=self._time
+        )
 
     def ring(self, ring: Ring) -> None:
         """Ring at all nodes, this one included. On the agent's event loop; before the start nobody is there to hear."""
         if self._components is not None:
-            self._porter.hear(ring)
-            self._ringer.ring(ring)
+            self._debouncer.receive(ring)
+            self._notifier.ring(ring)
 
     # ---------------------------------------------------------------- messages for all nodes
 
-    def _spread(self, message: Message) -> None:
+    def _broadcast_to_cluster(self, message: Message) -> None:
         """A process of this node has a message for all: its own hear it at once."""
-        told = Told(str(message.data["action"]), message.data["data"])
-        self._tell_all(told)
+        broadcast = Broadcast(str(message.data["action"]), message.data["data"])
+        self._broadcast_on_node(broadcast)
         if self._secret is not None:
-            self._ringer.ring(told)
+            self._notifier.ring(broadcast)
         else:
-            self._events.emit(ClusterNotReached(action=told.action, reason=NO_SECRET))
+            self._events.emit(ClusterBroadcastFailed(action=broadcast.action, reason=NO_SECRET))
 
-    def _tell_all(self, told: Told) -> None:
-        if not told.action.startswith(RESERVED):
+    def _broadcast_on_node(self, broadcast: Broadcast) -> None:
+        if not broadcast.action.startswith(RESERVED_PREFIX):
             with suppress(MessengerFull):
-                self._messenger.broadcast(told.action, told.data)
+                self._messenger.broadcast(broadcast.action, broadcast.data)
 
 
-def _look_at_its_end(trying: asyncio.Future[None]) -> None:
+def _consume_exception(ping_task: asyncio.Future[None]) -> None:
     """A trial that ends after it was waited for: how, does not matter any more."""
-    if not trying.cancelled():
-        trying.exception()
+    if not ping_task.cancelled():
+        ping_task.exception()

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-class Condition(msgspec.Struct, frozen=True, kw_only=True):
+class DoorbellStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the bell.
 
     ``way`` is "datagrams" or "notify"; ``reason`` why it is not known to work, None when it is; ``address`` where the

@@ -14,29 +14,29 @@ from typing import Final
 
 from peerd.agent.doorbell.refusals import Refusals
 from peerd.domain.ring import Ring
-from peerd.doorbell.datagram import LARGEST, Opener, RingRefused
+from peerd.doorbell.datagram import MAX_DATAGRAM_BYTES, RingRejected, Verifier
 
-AT_A_TIME: Final = 64
+DATAGRAMS_PER_TURN: Final = 64
 """Datagrams that are read before the event loop has its turn."""
-REST: Final = 0.005
+PAUSE_BETWEEN_TURNS: Final = 0.005
 """Seconds until the next ones are read."""
 
 
-class OpenDoor:
+class UdpListener:
     """Hears datagrams, from `open` to `close`.
 
     Args:
-        opener: knows which are to be listened to.
-        hear: gets their rings.
+        verifier: knows which are to be listened to.
+        on_ring: gets their rings.
         refusals: what is refused.
     """
 
-    def __init__(self, opener: Opener, hear: Callable[[Ring], None], refusals: Refusals) -> None:
-        self._opener = opener
-        self._hear = hear
+    def __init__(self, verifier: Verifier, on_ring: Callable[[Ring], None], refusals: Refusals) -> None:
+        self._verifier = verifier
+        self._on_ring = on_ring
         self._refusals = refusals
         self._socket: socket.socket | None = None
-        self._resting: asyncio.TimerHandle | None = None
+        self._resume_timer: asyncio.TimerHandle | None = None
 
     def open(self, host: str, port: int) -> int:
         """Listen; return the port.
@@ -46,41 +46,41 @@ class OpenDoor:
         """
         self._loop = asyncio.get_running_loop()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        one = socket.socket(family, socket.SOCK_DGRAM)
+        udp_socket = socket.socket(family, socket.SOCK_DGRAM)
         try:
-            one.setblocking(False)
-            one.bind((host, port))
+            udp_socket.setblocking(False)
+            udp_socket.bind((host, port))
         except OSError:
-            one.close()
+            udp_socket.close()
             raise
-        self._socket = one
-        self._loop.add_reader(one, self._read, one)
-        return int(one.getsockname()[1])
+        self._socket = udp_socket
+        self._loop.add_reader(udp_socket, self._read, udp_socket)
+        return int(udp_socket.getsockname()[1])
 
     def close(self) -> None:
         """Listen no more."""
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
         if self._socket is not None:
             self._loop.remove_reader(self._socket)
             self._socket.close()
             self._socket = None
 
-    def _read(self, one: socket.socket) -> None:
+    def _read(self, udp_socket: socket.socket) -> None:
         with suppress(OSError):  # none is left, or one of ours was answered by "nobody there"
-            for _ in range(AT_A_TIME):
-                datagram, sender = one.recvfrom(LARGEST + 1)
-                self._take(datagram, str(sender[0]))
-            self._loop.remove_reader(one)
-            self._resting = self._loop.call_later(REST, self._go_on, one)
+            for _ in range(DATAGRAMS_PER_TURN):
+                datagram, sender = udp_socket.recvfrom(MAX_DATAGRAM_BYTES + 1)
+                self._receive(datagram, str(sender[0]))
+            self._loop.remove_reader(udp_socket)
+            self._resume_timer = self._loop.call_later(PAUSE_BETWEEN_TURNS, self._resume, udp_socket)
 
-    def _go_on(self, one: socket.socket) -> None:
-        self._loop.add_reader(one, self._read, one)
+    def _resume(self, udp_socket: socket.socket) -> None:
+        self._loop.add_reader(udp_socket, self._read, udp_socket)
 
-    def _take(self, datagram: bytes, sender: str) -> None:
+    def _receive(self, datagram: bytes, sender: str) -> None:
         try:
-            ring = self._opener.open(datagram)
-        except RingRefused as refused:
+            ring = self._verifier.open(datagram)
+        except RingRejected as refused:
             self._refusals.refuse(refused, sender)
         else:
-            self._hear(ring)
+            self._on_ring(ring)

@@ -13,22 +13,22 @@ import typer
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
-from peerd.cli.context import Desk
-from peerd.cli.errors import WRONG_USAGE, Failure, seconds_of
-from peerd.cli.output.formatting import plain
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
+from peerd.cli.output.formatting import sanitize
 from peerd.cli.tasks.show import task_json
 from peerd.domain.task import BODY_LIMIT
-from peerd.operate.job import Job, result_of
+from peerd.operate.job import Job, task_result
 
 app = new_app(__doc__)
 
-_WHEN = "When and where"
-_BODY = "Another body than JSON"
+_TIME_PANEL = "When and where"
+_BODY_PANEL = "Another body than JSON"
 
 
 @command(app)
 def enqueue(
-    desk: Desk,
+    context: CommandContext,
     queue: Annotated[str, typer.Argument(help="The queue.", show_default=False)],
     name: Annotated[str, typer.Argument(help="The handler's name.", show_default=False)] = "",
     body: Annotated[
@@ -36,10 +36,10 @@ def enqueue(
         typer.Argument(metavar="JSON", help="The body: the handler's arguments; - reads stdin.", show_default=False),
     ] = None,
     text: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A body that is text.", rich_help_panel=_BODY)
+        str | None, typer.Option(metavar="TEXT", help="A body that is text.", rich_help_panel=_BODY_PANEL)
     ] = None,
     file: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A body of bytes, from a file.", rich_help_panel=_BODY)
+        Path | None, typer.Option(metavar="PATH", help="A body of bytes, from a file.", rich_help_panel=_BODY_PANEL)
     ] = None,
     priority: Annotated[int | None, typer.Option(help="Larger first; 10 if not given.")] = None,
     max_attempts: Annotated[int | None, typer.Option(help="Attempts at the most.")] = None,
@@ -52,18 +52,21 @@ def enqueue(
         str | None, typer.Option(metavar="KEY", help="By whom limits count it, e.g. a customer.")
     ] = None,
     trace_context: Annotated[str | None, typer.Option(metavar="TRACEPARENT", help="W3C trace context.")] = None,
-    start_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not before.", rich_help_panel=_WHEN)] = None,
+    start_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not before.", rich_help_panel=_TIME_PANEL)
+    ] = None,
     start_in: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Not before that much time.", rich_help_panel=_WHEN)
+        str | None, typer.Option(metavar="DURATION", help="Not before that much time.", rich_help_panel=_TIME_PANEL)
     ] = None,
     finish_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Dropped if not started by then.", rich_help_panel=_WHEN)
+        str | None, typer.Option(metavar="TIME", help="Dropped if not started by then.", rich_help_panel=_TIME_PANEL)
     ] = None,
     finish_in: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Dropped if not started by then.", rich_help_panel=_WHEN)
+        str | None,
+        typer.Option(metavar="DURATION", help="Dropped if not started by then.", rich_help_panel=_TIME_PANEL),
     ] = None,
     node: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this node may take it.", rich_help_panel=_WHEN)
+        str | None, typer.Option(metavar="NAME", help="Only this node may take it.", rich_help_panel=_TIME_PANEL)
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end, and print its result.")] = False,
     wait_for: Annotated[str | None, typer.Option(metavar="DURATION", help="With --wait: at most this long.")] = None,
@@ -76,8 +79,8 @@ def enqueue(
     """
     options: dict[str, Any] = {
         "name": name,
-        "text": text if body is None else json_text(body),
-        "bytes": None if file is None else read_file(file),
+        "text": text if body is None else read_json_body(body),
+        "bytes": None if file is None else read_body_file(file),
         "priority": priority,
         "max_attempts": max_attempts,
         "timeout": timeout,
@@ -85,67 +88,69 @@ def enqueue(
         "unique_for": unique_for,
         "limit_key": limit_key,
         "trace_context": trace_context,
-        "start_at": moment("--start-at", start_at),
+        "start_at": parse_time_option("--start-at", start_at),
         "start_in": start_in,
-        "finish_at": moment("--finish-at", finish_at),
+        "finish_at": parse_time_option("--finish-at", finish_at),
         "finish_in": finish_in,
         "node": node,
     }
-    patience = None if wait_for is None else seconds_of("--wait-for", wait_for)
+    timeout_seconds = None if wait_for is None else parse_duration_option("--wait-for", wait_for)
     if body is not None and text is not None:
-        raise Failure("two bodies: give JSON or --text, not both", status=WRONG_USAGE)
-    job = desk.client.enqueue(queue, **options)
+        raise CommandError("two bodies: give JSON or --text, not both", status=EXIT_USAGE)
+    job = context.client.enqueue(queue, **options)
     if wait:
-        answer_result(desk, job, patience)
+        print_job_result(context, job, timeout_seconds)
     else:
-        answer_job(desk, job, queue)
+        print_job(context, job, queue)
 
 
-def answer_job(desk: Desk, job: Job, queue: str) -> None:
+def print_job(context: CommandContext, job: Job, queue: str) -> None:
     """Say which task it is."""
     task = job.refresh().task
     assert task is not None
     if job.created:
-        words = Text.assemble("task ", (str(job.id), "bold"), f" is {task.status} in {plain(queue)}")
+        words = Text.assemble("task ", (str(job.id), "bold"), f" is {task.status} in {sanitize(queue)}")
     else:
         words = Text.assemble("task ", (str(job.id), "bold"), f" has this key already; it is {task.status}")
-    desk.answer({"id": job.id, "created": job.created, "status": task.status}, words)
+    context.answer({"id": job.id, "created": job.created, "status": task.status}, words)
 
 
-def answer_result(desk: Desk, job: Job, timeout: float | None) -> None:
+def print_job_result(context: CommandContext, job: Job, timeout: float | None) -> None:
     """Wait, and print what the handler returned: JSON, for people too."""
     task = job.wait(timeout)
-    result = result_of(task)
-    desk.answer(task_json(task, {}) | {"result": result}, Text(plain(json.dumps(result, ensure_ascii=False, indent=2))))
+    result = task_result(task)
+    context.answer(
+        task_json(task, {}) | {"result": result}, Text(sanitize(json.dumps(result, ensure_ascii=False, indent=2)))
+    )
 
 
-def json_text(body: str) -> str:
+def read_json_body(body: str) -> str:
     """The JSON that was typed, or comes from stdin; refused before anything is written."""
     written = sys.stdin.read(BODY_LIMIT + 1) if body == "-" else body
     try:
         msgspec.json.decode(written)
     except (ValueError, RecursionError) as error:
-        raise Failure(
+        raise CommandError(
             f"the body is not JSON: {error}",
             """quote it as the shell needs it: '{"source": "a.mp4"}'; other text goes with --text""",
-            status=WRONG_USAGE,
+            status=EXIT_USAGE,
         ) from None
     return written.strip()
 
 
-def read_file(path: Path) -> bytes:
+def read_body_file(path: Path) -> bytes:
     """The bytes of a file, which may be a pipe, or endless: one more than may be enqueued are enough to refuse it."""
     try:
         with path.open("rb") as file:
             return file.read(BODY_LIMIT + 1)
     except OSError as error:
-        raise Failure(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        raise CommandError(f"{path}: {(error.strerror or str(error)).lower()}") from None
 
 
-def moment(option: str, text: str | None) -> datetime | None:
+def parse_time_option(option: str, text: str | None) -> datetime | None:
     """An ISO 8601 time with its zone.
 
-    >>> moment("--start-at", "2026-11-21T10:30:00+01:00")
+    >>> parse_time_option("--start-at", "2026-11-21T10:30:00+01:00")
     datetime.datetime(2026, 11, 21, 9, 30, tzinfo=datetime.timezone.utc)
     """
     if text is None:
@@ -154,10 +159,10 @@ def moment(option: str, text: str | None) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise Failure(f"{option}: {text!r} is not a time", remedy, status=WRONG_USAGE) from None
+        raise CommandError(f"{option}: {text!r} is not a time", remedy, status=EXIT_USAGE) from None
     if found.tzinfo is None:
-        raise Failure(f"{option}: {text!r} has no time zone", remedy, status=WRONG_USAGE)
+        raise CommandError(f"{option}: {text!r} has no time zone", remedy, status=EXIT_USAGE)
     try:
         return found.astimezone(UTC)
     except OverflowError:
-        raise Failure(f"{option}: {text!r} is too far away", status=WRONG_USAGE) from None
+        raise CommandError(f"{option}: {text!r} is too far away", status=EXIT_USAGE) from None

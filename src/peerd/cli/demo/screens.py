@@ -11,21 +11,21 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from peerd.cli.context import Desk
-from peerd.cli.demo.snapshot import Murder, Scene
-from peerd.cli.output.formatting import STYLES, first_line
-from peerd.cli.output.resizing import Resizing
+from peerd.cli.context import CommandContext
+from peerd.cli.demo.snapshot import DemoSnapshot, WorkerKill
+from peerd.cli.output.formatting import STATUS_STYLES, first_line
+from peerd.cli.output.resizing import ResizeDetector
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 
 
-class Screen(Protocol):
+class DemoScreen(Protocol):
     """Where the story is shown."""
 
-    def say(self, text: str, *, loud: bool = False) -> None:
+    def report(self, text: str, *, emphasized: bool = False) -> None:
         """A sentence that stays."""
 
-    def show(self, scene: Scene, murder: Murder | None) -> None:
+    def show(self, snapshot: DemoSnapshot, kill: WorkerKill | None) -> None:
         """What runs now."""
 
     def end(self) -> None:
@@ -38,20 +38,20 @@ class Screen(Protocol):
     ) -> bool | None: ...
 
 
-def screen_for(desk: Desk) -> Screen:
+def select_demo_screen(context: CommandContext) -> DemoScreen:
     """The screen that fits whoever reads."""
-    if desk.as_json:
-        return Silence()
-    return Bars(desk.out) if desk.out.is_terminal else Lines(desk.out)
+    if context.as_json:
+        return SilentScreen()
+    return DemoBars(context.out) if context.out.is_terminal else DemoLines(context.out)
 
 
-class Silence:
+class SilentScreen:
     """For programs: they get the ending."""
 
-    def say(self, text: str, *, loud: bool = False) -> None:
+    def report(self, text: str, *, emphasized: bool = False) -> None:
         """Nothing."""
 
-    def show(self, scene: Scene, murder: Murder | None) -> None:
+    def show(self, snapshot: DemoSnapshot, kill: WorkerKill | None) -> None:
         """Nothing."""
 
     def end(self) -> None:
@@ -64,25 +64,27 @@ class Silence:
         """Nothing."""
 
 
-class Lines:
+class DemoLines:
     """A line for each tenth that a task has come further, and for each change of its status."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
-        self._said: dict[int, tuple[Status, int, str]] = {}
+        self._printed: dict[int, tuple[Status, int, str]] = {}
 
-    def say(self, text: str, *, loud: bool = False) -> None:
+    def report(self, text: str, *, emphasized: bool = False) -> None:
         """A sentence."""
-        self._out.print(Text(f"*** {text}" if loud else text), soft_wrap=True)
+        self._out.print(Text(f"*** {text}" if emphasized else text), soft_wrap=True)
 
-    def show(self, scene: Scene, murder: Murder | None) -> None:
+    def show(self, snapshot: DemoSnapshot, kill: WorkerKill | None) -> None:
         """What has changed."""
-        for task in scene.tasks:
-            now = (task.status, int((task.progress or 0.0) * 5), scene.place(task))
-            if self._said.get(task.id) != now:
-                self._said[task.id] = now
+        for task in snapshot.tasks:
+            now = (task.status, int((task.progress or 0.0) * 5), snapshot.holder_of(task))
+            if self._printed.get(task.id) != now:
+                self._printed[task.id] = now
                 note = first_line(task.error) if task.status is Status.FAILURE else first_line(task.progress_note)
-                line = f"task {task.id}  {task.status:<9} {task.progress or 0.0:4.0%}  {scene.place(task)}  {note}"
+                line = (
+                    f"task {task.id}  {task.status:<9} {task.progress or 0.0:4.0%}  {snapshot.holder_of(task)}  {note}"
+                )
                 self._out.print(Text(line), soft_wrap=True)
 
     def end(self) -> None:
@@ -95,22 +97,24 @@ class Lines:
         """Nothing to clear."""
 
 
-class Bars:
+class DemoBars:
     """A bar for each task, live."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
         self._live = Live(console=out, refresh_per_second=8, transient=False)
-        self._resizing = Resizing(out)
+        self._resize_detector = ResizeDetector(out)
 
-    def say(self, text: str, *, loud: bool = False) -> None:
+    def report(self, text: str, *, emphasized: bool = False) -> None:
         """A sentence above the bars."""
-        self._live.console.print(Text(f"✗ {text}" if loud else f"• {text}", style="bold red" if loud else ""))
+        self._live.console.print(
+            Text(f"✗ {text}" if emphasized else f"• {text}", style="bold red" if emphasized else "")
+        )
 
-    def show(self, scene: Scene, murder: Murder | None) -> None:
+    def show(self, snapshot: DemoSnapshot, kill: WorkerKill | None) -> None:
         """The bars as they are now."""
-        self._resizing.clear()
-        self._live.update(Group(Text(), bars(scene, murder)))
+        self._resize_detector.clear()
+        self._live.update(Group(Text(), render_demo_bars(snapshot, kill)))
 
     def end(self) -> None:
         """Leave the last picture."""
@@ -124,7 +128,7 @@ class Bars:
         self._live.stop()
 
 
-def bars(scene: Scene, murder: Murder | None) -> Table:
+def render_demo_bars(snapshot: DemoSnapshot, kill: WorkerKill | None) -> Table:
     """A row for each task: its number, status, bar, who has it, what it says."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(justify="right", no_wrap=True)
@@ -133,23 +137,23 @@ def bars(scene: Scene, murder: Murder | None) -> Table:
     table.add_column(justify="right", no_wrap=True, min_width=4)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, overflow="ellipsis")
-    for task in scene.tasks:
+    for task in snapshot.tasks:
         table.add_row(
             Text(str(task.id), style="bold"),
-            Text(task.status, style=STYLES[task.status]),
+            Text(task.status, style=STATUS_STYLES[task.status]),
             ProgressBar(total=1.0, completed=task.progress or 0.0, width=24),
             Text(f"{task.progress or 0.0:.0%}"),
-            Text(scene.place(task) if task.status is Status.WORKING else ""),
-            note_of(task, murder),
+            Text(snapshot.holder_of(task) if task.status is Status.WORKING else ""),
+            task_note(task, kill),
         )
     return table
 
 
-def note_of(task: Task, murder: Murder | None) -> Text:
+def task_note(task: Task, kill: WorkerKill | None) -> Text:
     """What there is to say of a task."""
     if task.attempts and not task.finished:
         return Text(f"attempt {task.attempts + 1}: {first_line(task.error)}", style="magenta")
-    if murder is not None and murder.task_id == task.id and task.status is Status.WORKING:
+    if kill is not None and kill.task_id == task.id and task.status is Status.WORKING:
         return Text("its worker was just killed", style="bold red")
     if task.status is Status.DONE:
         return Text()

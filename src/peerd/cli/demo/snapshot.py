@@ -8,20 +8,20 @@ from typing import Self
 
 from peerd.domain.task import Task
 from peerd.operate.client import Client
-from peerd.store.nodes.processes import Process
+from peerd.store.nodes.processes import ProcessRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Murder:
+class WorkerKill:
     """A worker process that the demo killed, and the task that it was doing."""
 
     task_id: int
     progress: float
-    process: Process
+    process: ProcessRecord
     node: str
 
     @property
-    def sentence(self) -> str:
+    def description(self) -> str:
         """What happened."""
         return (
             f"kill -9 {self.process.pid}: worker {self.process.slot} of {self.node}, "
@@ -30,15 +30,15 @@ class Murder:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class DemoSnapshot:
     """The tasks, the processes of all nodes by their identities, and the nodes' names by their ids."""
 
     tasks: Sequence[Task]
-    processes: Mapping[int, Process]
+    processes: Mapping[int, ProcessRecord]
     nodes: Mapping[int, str]
 
     @classmethod
-    def look(cls, client: Client, ids: Sequence[int]) -> Self:
+    def read(cls, client: Client, ids: Sequence[int]) -> Self:
         """Look at the table."""
         tasks = [task for task in (client.tasks.find(task_id) for task_id in ids) if task is not None]
         processes = {process.id: process for process in client.nodes.processes(ended=True)}
@@ -53,7 +53,7 @@ class Scene:
         """A node's name."""
         return self.nodes.get(node_id or 0, "–")
 
-    def place(self, task: Task) -> str:
+    def holder_of(self, task: Task) -> str:
         """Which node and worker has a task, or had it last."""
         process = self.processes.get(task.process_id or 0)
         return "–" if process is None else f"{self.node_name(process.node_id)} {process.slot}"

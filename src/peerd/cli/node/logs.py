@@ -12,22 +12,22 @@ from typing import Annotated
 import typer
 
 from peerd.cli.command import command, new_app
-from peerd.cli.context import Desk
-from peerd.cli.errors import WRONG_USAGE, Failure
-from peerd.cli.node.log_reader import Follower, Wanted, end_of_lines, last_lines
-from peerd.cli.node.stop import RunDirectory
-from peerd.cli.output.formatting import plain
-from peerd.config.reading.suggestions import near
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import EXIT_USAGE, CommandError
+from peerd.cli.node.log_reader import LineFilter, LogFollower, end_of_lines, last_lines
+from peerd.cli.node.stop import RunDirectoryOption
+from peerd.cli.output.formatting import sanitize
+from peerd.config.reading.suggestions import suggest_similar
 from peerd.supervision.control import control_client
 
 app = new_app(__doc__)
 
-LOOK_EVERY = 0.2
+POLL_INTERVAL = 0.2
 
 
 @command(app)
 def logs(
-    desk: Desk,
+    context: CommandContext,
     slots: Annotated[
         list[str] | None,
         typer.Argument(
@@ -38,7 +38,7 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Go on with what is added, until Ctrl-C.", show_default=False)
     ] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="LINES", help="The last so many.")] = 20,
-    run_directory: RunDirectory = None,
+    run_directory: RunDirectoryOption = None,
 ) -> None:
     """Show the log of this node, and follow it.
 
@@ -46,81 +46,83 @@ def logs(
     present one has too few lines, and follows the log over its rotations. Lines that name no process belong to the
     entry above them.
     """
-    path = _log_file(desk, run_directory)
-    wanted = Wanted(slots or [])
+    path = _log_file(context, run_directory)
+    line_filter = LineFilter(slots or [])
     end = end_of_lines(path)
-    _require_known(desk, slots or [], run_directory, path, end)
-    for line in last_lines(path, lines, Wanted(slots or []), end):
-        _show(desk, line)
+    _require_known(context, slots or [], run_directory, path, end)
+    for line in last_lines(path, lines, LineFilter(slots or []), end):
+        _print_line(context, line)
     if follow:
-        _follow(desk, path, end, wanted)
+        _follow(context, path, end, line_filter)
 
 
-def _log_file(desk: Desk, run_directory: Path | None) -> Path:
+def _log_file(context: CommandContext, run_directory: Path | None) -> Path:
     """The log of the node that runs; without one, that of the last, where the configuration has it."""
     try:
-        here = control_client.status(run_directory or desk.settings.node.run_directory)
-    except control_client.NotRunning:
-        path = run_directory / "peerd.log" if run_directory else desk.settings.log_file
+        node_status = control_client.status(run_directory or context.settings.node.run_directory)
+    except control_client.MasterNotRunning:
+        path = run_directory / "peerd.log" if run_directory else context.settings.log_file
     else:
-        if here["log_file"] is None:
-            raise Failure(
-                f"this node has no log file: master {here['pid']} writes to what it was started with",
+        if node_status["log_file"] is None:
+            raise CommandError(
+                f"this node has no log file: master {node_status['pid']} writes to what it was started with",
                 "look at its terminal, or journalctl, or give [logging] file; peerd start has a log file always",
             )
-        path = Path(here["log_file"])
+        path = Path(node_status["log_file"])
     if not path.exists():
-        raise Failure(f"there is no log {path}", "peerd start writes one")
+        raise CommandError(f"there is no log {path}", "peerd start writes one")
     return path
 
 
-def _require_known(desk: Desk, slots: Sequence[str], run_directory: Path | None, path: Path, end: int) -> None:
+def _require_known(
+    context: CommandContext, slots: Sequence[str], run_directory: Path | None, path: Path, end: int
+) -> None:
     """Refuse a name that no slot and no kind has, nor ever had in this log.
 
     Raises:
         Failure: there is one.
     """
-    known = _kinds(desk, run_directory) if slots else set()
+    known = _known_kinds(context, run_directory) if slots else set()
     for slot in slots:
-        if {slot, re.sub(r"-\d+$", "", slot)} & known or last_lines(path, 1, Wanted([slot]), end):
+        if {slot, re.sub(r"-\d+$", "", slot)} & known or last_lines(path, 1, LineFilter([slot]), end):
             continue
         there = f"; there are: {', '.join(sorted(known))}" if known else ""
-        raise Failure(f"no line of this log is of {slot}{there}", near(slot, known), status=WRONG_USAGE)
+        raise CommandError(f"no line of this log is of {slot}{there}", suggest_similar(slot, known), status=EXIT_USAGE)
 
 
-def _kinds(desk: Desk, run_directory: Path | None) -> set[str]:
+def _known_kinds(context: CommandContext, run_directory: Path | None) -> set[str]:
     """The kinds of processes that run, or that the configuration has."""
     try:
-        here = control_client.status(run_directory or desk.settings.node.run_directory)
-        return {re.sub(r"-\d+$", "", slot["name"]) for slot in here["slots"]}
-    except control_client.NotRunning:
+        node_status = control_client.status(run_directory or context.settings.node.run_directory)
+        return {re.sub(r"-\d+$", "", slot["name"]) for slot in node_status["slots"]}
+    except control_client.MasterNotRunning:
         if run_directory is not None:  # then there may be no configuration that can be read
             return set()
-        settings = desk.settings
+        settings = context.settings
         return {"agent", "manager", *settings.workers, *settings.web, *settings.commands}
 
 
-def _follow(desk: Desk, path: Path, begin: int, wanted: Wanted) -> None:
-    follower = Follower(path, begin)
+def _follow(context: CommandContext, path: Path, begin: int, line_filter: LineFilter) -> None:
+    follower = LogFollower(path, begin)
     try:
         while True:
             for line in follower.read(time.monotonic()):
-                if wanted(line):
-                    _show(desk, line)
-            time.sleep(LOOK_EVERY)
+                if line_filter(line):
+                    _print_line(context, line)
+            time.sleep(POLL_INTERVAL)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
         follower.close()
 
 
-def _show(desk: Desk, line: str) -> None:
+def _print_line(context: CommandContext, line: str) -> None:
     """A line; for programs an object, as it was written or with the line as its text."""
-    if not desk.as_json:
-        typer.echo(plain(line))
+    if not context.as_json:
+        typer.echo(sanitize(line))
         return
     try:
         entry = json.loads(line)
     except ValueError:
         entry = None
-    desk.line(entry if isinstance(entry, dict) else {"text": line})
+    context.line(entry if isinstance(entry, dict) else {"text": line})

@@ -6,38 +6,38 @@ from typing import Annotated
 
 import typer
 
-from peerd.cli.context import Desk
-from peerd.cli.errors import Failure
-from peerd.cli.project.code_imports import import_all
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import CommandError
+from peerd.cli.project.code_imports import import_project_code
 from peerd.runtime.process import exit_codes
-from peerd.store.schema.migrate import migrate, require_newest
+from peerd.store.schema.migrate import migrate, require_current_schema
 
-MigrateFirst = Annotated[
+MigrateOption = Annotated[
     bool, typer.Option("--migrate", help="Create or migrate the tables first.", show_default=False)
 ]
 
 
-def prepare(desk: Desk, *, migrate_first: bool) -> None:
+def prepare_database(context: CommandContext, *, migrate_first: bool) -> None:
     """See that the tables are there, and hold no connection afterwards.
 
     Raises:
         PeerdError: they are not, or the database does not answer.
     """
-    desk.makes_database = True
-    database = desk.client.database
+    context.may_create_database = True
+    database = context.client.database
     if migrate_first:
         migrate(database)
-    require_newest(database)
+    require_current_schema(database)
     database.close()
 
 
-def require_code(desk: Desk) -> None:
+def require_importable_code(context: CommandContext) -> None:
     """See that what the processes of the node run can be imported, in a process of its own.
 
     Raises:
         Failure: it cannot; the first error is its message, the others are told below it.
     """
-    answers = import_all(desk.settings, desk.environment, sections=("workers", "web"))
+    answers = import_project_code(context.settings, context.environment, sections=("workers", "web"))
     wrong = [
         f"{section.removesuffix('s')} {name}: {answer['error']}"
         for (section, name), answer in answers.items()
@@ -46,4 +46,6 @@ def require_code(desk: Desk) -> None:
     if wrong:
         first, *others = wrong
         remedy = "mend it, and try again; nothing was stopped"
-        raise Failure(f"cannot start: {first}", remedy, said=others, status=exit_codes.BOOT_FAILED, kind="DidNotStart")
+        raise CommandError(
+            f"cannot start: {first}", remedy, said=others, status=exit_codes.BOOT_FAILED, kind="NodeStartError"
+        )

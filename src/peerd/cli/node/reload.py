@@ -10,21 +10,21 @@ import typer
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
-from peerd.cli.context import Desk
-from peerd.cli.errors import Failure
-from peerd.cli.node.stop import RunDirectory
-from peerd.cli.output.formatting import first_line, plain
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import CommandError
+from peerd.cli.node.stop import RunDirectoryOption
+from peerd.cli.output.formatting import first_line, sanitize
 from peerd.supervision.control import control_client
 
 app = new_app(__doc__)
 
-LOOK_EVERY: Final = 0.2
-OVER: Final = ("done", "abandoned")
+POLL_INTERVAL: Final = 0.2
+FINISHED: Final = ("done", "abandoned")
 
 
 @command(app)
 def reload(
-    desk: Desk,
+    context: CommandContext,
     kinds: Annotated[
         list[str] | None,
         typer.Argument(metavar="KIND", help="Only these, such as video; default: all.", show_default=False),
@@ -33,7 +33,7 @@ def reload(
         bool, typer.Option("--config-only", help="Only those whose settings have changed.", show_default=False)
     ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait for its end.", show_default=False)] = False,
-    run_directory: RunDirectory = None,
+    run_directory: RunDirectoryOption = None,
 ) -> None:
     """Replace processes of this node one by one, with new code and settings.
 
@@ -41,32 +41,34 @@ def reload(
     are stopped, new ones are started, numbers of processes are followed. Where a new process does not become ready, its
     kind is left as it was, with its old processes; the exit status is 1 then. Ctrl-C ends the waiting, not the reload.
     """
-    folder = run_directory or desk.settings.node.run_directory
-    number = control_client.ask(folder, {"command": "reload", "kinds": kinds or None, "config_only": config_only})[
-        "number"
-    ]
+    folder = run_directory or context.settings.node.run_directory
+    number = control_client.send_command(
+        folder, {"command": "reload", "kinds": kinds or None, "config_only": config_only}
+    )["number"]
     if no_wait:
-        desk.answer({"reload": {"number": number, "progress": "waiting"}}, Text("the reload is asked for"))
+        context.answer({"reload": {"number": number, "progress": "waiting"}}, Text("the reload is asked for"))
         return
-    told = _Telling(desk)
+    printer = _ReloadPrinter(context)
     try:
-        ended = wait_for(lambda: control_client.status(folder), number, told)
+        ended = wait_for_reload(lambda: control_client.status(folder), number, printer)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if ended["progress"] == "abandoned":
-        raise Failure(_why(ended), "the old processes go on; mend it, and reload again", kind="ReloadAbandoned")
-    desk.answer({"reload": ended}, Text("reloaded", "green"))
+        raise CommandError(
+            _describe_abandoned(ended), "the old processes go on; mend it, and reload again", kind="ReloadAbandoned"
+        )
+    context.answer({"reload": ended}, Text("reloaded", "green"))
 
 
-def wait_for(
-    status: Callable[[], Mapping[str, Any]], number: int, tell: Callable[[Mapping[str, Any]], None]
+def wait_for_reload(
+    status: Callable[[], Mapping[str, Any]], number: int, report: Callable[[Mapping[str, Any]], None]
 ) -> Mapping[str, Any]:
     """Wait until a reload is over, telling each look at it.
 
     Args:
         status: asks the master.
         number: of the reload.
-        tell: gets what the master says of it.
+        report: gets what the master says of it.
 
     Raises:
         Failure: the master has forgotten it, for it has had many others since.
@@ -74,29 +76,29 @@ def wait_for(
     while True:
         request: Mapping[str, Any] | None = next((one for one in status()["reloads"] if one["number"] == number), None)
         if request is None:
-            raise Failure("this reload is so long over that its end is forgotten", "peerd status")
-        tell(request)
-        if request["progress"] in OVER:
+            raise CommandError("this reload is so long over that its end is forgotten", "peerd status")
+        report(request)
+        if request["progress"] in FINISHED:
             return request
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_INTERVAL)
 
 
-class _Telling:
+class _ReloadPrinter:
     """Prints what is new of each kind."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._told: dict[str, str] = {}
+    def __init__(self, context: CommandContext) -> None:
+        self._desk = context
+        self._reported: dict[str, str] = {}
 
     def __call__(self, request: Mapping[str, Any]) -> None:
         for kind, how in request["kinds"].items():
-            if self._told.get(kind) != how and how != "waiting" and not self._desk.as_json:
+            if self._reported.get(kind) != how and how != "waiting" and not self._desk.as_json:
                 style = "red" if how.startswith("abandoned") else "green" if how == "done" else ""
                 self._desk.out.print(
-                    Text.assemble((f"{plain(kind)}  ", "bold"), (first_line(how), style)), soft_wrap=True
+                    Text.assemble((f"{sanitize(kind)}  ", "bold"), (first_line(how), style)), soft_wrap=True
                 )
-            self._told[kind] = how
+            self._reported[kind] = how
 
 
-def _why(request: Mapping[str, Any]) -> str:
+def _describe_abandoned(request: Mapping[str, Any]) -> str:
     return f"the reload was abandoned: {request['error']}"

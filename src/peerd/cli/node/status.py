@@ -16,30 +16,30 @@ from rich.text import Text
 
 from peerd.cli.cluster.nodes import nodes_table
 from peerd.cli.command import command, new_app
-from peerd.cli.context import Desk
-from peerd.cli.errors import seconds_of
-from peerd.cli.node.local_node import node_here
-from peerd.cli.node.stop import RunDirectory
-from peerd.cli.output.formatting import STYLES, many, plain
-from peerd.cli.output.resizing import Resizing
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import parse_duration_option
+from peerd.cli.node.local_node import render_node
+from peerd.cli.node.stop import RunDirectoryOption
+from peerd.cli.output.formatting import STATUS_STYLES, pluralize, sanitize
+from peerd.cli.output.resizing import ResizeDetector
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import Client
-from peerd.runtime.process.process_context import BELL
+from peerd.runtime.process.process_context import DOORBELL_ACTION
 from peerd.supervision.control import control_client
 
 app = new_app(__doc__)
-COMPONENTS_WITHIN = 1.0
+AGENT_TIMEOUT = 1.0
 """Seconds that the agent has to say how its components are; the rest is shown in any case."""
 
 
 @command(app)
 def status(
-    desk: Desk,
+    context: CommandContext,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Look again and again, at this node alone.", show_default=False)
     ] = False,
     every: Annotated[str, typer.Option(metavar="DURATION", help="Between two looks.")] = "1s",
-    run_directory: RunDirectory = None,
+    run_directory: RunDirectoryOption = None,
 ) -> None:
     """Show the processes of this node, and the cluster.
 
@@ -48,64 +48,68 @@ def status(
     its share of one processor, how late its event loop is (lag), and the tasks that it runs.
     """
     if watch:
-        _watch(desk, run_directory, max(seconds_of("--every", every), 0.05))
+        _watch(context, run_directory, max(parse_duration_option("--every", every), 0.05))
         return
-    here = _here(desk, run_directory)
-    cluster = _cluster(desk)
-    answer = {"here": here, "cluster": cluster}
-    desk.answer(answer, lambda: Group(node_here(here, datetime.now(UTC)), Text(), _the_cluster(cluster)))
+    node_status = _read_node(context, run_directory)
+    cluster = _read_cluster(context)
+    answer = {"here": node_status, "cluster": cluster}
+    context.answer(answer, lambda: Group(render_node(node_status, datetime.now(UTC)), Text(), _render_cluster(cluster)))
 
 
-def _watch(desk: Desk, run_directory: Path | None, pause: float) -> None:
+def _watch(context: CommandContext, run_directory: Path | None, pause: float) -> None:
     """Show the node until Ctrl-C. The cluster is left out: a database that does not answer would hold the picture."""
     try:
-        if desk.as_json:
-            for here in _looks(desk, run_directory, pause):
-                desk.line({"here": here})
-        resizing = Resizing(desk.out)
-        with Live(console=desk.out, auto_refresh=False) as live:
-            for here in _looks(desk, run_directory, pause):
+        if context.as_json:
+            for node_status in _poll_node(context, run_directory, pause):
+                context.line({"here": node_status})
+        resizing = ResizeDetector(context.out)
+        with Live(console=context.out, auto_refresh=False) as live:
+            for node_status in _poll_node(context, run_directory, pause):
                 resizing.clear()
-                live.update(node_here(here, datetime.now(UTC)), refresh=True)
+                live.update(render_node(node_status, datetime.now(UTC)), refresh=True)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
 
-def _looks(desk: Desk, run_directory: Path | None, pause: float) -> Iterator[dict[str, Any] | None]:
+def _poll_node(context: CommandContext, run_directory: Path | None, pause: float) -> Iterator[dict[str, Any] | None]:
     while True:
-        yield _here(desk, run_directory)
+        yield _read_node(context, run_directory)
         time.sleep(pause)
 
 
-def _here(desk: Desk, run_directory: Path | None) -> dict[str, Any] | None:
-    folder = run_directory or desk.settings.node.run_directory
+def _read_node(context: CommandContext, run_directory: Path | None) -> dict[str, Any] | None:
+    folder = run_directory or context.settings.node.run_directory
     try:
         status = control_client.status(folder)
-        return {**status, "components": _of_the_agent(folder, "components"), "bell": _of_the_agent(folder, BELL)}
-    except control_client.NotRunning:
+        return {
+            **status,
+            "components": _query_agent(folder, "components"),
+            "bell": _query_agent(folder, DOORBELL_ACTION),
+        }
+    except control_client.MasterNotRunning:
         return None
 
 
-def _of_the_agent(folder: Path, action: str) -> Any:
+def _query_agent(folder: Path, action: str) -> Any:
     """How the components of the agent are, or the doorbell, as it says itself; None while it cannot be asked."""
     try:
-        return control_client.call_agent(folder, action, timeout=COMPONENTS_WITHIN)
-    except control_client.Refused:
+        return control_client.call_agent(folder, action, timeout=AGENT_TIMEOUT)
+    except control_client.CommandRefused:
         return None
 
 
-def _cluster(desk: Desk) -> dict[str, Any]:
+def _read_cluster(context: CommandContext) -> dict[str, Any]:
     """What the database says; that it says nothing is an answer too."""
     try:
-        return _ask(desk.client)
+        return _query_cluster(context.client)
     except Exception as error:
-        failure = desk.failure_of(error)
+        failure = context.to_command_error(error)
         if failure is None:
             raise
         return {"error": failure.as_json()}
 
 
-def _ask(client: Client) -> dict[str, Any]:
+def _query_cluster(client: Client) -> dict[str, Any]:
     return {
         "now": client.now(),
         "nodes": client.nodes.list(),
@@ -114,15 +118,15 @@ def _ask(client: Client) -> dict[str, Any]:
     }
 
 
-def _the_cluster(cluster: dict[str, Any]) -> RenderableType:
+def _render_cluster(cluster: dict[str, Any]) -> RenderableType:
     if "error" in cluster:
-        return Text.assemble(("cluster: ", "bold"), (plain(cluster["error"]["message"]), "red"))
+        return Text.assemble(("cluster: ", "bold"), (sanitize(cluster["error"]["message"]), "red"))
     running = Counter(process.node_id for process in cluster["processes"])
     parts: list[tuple[str, str] | str] = [("tasks  ", "bold")]
     for status in Status:
         if cluster["tasks"][status]:
-            parts += [(f"{cluster['tasks'][status]:,} {status}", STYLES[status]), "  "]
+            parts += [(f"{cluster['tasks'][status]:,} {status}", STATUS_STYLES[status]), "  "]
     if len(parts) == 1:
         parts.append("none")
-    title = Text(f"cluster of {many(len(cluster['nodes']), 'node')}", "bold")
+    title = Text(f"cluster of {pluralize(len(cluster['nodes']), 'node')}", "bold")
     return Group(title, nodes_table(cluster["nodes"], running, cluster["now"]), Text(), Text.assemble(*parts))

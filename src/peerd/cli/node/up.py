@@ -12,10 +12,10 @@ import typer
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
-from peerd.cli.context import Desk
-from peerd.cli.errors import Failure
-from peerd.cli.node.preflight import MigrateFirst, prepare
-from peerd.entrypoints.node_plan import plan
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import CommandError
+from peerd.cli.node.preflight import MigrateOption, prepare_database
+from peerd.entrypoints.node_plan import build_node_plan
 from peerd.supervision.host.launch import exec_master
 
 app = new_app(__doc__)
@@ -23,8 +23,8 @@ app = new_app(__doc__)
 
 @command(app)
 def up(
-    desk: Desk,
-    migrate_first: MigrateFirst = False,
+    context: CommandContext,
+    migrate_first: MigrateOption = False,
     watch: Annotated[
         bool,
         typer.Option("--watch", help="Reload what runs code that has changed; for development.", show_default=False),
@@ -40,12 +40,12 @@ def up(
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if watch:
         _require_watchfiles()
-    settings = desk.settings
-    prepare(desk, migrate_first=migrate_first)
+    settings = context.settings
+    prepare_database(context, migrate_first=migrate_first)
     if settings.logging.file is not None:
-        desk.err.print(Text(f"the log goes to {settings.logging.file}"), soft_wrap=True)
-    os.environ.update(desk.environment)
-    exec_master(plan(settings, watch=watch))
+        context.err.print(Text(f"the log goes to {settings.logging.file}"), soft_wrap=True)
+    os.environ.update(context.environment)
+    exec_master(build_node_plan(settings, watch=watch))
 
 
 def _require_watchfiles() -> None:
@@ -55,4 +55,4 @@ def _require_watchfiles() -> None:
         Failure: it is not installed.
     """
     if find_spec("watchfiles") is None:
-        raise Failure("peerd up --watch needs the package watchfiles", "pip install 'peerd[watch]'")
+        raise CommandError("peerd up --watch needs the package watchfiles", "pip install 'peerd[watch]'")

@@ -8,9 +8,9 @@ from typing import Final
 from rich.text import Text
 
 from peerd.domain.lifecycle import Status
-from peerd.runtime.observability.escaping import UNSAFE
+from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
 
-STYLES: Final[dict[str, str]] = {
+STATUS_STYLES: Final[dict[str, str]] = {
     Status.SCHEDULED: "blue",
     Status.PENDING: "cyan",
     Status.WORKING: "bold yellow",
@@ -25,28 +25,28 @@ STYLES: Final[dict[str, str]] = {
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-def plain(text: str) -> str:
+def sanitize(text: str) -> str:
     r"""A text that cannot steer a terminal: control characters are shown, not obeyed.
 
     Nor halves of surrogate pairs, which is how Python hands over arguments that are no text, and which no stream takes.
 
-    >>> plain("red \x1b[31m")
+    >>> sanitize("red \x1b[31m")
     'red ?[31m'
     """
-    return UNSAFE.sub("?", text)
+    return UNSAFE_CHARACTERS.sub("?", text)
 
 
 def first_line(text: str | None) -> str:
     """The first line of a text, harmless."""
     stripped = (text or "").strip()
-    return plain(stripped.splitlines()[0]) if stripped else ""
+    return sanitize(stripped.splitlines()[0]) if stripped else ""
 
 
-def span(seconds: float) -> str:
+def format_elapsed(seconds: float) -> str:
     """A span in its one or two largest units.
 
-    >>> span(0.2), span(3.4), span(75), span(3 * 3600 + 120), span(90000)
-    ('0 s', '3 s', '1 min 15 s', '3 h 2 min', '1 d 1 h')
+    >>> [format_elapsed(seconds) for seconds in (0.2, 3.4, 75, 3 * 3600 + 120, 90000)]
+    ['0 s', '3 s', '1 min 15 s', '3 h 2 min', '1 d 1 h']
     """
     rest = max(round(seconds), 0)
     parts: list[tuple[int, str]] = []
@@ -57,10 +57,10 @@ def span(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count) or "0 s"
 
 
-def short_span(seconds: float) -> str:
+def format_elapsed_short(seconds: float) -> str:
     """A span in its largest unit.
 
-    >>> short_span(75), short_span(90000)
+    >>> format_elapsed_short(75), format_elapsed_short(90000)
     ('1 min', '1 d')
     """
     rest = max(round(seconds), 0)
@@ -70,34 +70,34 @@ def short_span(seconds: float) -> str:
     return "0 s"
 
 
-def ago(moment: datetime | None, now: datetime) -> str:
+def format_age(moment: datetime | None, now: datetime) -> str:
     """When it was, or will be, seen from now.
 
     >>> from datetime import timedelta, UTC
     >>> now = datetime(2026, 1, 1, tzinfo=UTC)
-    >>> ago(now - timedelta(seconds=3), now), ago(now + timedelta(minutes=5), now), ago(None, now)
+    >>> format_age(now - timedelta(seconds=3), now), format_age(now + timedelta(minutes=5), now), format_age(None, now)
     ('3 s ago', 'in 5 min', 'never')
     """
     if moment is None:
         return "never"
     seconds = (now - moment).total_seconds()
-    return f"{short_span(seconds)} ago" if seconds > -0.5 else f"in {short_span(-seconds)}"
+    return f"{format_elapsed_short(seconds)} ago" if seconds > -0.5 else f"in {format_elapsed_short(-seconds)}"
 
 
-def full(moment: datetime | None, now: datetime) -> str:
+def format_timestamp(moment: datetime | None, now: datetime) -> str:
     """A moment in full, and how far it is."""
-    return "–" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC ({ago(moment, now)})"
+    return "–" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC ({format_age(moment, now)})"
 
 
 def status_text(status: Status) -> Text:
     """A status in its colour."""
-    return Text(status, STYLES[status])
+    return Text(status, STATUS_STYLES[status])
 
 
-def many(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """A number of things.
 
-    >>> many(1, "task"), many(2, "process")
+    >>> pluralize(1, "task"), pluralize(2, "process")
     ('1 task', '2 processes')
     """
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"

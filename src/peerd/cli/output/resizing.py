@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 
-class Resizing:
+class ResizeDetector:
     """Clears a terminal that was resized.
 
     What had been drawn for another width was wrapped or cut by the terminal, as it likes: nobody knows how many rows it

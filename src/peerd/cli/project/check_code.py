@@ -5,59 +5,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from peerd.cli.project.check_report import Findings
-from peerd.cli.project.code_imports import Named, import_all
+from peerd.cli.project.check_report import ConfigReport
+from peerd.cli.project.code_imports import SectionName, import_project_code
 from peerd.config import Settings
-from peerd.config.reading.source import Place
-from peerd.config.reading.suggestions import near
-from peerd.config.schedules import is_of_this_node
+from peerd.config.reading.source import KeyPath
+from peerd.config.reading.suggestions import suggest_similar
+from peerd.config.schedules import applies_to_node
 
-Answers = Mapping[Named, Mapping[str, Any]]
-Served = dict[str, set[str] | None]
+ImportResults = Mapping[SectionName, Mapping[str, Any]]
+ServedQueues = dict[str, set[str] | None]
 """Queues, each with its handlers; or None where a worker takes any task."""
 
 
-def examine_code(settings: Settings, environment: Mapping[str, str], found: Findings) -> None:
+def check_project_code(settings: Settings, environment: Mapping[str, str], report: ConfigReport) -> None:
     """Import it, and hold the tasks of schedules against the handlers that are there."""
-    answers = import_all(settings, environment)
-    for (section, name), answer in answers.items():
-        if "error" in answer:
-            found.wrong(_place_of(section, name, settings), answer["error"], _remedy(answer["error"], settings))
+    results = import_project_code(settings, environment)
+    for (section, name), result in results.items():
+        if "error" in result:
+            report.add_problem(
+                _key_path_of(section, name, settings), result["error"], _remedy(result["error"], settings)
+            )
         else:
-            found.right.append(_right(section, name, settings, answer))
-    _examine_tasks_of_schedules(settings, answers, found)
+            report.passed.append(_describe_success(section, name, settings, result))
+    _check_tasks_of_schedules(settings, results, report)
 
 
-def _examine_tasks_of_schedules(settings: Settings, answers: Answers, found: Findings) -> None:
-    served, all_are_known = _served(answers)
+def _check_tasks_of_schedules(settings: Settings, results: ImportResults, report: ConfigReport) -> None:
+    queues_served, complete = _served_queues(results)
     for name, schedule in settings.schedules.items():
         queue, task = schedule.queue, schedule.task or ""
-        if queue is None or not is_of_this_node(schedule, settings):
+        if queue is None or not applies_to_node(schedule, settings):
             continue
-        if queue not in served:
-            if all_are_known:
+        if queue not in queues_served:
+            if complete:
                 message = f"no worker of this configuration serves the queue {queue}; its tasks wait for another node"
-                found.doubtful(("schedules", name, "queue"), message, near(queue, served))
+                report.add_warning(("schedules", name, "queue"), message, suggest_similar(queue, queues_served))
             continue
-        handlers = served[queue]
+        handlers = queues_served[queue]
         if handlers is not None and task not in handlers:
             message = f"queue {queue} has no handler {task!r}; there are: {', '.join(sorted(handlers)) or 'none'}"
             key = "queue" if schedule.task is None else "task"
-            found.wrong(("schedules", name, key), message, near(task, handlers))
+            report.add_problem(("schedules", name, key), message, suggest_similar(task, handlers))
 
 
-def _served(answers: Answers) -> tuple[Served, bool]:
+def _served_queues(results: ImportResults) -> tuple[ServedQueues, bool]:
     """The queues of all workers that could be imported, and whether these are all."""
-    served: Served = {}
-    workers = [answer for (section, _), answer in answers.items() if section == "workers"]
-    for answer in workers:
-        for queue, handlers in answer.get("queues", {}).items():
-            others = served.get(queue, set())
-            served[queue] = None if handlers is None or others is None else others | set(handlers)
-    return served, all("error" not in answer for answer in workers)
+    queues_served: ServedQueues = {}
+    workers = [result for (section, _), result in results.items() if section == "workers"]
+    for result in workers:
+        for queue, handlers in result.get("queues", {}).items():
+            others = queues_served.get(queue, set())
+            queues_served[queue] = None if handlers is None or others is None else others | set(handlers)
+    return queues_served, all("error" not in result for result in workers)
 
 
-def _place_of(section: str, name: str, settings: Settings) -> Place:
+def _key_path_of(section: str, name: str, settings: Settings) -> KeyPath:
     match section:
         case "agent":
             return section, name
@@ -69,7 +71,7 @@ def _place_of(section: str, name: str, settings: Settings) -> Place:
             return section, name, "worker" if settings.workers[name].worker else "tasks"
 
 
-def _right(section: str, name: str, settings: Settings, answer: Mapping[str, Any]) -> tuple[str, str]:
+def _describe_success(section: str, name: str, settings: Settings, result: Mapping[str, Any]) -> tuple[str, str]:
     match section:
         case "agent":
             return "agent", f"sets up by {settings.agent.setup}"
@@ -78,10 +80,10 @@ def _right(section: str, name: str, settings: Settings, answer: Mapping[str, Any
         case "schedules":
             return f"schedule {name}", f"runs {settings.schedules[name].run}"
         case _:
-            return f"worker {name}", _described(answer["queues"])
+            return f"worker {name}", _describe_worker(result["queues"])
 
 
-def _described(queues: Mapping[str, list[str] | None]) -> str:
+def _describe_worker(queues: Mapping[str, list[str] | None]) -> str:
     handlers = [handler for named in queues.values() for handler in named or ()]
     parts = [f"takes from {', '.join(queues)}"] if queues else []
     parts += [f"handles {', '.join(handlers)}"] if handlers else []

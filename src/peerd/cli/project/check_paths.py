@@ -6,28 +6,28 @@ import os
 import tempfile
 from pathlib import Path
 
-from peerd.cli.project.check_report import Findings
+from peerd.cli.project.check_report import ConfigReport
 from peerd.config import Settings
 from peerd.config.address import is_sqlite
-from peerd.store.connection.engines import normalised
+from peerd.store.connection.engines import with_driver
 
-WHERE_TO = "name a place that the user of the node may write to"
+WRITABLE_PATH_REMEDY = "name a place that the user of the node may write to"
 
 
-def examine_places(settings: Settings, found: Findings) -> None:
+def check_writable_paths(settings: Settings, report: ConfigReport) -> None:
     """The run directory, the log file and the embedded database."""
     run_directory = settings.node.run_directory
-    if problem := _problem_with_folder(run_directory):
-        found.wrong(("node", "run_directory"), problem, WHERE_TO)
-    if settings.logging.file is not None and (problem := _problem_with_file(settings.logging.file)):
-        found.wrong(("logging", "file"), problem, WHERE_TO)
-    if is_sqlite(settings.database.url) and not found.are_about("database"):
-        file = Path(normalised(settings.database.url).database or "")
-        if problem := _problem_with_file(file, makes_folders=False):
-            found.wrong(("database", "url"), problem, WHERE_TO)
+    if problem := _folder_problem(run_directory):
+        report.add_problem(("node", "run_directory"), problem, WRITABLE_PATH_REMEDY)
+    if settings.logging.file is not None and (problem := _file_problem(settings.logging.file)):
+        report.add_problem(("logging", "file"), problem, WRITABLE_PATH_REMEDY)
+    if is_sqlite(settings.database.url) and not report.has_problem_in("database"):
+        file = Path(with_driver(settings.database.url).database or "")
+        if problem := _file_problem(file, makes_folders=False):
+            report.add_problem(("database", "url"), problem, WRITABLE_PATH_REMEDY)
 
 
-def _problem_with_file(path: Path, *, makes_folders: bool = True) -> str:
+def _file_problem(path: Path, *, makes_folders: bool = True) -> str:
     """Why a file cannot be written, or made; empty where it can."""
     try:
         if path.exists():
@@ -35,28 +35,28 @@ def _problem_with_file(path: Path, *, makes_folders: bool = True) -> str:
             writable = path.is_file() and os.access(path, os.W_OK, effective_ids=True)
             return "" if writable else f"{path} cannot be written"
     except OSError as error:
-        return f"{path} cannot be written: {_words(error)}"
+        return f"{path} cannot be written: {_error_text(error)}"
     if not makes_folders and not path.parent.is_dir():
         return f"{path} cannot be made: there is no folder {path.parent}"
-    return _problem_with_folder(path.parent, path)
+    return _folder_problem(path.parent, path)
 
 
-def _problem_with_folder(folder: Path, made: Path | None = None) -> str:
+def _folder_problem(folder: Path, path: Path | None = None) -> str:
     """Why nothing can be made in a folder, which is made first if need be; empty where it can."""
-    place = next(one for one in (folder, *folder.parents) if _is_there(one))
+    existing = next(one for one in (folder, *folder.parents) if _exists(one))
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=existing):
             return ""
     except OSError as error:
-        return f"{made or folder} cannot be made: {place}: {_words(error)}"
+        return f"{path or folder} cannot be made: {existing}: {_error_text(error)}"
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError:  # it may not be looked at, and so it is there
         return True
 
 
-def _words(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     return (error.strerror or str(error)).lower()

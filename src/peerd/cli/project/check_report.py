@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from peerd.config import Check, Problem, Settings
-from peerd.config.reading.source import Place
-from peerd.config.reading.toml_lines import line_of, lines_of_keys
+from peerd.config.reading.source import KeyPath
+from peerd.config.reading.toml_lines import find_line, index_key_lines
 
 
-class Findings:
+class ConfigReport:
     """What is wrong, what is doubtful, and what was found right.
 
     Args:
@@ -20,19 +20,19 @@ class Findings:
     def __init__(self, configuration: Check, settings: Settings | None) -> None:
         self.problems = list(configuration.problems)
         self.warnings = list(configuration.warnings)
-        self.right: list[tuple[str, str]] = []
+        self.passed: list[tuple[str, str]] = []
         self._file = None if settings is None else settings.file
-        self._lines = {} if self._file is None else lines_of_keys(self._file.read_text(encoding="utf-8"))
+        self._lines = {} if self._file is None else index_key_lines(self._file.read_text(encoding="utf-8"))
 
-    def wrong(self, place: Place, message: str, remedy: str = "") -> None:
+    def add_problem(self, key_path: KeyPath, message: str, remedy: str = "") -> None:
         """Add what is wrong with a key."""
-        self.problems.append(self._problem(place, message, remedy))
+        self.problems.append(self._problem(key_path, message, remedy))
 
-    def doubtful(self, place: Place, message: str, remedy: str = "") -> None:
+    def add_warning(self, key_path: KeyPath, message: str, remedy: str = "") -> None:
         """Add what is allowed for a key, and probably not meant."""
-        self.warnings.append(self._problem(place, message, remedy))
+        self.warnings.append(self._problem(key_path, message, remedy))
 
-    def are_about(self, section: str) -> bool:
+    def has_problem_in(self, section: str) -> bool:
         """Whether something is wrong with a section, in the file or in the environment."""
         names = (f"{section}.", f"PEERD_{section}_".upper())
         return any(f"{problem.key}.".startswith(names) for problem in self.problems)
@@ -42,11 +42,11 @@ class Findings:
         for problems in (self.problems, self.warnings):
             problems.sort(key=lambda problem: (problem.file, problem.line or 0, problem.key))
 
-    def _problem(self, place: Place, message: str, remedy: str) -> Problem:
-        return Problem(_shown(self._file), line_of(place, self._lines), ".".join(place), message, remedy)
+    def _problem(self, key_path: KeyPath, message: str, remedy: str) -> Problem:
+        return Problem(_display_path(self._file), find_line(key_path, self._lines), ".".join(key_path), message, remedy)
 
 
-def _shown(file: Path | None) -> str:
+def _display_path(file: Path | None) -> str:
     if file is None:
         return "environment"
     here = Path.cwd()

@@ -9,66 +9,66 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
-from peerd.cli.context import Desk
-from peerd.cli.output.formatting import many, plain
+from peerd.cli.context import CommandContext
+from peerd.cli.output.formatting import pluralize, sanitize
 from peerd.config import Settings
 from peerd.operate.client import Client
 from peerd.operate.diagnostics import Finding, Level
-from peerd.runtime.process.process_context import BELL
-from peerd.store.schema.migrate import look, newest
-from peerd.store.schema.revisions import Schema
+from peerd.runtime.process.process_context import DOORBELL_ACTION
+from peerd.store.schema.migrate import find_schema_version, newest
+from peerd.store.schema.revisions import SchemaVersion
 from peerd.supervision.control import control_client
 from peerd.workers.video.errors import ToolsMissing
 from peerd.workers.video.programs.ffmpeg_tools import find_tools
 
 app = new_app(__doc__)
 
-STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+LEVEL_STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
 @command(app)
-def doctor(desk: Desk) -> None:
+def doctor(context: CommandContext) -> None:
     """Examine the database and the cluster; say what needs a person.
 
     Each finding comes with its remedy. Exit status 1 when there is a problem, 0 with warnings only.
     """
-    findings = [*_of_the_tables(desk), *_of_the_bell(desk), *_of_the_tools(desk.settings)]
+    findings = [*_check_tables(context), *_check_doorbell(context), *_check_video_tools(context.settings)]
     answer = {"ok": not any(finding.level is Level.PROBLEM for finding in findings), "findings": findings}
-    desk.answer(answer, lambda: _for_people(findings))
+    context.answer(answer, lambda: _render_findings(findings))
     if not answer["ok"]:
         raise typer.Exit(1)
 
 
-def _of_the_tables(desk: Desk) -> list[Finding]:
+def _check_tables(context: CommandContext) -> list[Finding]:
     """The schema; where it is right, all that can be asked of it."""
-    database = desk.client.database
-    found = look(database)
+    database = context.client.database
+    found = find_schema_version(database)
     if found is None:
         if database.name == "sqlite":
             return [Finding(Level.NOTE, "tables", "are not there yet; they are made at the first use")]
         return [Finding(Level.PROBLEM, "tables", "are not there", "peerd migrate")]
-    if found.refuses:
+    if found.is_incompatible:
         state = f"are at revision {found.revision}, which this version ({newest()}) may not work with"
         return [Finding(Level.PROBLEM, "tables", state, "install the version of peerd that migrated them")]
     if found.is_older:
         state = f"are at revision {found.revision}, this version needs {newest()}"
         return [Finding(Level.PROBLEM, "tables", state, "peerd migrate")]
-    return [_revision(found), *desk.client.examine(max_update=desk.settings.manager.max_update)]
+    return [_revision_finding(found), *context.client.examine(max_update=context.settings.manager.max_update)]
 
 
-def _revision(found: Schema) -> Finding:
+def _revision_finding(found: SchemaVersion) -> Finding:
     if found.is_newer:
         state = f"at revision {found.revision}, newer than this version's {newest()}, which may go on with them"
         return Finding(Level.NOTE, "tables", state, "upgrade this node when it suits")
     return Finding(Level.OK, "tables", f"at revision {found.revision}")
 
 
-def _of_the_bell(desk: Desk) -> list[Finding]:
+def _check_doorbell(context: CommandContext) -> list[Finding]:
     """The doorbell of the node that runs here; without one, whether what is enqueued from here rings."""
     try:
-        bell = control_client.call_agent(desk.settings.node.run_directory, BELL, timeout=2.0)
-    except (control_client.NotRunning, control_client.Refused):
-        return _of_ringing(desk.client)
+        bell = control_client.call_agent(context.settings.node.run_directory, DOORBELL_ACTION, timeout=2.0)
+    except (control_client.MasterNotRunning, control_client.CommandRefused):
+        return _check_notifier(context.client)
     found = []
     if bell["works"]:
         found.append(Finding(Level.OK, "doorbell", f"works by {bell['way']}"))
@@ -83,9 +83,9 @@ def _of_the_bell(desk: Desk) -> list[Finding]:
     return found
 
 
-def _of_ringing(client: Client) -> list[Finding]:
+def _check_notifier(client: Client) -> list[Finding]:
     """An application needs the nodes' secret: without it nobody is told of what it enqueues."""
-    if not client.ringer.is_mute:
+    if not client.notifier.has_no_secret:
         return []
     message = (
         "there is no [cluster] secret here: what is enqueued with this configuration rings nobody and waits for a poll,"
@@ -95,7 +95,7 @@ def _of_ringing(client: Client) -> list[Finding]:
     return [Finding(Level.WARNING, "doorbell", message, remedy)]
 
 
-def _of_the_tools(settings: Settings) -> list[Finding]:
+def _check_video_tools(settings: Settings) -> list[Finding]:
     """ffmpeg, where a worker of this node needs it."""
     entries = [
         entry
@@ -112,13 +112,13 @@ def _of_the_tools(settings: Settings) -> list[Finding]:
     return [Finding(Level.OK, "ffmpeg", f"{tools.version}, {tools.ffmpeg}")]
 
 
-def _for_people(findings: list[Finding]) -> RenderableType:
+def _render_findings(findings: list[Finding]) -> RenderableType:
     lines = []
     for finding in sorted(findings, key=lambda finding: list(Level).index(finding.level)):
-        word = Text(f"{finding.level:>9}  ", STYLES[finding.level])
-        lines.append(Text.assemble(word, (finding.subject, "bold"), "  ", plain(finding.message)))
+        word = Text(f"{finding.level:>9}  ", LEVEL_STYLES[finding.level])
+        lines.append(Text.assemble(word, (finding.subject, "bold"), "  ", sanitize(finding.message)))
         if finding.remedy:
-            lines.append(Text.assemble(" " * 11, ("try: ", "bright_black"), plain(finding.remedy)))
+            lines.append(Text.assemble(" " * 11, ("try: ", "bright_black"), sanitize(finding.remedy)))
     counted = Counter(finding.level for finding in findings)
-    bad = [many(counted[level], level) for level in (Level.PROBLEM, Level.WARNING) if counted[level]]
+    bad = [pluralize(counted[level], level) for level in (Level.PROBLEM, Level.WARNING) if counted[level]]
     return Group(*lines, Text(", ".join(bad), "bold") if bad else Text("all is well", "green"))

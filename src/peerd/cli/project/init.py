@@ -10,9 +10,9 @@ from rich.console import Group
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
-from peerd.cli.context import Desk
-from peerd.cli.errors import Failure
-from peerd.cli.output.formatting import plain
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import CommandError
+from peerd.cli.output.formatting import sanitize
 from peerd.config import FILE_NAME
 from peerd.config.template import template
 
@@ -37,7 +37,7 @@ async def greet(ctx: Context, name: str, seconds: int = 5) -> dict[str, str]:
         await asyncio.sleep(1)
     return {"greeting": f"Hello, {name}!"}
 '''
-IGNORED: Final = """\
+GITIGNORE: Final = """\
 # What peerd writes here: the run directory with the log, and the embedded database.
 .peerd/
 *.sqlite
@@ -47,13 +47,13 @@ IGNORED: Final = """\
 *.password
 *.secret
 """
-WORKER: Final = """\
+WORKER_SECTION: Final = """\
 [workers.hello]
 tasks = "jobs:hello"
 count = 4                     # tasks at once in each process
 
 """
-STEPS: Final = (
+NEXT_STEPS: Final = (
     ("peerd check", "say what is wrong, if anything"),
     ("peerd up", "start this node (Ctrl-C stops it); then, in another terminal:"),
     ("""peerd enqueue hello greet '{"name": "you"}'""", "enqueue a task"),
@@ -64,7 +64,7 @@ STEPS: Final = (
 
 @command(app)
 def init(
-    desk: Desk,
+    context: CommandContext,
     folder: Annotated[Path, typer.Argument(help="The project's folder; it is made if need be.")] = Path(),
 ) -> None:
     """Begin a project: write peerd.toml and an example module.
@@ -73,24 +73,24 @@ def init(
     """
     files = {folder / FILE_NAME: settings_text(), folder / EXAMPLE_NAME: EXAMPLE}
     if there := [path for path in files if path.exists()]:
-        raise Failure(
+        raise CommandError(
             f"{' and '.join(map(str, there))} {'is' if len(there) == 1 else 'are'} there already; nothing was written",
             "begin in another folder: peerd init FOLDER",
         )
     ignore = folder / ".gitignore"
     if not ignore.exists():
-        files[ignore] = IGNORED
+        files[ignore] = GITIGNORE
     try:
         write(files)
     except OSError as error:
-        raise Failure(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
-    desk.answer({"written": list(files)}, lambda: _what_next(list(files), folder))
+        raise CommandError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
+    context.answer({"written": list(files)}, lambda: _render_next_steps(list(files), folder))
 
 
 def settings_text() -> str:
     """The commented peerd.toml, with a worker for the example."""
     before, manager, after = template().partition("[manager]")
-    return f"{before}{WORKER}{manager}{after}"
+    return f"{before}{WORKER_SECTION}{manager}{after}"
 
 
 def write(files: dict[Path, str]) -> None:
@@ -101,11 +101,11 @@ def write(files: dict[Path, str]) -> None:
             file.write(text)
 
 
-def _what_next(written: list[Path], folder: Path) -> Group:
-    steps = [(f"cd {folder}", ""), *STEPS] if folder != Path() else STEPS
+def _render_next_steps(written: list[Path], folder: Path) -> Group:
+    steps = [(f"cd {folder}", ""), *NEXT_STEPS] if folder != Path() else NEXT_STEPS
     width = max(len(step) for step, _ in steps)
     return Group(
-        *[Text.assemble(("written ", "green"), plain(str(path))) for path in written],
+        *[Text.assemble(("written ", "green"), sanitize(str(path))) for path in written],
         Text("\nnext:"),
         *[Text.assemble("  ", (step.ljust(width), "bold"), "  ", (why, "bright_black")) for step, why in steps],
     )

@@ -5,25 +5,25 @@ from __future__ import annotations
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
-from peerd.cli.context import Desk
-from peerd.store.schema.migrate import look, migrate, newest
-from peerd.store.schema.revisions import Schema
+from peerd.cli.context import CommandContext
+from peerd.store.schema.migrate import find_schema_version, migrate, newest
+from peerd.store.schema.revisions import SchemaVersion
 
 app = new_app(__doc__)
 
 
 @command(app)
-def migrate_tables(desk: Desk) -> None:
+def migrate_tables(context: CommandContext) -> None:
     """Create the tables, or bring them to what this version needs.
 
     It may be done while nodes run. It says whether older nodes may go on; where they may not, it refuses to begin
     until they are stopped.
     """
-    desk.makes_database = True
-    database = desk.client.database
-    before = look(database)
+    context.may_create_database = True
+    database = context.client.database
+    before = find_schema_version(database)
     after = migrate(database)
-    schema = look(database)
+    schema = find_schema_version(database)
     assert schema is not None
     revision = None if before is None else before.revision
     answer = {
@@ -33,10 +33,10 @@ def migrate_tables(desk: Desk) -> None:
         "changed": revision != after,
         "oldest": schema.oldest,
     }
-    desk.answer(answer, _done(revision, after), *_who_may_go_on(before, schema))
+    context.answer(answer, _describe_result(revision, after), *_describe_compatibility(before, schema))
 
 
-def _done(before: str | None, after: str) -> Text:
+def _describe_result(before: str | None, after: str) -> Text:
     if before == after:
         newer = "" if after == newest() else f", newer than this version's {newest()}, which may go on with them"
         return Text(f"the tables are at revision {after} already{newer}")
@@ -45,7 +45,7 @@ def _done(before: str | None, after: str) -> Text:
     return Text.assemble(("migrated", "green"), f" from revision {before} to {after}")
 
 
-def _who_may_go_on(before: Schema | None, schema: Schema) -> list[Text]:
+def _describe_compatibility(before: SchemaVersion | None, schema: SchemaVersion) -> list[Text]:
     """What this means for the nodes of the version before."""
     if before is None or before.revision == schema.revision:
         return []

@@ -12,20 +12,20 @@ from rich.console import Group
 from rich.text import Text
 
 from peerd.cli.command import command, new_app
-from peerd.cli.context import Desk
-from peerd.cli.errors import Failure
-from peerd.cli.project.systemd_unit import Unit
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import CommandError
+from peerd.cli.project.systemd_unit import SystemdUnit
 from peerd.config import Settings
-from peerd.config.reading.environment import variables
+from peerd.config.reading.environment import setting_variables
 
 app = new_app(__doc__)
 
-WITHHELD = "PEERD_DATABASE_URL"
+URL_VARIABLE = "PEERD_DATABASE_URL"
 
 
 @command(app)
 def systemd(
-    desk: Desk,
+    context: CommandContext,
     user: Annotated[
         bool,
         typer.Option("--user", help="A unit of your own (systemctl --user), not the system's.", show_default=False),
@@ -48,14 +48,14 @@ def systemd(
     systemd then knows when the node is ready, what it does, whether its loop goes round (watchdog), and reloads it.
     The run directory stays where the configuration has it, so that peerd status finds the node.
     """
-    unit = _unit_of(desk, None if user else run_as or _owner(desk.settings.project_directory))
+    unit = _make_unit(context, None if user else run_as or _owner_of(context.settings.project_directory))
     if output is None:
-        desk.answer({"name": unit.name, "unit": str(unit)}, lambda: Text(str(unit).rstrip()))
+        context.answer({"name": unit.name, "unit": str(unit)}, lambda: Text(str(unit).rstrip()))
         return
-    path = _file_for(unit, output)
+    path = _unit_path(unit, output)
     path.write_text(str(unit))
     control = "systemctl --user" if user else "systemctl"
-    desk.answer(
+    context.answer(
         {"name": unit.name, "file": str(path)},
         lambda: Group(
             Text.assemble(("wrote ", "green"), str(path)),
@@ -64,7 +64,7 @@ def systemd(
     )
 
 
-def _file_for(unit: Unit, output: Path) -> Path:
+def _unit_path(unit: SystemdUnit, output: Path) -> Path:
     """The file that was named, or the unit's own in the folder that was.
 
     Raises:
@@ -73,22 +73,22 @@ def _file_for(unit: Unit, output: Path) -> Path:
     if output.is_dir():
         return output / unit.name
     if output.suffix != ".service":
-        raise Failure(f"there is no folder {output}", "make it; or name a file that ends in .service")
+        raise CommandError(f"there is no folder {output}", "make it; or name a file that ends in .service")
     if not output.parent.is_dir():
-        raise Failure(f"there is no folder {output.parent}", f"mkdir -p {output.parent}")
+        raise CommandError(f"there is no folder {output.parent}", f"mkdir -p {output.parent}")
     return output
 
 
-def _unit_of(desk: Desk, user: str | None) -> Unit:
-    settings = desk.settings
-    given = {name: desk.environment[name] for name in sorted(variables()) if name in desk.environment}
+def _make_unit(context: CommandContext, user: str | None) -> SystemdUnit:
+    settings = context.settings
+    given = {name: context.environment[name] for name in sorted(setting_variables()) if name in context.environment}
     notes = []
-    if given.pop(WITHHELD, None):
+    if given.pop(URL_VARIABLE, None):
         notes.append(
-            f"{WITHHELD} was given when it was made, and is left out, for it may hold a password: use [database] "
+            f"{URL_VARIABLE} is set and was left out, because it may hold a password: use [database] "
             "password_file, or EnvironmentFile= in a drop-in."
         )
-    return Unit(
+    return SystemdUnit(
         node=settings.node.name,
         project=settings.project_directory,
         program=_program(),
@@ -113,7 +113,7 @@ def _longest_grace(settings: Settings) -> float:
     return max([settings.node.grace, *[grace for grace in graces if grace is not None]])
 
 
-def _owner(folder: Path) -> str:
+def _owner_of(folder: Path) -> str:
     """Who owns the project.
 
     Raises:
@@ -123,4 +123,4 @@ def _owner(folder: Path) -> str:
         return folder.owner()
     except KeyError:
         uid = os.stat(folder).st_uid  # noqa: PTH116 - the number is all there is
-        raise Failure(f"the owner of {folder}, {uid}, has no name here", "name one with --as") from None
+        raise CommandError(f"the owner of {folder}, {uid}, has no name here", "name one with --as") from None

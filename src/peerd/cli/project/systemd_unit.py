@@ -10,11 +10,11 @@ from typing import Final
 
 from peerd.runtime.process import exit_codes
 
-STOP_BEYOND_GRACE: Final = 30.0
+STOP_MARGIN: Final = 30.0
 """Seconds that a stop may take after the grace: giving back, the agent's turn, and the margins of both."""
-START_WITHIN: Final = 180.0
+START_TIMEOUT: Final = 180.0
 """Seconds: the agent has a minute for its boot, and then all others have one."""
-WATCHDOG: Final = 30.0
+WATCHDOG_INTERVAL: Final = 30.0
 
 _SYSTEM_ONLY: Final = """\
 # What may break ffmpeg, its hardware encoders (PrivateDevices, ProtectClock, MemoryDenyWriteExecute) or your own code
@@ -29,7 +29,7 @@ PrivateTmp=yes
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class SystemdUnit:
     """What a unit says.
 
     Attributes:
@@ -67,7 +67,7 @@ class Unit:
     def _unit(self) -> list[str]:
         return [
             "[Unit]",
-            f"Description=peerd node {_plain(self.node)} in {_plain(str(self.project))}",
+            f"Description=peerd node {_escape_specifiers(self.node)} in {_escape_specifiers(str(self.project))}",
             "Wants=network-online.target",
             "After=network-online.target mariadb.service mysql.service postgresql.service",
             "# A database may be away for hours; there is no number of tries after which to give up.",
@@ -80,16 +80,16 @@ class Unit:
             "[Service]",
             "Type=notify",
             "NotifyAccess=main",
-            *([f"User={_plain(self.user)}"] if self.user else []),
-            f"WorkingDirectory={_plain(str(self.project))}",
-            *[f"Environment={_quoted(f'{name}={value}', command=False)}" for name, value in self.environment.items()],
+            *([f"User={_escape_specifiers(self.user)}"] if self.user else []),
+            f"WorkingDirectory={_escape_specifiers(str(self.project))}",
+            *[f"Environment={_quote(f'{name}={value}', command=False)}" for name, value in self.environment.items()],
             f"ExecStart={self._command('up')}",
             "# It waits for the end of the reload, and tells if it was abandoned; kill -HUP would only ask for one.",
             f"ExecReload={self._command('reload')}",
-            f"TimeoutStartSec={_seconds(START_WITHIN)}",
+            f"TimeoutStartSec={_format_seconds(START_TIMEOUT)}",
             "# The grace, and what giving back and the agent's turn take after it. A drain that goes on asks for more.",
-            f"TimeoutStopSec={_seconds(self.grace + STOP_BEYOND_GRACE)}",
-            f"WatchdogSec={_seconds(WATCHDOG)}",
+            f"TimeoutStopSec={_format_seconds(self.grace + STOP_MARGIN)}",
+            f"WatchdogSec={_format_seconds(WATCHDOG_INTERVAL)}",
             "# Only the master is told to stop, and it tells its processes, in order; what is left then is killed.",
             "KillMode=mixed",
             "# A worker that is killed for want of memory is replaced by its master; it is no reason to end the node.",
@@ -110,25 +110,25 @@ class Unit:
         return ["[Install]", f"WantedBy={'multi-user.target' if self.user else 'default.target'}"]
 
     def _command(self, command: str) -> str:
-        return " ".join(_quoted(word) for word in [*self.program, command, *self.options])
+        return " ".join(_quote(word) for word in [*self.program, command, *self.options])
 
 
-def _seconds(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds:.0f}s"
 
 
-def _plain(text: str) -> str:
+def _escape_specifiers(text: str) -> str:
     """A value that systemd takes as it stands, but for its % specifiers."""
     return text.replace("%", "%%")
 
 
-def _quoted(word: str, *, command: bool = True) -> str:
+def _quote(word: str, *, command: bool = True) -> str:
     r"""A word as systemd reads it, in a command line or in Environment=, where a dollar means nothing.
 
-    >>> _quoted("/srv/my studio/100%"), _quoted("$5"), _quoted("plain")
+    >>> _quote("/srv/my studio/100%"), _quote("$5"), _quote("plain")
     ('"/srv/my studio/100%%"', '"$$5"', 'plain')
     """
     if re.fullmatch(r"[\w@+=:,./-]+", word):
         return word
-    escaped = _plain(word).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escaped = _escape_specifiers(word).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped.replace("$", "$$") if command else escaped}"'

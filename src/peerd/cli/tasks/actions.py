@@ -10,27 +10,27 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from peerd.cli.context import Desk
-from peerd.cli.errors import WRONG_USAGE, Failure
-from peerd.cli.output.formatting import many, plain
-from peerd.cli.tasks.options import Name, OnNode, Queue, WithStatus
-from peerd.domain.errors import DatabaseAway, PeerdError, TaskNotFound
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import EXIT_USAGE, CommandError
+from peerd.cli.output.formatting import pluralize, sanitize
+from peerd.cli.tasks.options import NameOption, NodeOption, QueueOption, StatusOption
+from peerd.domain.errors import DatabaseUnavailable, PeerdError, TaskNotFound
 from peerd.operate.tasks import TaskFilter
 
-PAGE = 500
+PAGE_SIZE = 500
 
-Ids = Annotated[
+IdsArgument = Annotated[
     list[int] | None, typer.Argument(metavar="ID", help="Tasks; or find them by the filters.", show_default=False)
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before acting on what a filter finds.")]
-Limit = Annotated[
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before acting on what a filter finds.")]
+LimitOption = Annotated[
     int | None,
     typer.Option("--limit", "-l", metavar="N", rich_help_panel="Which tasks", help="N of those found, the newest."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class TaskSelection:
     """Which tasks: named ones, or those that a filter finds."""
 
     ids: list[int]
@@ -50,7 +50,7 @@ class Selection:
         """What a task that was found must still be when it is acted upon."""
         return TaskFilter(self.queue, self.name, self.status, self.node)
 
-    def find(self, desk: Desk) -> list[int]:
+    def find(self, context: CommandContext) -> list[int]:
         """The ids of the tasks.
 
         Raises:
@@ -58,25 +58,25 @@ class Selection:
         """
         if bool(self.ids) == self.is_filter:
             remedy = "name their ids, or find them with --status, --queue, --name or --node"
-            raise Failure("which tasks?", remedy, status=WRONG_USAGE)
-        return self.ids or self._found(desk)
+            raise CommandError("which tasks?", remedy, status=EXIT_USAGE)
+        return self.ids or self._find_by_filter(context)
 
-    def _found(self, desk: Desk) -> list[int]:
-        found: list[int] = []
-        while self.limit is None or len(found) < self.limit:
-            size = PAGE if self.limit is None else min(PAGE, self.limit - len(found))
-            page = desk.client.tasks.list(
+    def _find_by_filter(self, context: CommandContext) -> list[int]:
+        found_ids: list[int] = []
+        while self.limit is None or len(found_ids) < self.limit:
+            size = PAGE_SIZE if self.limit is None else min(PAGE_SIZE, self.limit - len(found_ids))
+            page = context.client.tasks.list(
                 queue=self.queue, name=self.name, status=self.status, node=self.node, limit=size,
-                before=found[-1] if found else None, bodies=False,
+                before=found_ids[-1] if found_ids else None, bodies=False,
             )  # fmt: skip
-            found += [task.id for task in page]
+            found_ids += [task.id for task in page]
             if len(page) < size:
                 break
-        return found
+        return found_ids
 
 
 @dataclass(slots=True)
-class Report:
+class ActionReport:
     """What was done, and what was refused."""
 
     verb: str
@@ -85,97 +85,101 @@ class Report:
     changed: list[int] = field(default_factory=list)
     """What a filter had found, and is not so any more, or not there."""
 
-    def answer(self, desk: Desk) -> None:
+    def answer(self, context: CommandContext) -> None:
         """Say it; exit status 1 when anything was refused."""
         errors = [{"id": task_id, "error": str(error)} for task_id, error in self.refused]
-        lines = [Text(plain(f"task {task_id}: {error}"), "red") for task_id, error in self.refused]
+        lines = [Text(sanitize(f"task {task_id}: {error}"), "red") for task_id, error in self.refused]
         has = "has" if len(self.changed) == 1 else "have"
         left = f"; {len(self.changed)} {has} changed since {'it was' if has == 'has' else 'they were'} found"
-        summary = Text(f"{self.verb} {many(len(self.done), 'task')}", "green" if self.done else "")
+        summary = Text(f"{self.verb} {pluralize(len(self.done), 'task')}", "green" if self.done else "")
         summary.append(left if self.changed else "", "")
         answer = {"verb": self.verb, "tasks": self.done, "refused": errors, "changed": self.changed}
-        desk.answer(answer, *lines, summary)
+        context.answer(answer, *lines, summary)
         if self.refused:
             raise typer.Exit(1)
 
 
 def retry(
-    desk: Desk,
-    ids: Ids = None,
-    queue: Queue = None,
-    name: Name = None,
-    status: WithStatus = None,
-    node: OnNode = None,
-    limit: Limit = None,
-    yes: Yes = False,
+    context: CommandContext,
+    ids: IdsArgument = None,
+    queue: QueueOption = None,
+    name: NameOption = None,
+    status: StatusOption = None,
+    node: NodeOption = None,
+    limit: LimitOption = None,
+    yes: YesOption = False,
 ) -> None:
     """Let tasks run again at once, with all their attempts; whatever became of them.
 
     peerd tasks retry 17 18        peerd tasks retry --status dead --queue video
     """
-    selection = Selection(ids or [], queue, name, status, node, limit)
-    _act(desk, selection, desk.client.tasks.retry, "retry", "retried", yes=yes)
+    selection = TaskSelection(ids or [], queue, name, status, node, limit)
+    _apply_action(context, selection, context.client.tasks.retry, "retry", "retried", yes=yes)
 
 
 def cancel(
-    desk: Desk,
-    ids: Ids = None,
-    queue: Queue = None,
-    name: Name = None,
-    status: WithStatus = None,
-    node: OnNode = None,
-    limit: Limit = None,
+    context: CommandContext,
+    ids: IdsArgument = None,
+    queue: QueueOption = None,
+    name: NameOption = None,
+    status: StatusOption = None,
+    node: NodeOption = None,
+    limit: LimitOption = None,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for whoever looks.")] = "canceled by hand",
-    yes: Yes = False,
+    yes: YesOption = False,
 ) -> None:
     """End tasks that have not ended; running ones too."""
-    selection = Selection(ids or [], queue, name, status, node, limit)
-    _act(desk, selection, partial(desk.client.tasks.cancel, reason=reason), "cancel", "canceled", yes=yes)
+    selection = TaskSelection(ids or [], queue, name, status, node, limit)
+    _apply_action(
+        context, selection, partial(context.client.tasks.cancel, reason=reason), "cancel", "canceled", yes=yes
+    )
 
 
 def delete(
-    desk: Desk,
-    ids: Ids = None,
-    queue: Queue = None,
-    name: Name = None,
-    status: WithStatus = None,
-    node: OnNode = None,
-    limit: Limit = None,
-    yes: Yes = False,
+    context: CommandContext,
+    ids: IdsArgument = None,
+    queue: QueueOption = None,
+    name: NameOption = None,
+    status: StatusOption = None,
+    node: NodeOption = None,
+    limit: LimitOption = None,
+    yes: YesOption = False,
 ) -> None:
     """Delete tasks and their attempts; running ones too. Nothing of them stays."""
-    selection = Selection(ids or [], queue, name, status, node, limit)
-    _act(desk, selection, desk.client.tasks.delete, "delete", "deleted", yes=yes)
+    selection = TaskSelection(ids or [], queue, name, status, node, limit)
+    _apply_action(context, selection, context.client.tasks.delete, "delete", "deleted", yes=yes)
 
 
 def move(
-    desk: Desk,
-    ids: Ids = None,
+    context: CommandContext,
+    ids: IdsArgument = None,
     to: Annotated[str | None, typer.Option("--to", metavar="NODE", help="To this node.")] = None,
     to_any: Annotated[bool, typer.Option("--to-any", help="To any node.", show_default=False)] = False,
-    queue: Queue = None,
-    name: Name = None,
-    status: WithStatus = None,
-    node: OnNode = None,
-    limit: Limit = None,
-    yes: Yes = False,
+    queue: QueueOption = None,
+    name: NameOption = None,
+    status: StatusOption = None,
+    node: NodeOption = None,
+    limit: LimitOption = None,
+    yes: YesOption = False,
 ) -> None:
     """Give tasks to a node, or to any. A running one is taken from its holder and becomes pending."""
     if (to is None) != to_any:
-        raise Failure("where to?", "give --to NODE, or --to-any", status=WRONG_USAGE)
-    selection = Selection(ids or [], queue, name, status, node, limit)
-    _act(desk, selection, partial(desk.client.tasks.move, node=to), "move", "moved", yes=yes)
+        raise CommandError("where to?", "give --to NODE, or --to-any", status=EXIT_USAGE)
+    selection = TaskSelection(ids or [], queue, name, status, node, limit)
+    _apply_action(context, selection, partial(context.client.tasks.move, node=to), "move", "moved", yes=yes)
 
 
-def _act(desk: Desk, selection: Selection, action: Callable[..., None], verb: str, done: str, *, yes: bool) -> None:
-    ids = selection.find(desk)
-    report = Report(done)
+def _apply_action(
+    context: CommandContext, selection: TaskSelection, action: Callable[..., None], verb: str, done: str, *, yes: bool
+) -> None:
+    ids = selection.find(context)
+    report = ActionReport(done)
     if ids and selection.is_filter and not yes:
-        _confirm(desk, f"{verb} {many(len(ids), 'task')}?")
+        _confirm(context, f"{verb} {pluralize(len(ids), 'task')}?")
     for task_id in ids:
         try:
             action(task_id, only=selection.only)
-        except DatabaseAway:
+        except DatabaseUnavailable:
             raise
         except TaskNotFound as error:
             if selection.is_filter:
@@ -186,10 +190,10 @@ def _act(desk: Desk, selection: Selection, action: Callable[..., None], verb: st
             report.refused.append((task_id, error))
         else:
             report.done.append(task_id)
-    report.answer(desk)
+    report.answer(context)
 
 
-def _confirm(desk: Desk, question: str) -> None:
-    if desk.as_json:
-        raise Failure(f"a filter found tasks to act on ({question[:-1]})", "say --yes")
+def _confirm(context: CommandContext, question: str) -> None:
+    if context.as_json:
+        raise CommandError(f"a filter found tasks to act on ({question[:-1]})", "say --yes")
     typer.confirm(question, abort=True, err=True)

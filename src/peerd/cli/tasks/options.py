@@ -8,19 +8,21 @@ import typer
 
 _PANEL = "Which tasks"
 
-Queue = Annotated[
+QueueOption = Annotated[
     str | None, typer.Option("--queue", "-q", metavar="QUEUE", rich_help_panel=_PANEL, help="Of a queue.")
 ]
-Name = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", rich_help_panel=_PANEL, help="Of a handler.")]
-WithStatus = Annotated[
+NameOption = Annotated[
+    str | None, typer.Option("--name", "-n", metavar="NAME", rich_help_panel=_PANEL, help="Of a handler.")
+]
+StatusOption = Annotated[
     str | None, typer.Option("--status", "-s", metavar="STATUS", rich_help_panel=_PANEL, help="Of a status.")
 ]
-OnNode = Annotated[
+NodeOption = Annotated[
     str | None,
     typer.Option(
         "--node", metavar="NODE", rich_help_panel=_PANEL, help="Pinned to a node, or held by it (now or last)."
     ),
 ]
-Before = Annotated[
+BeforeOption = Annotated[
     int | None, typer.Option("--before", metavar="ID", rich_help_panel=_PANEL, help="Older than a task.")
 ]

@@ -11,7 +11,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 
 
-class What(StrEnum):
+class ChangeKind(StrEnum):
     """What happened to a task between two looks."""
 
     STARTED = "started"
@@ -24,10 +24,10 @@ class What(StrEnum):
     """Its row was deleted or purged."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class TaskChange(msgspec.Struct, frozen=True):
     """A thing that happened; the task as it is now, or, when its row is gone, as it was."""
 
-    what: What
+    kind: ChangeKind
     task: Task
 
 
@@ -45,61 +45,61 @@ class WatchState:
         """Tasks that were seen to end dead."""
         self.running: dict[int, Task] = {}
         """Tasks that run, as they were last seen."""
-        self._told: set[tuple[int, int]] = set()
+        self._reported_ends: set[tuple[int, int]] = set()
         """Ends that were told: tasks, and the leases that ended."""
 
     @property
-    def followed(self) -> set[int]:
+    def tracked(self) -> set[int]:
         """Ids to look at by themselves."""
         return self.unfinished | set(self.running)
 
-    def see(self, task_id: int, task: Task | None) -> list[Change]:
+    def observe(self, task_id: int, task: Task | None) -> list[TaskChange]:
         """Take note of one task; None when its row is gone."""
         before = self.running.get(task_id)
         if task is None:
-            self._forget(task_id)
-            return [Change(What.GONE, before)] if before is not None else []
+            self._untrack(task_id)
+            return [TaskChange(ChangeKind.GONE, before)] if before is not None else []
         if task.status is Status.WORKING:
             self.running[task_id] = task
-            return _progress(before, task)
-        was_followed = task_id in self.followed
+            return _progress_changes(before, task)
+        was_tracked = task_id in self.tracked
         self.running.pop(task_id, None)
         if task.finished:
-            self._forget(task_id)
-            return self.end(task) if was_followed else []
-        return [Change(What.RETURNED, task)] if before is not None else []
+            self._untrack(task_id)
+            return self.record_end(task) if was_tracked else []
+        return [TaskChange(ChangeKind.RETURNED, task)] if before is not None else []
 
-    def end(self, task: Task) -> list[Change]:
+    def record_end(self, task: Task) -> list[TaskChange]:
         """Take note of a task that has ended; it is told once."""
-        if (task.id, task.lease) in self._told:
+        if (task.id, task.lease) in self._reported_ends:
             return []
-        self._told.add((task.id, task.lease))
+        self._reported_ends.add((task.id, task.lease))
         if task.status is Status.DEAD:
             self.dead.add(task.id)
-        return [Change(What.ENDED, task)]
+        return [TaskChange(ChangeKind.ENDED, task)]
 
-    def _forget(self, task_id: int) -> None:
+    def _untrack(self, task_id: int) -> None:
         self.running.pop(task_id, None)
         self.unfinished.discard(task_id)
 
 
-def look(
+def apply_poll(
     state: WatchState, working: Iterable[Task], others: Mapping[int, Task | None], ended: Iterable[Task] = ()
-) -> list[Change]:
+) -> list[TaskChange]:
     """Take note of the tasks that run, of the followed ones that do not, and of those that ended unseen."""
-    changes: list[Change] = []
+    changes: list[TaskChange] = []
     for task in sorted(working, key=lambda task: task.id):
-        changes += state.see(task.id, task)
+        changes += state.observe(task.id, task)
     for task_id in sorted(others):
-        changes += state.see(task_id, others[task_id])
+        changes += state.observe(task_id, others[task_id])
     for task in sorted(ended, key=lambda task: task.id):
-        changes += state.end(task)
+        changes += state.record_end(task)
     return changes
 
 
-def _progress(before: Task | None, task: Task) -> list[Change]:
+def _progress_changes(before: Task | None, task: Task) -> list[TaskChange]:
     if before is None or before.lease != task.lease:
-        return [Change(What.STARTED, task)]
+        return [TaskChange(ChangeKind.STARTED, task)]
     if (before.progress, before.progress_note) != (task.progress, task.progress_note):
-        return [Change(What.PROGRESSED, task)]
+        return [TaskChange(ChangeKind.PROGRESSED, task)]
     return []

@@ -15,32 +15,32 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from peerd.cli.context import Desk
-from peerd.cli.errors import Failure, seconds_of
-from peerd.cli.output.formatting import STYLES, ago, first_line, plain, span
-from peerd.cli.output.resizing import Resizing
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import CommandError, parse_duration_option
+from peerd.cli.output.formatting import STATUS_STYLES, first_line, format_age, format_elapsed, sanitize
+from peerd.cli.output.resizing import ResizeDetector
 from peerd.cli.output.tables import Column, table
-from peerd.cli.tasks.listing import since, title_of, where
-from peerd.cli.tasks.options import Name, Queue
+from peerd.cli.tasks.listing import describe_node, describe_since, task_title
+from peerd.cli.tasks.options import NameOption, QueueOption
 from peerd.cli.tasks.show import node_names, task_json
-from peerd.cli.tasks.watch_state import Change, WatchState, What, look
+from peerd.cli.tasks.watch_state import ChangeKind, TaskChange, WatchState, apply_poll
 from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.operate.client import Client
 
-NEWEST = 100
+NEWEST_LIMIT = 100
 """The newest tasks, which are read at each look; by primary key, so that it costs the same in a large table."""
-TOLD_AGAIN = 10
+REDRAWN_LINES = 10
 """Lines of what has ended that are written again when the terminal was cleared."""
 UNFINISHED = (Status.PENDING, Status.WORKING, Status.FAILURE, Status.SCHEDULED, Status.WAITING)
 
 
 def watch(
-    desk: Desk,
+    context: CommandContext,
     ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Only these tasks.", show_default=False)] = None,
-    queue: Queue = None,
-    name: Name = None,
+    queue: QueueOption = None,
+    name: NameOption = None,
     until_done: Annotated[
         bool,
         typer.Option(
@@ -53,27 +53,27 @@ def watch(
 
     Where stdout is no terminal, a line for each change. With --json, an object for each change. Ctrl-C ends it.
     """
-    pause = max(seconds_of("--every", every), 0.05)
-    watched = Watched(desk.client, ids or [], queue, name)
-    missing = watched.forget_missing()
+    pause = max(parse_duration_option("--every", every), 0.05)
+    watcher = TaskWatcher(context.client, ids or [], queue, name)
+    missing = watcher.drop_missing()
     for error in missing:
-        desk.fail(Failure(str(error), kind=type(error).__name__))
-    if missing and not watched.ids:
+        context.print_error(CommandError(str(error), kind=type(error).__name__))
+    if missing and not watcher.ids:
         raise typer.Exit(1)
     try:
-        with screen_for(desk) as screen:
-            for changes in watched.looks():
-                screen.show(changes, watched)
-                if until_done and watched.nothing_is_left():
+        with select_watch_screen(context) as screen:
+            for changes in watcher.poll():
+                screen.show(changes, watcher)
+                if until_done and watcher.all_ended():
                     break
                 time.sleep(pause)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    if until_done and (missing or watched.state.dead):
+    if until_done and (missing or watcher.state.dead):
         raise typer.Exit(1)
 
 
-class Watched:
+class TaskWatcher:
     """The tasks that are watched, look by look."""
 
     def __init__(self, client: Client, ids: list[int], queue: str | None, name: str | None) -> None:
@@ -83,28 +83,28 @@ class Watched:
         self.name = name
         self.state = WatchState(ids)
         self.names = node_names(client)
-        self.begun = self.now = client.now()
+        self.started_at = self.now = client.now()
 
-    def forget_missing(self) -> list[TaskNotFound]:
+    def drop_missing(self) -> list[TaskNotFound]:
         """Watch those tasks no more that are not there."""
         missing = [task_id for task_id in sorted(self.ids) if self.client.tasks.find(task_id) is None]
         self.ids -= set(missing)
         self.state.unfinished -= set(missing)
         return [TaskNotFound(task_id) for task_id in missing]
 
-    def looks(self) -> Iterator[list[Change]]:
+    def poll(self) -> Iterator[list[TaskChange]]:
         """What has changed, at each look."""
         while True:
             self.now = self.client.now()
             working = self._working()
             seen = {task.id for task in working}
-            others = {task_id: self.client.tasks.find(task_id) for task_id in self.state.followed - seen}
-            changes = look(self.state, working, others, self._ended())
+            others = {task_id: self.client.tasks.find(task_id) for task_id in self.state.tracked - seen}
+            changes = apply_poll(self.state, working, others, self._ended())
             if any(change.task.worker_node_id not in self.names for change in changes):
                 self.names = node_names(self.client)
             yield changes
 
-    def nothing_is_left(self) -> bool:
+    def all_ended(self) -> bool:
         """Whether all that is watched has ended."""
         if self.ids:
             return not self.state.unfinished
@@ -119,10 +119,10 @@ class Watched:
             return []
         return [
             task
-            for task in self.client.tasks.list(limit=NEWEST, bodies=False)
+            for task in self.client.tasks.list(limit=NEWEST_LIMIT, bodies=False)
             if task.finished_at is not None
             and task.finished
-            and task.finished_at >= self.begun
+            and task.finished_at >= self.started_at
             and self.queue in (None, task.queue)
             and self.name in (None, task.name)
         ]
@@ -133,10 +133,10 @@ class Watched:
         return self.client.tasks.list(queue=self.queue, name=self.name, status=Status.WORKING, limit=200, bodies=False)
 
 
-class Screen(Protocol):
+class WatchScreen(Protocol):
     """Where changes are shown."""
 
-    def show(self, changes: list[Change], watched: Watched) -> None:
+    def show(self, changes: list[TaskChange], watcher: TaskWatcher) -> None:
         """Show what has changed, and what runs."""
 
     def __enter__(self) -> Self: ...
@@ -146,54 +146,54 @@ class Screen(Protocol):
     ) -> bool | None: ...
 
 
-def screen_for(desk: Desk) -> Screen:
+def select_watch_screen(context: CommandContext) -> WatchScreen:
     """Lines of JSON, plain lines, or bars."""
-    if desk.as_json:
-        return JsonLines(desk)
-    return Bars(desk.out) if desk.out.is_terminal else Lines(desk.out)
+    if context.as_json:
+        return WatchJsonLines(context)
+    return WatchBars(context.out) if context.out.is_terminal else WatchLines(context.out)
 
 
-class _Open(AbstractContextManager["Any"]):
+class _PlainScreen(AbstractContextManager["Any"]):
     """A screen that needs no closing."""
 
     def __exit__(self, *_: object) -> None:
         pass
 
 
-class JsonLines(_Open):
+class WatchJsonLines(_PlainScreen):
     """An object for each change."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: CommandContext) -> None:
+        self._desk = context
 
-    def show(self, changes: list[Change], watched: Watched) -> None:
+    def show(self, changes: list[TaskChange], watcher: TaskWatcher) -> None:
         """Write them."""
         for change in changes:
-            task = task_json(change.task, watched.names)
-            self._desk.line({"at": watched.now, "change": change.what, "task": task})
+            task = task_json(change.task, watcher.names)
+            self._desk.line({"at": watcher.now, "change": change.kind, "task": task})
 
 
-class Lines(_Open):
+class WatchLines(_PlainScreen):
     """A plain line for each change."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def show(self, changes: list[Change], watched: Watched) -> None:
+    def show(self, changes: list[TaskChange], watcher: TaskWatcher) -> None:
         """Write them."""
         for change in changes:
-            line = Text.assemble(f"{watched.now:%H:%M:%S}  ", line_of(change, watched.names, watched.now))
+            line = Text.assemble(f"{watcher.now:%H:%M:%S}  ", render_change(change, watcher.names, watcher.now))
             self._console.print(line, soft_wrap=True)
 
 
-class Bars:
+class WatchBars:
     """Bars for what runs, below lines for what has ended."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._resizing = Resizing(console)
-        self._told: deque[Text] = deque(maxlen=TOLD_AGAIN)
+        self._resize_detector = ResizeDetector(console)
+        self._ended_lines: deque[Text] = deque(maxlen=REDRAWN_LINES)
 
     def __enter__(self) -> Self:
         """Take the terminal."""
@@ -204,39 +204,42 @@ class Bars:
         """Give it back."""
         self._live.stop()
 
-    def show(self, changes: list[Change], watched: Watched) -> None:
+    def show(self, changes: list[TaskChange], watcher: TaskWatcher) -> None:
         """Draw."""
         lines = [
-            line_of(change, watched.names, watched.now)
+            render_change(change, watcher.names, watcher.now)
             for change in changes
-            if change.what not in (What.STARTED, What.PROGRESSED)
+            if change.kind not in (ChangeKind.STARTED, ChangeKind.PROGRESSED)
         ]
-        again = list(self._told) if self._resizing.clear() else []
+        again = list(self._ended_lines) if self._resize_detector.clear() else []
         for line in [*again, *lines]:
             self._console.print(line, no_wrap=True, overflow="ellipsis")
-        self._told += lines
-        running = sorted(watched.state.running.values(), key=lambda task: task.id)
-        self._live.update(bars(running, watched, self._console), refresh=True)
+        self._ended_lines += lines
+        running = sorted(watcher.state.running.values(), key=lambda task: task.id)
+        self._live.update(render_watch_bars(running, watcher, self._console), refresh=True)
 
 
-def bars(running: list[Task], watched: Watched, console: Console) -> Group:
+def render_watch_bars(running: list[Task], watcher: TaskWatcher, console: Console) -> Group:
     """A row for each task that runs, as many as fit."""
     fitting = running[: max(console.height - 4, 1)]
     wide = console.width >= 100
     columns = (
         Column(right=True),
-        Column(most=28 if wide else 16),
+        Column(max_width=28 if wide else 16),
         Column(),
-        Column(most=14),
+        Column(max_width=14),
         Column(wide=True),
     )
     rows = [
         [
             Text(str(task.id), "bold"),
-            Text(title_of(task)),
-            _bar(task, 30 if wide else 16),
-            Text(where(task, watched.names)),
-            Text(f"{_attempt(task)}{first_line(task.progress_note) or since(task, watched.now)}", "bright_black"),
+            Text(task_title(task)),
+            _render_progress_bar(task, 30 if wide else 16),
+            Text(describe_node(task, watcher.names)),
+            Text(
+                f"{_attempt_prefix(task)}{first_line(task.progress_note) or describe_since(task, watcher.now)}",
+                "bright_black",
+            ),
         ]
         for task in fitting
     ]
@@ -246,7 +249,7 @@ def bars(running: list[Task], watched: Watched, console: Console) -> Group:
     return Group(table(columns, rows), *rest, *waiting)
 
 
-def _bar(task: Task, width: int) -> Text:
+def _render_progress_bar(task: Task, width: int) -> Text:
     """A bar and its percentage; a task that reports no progress has none."""
     if task.progress is None:
         return Text("·" * width + "    –", "bright_black")
@@ -256,36 +259,38 @@ def _bar(task: Task, width: int) -> Text:
     )
 
 
-def _attempt(task: Task) -> str:
+def _attempt_prefix(task: Task) -> str:
     return f"attempt {task.attempts + 1}: " if task.attempts else ""
 
 
-def line_of(change: Change, names: Mapping[int, str], now: datetime) -> Text:
+def render_change(change: TaskChange, names: Mapping[int, str], now: datetime) -> Text:
     """A change in a line."""
     task = change.task
-    head = Text.assemble((f"{task.id:>4}", "bold"), "  ", title_of(task), "  ")
-    match change.what:
-        case What.GONE:
+    head = Text.assemble((f"{task.id:>4}", "bold"), "  ", task_title(task), "  ")
+    match change.kind:
+        case ChangeKind.GONE:
             return head.append("is gone: deleted or purged", "bright_black")
-        case What.STARTED:
+        case ChangeKind.STARTED:
             number = f", attempt {task.attempts + 1}" if task.attempts else ""
-            return head.append(f"started on {where(task, names)}{number}", STYLES[Status.WORKING])
-        case What.PROGRESSED:
+            return head.append(f"started on {describe_node(task, names)}{number}", STATUS_STYLES[Status.WORKING])
+        case ChangeKind.PROGRESSED:
             percent = "" if task.progress is None else f"{task.progress:.0%}"
             return head.append(f"{percent} {first_line(task.progress_note)}".strip())
-        case What.RETURNED:
-            again = f", again {ago(task.start_at, now)}" if task.start_at is not None and task.start_at > now else ""
+        case ChangeKind.RETURNED:
+            again = (
+                f", again {format_age(task.start_at, now)}" if task.start_at is not None and task.start_at > now else ""
+            )
             now_is = "pending again" if task.status is Status.PENDING else f"{task.status}{again}"
-            head.append(now_is, STYLES[task.status])
+            head.append(now_is, STATUS_STYLES[task.status])
             return head.append(f"  {first_line(task.error)}" if task.error else "")
-        case What.ENDED:
+        case ChangeKind.ENDED:
             return _ended(head, task, names)
 
 
 def _ended(head: Text, task: Task, names: Mapping[int, str]) -> Text:
     took = ""
     if task.worker_started_at is not None and task.finished_at is not None:
-        took = f" in {span((task.finished_at - task.worker_started_at).total_seconds())}"
-    node = f" on {where(task, names)}" if where(task, names) else ""
-    head.append(f"{task.status}{took}{plain(node)}", STYLES[task.status])
+        took = f" in {format_elapsed((task.finished_at - task.worker_started_at).total_seconds())}"
+    node = f" on {describe_node(task, names)}" if describe_node(task, names) else ""
+    head.append(f"{task.status}{took}{sanitize(node)}", STATUS_STYLES[task.status])
     return head.append(f"  {first_line(task.error)}" if task.error and task.status is not Status.DONE else "")

@@ -7,22 +7,22 @@ from collections.abc import Iterator, Mapping
 
 from peerd.config.address import is_sqlite
 from peerd.config.problems import Problem
-from peerd.config.reading.secret_files import secrets_for_everybody
-from peerd.config.reading.source import Source
-from peerd.config.schedules import schedules_that_cannot_be_kept, schedules_that_never_run
+from peerd.config.reading.secret_files import find_readable_secrets
+from peerd.config.reading.source import ConfigSource
+from peerd.config.schedules import find_schedule_problems, find_schedule_warnings
 from peerd.config.settings import CommandSettings, Settings, WebSettings, WorkerSettings
-from peerd.domain.bind_address import Binding, parse_binding
+from peerd.domain.bind_address import SocketAddress, parse_bind_address
 from peerd.domain.duration import format_duration
 
 SYSTEMD_STOP_TIMEOUT = 90.0
 """DefaultTimeoutStopSec of systemd: a service that stops for longer is killed."""
 
 
-def contradictions(settings: Settings, source: Source) -> Iterator[Problem]:
+def find_contradictions(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     """Settings that cannot all hold: the cluster would rescue what is alive, or two listen in one place."""
-    yield from _two_at_one_door(settings, source)
+    yield from _duplicate_bindings(settings, source)
     heartbeat, inactive = settings.node.heartbeat_every, settings.manager.inactive_after
-    if inactive <= heartbeat and source.tells(("node", "heartbeat_every"), ("manager", "inactive_after")):
+    if inactive <= heartbeat and source.has_valid(("node", "heartbeat_every"), ("manager", "inactive_after")):
         yield source.problem(
             ("manager", "inactive_after"),
             f"{format_duration(inactive)} is no longer than a heartbeat ({format_duration(heartbeat)}): "
@@ -31,24 +31,24 @@ def contradictions(settings: Settings, source: Source) -> Iterator[Problem]:
         )
     rescue = settings.manager.max_update
     for name, worker in settings.workers.items():
-        told = source.tells(("manager", "max_update"), ("workers", name, "update"))
-        if worker.update >= rescue and told:
+        both_valid = source.has_valid(("manager", "max_update"), ("workers", name, "update"))
+        if worker.update >= rescue and both_valid:
             yield source.problem(
                 ("workers", name, "update"),
                 f"running tasks are touched every {format_duration(worker.update)}, but are taken away "
                 f"{format_duration(rescue)} after their last touch",
                 "give less than half of manager.max_update",
             )
-    yield from schedules_that_cannot_be_kept(settings, source)
+    yield from find_schedule_problems(settings, source)
 
 
-def _two_at_one_door(settings: Settings, source: Source) -> Iterator[Problem]:
+def _duplicate_bindings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     """Whoever accepts first would answer: connections would reach one app or the other by chance."""
-    taken: dict[Binding, str] = {}
+    taken: dict[SocketAddress, str] = {}
     for name, web in settings.web.items():
         for bind in web.bind:
             try:
-                other = taken.setdefault(parse_binding(bind), name)
+                other = taken.setdefault(parse_bind_address(bind), name)
             except ValueError as error:  # its absolute path is too long, which nobody could know before
                 yield source.problem(("web", name, "bind"), str(error))
                 continue
@@ -56,29 +56,29 @@ def _two_at_one_door(settings: Settings, source: Source) -> Iterator[Problem]:
                 yield source.problem(("web", name, "bind"), f"[web.{other}] listens on {bind} too", "choose another")
 
 
-def doubts(settings: Settings, source: Source) -> list[Problem]:
+def find_warnings(settings: Settings, source: ConfigSource) -> list[Problem]:
     """What is allowed, and worth a second look."""
     return [
-        *_nothing_to_do(settings, source),
-        *_grace_that_is_cut_short(settings, source),
-        *_touches_that_are_easily_missed(settings, source),
-        *_one_queue_with_two_limits(settings, source),
-        *schedules_that_never_run(settings, source),
-        *_connections_that_outlive_the_grace(settings, source),
-        *_port_that_others_may_take(settings, source),
-        *_cluster_on_sqlite(settings, source),
-        *secrets_for_everybody(settings, source),
+        *_no_enabled_worker(settings, source),
+        *_grace_too_long(settings, source),
+        *_update_too_slow(settings, source),
+        *_conflicting_max_attempts(settings, source),
+        *find_schedule_warnings(settings, source),
+        *_keep_alive_beyond_grace(settings, source),
+        *_reused_ports(settings, source),
+        *_cluster_settings_on_sqlite(settings, source),
+        *find_readable_secrets(settings, source),
     ]
 
 
-def _nothing_to_do(settings: Settings, source: Source) -> Iterator[Problem]:
+def _no_enabled_worker(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     sections: tuple[Mapping[str, WorkerSettings | WebSettings | CommandSettings], ...]
     sections = (settings.workers, settings.web, settings.commands)
     if not any(kind.enabled for section in sections for kind in section.values()):
         yield source.problem(("workers",), "no worker is enabled", "this node will keep the table, and run nothing")
 
 
-def _grace_that_is_cut_short(settings: Settings, source: Source) -> Iterator[Problem]:
+def _grace_too_long(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     grace = settings.node.grace
     if grace >= SYSTEMD_STOP_TIMEOUT:
         yield source.problem(
@@ -88,16 +88,16 @@ def _grace_that_is_cut_short(settings: Settings, source: Source) -> Iterator[Pro
         )
     graces = {("workers", name): worker.grace for name, worker in settings.workers.items()}
     graces |= {("web", name): web.grace for name, web in settings.web.items()}
-    for place, own in graces.items():
+    for key_path, own in graces.items():
         if own is not None and own > grace:
             yield source.problem(
-                (*place, "grace"),
+                (*key_path, "grace"),
                 f"the node stops after {format_duration(grace)}, whatever a worker is given",
                 "raise node.grace",
             )
 
 
-def _connections_that_outlive_the_grace(settings: Settings, source: Source) -> Iterator[Problem]:
+def _keep_alive_beyond_grace(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     for name, web in settings.web.items():
         grace = settings.node.grace if web.grace is None else web.grace
         if web.keep_alive >= grace:
@@ -109,7 +109,7 @@ def _connections_that_outlive_the_grace(settings: Settings, source: Source) -> I
             )
 
 
-def _port_that_others_may_take(settings: Settings, source: Source) -> Iterator[Problem]:
+def _reused_ports(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     for name, web in settings.web.items():
         if web.reuse_port:
             yield source.problem(
@@ -120,7 +120,7 @@ def _port_that_others_may_take(settings: Settings, source: Source) -> Iterator[P
             )
 
 
-def _touches_that_are_easily_missed(settings: Settings, source: Source) -> Iterator[Problem]:
+def _update_too_slow(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     rescue = settings.manager.max_update
     for name, worker in settings.workers.items():
         if rescue / 2 < worker.update < rescue:
@@ -131,7 +131,7 @@ def _touches_that_are_easily_missed(settings: Settings, source: Source) -> Itera
             )
 
 
-def _one_queue_with_two_limits(settings: Settings, source: Source) -> Iterator[Problem]:
+def _conflicting_max_attempts(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     """Who claims a task writes its own max_attempts into it: two answers for one queue are luck."""
     served: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for name, worker in settings.workers.items():
@@ -147,7 +147,7 @@ def _one_queue_with_two_limits(settings: Settings, source: Source) -> Iterator[P
             )
 
 
-def _cluster_on_sqlite(settings: Settings, source: Source) -> Iterator[Problem]:
+def _cluster_settings_on_sqlite(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     for key in ("address", "zone"):
         if is_sqlite(settings.database.url) and getattr(settings.node, key) is not None:
             yield source.problem(

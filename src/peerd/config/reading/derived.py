@@ -7,9 +7,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from peerd.config.address import add_password, has_password, is_sqlite, locate_sqlite_file
+from peerd.config.address import add_password, has_password, is_sqlite, make_sqlite_path_absolute
 from peerd.config.problems import Problem
-from peerd.config.reading.source import Source
+from peerd.config.reading.source import ConfigSource
 from peerd.config.settings import (
     AlertSettings,
     ClusterSettings,
@@ -21,13 +21,13 @@ from peerd.config.settings import (
     Settings,
     WebSettings,
 )
-from peerd.domain.bind_address import Unix, parse_binding
+from peerd.domain.bind_address import UnixAddress, parse_bind_address
 
-SHORTEST_SECRET, LONGEST_SECRET = 16, 1000
+MIN_SECRET_LENGTH, MAX_SECRET_LENGTH = 16, 1000
 """Characters."""
 
 
-def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]:
+def derive_settings(document: Document, source: ConfigSource) -> tuple[Settings, list[Problem]]:
     """The settings with absolute paths and the database's password, and what went wrong with the password."""
     database, problems = _with_password(_with_absolute_paths(document.database, source.folder), source)
     cluster, secret_problems = _with_secret(document.cluster, source)
@@ -49,8 +49,8 @@ def settle(document: Document, source: Source) -> tuple[Settings, list[Problem]]
     return settings, [*problems, *secret_problems, *_mail_problems(settings, source)]
 
 
-def _with_run_directory(node: NodeSettings, source: Source) -> NodeSettings:
-    given = node.run_directory if source.gives("node", "run_directory") else node.run_directory / node.name
+def _with_run_directory(node: NodeSettings, source: ConfigSource) -> NodeSettings:
+    given = node.run_directory if source.is_set("node", "run_directory") else node.run_directory / node.name
     return replace(node, run_directory=source.folder / given.expanduser())
 
 
@@ -59,8 +59,8 @@ def _with_absolute_file(logging: LoggingSettings, folder: Path) -> LoggingSettin
     return logging if file is None else replace(logging, file=folder / file.expanduser())
 
 
-def _with_inactive_after(manager: ManagerSettings, node: NodeSettings, source: Source) -> ManagerSettings:
-    if source.gives("manager", "inactive_after"):
+def _with_inactive_after(manager: ManagerSettings, node: NodeSettings, source: ConfigSource) -> ManagerSettings:
+    if source.is_set("manager", "inactive_after"):
         return manager
     return replace(manager, inactive_after=2 * node.heartbeat_every)
 
@@ -69,7 +69,7 @@ def _with_absolute_paths(database: DatabaseSettings, folder: Path) -> DatabaseSe
     file = database.password_file
     return replace(
         database,
-        url=locate_sqlite_file(database.url, folder),
+        url=make_sqlite_path_absolute(database.url, folder),
         password_file=None if file is None else folder / file.expanduser(),
     )
 
@@ -81,17 +81,17 @@ def _with_absolute_password_file(hook: AlertSettings, folder: Path) -> AlertSett
     return replace(hook, mail=replace(hook.mail, password_file=file))
 
 
-def _mail_problems(settings: Settings, source: Source) -> Iterator[Problem]:
+def _mail_problems(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     """A password that cannot be read is found out now, and not with the first alert. It is read anew for each mail."""
     for name, hook in settings.alerts.items():
         mail = hook.mail
         if mail is None or mail.password_file is None:
             continue
-        place = ("alerts", name, "mail", "password_file")
-        if mail.user is None and source.tells(("alerts", name, "mail", "user")):
-            yield source.problem(place, "there is a password, and no user that it belongs to", "give mail.user too")
+        key_path = ("alerts", name, "mail", "password_file")
+        if mail.user is None and source.has_valid(("alerts", name, "mail", "user")):
+            yield source.problem(key_path, "there is a password, and no user that it belongs to", "give mail.user too")
         if not mail.password_file.is_file():
-            yield source.problem(place, f"{mail.password_file}: there is no such file", "write the password there")
+            yield source.problem(key_path, f"{mail.password_file}: there is no such file", "write the password there")
 
 
 def _with_absolute_sockets(web: WebSettings, folder: Path) -> WebSettings:
@@ -100,45 +100,45 @@ def _with_absolute_sockets(web: WebSettings, folder: Path) -> WebSettings:
 
 
 def _with_absolute_socket(bind: str, folder: Path) -> str:
-    match parse_binding(bind):
-        case Unix(path):
+    match parse_bind_address(bind):
+        case UnixAddress(path):
             return f"unix:{folder / path}"
         case _:
             return bind
 
 
-def _with_password(database: DatabaseSettings, source: Source) -> tuple[DatabaseSettings, list[Problem]]:
-    place = ("database", "password_file")
+def _with_password(database: DatabaseSettings, source: ConfigSource) -> tuple[DatabaseSettings, list[Problem]]:
+    key_path = ("database", "password_file")
     file = database.password_file
-    if file is None or not source.tells(("database", "url")):
+    if file is None or not source.has_valid(("database", "url")):
         return database, []
     if is_sqlite(database.url):
-        return database, [source.problem(place, "SQLite has no password", "take it out")]
+        return database, [source.problem(key_path, "SQLite has no password", "take it out")]
     if has_password(database.url):
-        return database, [source.problem(place, "the url holds a password already", "keep one of them")]
-    password, problem = _text_of(file)
+        return database, [source.problem(key_path, "the url holds a password already", "keep one of them")]
+    password, problem = _read_secret_file(file)
     if problem:
-        return database, [source.problem(place, problem, "write the password there, and nothing else")]
+        return database, [source.problem(key_path, problem, "write the password there, and nothing else")]
     return replace(database, url=add_password(database.url, password)), []
 
 
-def _with_secret(cluster: ClusterSettings, source: Source) -> tuple[ClusterSettings, list[Problem]]:
-    place = ("cluster", "secret_file")
+def _with_secret(cluster: ClusterSettings, source: ConfigSource) -> tuple[ClusterSettings, list[Problem]]:
+    key_path = ("cluster", "secret_file")
     if cluster.secret_file is None:
         return cluster, []
     file = source.folder / cluster.secret_file.expanduser()
     if cluster.secret is not None:
-        return cluster, [source.problem(place, "there is a secret already", "keep one of them")]
-    secret, problem = _text_of(file)
-    if not problem and not SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET:
-        problem = f"{file}: a secret has {SHORTEST_SECRET} to {LONGEST_SECRET} characters, this one {len(secret)}"
+        return cluster, [source.problem(key_path, "there is a secret already", "keep one of them")]
+    secret, problem = _read_secret_file(file)
+    if not problem and not MIN_SECRET_LENGTH <= len(secret) <= MAX_SECRET_LENGTH:
+        problem = f"{file}: a secret has {MIN_SECRET_LENGTH} to {MAX_SECRET_LENGTH} characters, this one {len(secret)}"
     if problem:
         remedy = "write one there, the same on every node: head -c 32 /dev/urandom | base64"
-        return cluster, [source.problem(place, problem, remedy)]
+        return cluster, [source.problem(key_path, problem, remedy)]
     return replace(cluster, secret=secret, secret_file=file), []
 
 
-def _text_of(file: Path) -> tuple[str, str]:
+def _read_secret_file(file: Path) -> tuple[str, str]:
     """What a file holds, without the end of its line; and what is wrong with it, if it cannot be used."""
     try:
         text = file.read_text(encoding="utf-8").rstrip("\r\n")

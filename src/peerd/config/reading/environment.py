@@ -30,7 +30,7 @@ SECTIONS: Mapping[str, type[Section]] = {
 }
 
 
-def variables() -> dict[str, tuple[str, str]]:
+def setting_variables() -> dict[str, tuple[str, str]]:
     """Every variable that overrides a setting, with the section and the key that it overrides."""
     return {
         f"PEERD_{section}_{key}".upper(): (section, key)
@@ -39,18 +39,18 @@ def variables() -> dict[str, tuple[str, str]]:
     }
 
 
-def overrides(environment: Mapping[str, str]) -> dict[tuple[str, str], Any]:
+def read_overrides(environment: Mapping[str, str]) -> dict[tuple[str, str], Any]:
     """The settings that the environment gives, by section and key."""
     return {
-        place: _value(environment[variable], *place)
-        for variable, place in variables().items()
+        key_path: _parse_value(environment[variable], *key_path)
+        for variable, key_path in setting_variables().items()
         if variable in environment
     }
 
 
-def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
+def find_unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
     """A variable that looks like an override, and overrides nothing."""
-    known = variables()
+    known = setting_variables()
     prefixes = tuple(f"PEERD_{section}_".upper() for section in SECTIONS)
     return [
         Problem("environment", None, name, "overrides no setting", did_you_mean(name, known))
@@ -59,7 +59,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
     ]
 
 
-def _value(text: str, section: str, key: str) -> Any:
+def _parse_value(text: str, section: str, key: str) -> Any:
     """A whole number where the setting is one; everything else reads text itself."""
     is_number = get_type_hints(SECTIONS[section])[key] is int
     return int(text) if is_number and text.strip().isdecimal() and len(text) < 100 else text

@@ -10,28 +10,28 @@ from pydantic_core import ErrorDetails
 from peerd.config.reading.suggestions import did_you_mean
 from peerd.config.settings import Document, MailSettings, Section, WorkerSettings
 
-Sentence = tuple[str, str]
+MessageAndRemedy = tuple[str, str]
 """What is wrong, and the remedy."""
 
 
-def word(error: ErrorDetails) -> Sentence:
+def describe_error(error: ErrorDetails) -> MessageAndRemedy:
     """What is wrong, and the remedy, for one error of validation."""
     if error["type"] == "extra_forbidden":
-        return _unknown_key(error)
-    if error["type"] in _KINDS:
-        return _KINDS[error["type"]], f"this is {_kind_of(error['input'])}"
+        return _describe_unknown_key(error)
+    if error["type"] in _TYPE_MESSAGES:
+        return _TYPE_MESSAGES[error["type"]], f"this is {_describe_type(error['input'])}"
     context = error.get("ctx", {})
-    if error["type"] in _WORDS:
-        return _WORDS[error["type"]](context)
+    if error["type"] in _MESSAGES:
+        return _MESSAGES[error["type"]](context)
     return error["msg"], ""
 
 
-def place_of(error: ErrorDetails) -> tuple[str, ...]:
+def key_path_of(error: ErrorDetails) -> tuple[str, ...]:
     """The key path that an error is about."""
     return tuple(str(part) for part in error["loc"] if part != "[key]" and not isinstance(part, int))
 
 
-_KINDS = {
+_TYPE_MESSAGES = {
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
     "bool_type": "must be true or false",
@@ -44,7 +44,7 @@ _KINDS = {
     "mapping_type": "must be a table",
 }
 
-_WORDS: dict[str, Callable[[dict[str, Any]], Sentence]] = {
+_MESSAGES: dict[str, Callable[[dict[str, Any]], MessageAndRemedy]] = {
     "value_error": lambda context: (str(context["error"]), ""),
     "greater_than_equal": lambda context: (f"must be at least {context['ge']}", ""),
     "less_than_equal": lambda context: (f"must be at most {context['le']}", ""),
@@ -61,8 +61,8 @@ _WORDS: dict[str, Callable[[dict[str, Any]], Sentence]] = {
 }
 
 
-def _unknown_key(error: ErrorDetails) -> Sentence:
-    path = place_of(error)
+def _describe_unknown_key(error: ErrorDetails) -> MessageAndRemedy:
+    path = key_path_of(error)
     what = "unknown key" if len(path) > 1 else "unknown table"
     return what, did_you_mean(path[-1], _section_at(path[:-1]).known_keys())
 
@@ -78,7 +78,7 @@ def _section_at(path: tuple[str, ...]) -> type[Section]:
     return next(kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
 
 
-def _kind_of(value: object) -> str:
+def _describe_type(value: object) -> str:
     match value:
         case bool():
             return "true or false"

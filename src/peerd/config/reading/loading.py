@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from peerd.config.problems import ConfigError, Problem
-from peerd.config.reading.consistency import contradictions, doubts
-from peerd.config.reading.derived import settle
-from peerd.config.reading.environment import CONFIG_VARIABLE, overrides, unknown_variables
-from peerd.config.reading.source import Source
+from peerd.config.reading.consistency import find_contradictions, find_warnings
+from peerd.config.reading.derived import derive_settings
+from peerd.config.reading.environment import CONFIG_VARIABLE, find_unknown_variables, read_overrides
+from peerd.config.reading.source import ConfigSource
 from peerd.config.reading.validation import validate
 from peerd.config.settings import Settings
 from peerd.domain.size import format_size
 
 FILE_NAME = "peerd.toml"
-LARGEST_FILE = 1024 * 1024
+MAX_FILE_SIZE = 1024 * 1024
 """Bytes."""
-KINDS = ("workers", "commands", "web")
+KIND_SECTIONS = ("workers", "commands", "web")
 """Sections whose tables are kinds of processes."""
 
 
@@ -42,7 +42,7 @@ class Check:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     settings: Settings | None = None
-    legible: Settings | None = None
+    partial_settings: Settings | None = None
 
 
 def load(path: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -64,20 +64,20 @@ def load(path: Path | None = None, environment: Mapping[str, str] = os.environ) 
 def check(path: Path | None = None, environment: Mapping[str, str] = os.environ) -> Check:
     """Everything that is wrong with a configuration, and what is probably not meant. Arguments as for `load`."""
     try:
-        source = _read(_find(path, environment), environment)
+        source = _read_source(_find_file(path, environment), environment)
     except ConfigError as error:
         return Check(error.problems)
-    document, wrong_values, source.left_out = validate(source)
-    problems = [*_shape_problems(source), *unknown_variables(environment), *wrong_values]
+    document, wrong_values, source.invalid_keys = validate(source)
+    problems = [*_shape_problems(source), *find_unknown_variables(environment), *wrong_values]
     if document is None:
-        return Check(sorted(problems, key=_place))
-    settings, settling_problems = settle(document, source)
-    problems += [*settling_problems, *contradictions(settings, source)]
-    warnings = [] if wrong_values else doubts(settings, source)  # they would be of defaults
-    return Check(sorted(problems, key=_place), warnings, None if problems else settings, settings)
+        return Check(sorted(problems, key=_sort_key))
+    settings, settling_problems = derive_settings(document, source)
+    problems += [*settling_problems, *find_contradictions(settings, source)]
+    warnings = [] if wrong_values else find_warnings(settings, source)  # they would be of defaults
+    return Check(sorted(problems, key=_sort_key), warnings, None if problems else settings, settings)
 
 
-def _find(path: Path | None, environment: Mapping[str, str]) -> Path | None:
+def _find_file(path: Path | None, environment: Mapping[str, str]) -> Path | None:
     """The file to read; None when there is none, and the environment names the database."""
     named = path or (Path(environment[CONFIG_VARIABLE]) if environment.get(CONFIG_VARIABLE) else None)
     if named is not None:
@@ -94,10 +94,10 @@ def _find(path: Path | None, environment: Mapping[str, str]) -> Path | None:
     raise ConfigError([Problem(str(here / FILE_NAME), None, "", "no such file, here or in a folder above", remedy)])
 
 
-def _read(path: Path | None, environment: Mapping[str, str]) -> Source:
+def _read_source(path: Path | None, environment: Mapping[str, str]) -> ConfigSource:
     if path is None:
-        return Source.without_file(overrides(environment))
-    text = _text_of(path)
+        return ConfigSource.from_environment(read_overrides(environment))
+    text = _read_text(path)
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -106,16 +106,16 @@ def _read(path: Path | None, environment: Mapping[str, str]) -> Source:
         raise ConfigError([Problem(str(path), None, "", "holds values within values, too deep to be read")]) from None
     except ValueError:  # of the standard library, whose parser does not word it
         raise ConfigError([Problem(str(path), None, "", "holds a number that is too long to be read")]) from None
-    return Source.of_file(path, text, values, overrides(environment))
+    return ConfigSource.from_file(path, text, values, read_overrides(environment))
 
 
-def _text_of(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:  # which may be a pipe, or endless
-            content = file.read(LARGEST_FILE + 1)
-        if len(content) > LARGEST_FILE:
+            content = file.read(MAX_FILE_SIZE + 1)
+        if len(content) > MAX_FILE_SIZE:
             remedy = "it has room for some hundred workers; what is this?"
-            raise ConfigError([Problem(str(path), None, "", f"is larger than {format_size(LARGEST_FILE)}", remedy)])
+            raise ConfigError([Problem(str(path), None, "", f"is larger than {format_size(MAX_FILE_SIZE)}", remedy)])
         return content.decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise ConfigError([Problem(str(path), None, "", "is not UTF-8 text")]) from None
@@ -138,31 +138,33 @@ def _syntax_problem(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Pr
     return Problem(str(path), line, "", f"this is not TOML: {message[:1].lower()}{message[1:]}")
 
 
-def _shape_problems(source: Source) -> Iterator[Problem]:
+def _shape_problems(source: ConfigSource) -> Iterator[Problem]:
     """What must hold between the keys of a worker, said even when one of them is wrong by itself."""
     yield from _name_problems(source)
-    for name, worker in _tables_of(source, "workers"):
-        place = ("workers", name)
+    for name, worker in _tables_in(source, "workers"):
+        key_path = ("workers", name)
         if "tasks" in worker and "worker" in worker:
-            second = max("tasks", "worker", key=lambda key: source.line((*place, key)) or 0)
-            yield source.problem((*place, second), "a worker has tasks or worker, not both", "keep one of them")
+            second = max("tasks", "worker", key=lambda key: source.line((*key_path, key)) or 0)
+            yield source.problem((*key_path, second), "a worker has tasks or worker, not both", "keep one of them")
         if "tasks" not in worker and "worker" not in worker:
             remedy = 'name a queue, tasks = "studio.jobs:video", or a class, worker = "studio.jobs:Cleanup"'
-            yield source.problem(place, "has nothing to run", remedy)
+            yield source.problem(key_path, "has nothing to run", remedy)
 
-    for name, hook in _tables_of(source, "alerts"):
-        ways = [way for way in ("webhook", "mail", "command", "log") if hook.get(way) not in (None, False)]
-        if len(ways) != 1:
-            given = f"has {' and '.join(ways)}" if ways else "has no way out"
+    for name, hook in _tables_in(source, "alerts"):
+        channels = [
+            channel for channel in ("webhook", "mail", "command", "log") if hook.get(channel) not in (None, False)
+        ]
+        if len(channels) != 1:
+            given = f"has {' and '.join(channels)}" if channels else "has no way out"
             remedy = "give exactly one of webhook, mail, command and log = true"
             yield source.problem(("alerts", name), given, remedy)
 
 
-def _name_problems(source: Source) -> Iterator[Problem]:
+def _name_problems(source: ConfigSource) -> Iterator[Problem]:
     """A kind of process is known by its name alone, in status and to reload, so no two may share one."""
     taken: dict[str, str] = {}
-    for section in KINDS:
-        for name, _ in _tables_of(source, section):
+    for section in KIND_SECTIONS:
+        for name, _ in _tables_in(source, section):
             if name in {"agent", "manager", "master", "watcher"}:
                 yield source.problem((section, name), "is the name of a process of peerd's own", "choose another name")
             if name in taken:
@@ -170,12 +172,12 @@ def _name_problems(source: Source) -> Iterator[Problem]:
             taken.setdefault(name, section)
 
 
-def _tables_of(source: Source, section: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _tables_in(source: ConfigSource, section: str) -> Iterator[tuple[str, dict[str, Any]]]:
     tables: Any = source.values.get(section)
     for name, table in tables.items() if isinstance(tables, dict) else ():
         if isinstance(table, dict):
             yield name, table
 
 
-def _place(problem: Problem) -> tuple[str, int, str]:
+def _sort_key(problem: Problem) -> tuple[str, int, str]:
     return problem.file, problem.line or 0, problem.key

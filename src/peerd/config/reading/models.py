@@ -27,15 +27,15 @@ from pydantic import (
 )
 
 from peerd.config.settings import GIVEN, Section
-from peerd.config.values import After, Before
+from peerd.config.values import CheckAfter, ConvertBefore
 
-__all__ = ["ValidationError", "read"]
+__all__ = ["ValidationError", "parse_section"]
 
 AnySection = TypeVar("AnySection", bound=Section)
 
-CLOSED: Final = ConfigDict(extra="forbid", hide_input_in_errors=True, arbitrary_types_allowed=True)
+MODEL_CONFIG: Final = ConfigDict(extra="forbid", hide_input_in_errors=True, arbitrary_types_allowed=True)
 """A table with a key that it does not know is a mistake; what was written may be a secret."""
-EXACT: Final[Mapping[Any, Any]] = {
+STRICT_TYPES: Final[Mapping[Any, Any]] = {
     int: Annotated[int, Strict()],
     bool: Annotated[bool, Strict()],
     float: Annotated[float, AllowInfNan(False)],
@@ -43,18 +43,18 @@ EXACT: Final[Mapping[Any, Any]] = {
 """A text is no number, 1 is not true, and nothing is infinite."""
 
 
-def read(section: type[AnySection], values: Mapping[str, Any]) -> AnySection:
+def parse_section(section: type[AnySection], values: Mapping[str, Any]) -> AnySection:
     """The settings of a table.
 
     Raises:
         ValidationError: all that is wrong with it.
     """
-    return cast("AnySection", _settled(_model_of(section).model_validate(values)))
+    return cast("AnySection", _to_section(_model_of(section).model_validate(values)))
 
 
 class _Model(BaseModel):
-    model_config = CLOSED
-    reads: ClassVar[type[Section]]
+    model_config = MODEL_CONFIG
+    section_type: ClassVar[type[Section]]
 
 
 @cache
@@ -62,33 +62,33 @@ def _model_of(section: type[Section]) -> type[_Model]:
     types_of = get_type_hints(section, include_extras=True)
     required = {one.name for one in msgspec.structs.fields(section) if one.required}
     fields: dict[str, Any] = {
-        key: (_as_pydantic_reads_it(types_of[key]), ... if key in required else None) for key in section.known_keys()
+        key: (_to_pydantic_type(types_of[key]), ... if key in required else None) for key in section.known_keys()
     }
     made = create_model(section.__name__, __base__=_Model, **fields)
-    made.reads = section
+    made.section_type = section
     return made
 
 
-def _as_pydantic_reads_it(kind: Any) -> Any:
+def _to_pydantic_type(kind: Any) -> Any:
     """A type of `peerd.config.values`, in pydantic's words."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         base, *hints = inner
-        return Annotated[(_as_pydantic_reads_it(base), *map(_as_pydantic_checks_it, hints))]
+        return Annotated[(_to_pydantic_type(base), *map(_to_pydantic_constraint, hints))]
     if origin in (Union, types.UnionType):
-        return reduce(or_, map(_as_pydantic_reads_it, inner))
+        return reduce(or_, map(_to_pydantic_type, inner))
     if origin in (tuple, Mapping):
-        return origin[tuple(map(_as_pydantic_reads_it, inner))]
+        return origin[tuple(map(_to_pydantic_type, inner))]
     if isinstance(kind, type) and issubclass(kind, Section):
         return _model_of(kind)
-    return EXACT.get(kind, kind)
+    return STRICT_TYPES.get(kind, kind)
 
 
-def _as_pydantic_checks_it(hint: object) -> Any:
+def _to_pydantic_constraint(hint: object) -> Any:
     match hint:
-        case Before(function):
+        case ConvertBefore(function):
             return BeforeValidator(function)
-        case After(function):
+        case CheckAfter(function):
             return AfterValidator(function)
         case msgspec.Meta():
             bounds = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern")
@@ -97,15 +97,15 @@ def _as_pydantic_checks_it(hint: object) -> Any:
             raise TypeError(f"{hint!r} says nothing about a setting")
 
 
-def _settled(value: Any) -> Any:
+def _to_section(value: Any) -> Any:
     """What was given, as settings: the rest are their own defaults."""
     match value:
         case _Model():
-            section = value.reads
-            given: dict[str, Any] = {key: _settled(getattr(value, key)) for key in value.model_fields_set}
-            told = {GIVEN: tuple(sorted(given))} if GIVEN in section.__struct_fields__ else {}
-            return section(**given, **told)
+            section = value.section_type
+            given: dict[str, Any] = {key: _to_section(getattr(value, key)) for key in value.model_fields_set}
+            given_field = {GIVEN: tuple(sorted(given))} if GIVEN in section.__struct_fields__ else {}
+            return section(**given, **given_field)
         case dict():
-            return {key: _settled(one) for key, one in value.items()}
+            return {key: _to_section(one) for key, one in value.items()}
         case _:
             return value

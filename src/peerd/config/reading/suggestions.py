@@ -12,13 +12,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     "did you mean 'workers'?"
     """
     words = sorted(known)
-    return near(word, words) or f"known are {', '.join(words)}"
+    return suggest_similar(word, words) or f"known are {', '.join(words)}"
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def suggest_similar(word: str, known: Iterable[str]) -> str:
     """The remedy for a word that may be a mistyped one, where one is near.
 
-    >>> near("vidoe", ["video"]), near("mail", ["video"])
+    >>> suggest_similar("vidoe", ["video"]), suggest_similar("mail", ["video"])
     ("did you mean 'video'?", '')
     """
     from difflib import get_close_matches  # noqa: PLC0415 - loaded for a mistyped word alone

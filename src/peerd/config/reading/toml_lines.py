@@ -10,25 +10,25 @@ import re
 import tomllib
 from typing import Final
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 _KEY = re.compile(r"""\s*(?P<part>"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[A-Za-z0-9_-]+)\s*(?P<then>[.=\]]?)""")
 _BLANK = re.compile(r"(?:\s+|#[^\n]*)*")
-_SKIPPED: Final = re.compile(
+_STRING_OR_COMMENT: Final = re.compile(
     r"""\"{3}(?:[^\\]|\\.)*?\"{3,5} | '{3}.*?'{3,5} | "(?:[^"\\\n]|\\.)*" | '[^'\n]*' | \#[^\n]*""",
     re.VERBOSE | re.DOTALL,
 )
 
 
-def lines_of_keys(text: str) -> dict[Path, int]:
+def index_key_lines(text: str) -> dict[KeyPath, int]:
     r"""The line, from 1, of the first mention of each key path and table of the text.
 
-    >>> lines_of_keys("[node]\nname = 'a'\n")
+    >>> index_key_lines("[node]\nname = 'a'\n")
     {('node',): 1, ('node', 'name'): 2}
     """
-    lines: dict[Path, int] = {}
-    table: Path = ()
-    position = _after_blank(text, 0)
+    lines: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    position = _skip_blank(text, 0)
     line, counted = 1, 0
     while position < len(text):
         line, counted = line + text.count("\n", counted, position), position
@@ -42,11 +42,11 @@ def lines_of_keys(text: str) -> dict[Path, int]:
             position = _end_of_value(text, position)
         for length in range(1, len(path) + 1):
             lines.setdefault(path[:length], line)
-        position = _after_blank(text, position)
+        position = _skip_blank(text, position)
     return lines
 
 
-def line_of(path: Path, lines: dict[Path, int]) -> int | None:
+def find_line(path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
     """The line of a key, else that of the nearest table or value around it, else None."""
     for length in range(len(path), 0, -1):
         if path[:length] in lines:
@@ -54,17 +54,17 @@ def line_of(path: Path, lines: dict[Path, int]) -> int | None:
     return None
 
 
-def _read_key(text: str, position: int) -> tuple[Path, int]:
+def _read_key(text: str, position: int) -> tuple[KeyPath, int]:
     parts: list[str] = []
     while found := _KEY.match(text, position):
-        parts.append(_unquoted(found["part"]))
+        parts.append(_unquote(found["part"]))
         position = found.end()
         if found["then"] != ".":
             break
     return tuple(parts), position if parts else position + 1
 
 
-def _unquoted(part: str) -> str:
+def _unquote(part: str) -> str:
     if part[0] not in "\"'":
         return part
     return str(tomllib.loads(f"key = {part}")["key"])
@@ -73,7 +73,7 @@ def _unquoted(part: str) -> str:
 def _end_of_value(text: str, position: int) -> int:
     depth = 0
     while position < len(text):
-        if skipped := _SKIPPED.match(text, position):
+        if skipped := _STRING_OR_COMMENT.match(text, position):
             position = skipped.end()
             continue
         character = text[position]
@@ -89,6 +89,6 @@ def _end_of_line(text: str, position: int) -> int:
     return len(text) if end < 0 else end
 
 
-def _after_blank(text: str, position: int) -> int:
+def _skip_blank(text: str, position: int) -> int:
     found = _BLANK.match(text, position)
     return found.end() if found else position

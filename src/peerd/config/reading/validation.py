@@ -11,57 +11,61 @@ from typing import Any, Final
 from pydantic_core import ErrorDetails
 
 from peerd.config.problems import Problem
-from peerd.config.reading.error_messages import place_of, word
-from peerd.config.reading.models import ValidationError, read
-from peerd.config.reading.source import Place, Source
+from peerd.config.reading.error_messages import describe_error, key_path_of
+from peerd.config.reading.models import ValidationError, parse_section
+from peerd.config.reading.source import ConfigSource, KeyPath
 from peerd.config.settings import Document
 
-MOST: Final = 100
+MAX_PROBLEMS: Final = 100
 """Problems of values that are listed."""
-ROUNDS: Final = 5
+MAX_ROUNDS: Final = 5
 """Leaving a value out can make the table around it incomplete, and that the one around it: no table is deeper."""
 
 
-def validate(source: Source) -> tuple[Document | None, list[Problem], frozenset[Place]]:
+def validate(source: ConfigSource) -> tuple[Document | None, list[Problem], frozenset[KeyPath]]:
     """The document that the right values make, what is wrong with the others, and the places that have defaults for it.
 
     There is no document where even the rest cannot be validated.
     """
     problems: list[Problem] | None = None
-    left_out: set[Place] = set()
-    unknown: set[Place] = set()
-    for _ in range(ROUNDS):
+    invalid_keys: set[KeyPath] = set()
+    unknown: set[KeyPath] = set()
+    for _ in range(MAX_ROUNDS):
         try:
-            document = read(Document, _without(left_out, source.values, ()))
+            document = parse_section(Document, _without_keys(invalid_keys, source.values, ()))
         except ValidationError as error:
             details = error.errors(include_url=False)
-            problems = _problems(details, source) if problems is None else problems
-            left_out |= {_place_to_leave_out(detail) for detail in details}
-            unknown |= {place_of(detail) for detail in details if detail["type"] == "extra_forbidden"}
+            problems = _to_problems(details, source) if problems is None else problems
+            invalid_keys |= {_invalid_key_of(detail) for detail in details}
+            unknown |= {key_path_of(detail) for detail in details if detail["type"] == "extra_forbidden"}
         else:
-            return document, problems or [], frozenset(left_out - unknown)
-    return None, problems or [], frozenset(left_out)
+            return document, problems or [], frozenset(invalid_keys - unknown)
+    return None, problems or [], frozenset(invalid_keys)
 
 
-def _problems(details: list[ErrorDetails], source: Source) -> list[Problem]:
-    problems = [source.problem(place_of(detail), *word(detail)) for detail in details[:MOST]]
-    if len(details) > MOST:
-        problems.append(source.problem((), f"{len(details) - MOST:,} more problems are not listed"))
+def _to_problems(details: list[ErrorDetails], source: ConfigSource) -> list[Problem]:
+    problems = [source.problem(key_path_of(detail), *describe_error(detail)) for detail in details[:MAX_PROBLEMS]]
+    if len(details) > MAX_PROBLEMS:
+        problems.append(source.problem((), f"{len(details) - MAX_PROBLEMS:,} more problems are not listed"))
     return problems
 
 
-def _place_to_leave_out(detail: ErrorDetails) -> Place:
+def _invalid_key_of(detail: ErrorDetails) -> KeyPath:
     """The value that is wrong; or the table in which one is missing."""
-    place = place_of(detail)
-    return place[:-1] if detail["type"] == "missing" else place
+    key_path = key_path_of(detail)
+    return key_path[:-1] if detail["type"] == "missing" else key_path
 
 
-def _without(left_out: set[Place], table: dict[str, Any], place: Place) -> dict[str, Any]:
+def _without_keys(invalid_keys: set[KeyPath], table: dict[str, Any], key_path: KeyPath) -> dict[str, Any]:
     """A copy of a table, without the values at the places that are left out."""
     kept = {}
     for name, value in table.items():
-        inner = (*place, name)
-        if inner in left_out:
+        inner = (*key_path, name)
+        if inner in invalid_keys:
             continue
-        kept[name] = _without(left_out, value, inner) if isinstance(value, dict) and len(inner) < ROUNDS - 1 else value
+        kept[name] = (
+            _without_keys(invalid_keys, value, inner)
+            if isinstance(value, dict) and len(inner) < MAX_ROUNDS - 1
+            else value
+        )
     return kept

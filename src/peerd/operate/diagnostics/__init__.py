@@ -11,11 +11,11 @@ from sqlalchemy.exc import DBAPIError
 from peerd.operate.diagnostics import cluster, galera, mysql, postgresql, sqlite
 from peerd.operate.diagnostics.finding import Finding, Level
 
-__all__ = ["Finding", "Level", "examine", "examine_what_slows"]
+__all__ = ["Finding", "Level", "examine", "examine_slowdowns"]
 
 Examination = Callable[[Connection], list[Finding]]
 
-OF_A_DATABASE: Final[dict[str, Sequence[Examination]]] = {
+DATABASE_EXAMINATIONS: Final[dict[str, Sequence[Examination]]] = {
     "mysql": (*mysql.EXAMINATIONS, *galera.EXAMINATIONS),
     "mariadb": (*mysql.EXAMINATIONS, *galera.EXAMINATIONS),
     "postgresql": postgresql.EXAMINATIONS,
@@ -30,11 +30,11 @@ def examine(connection: Connection, max_update: float) -> list[Finding]:
         connection: in a transaction that only reads.
         max_update: seconds without a touch after which a running task is frozen.
     """
-    examinations = [*OF_A_DATABASE[connection.dialect.name], *cluster.examinations(max_update)]
-    return [finding for examination in examinations for finding in _carried_out(connection, examination)]
+    examinations = [*DATABASE_EXAMINATIONS[connection.dialect.name], *cluster.examinations(max_update)]
+    return [finding for examination in examinations for finding in _run_examination(connection, examination)]
 
 
-SLOWING: Final[dict[str, Sequence[Examination]]] = {
+SLOWDOWN_EXAMINATIONS: Final[dict[str, Sequence[Examination]]] = {
     "mysql": (mysql.history, mysql.transactions, galera.flow_control),
     "mariadb": (mysql.history, mysql.transactions, galera.flow_control),
     "postgresql": (postgresql.vacuum, postgresql.transactions, postgresql.prepared),
@@ -43,14 +43,14 @@ SLOWING: Final[dict[str, Sequence[Examination]]] = {
 """What may begin to slow every claim at any time."""
 
 
-def examine_what_slows(connection: Connection) -> list[Finding]:
+def examine_slowdowns(connection: Connection) -> list[Finding]:
     """Findings, worth a warning at least, of what slows every claim now."""
-    examinations = SLOWING[connection.dialect.name]
-    found = [finding for examination in examinations for finding in _carried_out(connection, examination)]
+    examinations = SLOWDOWN_EXAMINATIONS[connection.dialect.name]
+    found = [finding for examination in examinations for finding in _run_examination(connection, examination)]
     return [finding for finding in found if finding.level in (Level.WARNING, Level.PROBLEM)]
 
 
-def _carried_out(connection: Connection, examination: Examination) -> list[Finding]:
+def _run_examination(connection: Connection, examination: Examination) -> list[Finding]:
     """What an examination finds; that this user may not look is a finding too.
 
     A connection that only reads commits each statement, so one that fails leaves nothing behind.

@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.config.reading.suggestions import near
+from peerd.config.reading.suggestions import suggest_similar
 from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.finding import Finding, Level
-from peerd.store.nodes.known_handlers import count_unknown
-from peerd.store.queues import backlog, known_queues, pending_queues, runs
-from peerd.store.schema.revisions import schema_of
+from peerd.store.nodes.known_handlers import count_unknown_handlers
+from peerd.store.queues import has_working_task, known_queues, measure_backlog, pending_queues
+from peerd.store.schema.revisions import read_schema_version
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import limits, nodes, queues, tasks
-from peerd.store.tasks.conditions import WITH_KEY, WITHOUT_KEY, status_is
+from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, status_is
 
-MANY = 1_000
+MAX_COUNTED = 1_000
 """Counting ends here: a doctor must not read a million rows."""
-WAITS_LONG = 60.0
+STALLED_AFTER = 60.0
 """Seconds: a worker that has nothing to do takes a task within 12.5 s, whatever becomes of the doorbell."""
 
 
@@ -63,15 +63,15 @@ def silent_nodes(connection: Connection) -> list[Finding]:
 
 def older_nodes(connection: Connection) -> list[Finding]:
     """Nodes that run with older code than the tables are written for."""
-    schema = schema_of(connection)
+    schema = read_schema_version(connection)
     if schema is None:
         return []
     older = sa.or_(nodes.c.revision.is_(None), nodes.c.revision < schema.revision)
     running = sa.select(nodes.c.name, nodes.c.version, nodes.c.revision).where(nodes.c.active, older)
-    return [_older(*row) for row in connection.execute(running.order_by(nodes.c.name))]
+    return [_older_node_finding(*row) for row in connection.execute(running.order_by(nodes.c.name))]
 
 
-def _older(name: str, version: str | None, revision: str | None) -> Finding:
+def _older_node_finding(name: str, version: str | None, revision: str | None) -> Finding:
     who = f"{name} (peerd {version or '?'})"
     if revision is None:
         message = f"{who} is older than the tables, and can start no process anew"
@@ -87,7 +87,7 @@ def frozen_tasks(connection: Connection, max_update: float) -> list[Finding]:
     )
     if not frozen:
         return [Finding(Level.OK, "running tasks", "all are being touched")]
-    message = f"{_words(frozen)} not touched for {format_duration(2 * max_update)}, and no node takes them back"
+    message = f"{_count_text(frozen)} not touched for {format_duration(2 * max_update)}, and no node takes them back"
     return [Finding(Level.PROBLEM, "running tasks", message, "start a node: its manager does that")]
 
 
@@ -101,11 +101,11 @@ def pinned_tasks(connection: Connection) -> list[Finding]:
         .group_by(tasks.c.node_id, nodes.c.name)
         .order_by(nodes.c.name, tasks.c.node_id)
     )
-    return [_pinned(*row) for row in connection.execute(waiting)]
+    return [_pinned_finding(*row) for row in connection.execute(waiting)]
 
 
-def _pinned(node_id: int, name: str | None, count: int, first: int) -> Finding:
-    message = f"{_words(count)} waiting for {name or f'node {node_id}'}, which is not there"
+def _pinned_finding(node_id: int, name: str | None, count: int, first: int) -> Finding:
+    message = f"{_count_text(count)} waiting for {name or f'node {node_id}'}, which is not there"
     remedy = f"start it, or: peerd tasks move --node {name} --status pending --to-any"
     if name is None:
         remedy = (
@@ -121,28 +121,28 @@ def unserved_queues(connection: Connection) -> list[Finding]:
     limited = set(connection.execute(sa.select(limits.c.queue)).scalars())
     closed = set(connection.execute(_paused()).scalars())
     found = []
-    for name in pending_queues(connection, MANY):
+    for name in pending_queues(connection, MAX_COUNTED):
         if name not in known:
-            found.append(_never_served(connection, name, known))
+            found.append(_unserved_finding(connection, name, known))
         elif name not in closed | limited:
-            found += _stalled(connection, name)
+            found += _stalled_findings(connection, name)
     return found
 
 
-def _never_served(connection: Connection, name: str, known: Sequence[str]) -> Finding:
-    count = _count(connection, sa.or_(WITHOUT_KEY.of(sa.literal(name)), WITH_KEY.of(sa.literal(name))))
-    message = f"{_words(count)} waiting in {name}, which no worker process has ever served"
+def _unserved_finding(connection: Connection, name: str, known: Sequence[str]) -> Finding:
+    count = _count(connection, sa.or_(PENDING_WITHOUT_KEY.of(sa.literal(name)), PENDING_WITH_KEY.of(sa.literal(name))))
+    message = f"{_count_text(count)} waiting in {name}, which no worker process has ever served"
     remedy = f"start a node with a worker of it; or cancel them: peerd tasks cancel --queue {name}"
-    return Finding(Level.PROBLEM, "queues", message, " ".join(filter(None, [near(name, known), remedy])))
+    return Finding(Level.PROBLEM, "queues", message, " ".join(filter(None, [suggest_similar(name, known), remedy])))
 
 
-def _stalled(connection: Connection, name: str) -> list[Finding]:
+def _stalled_findings(connection: Connection, name: str) -> list[Finding]:
     """A queue of which the first tasks have waited for long while none of it runs: its workers may be gone."""
-    waiting = backlog(connection, name, MANY, WAITS_LONG)
-    if waiting.since is None or runs(connection, name):
+    waiting = measure_backlog(connection, name, MAX_COUNTED, STALLED_AFTER)
+    if waiting.since is None or has_working_task(connection, name):
         return []
     waited = (connection.execute(sa.select(now())).scalar_one() - waiting.since).total_seconds()
-    message = f"{_words(waiting.count)} waiting in {name}, the first for {format_duration(round(waited))}"
+    message = f"{_count_text(waiting.count)} waiting in {name}, the first for {format_duration(round(waited))}"
     remedy = "see that a node with a worker of it is up, is not draining, and is not busy with other queues"
     return [Finding(Level.WARNING, "queues", f"{message}, and none of this queue runs", remedy)]
 
@@ -153,11 +153,11 @@ def unknown_tasks(connection: Connection) -> list[Finding]:
         Finding(
             Level.WARNING,
             "unknown tasks",
-            f"{_words(one.count)} waiting for code that knows handler {one.name!r} of queue {one.queue} and its "
+            f"{_count_text(one.count)} waiting for code that knows handler {one.name!r} of queue {one.queue} and its "
             f"arguments: {one.error}",
             "start or reload a node whose code knows them; or: peerd tasks cancel, if they are a mistake",
         )
-        for one in count_unknown(connection)
+        for one in count_unknown_handlers(connection)
     ]
 
 
@@ -167,7 +167,7 @@ def dead_tasks(connection: Connection) -> list[Finding]:
     if not dead:
         return [Finding(Level.OK, "dead tasks", "none")]
     remedy = "peerd tasks list --status dead; then peerd tasks retry, or delete"
-    return [Finding(Level.WARNING, "dead tasks", f"{_words(dead)} kept for you to look at", remedy)]
+    return [Finding(Level.WARNING, "dead tasks", f"{_count_text(dead)} kept for you to look at", remedy)]
 
 
 def paused_queues(connection: Connection) -> list[Finding]:
@@ -184,12 +184,12 @@ def _paused() -> sa.Select[str]:
 
 
 def _count(connection: Connection, *conditions: sa.ColumnElement[bool]) -> int:
-    """How many tasks, up to `MANY`."""
-    some = sa.select(tasks.c.id).where(*conditions).limit(MANY).subquery()
+    """How many tasks, up to `MAX_COUNTED`."""
+    some = sa.select(tasks.c.id).where(*conditions).limit(MAX_COUNTED).subquery()
     return connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()
 
 
-def _words(count: int) -> str:
+def _count_text(count: int) -> str:
     if count == 1:
         return "1 task is"
-    return f"{count:,}{' or more' if count >= MANY else ''} tasks are"
+    return f"{count:,}{' or more' if count >= MAX_COUNTED else ''} tasks are"

@@ -28,22 +28,22 @@ class Finding(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
-def at_least(subject: str, found: tuple[int, ...], needed: tuple[int, ...], words: str) -> Finding:
+def check_version(subject: str, found: tuple[int, ...], needed: tuple[int, ...], version_text: str) -> Finding:
     """A version, held against the oldest that peerd is written for.
 
-    >>> at_least("SQLite", (3, 40, 1), (3, 35), "3.40.1").level
+    >>> check_version("SQLite", (3, 40, 1), (3, 35), "3.40.1").level
     <Level.OK: 'ok'>
     """
     if found >= needed:
-        return Finding(Level.OK, subject, words)
+        return Finding(Level.OK, subject, version_text)
     oldest = ".".join(map(str, needed))
-    return Finding(Level.PROBLEM, subject, f"{words} is older than {oldest}", f"use {subject} {oldest} or later")
+    return Finding(Level.PROBLEM, subject, f"{version_text} is older than {oldest}", f"use {subject} {oldest} or later")
 
 
-def numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
     """The numbers at the beginning of a version.
 
-    >>> numbers("11.4.2-MariaDB-log")
+    >>> version_numbers("11.4.2-MariaDB-log")
     (11, 4, 2)
     """
     found = []

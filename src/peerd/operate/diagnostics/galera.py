@@ -10,9 +10,9 @@ from sqlalchemy.engine import Connection
 from peerd.operate.diagnostics.finding import Finding, Level
 from peerd.store.connection.galera import is_member
 
-LEAST: Final = 3
+MIN_MEMBERS: Final = 3
 """Servers of which one may fail: of two, the one that is left does not know whether the other one is dead."""
-OFTEN_PAUSED: Final = 0.1
+MAX_PAUSED_SHARE: Final = 0.1
 """The share of the time since the server's start in which all of them waited for the slowest one."""
 
 
@@ -21,9 +21,9 @@ def members(connection: Connection) -> list[Finding]:
     if not is_member(connection):
         return []
     size, state = int(_status(connection, "wsrep_cluster_size")), _status(connection, "wsrep_local_state_comment")
-    if size < LEAST:
+    if size < MIN_MEMBERS:
         message = f"{size} server{'s' if size > 1 else ''}: when one fails, nobody can write"
-        return [Finding(Level.WARNING, "Galera", message, f"have {LEAST}, or an arbitrator (garbd)")]
+        return [Finding(Level.WARNING, "Galera", message, f"have {MIN_MEMBERS}, or an arbitrator (garbd)")]
     return [Finding(Level.OK, "Galera", f"{size} servers; this one is {state.lower()}")]
 
 
@@ -32,7 +32,7 @@ def flow_control(connection: Connection) -> list[Finding]:
     if not is_member(connection):
         return []
     share = float(_status(connection, "wsrep_flow_control_paused"))
-    if share < OFTEN_PAUSED:
+    if share < MAX_PAUSED_SHARE:
         return []
     message = f"all servers have waited for the slowest one for {share:.0%} of the time"
     return [

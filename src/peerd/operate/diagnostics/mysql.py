@@ -8,21 +8,21 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.duration import format_duration
-from peerd.operate.diagnostics.finding import Finding, Level, at_least, numbers
+from peerd.operate.diagnostics.finding import Finding, Level, check_version, version_numbers
 
 OLD_TRANSACTION: Final = 60.0
 """Seconds; a read view that old keeps InnoDB from forgetting, and every claim walks over what it keeps."""
 LONG_HISTORY: Final = 100_000
-BODY: Final = 16 * 1024 * 1024
+MIN_PACKET: Final = 16 * 1024 * 1024
 
 
 def version(connection: Connection) -> list[Finding]:
     """The server's version."""
-    words = str(_variable(connection, "version"))
-    if "mariadb" in words.lower():
-        return [at_least("MariaDB", numbers(words), (10, 6), words)]
+    version_text = str(_variable(connection, "version"))
+    if "mariadb" in version_text.lower():
+        return [check_version("MariaDB", version_numbers(version_text), (10, 6), version_text)]
     return [
-        at_least("MySQL", numbers(words), (8, 0), words),
+        check_version("MySQL", version_numbers(version_text), (8, 0), version_text),
         Finding(Level.NOTE, "MySQL", "peerd is written for it, and tested on MariaDB", "tell us what you meet"),
     ]
 
@@ -55,7 +55,7 @@ def durability(connection: Connection) -> list[Finding]:
 def packet(connection: Connection) -> list[Finding]:
     """How large a task's body may be."""
     limit = int(_variable(connection, "max_allowed_packet"))
-    if limit >= BODY:
+    if limit >= MIN_PACKET:
         return []
     return [
         Finding(

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.duration import format_duration
-from peerd.operate.diagnostics.finding import Finding, Level, at_least, numbers
+from peerd.operate.diagnostics.finding import Finding, Level, check_version, version_numbers
 
 OLD_TRANSACTION: Final = 60.0
 MANY_DEAD: Final = 100_000
@@ -16,8 +16,8 @@ MANY_DEAD: Final = 100_000
 
 def version(connection: Connection) -> list[Finding]:
     """The server's version."""
-    words = _setting(connection, "server_version")
-    return [at_least("PostgreSQL", numbers(words.split()[0]), (12,), words)]
+    version_text = _setting(connection, "server_version")
+    return [check_version("PostgreSQL", version_numbers(version_text.split()[0]), (12,), version_text)]
 
 
 def durability(connection: Connection) -> list[Finding]:

@@ -7,23 +7,23 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from peerd.domain.errors import ProcessStopping
-from peerd.runtime.observability.events import BackgroundAbandoned, BackgroundFailed, Events
-from peerd.runtime.process.uncaught_exceptions import traceback_of, words
+from peerd.runtime.observability.events import BackgroundWorkCancelled, BackgroundWorkFailed, EventBus
+from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 
-END_WITHIN: Final = 1.0
+CANCEL_TIMEOUT: Final = 1.0
 """Seconds that cancelled work has to end before the process goes on with its stop."""
 
-Work = Coroutine[Any, Any, object]
+BackgroundWork = Coroutine[Any, Any, object]
 
 
-class Background:
+class BackgroundTasks:
     """The tasks of one process that nobody awaits. Made on its event loop.
 
     Args:
         events: what goes wrong in them.
     """
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: EventBus) -> None:
         self._events = events
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -34,7 +34,7 @@ class Background:
         """How many tasks go on."""
         return len(self._tasks)
 
-    def run(self, work: Work, name: str | None = None) -> None:
+    def run(self, work: BackgroundWork, name: str | None = None) -> None:
         """Let a coroutine run; from any thread.
 
         Args:
@@ -47,14 +47,14 @@ class Background:
         """
         if not asyncio.iscoroutine(work):
             raise TypeError(f"give run_in_background a coroutine, as in run_in_background(refresh()), not {work!r}")
-        called = name or str(getattr(work, "__qualname__", type(work).__name__))
+        work_name = name or str(getattr(work, "__qualname__", type(work).__name__))
         if self._closed:
             work.close()
-            raise ProcessStopping(called)
+            raise ProcessStopping(work_name)
         if _running_loop() is self._loop:
-            self._begin(work, called)
+            self._start(work, work_name)
         else:
-            self._loop.call_soon_threadsafe(self._begin, work, called)
+            self._loop.call_soon_threadsafe(self._start, work, work_name)
 
     async def finish(self, grace: float) -> None:
         """Begin nothing more; let what runs end within `grace` seconds, and cancel the rest.
@@ -65,25 +65,27 @@ class Background:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=grace)
         if left := set(self._tasks):
-            self._events.emit(BackgroundAbandoned(names=tuple(sorted(task.get_name() for task in left))))
+            self._events.emit(BackgroundWorkCancelled(names=tuple(sorted(task.get_name() for task in left))))
             for task in left:
                 task.cancel()
-            await asyncio.wait(left, timeout=END_WITHIN)
+            await asyncio.wait(left, timeout=CANCEL_TIMEOUT)
 
-    def _begin(self, work: Work, name: str) -> None:
+    def _start(self, work: BackgroundWork, name: str) -> None:
         if self._closed:  # it came from a thread in the last moment
             work.close()
-            self._events.emit(BackgroundFailed(name=name, error=str(ProcessStopping(name))))
+            self._events.emit(BackgroundWorkFailed(name=name, error=str(ProcessStopping(name))))
             return
         task = self._loop.create_task(self._guarded(work, name), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guarded(self, work: Work, name: str) -> None:
+    async def _guarded(self, work: BackgroundWork, name: str) -> None:
         try:
             await work
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises is no reason for the process to fall
-            self._events.emit(BackgroundFailed(name=name, error=words(error), traceback=traceback_of(error)))
+            self._events.emit(
+                BackgroundWorkFailed(name=name, error=describe_exception(error), traceback=format_traceback(error))
+            )
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -19,32 +19,32 @@ class Forkable(Protocol):
         """Give up, in the process that forks, what must not be open in another one."""
         ...
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Make anew, in the forked process, what belongs to its parent; nothing of that is closed or waited for."""
         ...
 
 
-_known: Final[dict[int, weakref.ref[Forkable]]] = {}
+_registered: Final[dict[int, weakref.ref[Forkable]]] = {}
 
 
-def look_after(one: Forkable) -> None:
+def register_fork_hooks(instance: Forkable) -> None:
     """Call its methods at each fork, as long as it lives."""
-    number = id(one)
-    _known[number] = weakref.ref(one, lambda _: _known.pop(number, None))
+    number = id(instance)
+    _registered[number] = weakref.ref(instance, lambda _: _registered.pop(number, None))
 
 
-def _living() -> list[Forkable]:
-    return [one for reference in list(_known.values()) if (one := reference()) is not None]
+def _live_instances() -> list[Forkable]:
+    return [instance for reference in list(_registered.values()) if (instance := reference()) is not None]
 
 
-def _before() -> None:
-    for one in _living():
-        one.before_fork()
+def _before_fork() -> None:
+    for instance in _live_instances():
+        instance.before_fork()
 
 
-def _in_child() -> None:
-    for one in _living():
-        one.begin_anew()
+def _after_fork_in_child() -> None:
+    for instance in _live_instances():
+        instance.reset_after_fork()
 
 
-os.register_at_fork(before=_before, after_in_child=_in_child)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-Step = Callable[[float], float]
+PeriodicStep = Callable[[float], float]
 """Gets the machine's monotonic clock, in seconds; says after how many seconds it wants to be called again."""
 
 
-class Ticker(Protocol):
+class PeriodicCaller(Protocol):
     """Calls a step from `start` to `stop`."""
 
     def start(self) -> None:
@@ -27,7 +27,7 @@ class Ticker(Protocol):
         ...
 
 
-class ThreadTicker:
+class PeriodicThread:
     """A ticker in a daemon thread of its own.
 
     Args:
@@ -35,7 +35,7 @@ class ThreadTicker:
         name: of the thread.
 
     >>> calls = []
-    >>> ticker = ThreadTicker(lambda now: calls.append(now) or 0.001)
+    >>> ticker = PeriodicThread(lambda now: calls.append(now) or 0.001)
     >>> ticker.start()
     >>> while len(calls) < 3:
     ...     pass
@@ -43,10 +43,10 @@ class ThreadTicker:
     >>> ticker.join(10.0)
     """
 
-    def __init__(self, step: Step, name: str = "peerd-ticker") -> None:
+    def __init__(self, step: PeriodicStep, name: str = "peerd-ticker") -> None:
         self._step = step
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
 
     def start(self) -> None:
         """Begin, with a first call at once."""
@@ -61,7 +61,7 @@ class ThreadTicker:
         if self._thread.is_alive():
             self._thread.join(seconds)
 
-    def _live(self) -> None:
+    def _run_loop(self) -> None:
         pause = 0.0
         while not self._stopping.wait(pause):
             pause = self._step(time.monotonic())

@@ -7,22 +7,22 @@ from typing import Any, Final
 
 from peerd.domain.quoting import quoted
 
-LARGEST: Final = 256 * 1024
+MAX_MESSAGE_BYTES: Final = 256 * 1024
 """Bytes of a message, or of a reply, as JSON. Messages carry decisions; what is larger belongs elsewhere."""
 
-LONGEST_ACTION: Final = 200
+MAX_ACTION_LENGTH: Final = 200
 """Characters of the name of an action."""
 
-UNANSWERED: Final = 1000
+MAX_IN_FLIGHT: Final = 1000
 """Messages of one process of which it is not known yet what became of them."""
 
-UNANSWERED_BYTES: Final = 4 * 1024 * 1024
+MAX_IN_FLIGHT_BYTES: Final = 4 * 1024 * 1024
 """The same, bytes."""
 
-REPLY_WITHIN: Final = 10.0
+DEFAULT_REPLY_TIMEOUT: Final = 10.0
 """Seconds that a request waits for its reply when nobody says otherwise."""
 
-LONGEST_TIMEOUT: Final = 86_400.0
+MAX_REPLY_TIMEOUT: Final = 86_400.0
 """Seconds that one may wait for a reply."""
 
 WORKER_ROLES: Final = ("worker", "web")
@@ -31,7 +31,7 @@ WORKER_ROLES: Final = ("worker", "web")
 _ROLES: Final = ("all", "workers", "agent", "random")
 
 
-class BadTarget(ValueError):
+class InvalidTarget(ValueError):
     """What should say whom a message is for does not."""
 
     def __init__(self, given: object) -> None:
@@ -101,7 +101,7 @@ class Target:
         """Return a target as it is, and what is short for one: `"agent"`, `"random"`, or a process id.
 
         Raises:
-            BadTarget: it is none of these.
+            InvalidTarget: it is none of these.
         """
         if isinstance(given, Target):
             return given
@@ -112,16 +112,16 @@ class Target:
         """Read it from a frame.
 
         Raises:
-            BadTarget: it is not one.
+            InvalidTarget: it is not one.
         """
         if not isinstance(data, dict):
-            raise BadTarget(data)
+            raise InvalidTarget(data)
         pid, role, kind = data.get("pid"), data.get("role"), data.get("kind")
         if role is None and isinstance(pid, int) and not isinstance(pid, bool):
             return cls.process(pid)
         of_kind = kind is None or (isinstance(kind, str) and len(kind) <= 200 and role in ("workers", "random"))
         if role not in _ROLES or pid is not None or not of_kind:
-            raise BadTarget(data)
+            raise InvalidTarget(data)
         return cls(role, kind=kind)
 
     def to_json(self) -> dict[str, object]:

@@ -10,12 +10,12 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from peerd.domain.errors import MessengerFull
-from peerd.runtime.messages.addressing import UNANSWERED, UNANSWERED_BYTES, Target
+from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Target
 
 T = TypeVar("T")
 
 
-class Awaited(Generic[T]):
+class PendingResult(Generic[T]):
     """A value that comes later: awaited in a coroutine, waited for in a thread, or left alone."""
 
     def __init__(self, action: str, target: Target) -> None:
@@ -53,7 +53,7 @@ class Awaited(Generic[T]):
         self._future.set_exception(error)
 
 
-class Delivery(Awaited[int]):
+class Delivery(PendingResult[int]):
     """What becomes of a message that was sent; awaited, how many processes it was handed to.
 
     Awaiting it raises `Undeliverable` when it did not reach all whom it was for. Who does not care need not await it:
@@ -61,49 +61,49 @@ class Delivery(Awaited[int]):
     """
 
 
-class Reply(Awaited[Any]):
+class PendingReply(PendingResult[Any]):
     """What a request is answered with."""
 
 
-class Unanswered:
+class InFlightMessages:
     """The messages of which it is not known yet what became of them: so many, and no more. Thread-safe.
 
     It is what bounds the memory of sender and master: a process that sends faster than messages are delivered is told.
     """
 
-    def __init__(self, most: int = UNANSWERED, most_bytes: int = UNANSWERED_BYTES) -> None:
-        self._most = most
-        self._most_bytes = most_bytes
+    def __init__(self, limit: int = MAX_IN_FLIGHT, limit_bytes: int = MAX_IN_FLIGHT_BYTES) -> None:
+        self._limit = limit
+        self._limit_bytes = limit_bytes
         self._numbers = count(1)
-        self._open: dict[int, tuple[Delivery | Reply, int]] = {}
+        self._pending: dict[int, tuple[Delivery | PendingReply, int]] = {}
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def open(self, waits: Delivery | Reply, size: int) -> int:
+    def open(self, pending: Delivery | PendingReply, size: int) -> int:
         """Keep one more; return its number.
 
         Raises:
             MessengerFull: too many wait already.
         """
         with self._lock:
-            if len(self._open) >= self._most or self._bytes + size > self._most_bytes:
-                raise MessengerFull(waits.action, len(self._open), self._bytes)
+            if len(self._pending) >= self._limit or self._bytes + size > self._limit_bytes:
+                raise MessengerFull(pending.action, len(self._pending), self._bytes)
             number = next(self._numbers)
-            self._open[number] = (waits, size)
+            self._pending[number] = (pending, size)
             self._bytes += size
             return number
 
-    def close(self, number: object) -> Delivery | Reply | None:
+    def close(self, number: object) -> Delivery | PendingReply | None:
         """Take one out, if it is there."""
         with self._lock:
-            waits, size = self._open.pop(number, (None, 0)) if isinstance(number, int) else (None, 0)
+            pending, size = self._pending.pop(number, (None, 0)) if isinstance(number, int) else (None, 0)
             self._bytes -= size
-            return waits
+            return pending
 
-    def close_all(self) -> list[Delivery | Reply]:
+    def close_all(self) -> list[Delivery | PendingReply]:
         """Take all out."""
         with self._lock:
-            taken = [waits for waits, _ in self._open.values()]
-            self._open.clear()
+            taken = [pending for pending, _ in self._pending.values()]
+            self._pending.clear()
             self._bytes = 0
             return taken

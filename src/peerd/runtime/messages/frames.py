@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-MAXIMUM: Final = 1024 * 1024
+MAX_BODY_BYTES: Final = 1024 * 1024
 """The largest body of a frame, in bytes."""
 
 _LENGTH: Final = struct.Struct(">I")
@@ -27,7 +27,7 @@ class FrameTooLarge(FrameError):
 
     def __init__(self, size: int) -> None:
         self.size = size
-        super().__init__(f"the message has {size} bytes; a frame carries at most {MAXIMUM}")
+        super().__init__(f"the message has {size} bytes; a frame carries at most {MAX_BODY_BYTES}")
 
 
 def encode(message: Mapping[str, object], *, escape_surrogates: bool = False) -> bytes:
@@ -39,7 +39,7 @@ def encode(message: Mapping[str, object], *, escape_surrogates: bool = False) ->
             they are refused.
 
     Raises:
-        FrameError: it cannot be said in JSON, or is larger than `MAXIMUM` bytes (`FrameTooLarge`).
+        FrameError: it cannot be said in JSON, or is larger than `MAX_BODY_BYTES` bytes (`FrameTooLarge`).
 
     Example:
         >>> encode({"type": "ready"})
@@ -49,7 +49,7 @@ def encode(message: Mapping[str, object], *, escape_surrogates: bool = False) ->
         body = _json(message, escape_surrogates=escape_surrogates)
     except (TypeError, ValueError, RecursionError) as error:
         raise FrameError(f"the message cannot be said in JSON: {error}") from error
-    if len(body) > MAXIMUM:
+    if len(body) > MAX_BODY_BYTES:
         raise FrameTooLarge(len(body))
     return _LENGTH.pack(len(body)) + body
 
@@ -63,11 +63,11 @@ def _json(message: Mapping[str, object], *, escape_surrogates: bool) -> bytes:
         return json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
 
 
-class Decoder:
+class FrameDecoder:
     """Cuts a stream of bytes into messages, however the bytes arrive.
 
     Example:
-        >>> decoder = Decoder()
+        >>> decoder = FrameDecoder()
         >>> decoder.feed(encode({"n": 1})[:6])
         []
         >>> decoder.feed(encode({"n": 1})[6:])
@@ -126,8 +126,8 @@ def _receive_exactly(end: socket.socket, size: int) -> bytes:
 
 def _length(head: bytes | bytearray) -> int:
     (length,) = _LENGTH.unpack_from(head)
-    if length > MAXIMUM:
-        raise FrameError(f"a frame says it has {length} bytes, and {MAXIMUM} are allowed: this is no frame")
+    if length > MAX_BODY_BYTES:
+        raise FrameError(f"a frame says it has {length} bytes, and {MAX_BODY_BYTES} are allowed: this is no frame")
     return int(length)
 
 

@@ -19,20 +19,20 @@ class Message:
     sender: Peer
 
 
-Handler = Callable[[Message], Any]
+MessageHandler = Callable[[Message], Any]
 """Plain, or `async def`. What it returns answers a request."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Listener:
-    handler: Handler
+class _RegisteredHandler:
+    handler: MessageHandler
     once: bool
 
 
-class Listeners:
+class MessageHandlers:
     """The handlers of messages, by action, in the order in which they were added.
 
-    >>> listeners = Listeners()
+    >>> listeners = MessageHandlers()
     >>> listeners.add("refresh", print, once=True)
     >>> listeners.take("refresh"), listeners.take("refresh")
     ([<built-in function print>], [])
@@ -40,9 +40,9 @@ class Listeners:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: dict[str, tuple[_Listener, ...]] = {}
+        self._listeners: dict[str, tuple[_RegisteredHandler, ...]] = {}
 
-    def add(self, action: str, handler: Handler, *, once: bool = False) -> None:
+    def add(self, action: str, handler: MessageHandler, *, once: bool = False) -> None:
         """Let a handler hear each message of an action, or only the next one.
 
         Raises:
@@ -51,14 +51,14 @@ class Listeners:
         if not callable(handler):
             raise TypeError(f"the handler of messages {action!r} must be a function, not {handler!r}")
         with self._lock:
-            self._listeners[action] = (*self._listeners.get(action, ()), _Listener(handler, once))
+            self._listeners[action] = (*self._listeners.get(action, ()), _RegisteredHandler(handler, once))
 
-    def remove(self, action: str, handler: Handler) -> None:
+    def remove(self, action: str, handler: MessageHandler) -> None:
         """Let it hear them no more; one that was not there is no error."""
         with self._lock:
             self._keep(action, [one for one in self._listeners.get(action, ()) if one.handler != handler])
 
-    def take(self, action: str) -> list[Handler]:
+    def take(self, action: str) -> list[MessageHandler]:
         """Return who is to hear the next message of an action."""
         with self._lock:
             found = self._listeners.get(action, ())
@@ -66,7 +66,7 @@ class Listeners:
                 self._keep(action, [one for one in found if not one.once])
             return [one.handler for one in found]
 
-    def _keep(self, action: str, listeners: list[_Listener]) -> None:
+    def _keep(self, action: str, listeners: list[_RegisteredHandler]) -> None:
         if listeners:
             self._listeners[action] = tuple(listeners)
         else:

@@ -15,33 +15,33 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from peerd.domain.errors import InvalidMessage, MessageTooLarge, NoReply, RequestFailed, Undeliverable
-from peerd.runtime.concurrency.background_tasks import Background
+from peerd.runtime.concurrency.background_tasks import BackgroundTasks
 from peerd.runtime.messages.addressing import (
-    LARGEST,
-    LONGEST_ACTION,
-    LONGEST_TIMEOUT,
-    REPLY_WITHIN,
+    DEFAULT_REPLY_TIMEOUT,
+    MAX_ACTION_LENGTH,
+    MAX_MESSAGE_BYTES,
+    MAX_REPLY_TIMEOUT,
     WORKER_ROLES,
-    BadTarget,
+    InvalidTarget,
     Peer,
     Target,
 )
-from peerd.runtime.messages.delivery import Delivery, Reply, Unanswered
+from peerd.runtime.messages.delivery import Delivery, InFlightMessages, PendingReply
 from peerd.runtime.messages.frames import FrameError, FrameTooLarge, encode
-from peerd.runtime.messages.inbox import Inbox, Incoming, Outcome
-from peerd.runtime.messages.message_handlers import Handler, Listeners, Message
-from peerd.runtime.observability.events import Events, MessageHandlerFailed, MessageNotDelivered
-from peerd.runtime.process.uncaught_exceptions import traceback_of, words
+from peerd.runtime.messages.inbox import HandlerResult, Inbox, IncomingMessage
+from peerd.runtime.messages.message_handlers import Message, MessageHandler, MessageHandlers
+from peerd.runtime.observability.events import EventBus, MessageHandlerFailed, MessageNotDelivered
+from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 
-RESERVED: Final = "peerd."
+RESERVED_PREFIX: Final = "peerd."
 """Begins the actions of peerd's own messages, which do not go from node to node."""
-BROADCAST: Final = "peerd.broadcast"
+BROADCAST_ACTION: Final = "peerd.broadcast"
 """The message by which a process asks its agent to tell all nodes something."""
-LARGEST_TO_CLUSTER: Final = 1000
+MAX_BROADCAST_BYTES: Final = 1000
 """Bytes of a message to all nodes, as JSON: it goes in one datagram."""
 
 
-class Outlet(Protocol):
+class FrameSender(Protocol):
     """The way to the master, such as a `Link`."""
 
     def send(self, message: Mapping[str, object]) -> None:
@@ -57,20 +57,20 @@ class Messenger:
     handler is logged, and answers a request; it does no harm to the process.
 
     Args:
-        outlet: to the master.
+        frame_sender: to the master.
         background: where handlers run on.
         events: what goes wrong.
     """
 
-    def __init__(self, outlet: Outlet, background: Background, events: Events) -> None:
-        self._outlet = outlet
+    def __init__(self, frame_sender: FrameSender, background: BackgroundTasks, events: EventBus) -> None:
+        self._frame_sender = frame_sender
         self._events = events
-        self._unanswered = Unanswered()
-        self._listeners = Listeners()
-        self._inbox = Inbox(self._listeners, background, events, self._tell_taken)
+        self._in_flight = InFlightMessages()
+        self._listeners = MessageHandlers()
+        self._inbox = Inbox(self._listeners, background, events, self._acknowledge_taken)
         self._peers: tuple[Peer, ...] = ()
-        self._watchers: list[Callable[[], object]] = []
-        self._received: dict[str, Callable[[Mapping[str, Any]], None]] = {
+        self._change_callbacks: list[Callable[[], object]] = []
+        self._frame_handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "message": self._on_message,
             "delivery": self._on_delivery,
             "reply": self._on_reply,
@@ -95,12 +95,12 @@ class Messenger:
         if not cluster:
             return self.send(Target.everyone(), action, data)
         _target(action, Target.everyone())
-        if action.startswith(RESERVED):
-            raise InvalidMessage(action, f"actions that begin with {RESERVED!r} are peerd's own")
+        if action.startswith(RESERVED_PREFIX):
+            raise InvalidMessage(action, f"actions that begin with {RESERVED_PREFIX!r} are peerd's own")
         size = _size_of(action, {"action": action, "data": data})
-        if size > LARGEST_TO_CLUSTER:
-            raise MessageTooLarge(action, size, LARGEST_TO_CLUSTER)
-        return self.send(Target.agent(), BROADCAST, {"action": action, "data": data})
+        if size > MAX_BROADCAST_BYTES:
+            raise MessageTooLarge(action, size, MAX_BROADCAST_BYTES)
+        return self.send(Target.agent(), BROADCAST_ACTION, {"action": action, "data": data})
 
     def send_to_workers(self, action: str, data: object = None, kind: str | None = None) -> Delivery:
         """Send to all workers, or to those of one kind (`video` for `[workers.video]`), oneself included."""
@@ -129,7 +129,7 @@ class Messenger:
         target: Target | str | int,
         action: str,
         data: object = None,
-        timeout: float = REPLY_WITHIN,  # noqa: ASYNC109 - the other end is told of it too
+        timeout: float = DEFAULT_REPLY_TIMEOUT,  # noqa: ASYNC109 - the other end is told of it too
     ) -> Any:
         """Ask one process, and return what its handler returns.
 
@@ -146,9 +146,9 @@ class Messenger:
             InvalidMessage: the request cannot be sent.
             MessengerFull: too many messages of this process wait to be delivered.
         """
-        if not 0 < timeout <= LONGEST_TIMEOUT:
-            raise InvalidMessage(action, f"its timeout is {timeout} s; allowed is up to {LONGEST_TIMEOUT:.0f} s")
-        reply = Reply(action, _target(action, target))
+        if not 0 < timeout <= MAX_REPLY_TIMEOUT:
+            raise InvalidMessage(action, f"its timeout is {timeout} s; allowed is up to {MAX_REPLY_TIMEOUT:.0f} s")
+        reply = PendingReply(action, _target(action, target))
         number = self._dispatch(reply, data, {"request": True, "timeout": timeout})
         time = asyncio.timeout(timeout)
         try:
@@ -159,17 +159,17 @@ class Messenger:
                 raise
             raise NoReply(action, str(reply.target), f"its {timeout:g} s are over") from None
         finally:
-            self._unanswered.close(number)
+            self._in_flight.close(number)
 
-    def _dispatch(self, waits: Delivery | Reply, data: object, more: Mapping[str, object]) -> int:
-        content = {"to": waits.target.to_json(), "action": waits.action, "data": data}
-        number = self._unanswered.open(waits, _size_of(waits.action, content))
-        self._outlet.send({"type": "message", "id": number, **content, **more})
+    def _dispatch(self, pending: Delivery | PendingReply, data: object, more: Mapping[str, object]) -> int:
+        content = {"to": pending.target.to_json(), "action": pending.action, "data": data}
+        number = self._in_flight.open(pending, _size_of(pending.action, content))
+        self._frame_sender.send({"type": "message", "id": number, **content, **more})
         return number
 
     # ---------------------------------------------------------------- listening
 
-    def on(self, action: str, handler: Handler) -> None:
+    def on(self, action: str, handler: MessageHandler) -> None:
         """Call a handler for each message of an action; what it returns answers a request.
 
         Args:
@@ -178,17 +178,17 @@ class Messenger:
         """
         self._listeners.add(action, handler)
 
-    def once(self, action: str, handler: Handler) -> None:
+    def once(self, action: str, handler: MessageHandler) -> None:
         """Call a handler for the next message of an action, and no more."""
         self._listeners.add(action, handler, once=True)
 
-    def off(self, action: str, handler: Handler) -> None:
+    def off(self, action: str, handler: MessageHandler) -> None:
         """Do not call it any more."""
         self._listeners.remove(action, handler)
 
-    def on_change(self, watcher: Callable[[], object]) -> None:
+    def on_change(self, callback: Callable[[], object]) -> None:
         """Call a plain function each time that `workers` or `agent` has changed."""
-        self._watchers.append(watcher)
+        self._change_callbacks.append(callback)
 
     @property
     def workers(self) -> tuple[Peer, ...]:
@@ -209,25 +209,25 @@ class Messenger:
 
     def receive(self, frame: Mapping[str, Any]) -> bool:
         """Take a frame of the master; return whether it was for the messenger. On the event loop."""
-        taking = self._received.get(str(frame.get("type")))
-        if taking is None:
+        handler = self._frame_handlers.get(str(frame.get("type")))
+        if handler is None:
             return False
-        taking(frame)
+        handler(frame)
         return True
 
     def close(self) -> None:
         """Nothing will be heard any more: say so to all who wait."""
-        for waits in self._unanswered.close_all():
-            self._fail(waits, Undeliverable(waits.action, str(waits.target), "this process stops"))
+        for pending in self._in_flight.close_all():
+            self._fail(pending, Undeliverable(pending.action, str(pending.target), "this process stops"))
 
     def _on_message(self, frame: Mapping[str, Any]) -> None:
         message = Message(frame["action"], frame["data"], Peer(**frame["from"]))
         if not frame["request"]:
-            self._inbox.put(Incoming(message))
+            self._inbox.put(IncomingMessage(message))
             return
-        self._inbox.put(Incoming(message, lambda outcome: self._answer(message, frame["id"], outcome)))
+        self._inbox.put(IncomingMessage(message, lambda outcome: self._answer(message, frame["id"], outcome)))
 
-    def _answer(self, message: Message, number: int, outcome: Outcome) -> None:
+    def _answer(self, message: Message, number: int, outcome: HandlerResult) -> None:
         reply: dict[str, object] = {"type": "reply", "to": {"pid": message.sender.pid}, "id": number}
         error = outcome.error
         if error is None:
@@ -236,59 +236,62 @@ class Messenger:
             except InvalidMessage as unsendable:
                 error = f"its answer: {unsendable}"
                 self._events.emit(MessageHandlerFailed(action=message.action, sender=str(message.sender), error=error))
-        self._outlet.send(reply | ({"data": outcome.value} if error is None else {"error": error[:2000]}))
+        self._frame_sender.send(reply | ({"data": outcome.value} if error is None else {"error": error[:2000]}))
 
     def _on_delivery(self, frame: Mapping[str, Any]) -> None:
-        waits = self._unanswered.close(frame["id"])
-        if not isinstance(waits, Delivery):
+        pending = self._in_flight.close(frame["id"])
+        if not isinstance(pending, Delivery):
             return
         if frame["error"] is None:
-            waits.resolve(frame["delivered"])
+            pending.resolve(frame["delivered"])
         else:
-            self._fail(waits, Undeliverable(waits.action, str(waits.target), frame["error"], frame["delivered"]))
+            self._fail(pending, Undeliverable(pending.action, str(pending.target), frame["error"], frame["delivered"]))
 
     def _on_reply(self, frame: Mapping[str, Any]) -> None:
-        waits = self._unanswered.close(frame["id"])
-        if not isinstance(waits, Reply):
+        pending = self._in_flight.close(frame["id"])
+        if not isinstance(pending, PendingReply):
             return  # it comes too late
-        target = str(waits.target)
+        target = str(pending.target)
         match frame:
             case {"error": str() as error, "reason": "died" | "late"}:
-                waits.fail(NoReply(waits.action, target, error))
+                pending.fail(NoReply(pending.action, target, error))
             case {"error": str() as error, "reason": "undeliverable"}:
-                waits.fail(Undeliverable(waits.action, target, error))
+                pending.fail(Undeliverable(pending.action, target, error))
             case {"error": error}:
-                waits.fail(RequestFailed(waits.action, target, str(error)))
+                pending.fail(RequestFailed(pending.action, target, str(error)))
             case _:
-                waits.resolve(frame["data"])
+                pending.resolve(frame["data"])
 
     def _on_processes(self, frame: Mapping[str, Any]) -> None:
         self._peers = tuple(Peer(**peer) for peer in frame["processes"])
-        for watcher in list(self._watchers):
+        for callback in list(self._change_callbacks):
             try:
-                watcher()
+                callback()
             except Exception as error:  # noqa: BLE001 - whatever it raises, the process goes on
                 self._events.emit(
                     MessageHandlerFailed(
-                        action="on_change", sender="the master", error=words(error), traceback=traceback_of(error)
+                        action="on_change",
+                        sender="the master",
+                        error=describe_exception(error),
+                        traceback=format_traceback(error),
                     )
                 )
 
-    def _fail(self, waits: Delivery | Reply, error: Undeliverable) -> None:
-        waits.fail(error)
-        if not waits.is_awaited:
-            self._events.emit(MessageNotDelivered(action=waits.action, error=str(error)))
+    def _fail(self, pending: Delivery | PendingReply, error: Undeliverable) -> None:
+        pending.fail(error)
+        if not pending.is_awaited:
+            self._events.emit(MessageNotDelivered(action=pending.action, error=str(error)))
 
-    def _tell_taken(self, count: int) -> None:
-        self._outlet.send({"type": "taken", "count": count})
+    def _acknowledge_taken(self, count: int) -> None:
+        self._frame_sender.send({"type": "taken", "count": count})
 
 
 def _target(action: object, given: Target | str | int) -> Target:
-    if not isinstance(action, str) or not 0 < len(action) <= LONGEST_ACTION:
-        raise InvalidMessage(action, f"its action must be a text of 1 to {LONGEST_ACTION} characters")
+    if not isinstance(action, str) or not 0 < len(action) <= MAX_ACTION_LENGTH:
+        raise InvalidMessage(action, f"its action must be a text of 1 to {MAX_ACTION_LENGTH} characters")
     try:
         return Target.of(given)
-    except BadTarget as error:
+    except InvalidTarget as error:
         raise InvalidMessage(action, str(error)) from error
 
 
@@ -299,6 +302,6 @@ def _size_of(action: str, content: Mapping[str, object]) -> int:
         size = error.size
     except FrameError as error:
         raise InvalidMessage(action, str(error)) from error
-    if size > LARGEST:
-        raise MessageTooLarge(action, size, LARGEST)
+    if size > MAX_MESSAGE_BYTES:
+        raise MessageTooLarge(action, size, MAX_MESSAGE_BYTES)
     return size

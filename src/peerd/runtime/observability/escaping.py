@@ -9,37 +9,37 @@ from __future__ import annotations
 import re
 from typing import Final
 
-UNSAFE: Final = re.compile(
+UNSAFE_CHARACTERS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 """Everything but tabulators and line ends. Line ends other than \\n would be more than one way to end a line."""
 
 
-def harmless(text: str) -> str:
+def escape_text(text: str) -> str:
     r"""The text with unsafe characters as escapes; tabulators and line ends stay.
 
-    >>> print(harmless("red \x1b[31m, \x9b, \u202e"))
+    >>> print(escape_text("red \x1b[31m, \x9b, \u202e"))
     red \x1b[31m, \x9b, \u202e
     """
-    return UNSAFE.sub(_escaped, text)
+    return UNSAFE_CHARACTERS.sub(_escaped, text)
 
 
-def one_line(text: str) -> str:
+def escape_line(text: str) -> str:
     r"""The same, with line ends as escapes too.
 
-    >>> print(one_line("it failed\n12:00:00.1 [info] all is well"))
+    >>> print(escape_line("it failed\n12:00:00.1 [info] all is well"))
     it failed\n12:00:00.1 [info] all is well
     """
-    return harmless(text).replace("\n", "\\n")
+    return escape_text(text).replace("\n", "\\n")
 
 
-def indented(text: str) -> str:
-    r"""The same as `harmless`, with each line indented, as what belongs to the line above it.
+def escape_and_indent(text: str) -> str:
+    r"""The same as `escape_text`, with each line indented, as what belongs to the line above it.
 
-    >>> indented("Traceback\n  File …\n")
+    >>> escape_and_indent("Traceback\n  File …\n")
     '    Traceback\n      File …'
     """
-    return "\n".join(f"    {line}" for line in harmless(text).rstrip("\n").split("\n"))
+    return "\n".join(f"    {line}" for line in escape_text(text).rstrip("\n").split("\n"))
 
 
 def _escaped(found: re.Match[str]) -> str:

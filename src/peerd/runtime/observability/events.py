@@ -12,18 +12,18 @@ from typing import Final, Protocol
 import msgspec
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """The root of all events."""
 
 
-class TasksClaimed(Fact, frozen=True, kw_only=True):
+class TasksClaimed(Event, frozen=True, kw_only=True):
     """Tasks were claimed."""
 
     count: int
     milliseconds: float
 
 
-class AttemptStarted(Fact, frozen=True, kw_only=True):
+class AttemptStarted(Event, frozen=True, kw_only=True):
     """A handler began."""
 
     task_id: int
@@ -32,7 +32,7 @@ class AttemptStarted(Fact, frozen=True, kw_only=True):
     number: int
 
 
-class AttemptEnded(Fact, frozen=True, kw_only=True):
+class AttemptEnded(Event, frozen=True, kw_only=True):
     """A handler ended, and its outcome was written."""
 
     task_id: int
@@ -44,11 +44,11 @@ class AttemptEnded(Fact, frozen=True, kw_only=True):
     retry_in: float | None = None
 
 
-FINE: Final[tuple[type[Fact], ...]] = (TasksClaimed, AttemptStarted)
+DEBUG_EVENTS: Final[tuple[type[Event], ...]] = (TasksClaimed, AttemptStarted)
 """What happens so often, and says so little, that it is told at the level debug alone and read by nobody else."""
 
 
-class TasksDone(Fact, frozen=True, kw_only=True):
+class TasksDone(Event, frozen=True, kw_only=True):
     """Handlers ended well, so many in a short time that they are told together."""
 
     count: int
@@ -57,13 +57,13 @@ class TasksDone(Fact, frozen=True, kw_only=True):
     by_handler: dict[str, int]
 
 
-class TurnEnded(Fact, frozen=True, kw_only=True):
+class LimitedTaskEnded(Event, frozen=True, kw_only=True):
     """A task that was claimed by turns has ended: its place under a limit may be free."""
 
     queue: str
 
 
-class ClaimLost(Fact, frozen=True, kw_only=True):
+class ClaimLost(Event, frozen=True, kw_only=True):
     """A task was taken from this process: canceled, moved, rescued or deleted."""
 
     task_id: int
@@ -73,23 +73,23 @@ class ClaimLost(Fact, frozen=True, kw_only=True):
     """Where: a touch, or a refused outcome."""
 
 
-class AttemptLingers(Fact, frozen=True, kw_only=True):
+class AttemptUnresponsive(Event, frozen=True, kw_only=True):
     """A handler was told to end a while ago, and goes on; its place stays taken."""
 
     task_id: int
     queue: str
     name: str
-    because: str
+    stop_reason: str
     """Why it was told: its timeout, its finish_at, its claim is lost, its process stops."""
 
 
-class StrayReleased(Fact, frozen=True, kw_only=True):
+class UnknownClaimReleased(Event, frozen=True, kw_only=True):
     """The table said that this process holds a task that it did not know of; it was given back."""
 
     task_id: int
 
 
-class LoopEnded(Fact, frozen=True, kw_only=True):
+class PeriodicLoopEnded(Event, frozen=True, kw_only=True):
     """A periodic worker's loop ended."""
 
     worker: str
@@ -98,7 +98,7 @@ class LoopEnded(Fact, frozen=True, kw_only=True):
     traceback: str | None = None
 
 
-class HookFailed(Fact, frozen=True, kw_only=True):
+class AttemptHookFailed(Event, frozen=True, kw_only=True):
     """A hook of the user raised an exception, or did not end in time; the attempt's outcome is not changed by it."""
 
     hook: str
@@ -106,7 +106,7 @@ class HookFailed(Fact, frozen=True, kw_only=True):
     traceback: str | None = None
 
 
-class RequestAnswered(Fact, frozen=True, kw_only=True):
+class WebRequestAnswered(Event, frozen=True, kw_only=True):
     """A web request was answered; emitted where an access log is wanted."""
 
     what: str
@@ -116,7 +116,7 @@ class RequestAnswered(Fact, frozen=True, kw_only=True):
     client: str
 
 
-class RequestFailed(Fact, frozen=True, kw_only=True):
+class WebRequestFailed(Event, frozen=True, kw_only=True):
     """The app raised an exception in a request or WebSocket."""
 
     what: str
@@ -124,39 +124,39 @@ class RequestFailed(Fact, frozen=True, kw_only=True):
     traceback: str
 
 
-class RequestsCutOff(Fact, frozen=True, kw_only=True):
+class WebRequestsAborted(Event, frozen=True, kw_only=True):
     """A web process that leaves had to end what was not done within the grace."""
 
     requests: int
     connections: int
 
 
-class AcceptFailed(Fact, frozen=True, kw_only=True):
+class AcceptFailed(Event, frozen=True, kw_only=True):
     """A connection could not be accepted, as when descriptors run out."""
 
     error: str
 
 
-class ServerSaid(Fact, frozen=True, kw_only=True):
+class HttpServerWarned(Event, frozen=True, kw_only=True):
     """The HTTP server found something wrong with a request, or with an answer of the app."""
 
     text: str
     error: bool
 
 
-class DatabaseLost(Fact, frozen=True, kw_only=True):
+class DatabaseOutageStarted(Event, frozen=True, kw_only=True):
     """The database stopped answering."""
 
     reason: str
 
 
-class DatabaseFound(Fact, frozen=True, kw_only=True):
+class DatabaseOutageEnded(Event, frozen=True, kw_only=True):
     """The database answers again."""
 
     seconds: float
 
 
-class ComponentFailed(Fact, frozen=True, kw_only=True):
+class ComponentFailed(Event, frozen=True, kw_only=True):
     """A part of this process failed unexpectedly and is started again."""
 
     component: str
@@ -166,52 +166,52 @@ class ComponentFailed(Fact, frozen=True, kw_only=True):
     """In a row, this one included."""
 
 
-class ComponentEnded(Fact, frozen=True, kw_only=True):
+class ComponentEnded(Event, frozen=True, kw_only=True):
     """A part of this process has returned by itself, and is not started again."""
 
     component: str
 
 
-class FilesChanged(Fact, frozen=True, kw_only=True):
+class FilesChanged(Event, frozen=True, kw_only=True):
     """Code or configuration of the project has changed, and somebody watches it: what runs it is reloaded."""
 
     files: tuple[str, ...]
 
 
-class NodeRegistered(Fact, frozen=True, kw_only=True):
+class NodeRegistered(Event, frozen=True, kw_only=True):
     """The node has begun a life."""
 
     node: str
     node_id: int
 
 
-class WaitingForNode(Fact, frozen=True, kw_only=True):
+class WaitingForNode(Event, frozen=True, kw_only=True):
     """An earlier life of the node may still go on; it is watched until it has been silent long enough."""
 
     node: str
     seconds: float
 
 
-class NodeMustLeave(Fact, frozen=True, kw_only=True):
+class NodeSuperseded(Event, frozen=True, kw_only=True):
     """Another life of this node's name has begun while this one was silent; this one ends."""
 
     node: str
     reason: str
 
 
-class MasterDied(Fact, frozen=True, kw_only=True):
+class MasterDied(Event, frozen=True, kw_only=True):
     """The master of this node has gone without asking for a stop; the node ends."""
 
     node: str
 
 
-class NodesSilent(Fact, frozen=True, kw_only=True):
+class NodesMarkedInactive(Event, frozen=True, kw_only=True):
     """Nodes were marked inactive."""
 
     nodes: tuple[str, ...]
 
 
-class TasksTakenBack(Fact, frozen=True, kw_only=True):
+class TasksRescued(Event, frozen=True, kw_only=True):
     """Tasks were taken back from a holder that is dead."""
 
     cause: str
@@ -220,7 +220,7 @@ class TasksTakenBack(Fact, frozen=True, kw_only=True):
     """How many of them had no attempt left."""
 
 
-class ProcessDied(Fact, frozen=True, kw_only=True):
+class ProcessExited(Event, frozen=True, kw_only=True):
     """The master saw a process of this node die."""
 
     slot: str
@@ -230,28 +230,28 @@ class ProcessDied(Fact, frozen=True, kw_only=True):
     """It was asked to, or has left by its own will with status 0."""
 
 
-class ChoreRan(Fact, frozen=True, kw_only=True):
+class ChoreRan(Event, frozen=True, kw_only=True):
     """A chore of the manager did something."""
 
     chore: str
     count: int
 
 
-class RescueHeld(Fact, frozen=True, kw_only=True):
+class RescueSuspended(Event, frozen=True, kw_only=True):
     """This node may not rescue for a while: it has itself not beaten without a gap."""
 
     seconds: float
     reason: str
 
 
-class PinnedStuck(Fact, frozen=True, kw_only=True):
+class PinnedTasksBlocked(Event, frozen=True, kw_only=True):
     """Pending tasks wait for nodes that stay silent."""
 
     count: int
     policy: str
 
 
-class MessageHandlerFailed(Fact, frozen=True, kw_only=True):
+class MessageHandlerFailed(Event, frozen=True, kw_only=True):
     """A handler of messages raised an exception; a request is answered with it."""
 
     action: str
@@ -260,14 +260,14 @@ class MessageHandlerFailed(Fact, frozen=True, kw_only=True):
     traceback: str | None = None
 
 
-class MessageNotDelivered(Fact, frozen=True, kw_only=True):
+class MessageNotDelivered(Event, frozen=True, kw_only=True):
     """A message was not delivered, and nobody awaits what became of it."""
 
     action: str
     error: str
 
 
-class MessageDropped(Fact, frozen=True, kw_only=True):
+class MessageDropped(Event, frozen=True, kw_only=True):
     """A message came to a process that has too many before it."""
 
     action: str
@@ -275,7 +275,7 @@ class MessageDropped(Fact, frozen=True, kw_only=True):
     waiting: int
 
 
-class BackgroundFailed(Fact, frozen=True, kw_only=True):
+class BackgroundWorkFailed(Event, frozen=True, kw_only=True):
     """Work in the background raised an exception, or came too late to be begun."""
 
     name: str
@@ -283,13 +283,13 @@ class BackgroundFailed(Fact, frozen=True, kw_only=True):
     traceback: str | None = None
 
 
-class BackgroundAbandoned(Fact, frozen=True, kw_only=True):
+class BackgroundWorkCancelled(Event, frozen=True, kw_only=True):
     """Work in the background did not end within the grace of its process, and was cancelled."""
 
     names: tuple[str, ...]
 
 
-class DatabaseSlowed(Fact, frozen=True, kw_only=True):
+class DatabaseSlowdownDetected(Event, frozen=True, kw_only=True):
     """Something in the database slows every claim, such as a transaction that has been open for long."""
 
     subject: str
@@ -297,7 +297,7 @@ class DatabaseSlowed(Fact, frozen=True, kw_only=True):
     remedy: str
 
 
-class AlertRaised(Fact, frozen=True, kw_only=True):
+class AlertRaised(Event, frozen=True, kw_only=True):
     """A person should hear of something; for the hook that is the log."""
 
     alert: str
@@ -305,7 +305,7 @@ class AlertRaised(Fact, frozen=True, kw_only=True):
     slot: str | None = None
 
 
-class AlertDelayed(Fact, frozen=True, kw_only=True):
+class AlertDeliveryFailed(Event, frozen=True, kw_only=True):
     """A hook did not take an alert; it is tried again, or given up."""
 
     hook: str
@@ -314,14 +314,14 @@ class AlertDelayed(Fact, frozen=True, kw_only=True):
     again_in: float | None
 
 
-class AlertsDropped(Fact, frozen=True, kw_only=True):
+class AlertsDropped(Event, frozen=True, kw_only=True):
     """A hook takes alerts so slowly that the oldest are dropped."""
 
     hook: str
     count: int
 
 
-class ScheduleTickFired(Fact, frozen=True, kw_only=True):
+class ScheduleTickFired(Event, frozen=True, kw_only=True):
     """A schedule's tick was seen to by this node."""
 
     schedule: str
@@ -334,7 +334,7 @@ class ScheduleTickFired(Fact, frozen=True, kw_only=True):
     """Seconds, of one that was missed."""
 
 
-class ScheduleRunBegan(Fact, frozen=True, kw_only=True):
+class ScheduleRunStarted(Event, frozen=True, kw_only=True):
     """A run of a schedule was given to a process."""
 
     schedule: str
@@ -342,7 +342,7 @@ class ScheduleRunBegan(Fact, frozen=True, kw_only=True):
     slot: str
 
 
-class ScheduleRunEnded(Fact, frozen=True, kw_only=True):
+class ScheduleRunEnded(Event, frozen=True, kw_only=True):
     """A run of a schedule has ended."""
 
     schedule: str
@@ -356,30 +356,30 @@ class ScheduleRunEnded(Fact, frozen=True, kw_only=True):
     """Of the task that it has enqueued."""
 
 
-class ScheduleFailed(Fact, frozen=True, kw_only=True):
+class ScheduleFailed(Event, frozen=True, kw_only=True):
     """A schedule cannot be kept as it should, on this node."""
 
     schedule: str
     error: str
 
 
-class ScheduleRunsLost(Fact, frozen=True, kw_only=True):
+class ScheduleRunsLost(Event, frozen=True, kw_only=True):
     """Runs of schedules were on a node that is gone."""
 
     run_ids: tuple[int, ...]
 
 
-Reader = Callable[[Fact], None]
+EventListener = Callable[[Event], None]
 
 
-class BellChanged(Fact, frozen=True, kw_only=True):
+class DoorbellStatusChanged(Event, frozen=True, kw_only=True):
     """The doorbell of this node is known to work, or is not any more."""
 
     works: bool
     reason: str | None
 
 
-class RingsRefused(Fact, frozen=True, kw_only=True):
+class RingsRejected(Event, frozen=True, kw_only=True):
     """Somebody rang whom nobody listens to; said once a minute for each reason."""
 
     sender: str
@@ -388,58 +388,58 @@ class RingsRefused(Fact, frozen=True, kw_only=True):
     """Of this reason, since the agent began."""
 
 
-class ClusterNotReached(Fact, frozen=True, kw_only=True):
+class ClusterBroadcastFailed(Event, frozen=True, kw_only=True):
     """A message for all nodes has reached this one only."""
 
     action: str
     reason: str
 
 
-class Choosy(Protocol):
+class EventFilter(Protocol):
     """A reader that says what it reads: nobody needs to make a fact that no reader reads."""
 
-    def hears(self, kind: type[Fact]) -> bool:
+    def accepts(self, kind: type[Event]) -> bool:
         """Whether it reads facts of this kind; its answer never changes."""
         ...
 
 
-def is_heard_by(reader: Reader, kind: type[Fact]) -> bool:
-    """Whether a reader reads facts of a kind: all of them, unless it is `Choosy`."""
-    hears = getattr(reader, "hears", None)
-    return hears is None or bool(hears(kind))
+def accepts_event(listener: EventListener, kind: type[Event]) -> bool:
+    """Whether a reader reads facts of a kind: all of them, unless it is `EventFilter`."""
+    accepts = getattr(listener, "accepts", None)
+    return accepts is None or bool(accepts(kind))
 
 
-class Events:
+class EventBus:
     """Where facts go: each reader gets each that it reads. Safe to use from several threads, as far as its readers are.
 
     >>> seen = []
-    >>> events = Events(seen.append)
+    >>> events = EventBus(seen.append)
     >>> events.emit(ChoreRan(chore="purge done", count=3))
-    >>> seen, events.are_heard(ChoreRan), Events().are_heard(ChoreRan)
+    >>> seen, events.has_listeners(ChoreRan), EventBus().has_listeners(ChoreRan)
     ([ChoreRan(chore='purge done', count=3)], True, False)
     """
 
-    def __init__(self, *readers: Reader) -> None:
-        self._readers = readers
-        self._by_kind: dict[type[Fact], tuple[Reader, ...]] = {}
+    def __init__(self, *listeners: EventListener) -> None:
+        self._listeners = listeners
+        self._by_kind: dict[type[Event], tuple[EventListener, ...]] = {}
 
-    def listen(self, reader: Reader) -> None:
+    def listen(self, listener: EventListener) -> None:
         """Let one more read what is emitted from now on."""
-        self._readers = (*self._readers, reader)
+        self._listeners = (*self._listeners, listener)
         self._by_kind = {}
 
-    def are_heard(self, kind: type[Fact]) -> bool:
+    def has_listeners(self, kind: type[Event]) -> bool:
         """Whether anybody reads facts of this kind; for those that happen thousands of times in a second."""
-        return bool(self._readers_of(kind))
+        return bool(self._listeners_of(kind))
 
-    def emit(self, fact: Fact) -> None:
+    def emit(self, event: Event) -> None:
         """Tell every reader."""
-        for reader in self._readers_of(type(fact)):
-            reader(fact)
+        for listener in self._listeners_of(type(event)):
+            listener(event)
 
-    def _readers_of(self, kind: type[Fact]) -> tuple[Reader, ...]:
+    def _listeners_of(self, kind: type[Event]) -> tuple[EventListener, ...]:
         by_kind = self._by_kind  # before the readers: `listen` changes them first
-        readers = by_kind.get(kind)
-        if readers is None:
-            readers = by_kind[kind] = tuple(reader for reader in self._readers if is_heard_by(reader, kind))
-        return readers
+        listeners = by_kind.get(kind)
+        if listeners is None:
+            listeners = by_kind[kind] = tuple(listener for listener in self._listeners if accepts_event(listener, kind))
+        return listeners

@@ -10,24 +10,24 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from peerd.runtime.observability.events import AttemptEnded, Fact, Reader, TasksDone, is_heard_by
+from peerd.runtime.observability.events import AttemptEnded, Event, EventListener, TasksDone, accepts_event
 
-EACH: Final = 25
+MAX_EACH_SPAN: Final = 25
 """Successes in a second that are told each."""
-SPAN: Final = 1.0
+SPAN_SECONDS: Final = 1.0
 """Seconds."""
 
 
-class Condensed:
-    """A reader of events that passes them on, successes beyond `EACH` in a second as one fact.
+class SuccessAggregator:
+    """A reader of events that passes them on, successes beyond `MAX_EACH_SPAN` in a second as one fact.
 
     Without an event loop nothing is kept back: nobody would tell it later.
 
     Args:
-        reader: gets what is passed on.
+        listener: gets what is passed on.
 
     >>> seen = []
-    >>> tell = Condensed(seen.append)
+    >>> tell = SuccessAggregator(seen.append)
     >>> async def end_many():
     ...     for task_id in range(100):
     ...         tell(AttemptEnded(task_id=task_id, queue="mail", name="send", outcome="done", seconds=0.01))
@@ -37,44 +37,48 @@ class Condensed:
     (26, 75, {'mail.send': 75})
     """
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._span: asyncio.TimerHandle | None = None
-        self._told = 0
-        self._kept: Counter[tuple[str, str]] = Counter()
+    def __init__(self, listener: EventListener) -> None:
+        self._listener = listener
+        self._span_timer: asyncio.TimerHandle | None = None
+        self._passed_on = 0
+        self._aggregated: Counter[tuple[str, str]] = Counter()
         self._seconds = 0.0
 
-    def hears(self, kind: type[Fact]) -> bool:
+    def accepts(self, kind: type[Event]) -> bool:
         """What its reader hears."""
-        return is_heard_by(self._reader, kind)
+        return accepts_event(self._listener, kind)
 
-    def __call__(self, fact: Fact) -> None:
+    def __call__(self, event: Event) -> None:
         """Pass a fact on, or keep it for the end of the span."""
-        if type(fact) is not AttemptEnded or fact.outcome != "done" or (self._span is None and not self._begin_span()):
-            self._reader(fact)
-        elif self._told < EACH:
-            self._told += 1
-            self._reader(fact)
+        if (
+            type(event) is not AttemptEnded
+            or event.outcome != "done"
+            or (self._span_timer is None and not self._begin_span())
+        ):
+            self._listener(event)
+        elif self._passed_on < MAX_EACH_SPAN:
+            self._passed_on += 1
+            self._listener(event)
         else:
-            self._kept[fact.queue, fact.name] += 1
-            self._seconds += fact.seconds
+            self._aggregated[event.queue, event.name] += 1
+            self._seconds += event.seconds
 
     def flush(self) -> None:
         """End the span: tell what was kept."""
-        if self._span is not None:
-            self._span.cancel()
-            self._span = None
-        kept, self._kept = self._kept, Counter()
+        if self._span_timer is not None:
+            self._span_timer.cancel()
+            self._span_timer = None
+        aggregated, self._aggregated = self._aggregated, Counter()
         seconds, self._seconds = self._seconds, 0.0
-        self._told = 0
-        if kept:
-            by_handler = {f"{queue}.{name}" if name else queue: count for (queue, name), count in kept.items()}
-            self._reader(TasksDone(count=kept.total(), seconds=seconds, by_handler=by_handler))
+        self._passed_on = 0
+        if aggregated:
+            by_handler = {f"{queue}.{name}" if name else queue: count for (queue, name), count in aggregated.items()}
+            self._listener(TasksDone(count=aggregated.total(), seconds=seconds, by_handler=by_handler))
 
     def _begin_span(self) -> bool:
         """Begin a span; False where there is no event loop to end it."""
         try:
-            self._span = asyncio.get_running_loop().call_later(SPAN, self.flush)
+            self._span_timer = asyncio.get_running_loop().call_later(SPAN_SECONDS, self.flush)
         except RuntimeError:
             return False
         return True

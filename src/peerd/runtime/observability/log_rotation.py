@@ -9,12 +9,12 @@ from typing import Final
 
 from peerd.runtime.observability import logfile
 
-LOOK_EVERY: Final = 2.0
+CHECK_INTERVAL: Final = 2.0
 """The longest time between two looks at the file, seconds."""
 
-SHORTEST_PAUSE: Final = 0.05
+MIN_CHECK_INTERVAL: Final = 0.05
 
-FASTEST: Final = 200_000_000
+MAX_WRITE_RATE: Final = 200_000_000
 """Bytes per second that a burst may write: the next look comes before the file could be full at that rate."""
 
 
@@ -40,10 +40,10 @@ class LogRotation:
     async def run(self) -> None:
         """Look again and again."""
         while True:
-            self.look()
-            await asyncio.sleep(self._pause())
+            self.check()
+            await asyncio.sleep(self._check_interval())
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Rotate the log if it is full.
 
         Raises:
@@ -55,15 +55,15 @@ class LogRotation:
             logfile.rotate(self._path, self._keep)
             self._ask_to_reopen()
 
-    def _pause(self) -> float:
+    def _check_interval(self) -> float:
         """A file that is nearly full is looked at often: looks at fixed times let a burst write five times as much."""
         if not self._max_size:
-            return LOOK_EVERY
+            return CHECK_INTERVAL
         try:
-            room = self._max_size - self._path.stat().st_size
+            free_bytes = self._max_size - self._path.stat().st_size
         except FileNotFoundError:  # the master is about to open it
-            room = self._max_size
-        return min(LOOK_EVERY, max(SHORTEST_PAUSE, room / FASTEST))
+            free_bytes = self._max_size
+        return min(CHECK_INTERVAL, max(MIN_CHECK_INTERVAL, free_bytes / MAX_WRITE_RATE))
 
     def _is_full(self) -> bool:
         return 0 < self._max_size <= self._path.stat().st_size

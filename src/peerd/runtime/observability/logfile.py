@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-STANDARD: Final = (1, 2)
+LOG_DESCRIPTORS: Final = (1, 2)
 """The descriptors that are the log: stdout and stderr."""
 
 
@@ -44,7 +44,7 @@ def open_no_link(path: str | Path, flags: int, mode: int) -> int:
         raise
 
 
-def write_to(path: str | Path, descriptors: Sequence[int] = STANDARD) -> None:
+def redirect_output(path: str | Path, descriptors: Sequence[int] = LOG_DESCRIPTORS) -> None:
     """Let this process write to the file that the path names now.
 
     Args:
@@ -62,7 +62,7 @@ def write_to(path: str | Path, descriptors: Sequence[int] = STANDARD) -> None:
         os.close(file)
 
 
-def is_file(descriptor: int) -> bool:
+def is_regular_file(descriptor: int) -> bool:
     """Whether a descriptor is a file on a disk, rather than a terminal, a pipe or the journal's socket."""
     try:
         return stat.S_ISREG(os.fstat(descriptor).st_mode)
@@ -70,7 +70,7 @@ def is_file(descriptor: int) -> bool:
         return False
 
 
-def is_written_by(path: str | Path, descriptor: int = STANDARD[-1]) -> bool:
+def is_written_by(path: str | Path, descriptor: int = LOG_DESCRIPTORS[-1]) -> bool:
     """Whether a descriptor of this process still is the file that the path names."""
     try:
         there = Path(path).stat()
@@ -79,11 +79,11 @@ def is_written_by(path: str | Path, descriptor: int = STANDARD[-1]) -> bool:
     return os.path.samestat(there, os.fstat(descriptor))
 
 
-def numbered(path: Path, number: int) -> Path:
+def rotated_path(path: Path, number: int) -> Path:
     """The name of a file that was rotated away: 1 is the latest.
 
     Example:
-        >>> numbered(Path("peerd.log"), 1)
+        >>> rotated_path(Path("peerd.log"), 1)
         PosixPath('peerd.log.1')
     """
     return path.with_name(f"{path.name}.{number}")
@@ -96,7 +96,7 @@ def rotate(path: Path, keep: int) -> None:
         OSError: a file cannot be renamed.
     """
     for number in range(keep, 1, -1):
-        younger = numbered(path, number - 1)
+        younger = rotated_path(path, number - 1)
         if younger.exists():
-            younger.replace(numbered(path, number))
-    path.replace(numbered(path, 1))
+            younger.replace(rotated_path(path, number))
+    path.replace(rotated_path(path, 1))

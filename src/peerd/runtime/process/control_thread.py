@@ -23,26 +23,26 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from peerd.runtime.messages.frames import Decoder, FrameError, encode
+from peerd.runtime.messages.frames import FrameDecoder, FrameError, encode
 from peerd.runtime.observability import logfile
 from peerd.runtime.process import exit_codes, process_tree
-from peerd.runtime.process.loop_monitor import Vitals
-from peerd.runtime.process.uncaught_exceptions import tell
+from peerd.runtime.process.loop_monitor import LoopMonitor
+from peerd.runtime.process.uncaught_exceptions import log_error
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopRequested:
     """Somebody wants the process to end, with this many seconds for what runs."""
 
     grace: float
 
 
-Listener = Callable[[StopAsked | dict[str, object]], None]
+ControlMessageHandler = Callable[[StopRequested | dict[str, object]], None]
 
 
-class Watch:
+class ControlThread:
     """Holds the child's end of the link. All methods are thread-safe, and none waits."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Watch:
         end: socket.socket,
         name: str,
         give_back: float,
-        vitals: Vitals,
+        loop_monitor: LoopMonitor,
         on_signal: Callable[[], None] = lambda: None,
     ) -> None:
         """Make it; nothing is read before `start`.
@@ -59,7 +59,7 @@ class Watch:
             end: the socket.
             name: of the process, for its complaints.
             give_back: seconds that the process has beyond the grace of a stop before it is ended the hard way.
-            vitals: how the process is, which is told to the master.
+            loop_monitor: how the process is, which is told to the master.
             on_signal: called from the watching thread when a signal, and not the master, asks the process to stop.
         """
         self.replaced = False
@@ -75,37 +75,37 @@ class Watch:
         self._end.setblocking(False)
         self._name = name
         self._give_back = give_back
-        self._vitals = vitals
-        self._on_signal_to_stop = on_signal
-        self._decoder = Decoder()
+        self._loop_monitor = loop_monitor
+        self._on_stop_signal = on_signal
+        self._decoder = FrameDecoder()
         self._outgoing = bytearray()
         self._lock = threading.RLock()
         self._waker: socket.socket | None = None
-        self._early: list[StopAsked | dict[str, object]] = []
-        self._deliver: Listener | None = None
-        self._signals = 0
-        self._grace_left: float | None = None
+        self._undelivered: list[StopRequested | dict[str, object]] = []
+        self._deliver: ControlMessageHandler | None = None
+        self._signals_received = 0
+        self._current_grace: float | None = None
         self._deadline: float | None = None
-        self._hard_status: int = exit_codes.OUT_OF_TIME
+        self._forced_status: int = exit_codes.OUT_OF_TIME
 
     def start(self) -> None:
         """Begin, and take SIGTERM and SIGINT. Called once, from the main thread."""
-        woken, waker = socket.socketpair()
-        woken.setblocking(False)
+        wake_up_end, waker = socket.socketpair()
+        wake_up_end.setblocking(False)
         waker.setblocking(False)
         self._waker = waker
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
         # The interpreter writes the signal's number there at once, even while the main thread is held up in C code.
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-        atexit.register(self._bury_the_group)
-        threading.Thread(target=self._keep_watching, args=(woken,), name="peerd-watch", daemon=True).start()
+        atexit.register(self._kill_process_group)
+        threading.Thread(target=self._run_loop, args=(wake_up_end,), name="peerd-watch", daemon=True).start()
 
-    def attach(self, deliver: Listener) -> None:
+    def attach(self, deliver: ControlMessageHandler) -> None:
         """Hand over all that has arrived and will arrive. Called from the watching thread: it must not wait."""
         with self._lock:
             self._deliver = deliver
-            early, self._early = self._early, []
+            early, self._undelivered = self._undelivered, []
             for event in early:
                 deliver(event)
 
@@ -128,11 +128,11 @@ class Watch:
     def ask_to_stop(self, grace: float) -> bool:
         """Ask the process to stop; return whether that leaves less time than it had, and so counts."""
         with self._lock:
-            if self._grace_left is not None and grace >= self._grace_left:
+            if self._current_grace is not None and grace >= self._current_grace:
                 return False
-            self._grace_left = grace
-            self._end_at(time.monotonic() + grace + self._give_back)
-            self._post(StopAsked(grace))
+            self._current_grace = grace
+            self._set_deadline(time.monotonic() + grace + self._give_back)
+            self._deliver_or_keep(StopRequested(grace))
             return True
 
     @property
@@ -143,7 +143,7 @@ class Watch:
     @property
     def stopping(self) -> bool:
         """Whether the process has been asked to stop."""
-        return self._grace_left is not None
+        return self._current_grace is not None
 
     def end_soon(self, status: int, *, at_once: bool = False) -> None:
         """Leave the interpreter `give_back` seconds to end with this status, or none; then it is ended with it.
@@ -154,44 +154,44 @@ class Watch:
         for number in _STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         with self._lock:
-            self._hard_status = status
-            self._end_at(time.monotonic() + (0.0 if at_once else self._give_back))
+            self._forced_status = status
+            self._set_deadline(time.monotonic() + (0.0 if at_once else self._give_back))
 
-    def complain(self, text: str) -> None:
+    def log_line(self, text: str) -> None:
         """Write a line to the log, if anybody still reads it."""
-        tell(f"{self._name}: {text}")
+        log_error(f"{self._name}: {text}")
 
-    def show_threads(self, text: str) -> None:
+    def dump_threads(self, text: str) -> None:
         """Write to stderr where each thread of the process is."""
         with contextlib.suppress(Exception):
-            self.complain(text)
+            self.log_line(text)
             faulthandler.dump_traceback(all_threads=True)
 
     # ---------------------------------------------------------------- the watching thread
 
-    def _keep_watching(self, woken: socket.socket) -> None:
+    def _run_loop(self, wake_up_end: socket.socket) -> None:
         try:
             while True:
-                self._watch_once(woken)
+                self._run_once(wake_up_end)
         except BaseException as error:  # noqa: BLE001 - without its watch the process could not be stopped any more
-            self.complain(f"the link with the master failed: {error!r}")
+            self.log_line(f"the link with the master failed: {error!r}")
             os._exit(exit_codes.CRASHED)
 
-    def _watch_once(self, woken: socket.socket) -> None:
-        readable = self._wait(woken)
-        if woken.fileno() in readable:
-            self._count_signals(woken.recv(4096))
+    def _run_once(self, wake_up_end: socket.socket) -> None:
+        readable = self._wait(wake_up_end)
+        if wake_up_end.fileno() in readable:
+            self._count_signals(wake_up_end.recv(4096))
         if self._end.fileno() in readable:
             self._read()
-        self._tell_vitals()
+        self._report_loop_lag()
         with self._lock:
             self._write()
         if self._deadline is not None and time.monotonic() >= self._deadline:
-            self._end_the_hard_way()
+            self._force_exit()
 
-    def _wait(self, woken: socket.socket) -> set[int]:
+    def _wait(self, wake_up_end: socket.socket) -> set[int]:
         poll = select.poll()
-        poll.register(woken, select.POLLIN)
+        poll.register(wake_up_end, select.POLLIN)
         if not self._lost:
             poll.register(self._end, select.POLLIN | (select.POLLOUT if self._outgoing else 0))
         return {fd for fd, events in poll.poll(self._milliseconds_left()) if events & ~select.POLLOUT}
@@ -199,22 +199,22 @@ class Watch:
     def _milliseconds_left(self) -> float | None:
         """How long there is nothing to do but to listen."""
         now = time.monotonic()
-        waits = [] if self._lost else [self._vitals.seconds_until_due(now)]
+        waits = [] if self._lost else [self._loop_monitor.seconds_until_due(now)]
         waits += [] if self._deadline is None else [max(0.0, self._deadline - now)]
         return min(waits) * 1000 + 1 if waits else None
 
-    def _tell_vitals(self) -> None:
+    def _report_loop_lag(self) -> None:
         """Say how the loop answers. It is also the sign that the process is not frozen."""
-        if not self._lost and (frame := self._vitals.look(time.monotonic())):
+        if not self._lost and (frame := self._loop_monitor.measure_if_due(time.monotonic())):
             self.send(frame)
 
     def _count_signals(self, numbers: bytes) -> None:
         for number in numbers:
             if number in _STOP_SIGNALS:  # else our own waking, or a signal that user code handles
-                self._signals += 1
+                self._signals_received += 1
                 if not self.stopping and not self._lost:
-                    self._on_signal_to_stop()
-                self.ask_to_stop(self.grace if self._signals == 1 else 0.0)
+                    self._on_stop_signal()
+                self.ask_to_stop(self.grace if self._signals_received == 1 else 0.0)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         """Hear signals in the main thread too: an event loop's `add_signal_handler` takes the descriptor for itself."""
@@ -228,59 +228,59 @@ class Watch:
         try:
             data = self._end.recv(65536)
             for message in self._decoder.feed(data):
-                self._take(message)
+                self._handle_frame(message)
         except BlockingIOError:
             return
         except (OSError, FrameError) as error:
-            self.complain(f"the link with the master failed: {error}")
+            self.log_line(f"the link with the master failed: {error}")
             data = b""
         if not data:
-            self._lose_the_master()
+            self._on_master_lost()
 
-    def _take(self, message: dict[str, object]) -> None:
+    def _handle_frame(self, message: dict[str, object]) -> None:
         if message.get("type") == "stop":
             grace = message.get("grace")
             self.replaced = message.get("replaced") is True
             self.ask_to_stop(float(grace) if isinstance(grace, int | float) else self.grace)
         elif message.get("type") == "reopen-logs":
-            self._reopen_the_log(str(message.get("file")))
+            self._reopen_log(str(message.get("file")))
         else:
-            self._post(message)
+            self._deliver_or_keep(message)
 
-    def _reopen_the_log(self, path: str) -> None:
+    def _reopen_log(self, path: str) -> None:
         """Here and not in the service: a blocked event loop must not keep an old log alive."""
         try:
-            logfile.write_to(path)
+            logfile.redirect_output(path)
         except OSError as error:
-            self.complain(f"cannot reopen the log, and goes on in the old one: {error}")
+            self.log_line(f"cannot reopen the log, and goes on in the old one: {error}")
 
-    def _lose_the_master(self) -> None:
+    def _on_master_lost(self) -> None:
         with self._lock:
             self._lost = True
             self._outgoing.clear()
             self.flushed.set()
         self.ask_to_stop(self.grace)
 
-    def _end_the_hard_way(self) -> None:
+    def _force_exit(self) -> None:
         """Time is up: show where the threads are, and end, whatever they do."""
-        self.show_threads("did not end in time, and is ended now; its threads are here:")
-        self._bury_the_group()
-        os._exit(self._hard_status)
+        self.dump_threads("did not end in time, and is ended now; its threads are here:")
+        self._kill_process_group()
+        os._exit(self._forced_status)
 
-    def _bury_the_group(self) -> None:
+    def _kill_process_group(self) -> None:
         """Without a master nobody else ends what this process has started; it ends with it."""
         if not self._lost:
             return
-        process_tree.kill(process_tree.descendants(os.getpid()))
+        process_tree.kill_processes(process_tree.descendants(os.getpid()))
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
 
     # ---------------------------------------------------------------- small steps, under the lock
 
-    def _post(self, event: StopAsked | dict[str, object]) -> None:
+    def _deliver_or_keep(self, event: StopRequested | dict[str, object]) -> None:
         with self._lock:
             if self._deliver is None:
-                self._early.append(event)
+                self._undelivered.append(event)
             else:
                 self._deliver(event)
 
@@ -294,7 +294,7 @@ class Watch:
                 self._outgoing.clear()  # reading will meet the end of the link
         self.flushed.set()
 
-    def _end_at(self, deadline: float) -> None:
+    def _set_deadline(self, deadline: float) -> None:
         self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
         self._wake()
 

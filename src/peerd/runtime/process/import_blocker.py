@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def hidden(package: str) -> Iterator[None]:
+def blocked_import(package: str) -> Iterator[None]:
     """A package that cannot be imported meanwhile, as if it were not installed, unless it is loaded already.
 
-    >>> with hidden("wsgiref.simple_server"):
+    >>> with blocked_import("wsgiref.simple_server"):
     ...     import wsgiref.simple_server
     Traceback (most recent call last):
     ModuleNotFoundError: import of wsgiref.simple_server halted; None in sys.modules

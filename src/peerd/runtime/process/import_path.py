@@ -14,18 +14,18 @@ from typing import Final
 STANDARD_LIBRARY: Final = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib costs a process's start
 
 
-def add_project(folder: str) -> None:
+def add_project_folder(folder: str) -> None:
     """Let the project's modules be imported."""
-    sys.path.insert(position(sys.path, STANDARD_LIBRARY), folder)
+    sys.path.insert(project_position(sys.path, STANDARD_LIBRARY), folder)
 
 
-def position(path: Sequence[str], standard_library: str) -> int:
+def project_position(path: Sequence[str], standard_library: str) -> int:
     """Where the project's folder belongs: behind the last folder of the standard library.
 
-    >>> position(["/lib/python311.zip", "/lib/python3.11", "/lib/python3.11/lib-dynload", "/site-packages"],
+    >>> project_position(["/lib/python311.zip", "/lib/python3.11", "/lib/python3.11/lib-dynload", "/site-packages"],
     ...          "/lib/python3.11")
     3
-    >>> position(["/somewhere"], "/lib/python3.11")
+    >>> project_position(["/somewhere"], "/lib/python3.11")
     1
     """
     standard = {standard_library, f"{standard_library}/lib-dynload"}

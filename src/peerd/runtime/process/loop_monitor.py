@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-EVERY: Final = 2.0
+MEASURE_INTERVAL: Final = 2.0
 """Seconds between two measurements."""
 
 
-class Vitals:
+class LoopMonitor:
     """Asks the loop a question every two seconds, and notes how long the answer takes.
 
     Args:
@@ -28,10 +28,10 @@ class Vitals:
         self._on_hang = on_hang
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
-        self._asked_at: float | None = None
+        self._pinged_at: float | None = None
         self._lag = 0.0
-        self._hangs = False
-        self._due = 0.0
+        self._is_hanging = False
+        self._next_at = 0.0
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Measure this loop from now on."""
@@ -39,37 +39,37 @@ class Vitals:
 
     def seconds_until_due(self, now: float) -> float:
         """Return how long there is nothing to do."""
-        return max(0.0, self._due - now)
+        return max(0.0, self._next_at - now)
 
-    def look(self, now: float) -> dict[str, object] | None:
+    def measure_if_due(self, now: float) -> dict[str, object] | None:
         """Measure, if it is time; return the frame that tells the master."""
-        if now < self._due:
+        if now < self._next_at:
             return None
-        self._due = now + EVERY
+        self._next_at = now + MEASURE_INTERVAL
         lag = self._measure(now)
-        self._judge(lag)
+        self._detect_hang(lag)
         return {"type": "vitals", "lag": round(lag, 4), "in_flight": self.in_flight()}
 
     def _measure(self, now: float) -> float:
         """Return how long the present question has been open, or how long the last answer took; ask anew."""
         with self._lock:
-            if self._asked_at is not None:
-                return now - self._asked_at
+            if self._pinged_at is not None:
+                return now - self._pinged_at
             lag, self._lag = self._lag, 0.0
             if self._loop is not None:
-                self._asked_at = now
+                self._pinged_at = now
                 with contextlib.suppress(RuntimeError):  # the loop is closed: the process is leaving
-                    self._loop.call_soon_threadsafe(self._answer)
+                    self._loop.call_soon_threadsafe(self._on_answer)
             return lag
 
-    def _answer(self) -> None:
+    def _on_answer(self) -> None:
         with self._lock:
-            if self._asked_at is not None:
-                self._lag = time.monotonic() - self._asked_at
-            self._asked_at = None
+            if self._pinged_at is not None:
+                self._lag = time.monotonic() - self._pinged_at
+            self._pinged_at = None
 
-    def _judge(self, lag: float) -> None:
-        hangs = self._hang_after is not None and lag >= self._hang_after and self._asked_at is not None
-        if hangs and not self._hangs:
+    def _detect_hang(self, lag: float) -> None:
+        hangs = self._hang_after is not None and lag >= self._hang_after and self._pinged_at is not None
+        if hangs and not self._is_hanging:
             self._on_hang(lag)
-        self._hangs = hangs
+        self._is_hanging = hangs

@@ -29,7 +29,7 @@ def die_with_parent(number: signal.Signals, parent: int) -> bool:
     return os.getppid() == parent
 
 
-def adopt_orphans() -> None:
+def become_subreaper() -> None:
     """Make this process the parent of all its descendants that lose theirs, so that none gets out of its sight.
 
     Raises:

@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from peerd.domain.errors import PeerdError
-from peerd.runtime.concurrency.background_tasks import Background, Work
+from peerd.runtime.concurrency.background_tasks import BackgroundTasks, BackgroundWork
 from peerd.runtime.messages.messenger import Messenger
-from peerd.runtime.observability.events import Events
+from peerd.runtime.observability.events import EventBus
 
-LIMITS: Final = "peerd.limits"
+LIMITS_ACTION: Final = "peerd.limits"
 """The message by which the agent asks a process for its limits of memory and processor."""
 
-RING: Final = "peerd.ring"
+RING_ACTION: Final = "peerd.ring"
 """The message by which the agent passes on to the workers what was rung."""
-BELL: Final = "peerd.doorbell"
+DOORBELL_ACTION: Final = "peerd.doorbell"
 """The message by which the agent tells the workers whether the doorbell works; asked, it says all it knows of it."""
 
 
-class Place(Protocol):
+class ProcessLink(Protocol):
     """Where a process stands, and its way to the master: a `Link`."""
 
     @property
@@ -46,7 +46,7 @@ class Place(Protocol):
         ...
 
 
-class NotInThisProcess(PeerdError, RuntimeError):
+class NotAvailableInProcess(PeerdError, RuntimeError):
     """Something was asked for that this process does not have.
 
     Args:
@@ -65,26 +65,26 @@ class ProcessContext:
     Workers have it as ``self.process``, handlers as ``ctx.process``, ASGI applications as ``scope["state"]["peerd"]``.
 
     Args:
-        place: its link with the master.
+        link: its link with the master.
         events: what happens.
         options: ``[workers.NAME.options]`` of peerd.toml, or those of the section that the process belongs to.
         client: a `Client` on the process's database.
     """
 
     def __init__(
-        self, place: Place, events: Events, *, options: Mapping[str, Any] | None = None, client: Any = None
+        self, link: ProcessLink, events: EventBus, *, options: Mapping[str, Any] | None = None, client: Any = None
     ) -> None:
-        self.node = place.node
-        self.slot = place.slot
-        self.kind = place.kind
+        self.node = link.node
+        self.slot = link.slot
+        self.kind = link.kind
         self.options: Mapping[str, Any] = options or {}
         self.find_shared: Callable[..., Any] | None = None
         """What is behind `shared`; given by whoever puts the process together."""
         self.scheduled_runs = 0
         """Scheduled functions that run; a process that is recycled lets them end."""
-        self._place = place
-        self._background = Background(events)
-        self.messenger = Messenger(place, self._background, events)
+        self._link = link
+        self._background_tasks = BackgroundTasks(events)
+        self.messenger = Messenger(link, self._background_tasks, events)
         self._client = client
 
     @property
@@ -92,10 +92,10 @@ class ProcessContext:
         """A `Client` on the process's database; in a coroutine use what is below ``client.aio``.
 
         Raises:
-            NotInThisProcess: it has no database.
+            NotAvailableInProcess: it has no database.
         """
         if self._client is None:
-            raise NotInThisProcess("process.client", "is there only in processes that have a database")
+            raise NotAvailableInProcess("process.client", "is there only in processes that have a database")
         return self._client
 
     @property
@@ -103,13 +103,13 @@ class ProcessContext:
         """The way to what the processes of the node share in its agent.
 
         Raises:
-            NotInThisProcess: there is none.
+            NotAvailableInProcess: there is none.
         """
         if self.find_shared is None:
-            raise NotInThisProcess("process.shared", "is there only in the processes of a running node")
+            raise NotAvailableInProcess("process.shared", "is there only in the processes of a running node")
         return self.find_shared
 
-    def run_in_background(self, work: Work) -> None:
+    def run_in_background(self, work: BackgroundWork) -> None:
         """Let a coroutine run beside everything else; from any thread.
 
         When the process stops, the work has what is left of its grace to end, and is cancelled then. An exception in
@@ -122,9 +122,9 @@ class ProcessContext:
             ProcessStopping: the process stops and begins nothing more.
             TypeError: it is not a coroutine.
         """
-        self._background.run(work)
+        self._background_tasks.run(work)
 
-    def end_with_stuck_code(self, reason: str) -> None:
+    def report_stuck_code(self, reason: str) -> None:
         """Have the process replaced, because code in it does not end although its time is over.
 
         It takes no new work, finishes what it has within its grace, and ends.
@@ -132,16 +132,16 @@ class ProcessContext:
         Args:
             reason: for people.
         """
-        self._place.stuck(None, reason)
+        self._link.stuck(None, reason)
 
     async def finish(self, grace: float) -> None:
         """Let what runs in the background end within `grace` seconds, and begin nothing more."""
         try:
-            await self._background.finish(grace)
+            await self._background_tasks.finish(grace)
         finally:
             self.messenger.close()
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs in the background, and no message waits."""
-        return self.messenger.is_idle and self._background.count == 0
+        return self.messenger.is_idle and self._background_tasks.count == 0

@@ -17,10 +17,10 @@ def children(parent: int) -> list[int]:
 
 def descendants(ancestor: int) -> list[int]:
     """Return the process ids of all who descend from a process, nearest first, itself excluded."""
-    families = _children_by_parent()
-    found = list(families.get(ancestor, []))
+    children_of = _children_by_parent()
+    found = list(children_of.get(ancestor, []))
     for pid in found:  # grows while it is read: a walk through the tree, level by level
-        found.extend(families.get(pid, []))
+        found.extend(children_of.get(pid, []))
     return found
 
 
@@ -32,7 +32,7 @@ def is_stopped(pid: int) -> bool:
         return False
 
 
-def kill(pids: Iterable[int]) -> None:
+def kill_processes(pids: Iterable[int]) -> None:
     """Kill processes that may be gone already."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -40,10 +40,10 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def _children_by_parent() -> dict[int, list[int]]:
-    families = defaultdict(list)
+    children_of = defaultdict(list)
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it may end while we read
             # The command's name, in parentheses, may hold anything, so the fields are counted from its end.
             fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-            families[int(fields[1])].append(int(entry.parent.name))
-    return families
+            children_of[int(fields[1])].append(int(entry.parent.name))
+    return children_of

@@ -24,24 +24,38 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import Task
-from peerd.store.claim.candidates import candidates_locked
-from peerd.store.claim.claim_result import TOLD, as_served, in_order, won_by
-from peerd.store.claim.claim_values import holder
-from peerd.store.claim.claimer import Claimed, Claimer, Defaults, Lanes, defaults_of, lanes_of, who
-from peerd.store.claim.compare_and_set import claim_heads, claim_heads_by_lists
-from peerd.store.claim.mutex import LINE, WORTH_WAITING, Line, advisory_key, line_of
-from peerd.store.connection.galera import catch_up
+from peerd.store.claim.candidates import select_candidates_for_update
+from peerd.store.claim.claim_result import RETURNED_COLUMNS, sort_in_claim_order, tasks_of_claim, with_served_queue
+from peerd.store.claim.claim_values import claim_values
+from peerd.store.claim.claimer import (
+    Claimer,
+    ClaimResult,
+    Lanes,
+    MaxAttemptsDefaults,
+    claimer_parameters,
+    lanes_for,
+    max_attempts_defaults,
+)
+from peerd.store.claim.compare_and_set import claim_compare_and_set, claim_compare_and_set_by_json
+from peerd.store.claim.mutex import MUTEX_FROM_LIMIT, MUTEX_PARAMETER, ClaimMutex, advisory_key, mutex_name
+from peerd.store.connection.galera import wait_for_sync
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import MYSQL
-from peerd.store.statements.compiled import Prepared
+from peerd.store.statements.compiled import CompiledStatement
 from peerd.store.tasks.conditions import by_index, is_working
 from peerd.store.tasks.rows import TASK_COLUMNS, to_task
 
 
 def claim(
-    connection: Connection, claimer: Claimer, *, token: int, limit: int, alone: bool = False, line: Line | None = None
-) -> Claimed:
+    connection: Connection,
+    claimer: Claimer,
+    *,
+    token: int,
+    limit: int,
+    quarantined: bool = False,
+    mutex: ClaimMutex | None = None,
+) -> ClaimResult:
     """Claim the next tasks that this claimer may run.
 
     Each of its statements may be committed by itself: what is won is won by one of them.
@@ -51,40 +65,45 @@ def claim(
         claimer: who, and for which queues.
         token: from `new_token`; a new one for each claim.
         limit: tasks at the most.
-        alone: take tasks that have crashed a process; their holder must run nothing else beside them. Without it,
+        quarantined: take tasks that have crashed a process; their holder must run nothing else beside them. Without it,
             such tasks are left where they are.
-        line: what the claimer knows of others; it lines up with those that it has met.
+        mutex: what the claimer knows of others; it lines up with those that it has met.
 
     Returns:
         the tasks, in the order of the claim: priority, attempts, due time, id.
     """
-    lanes, line = lanes_of(claimer, alone=alone), line or Line()
+    lanes, mutex = lanes_for(claimer, quarantined=quarantined), mutex or ClaimMutex()
     if connection.dialect.name in MYSQL:
-        return claim_heads(connection, claimer, lanes, token, limit, line)
+        return claim_compare_and_set(connection, claimer, lanes, token, limit, mutex)
     if connection.dialect.name == "sqlite":
-        return claim_heads_by_lists(connection, claimer, lanes, token, limit)
-    return _claim_returning(connection, claimer, lanes, token, limit, line)
+        return claim_compare_and_set_by_json(connection, claimer, lanes, token, limit)
+    return _claim_on_postgresql(connection, claimer, lanes, token, limit, mutex)
 
 
 def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> list[Task]:
     """What a claim won whose answer was lost: the rows that carry its token and are still working."""
-    catch_up(connection)
+    wait_for_sync(connection)
     mine = (tasks.c.process_id == claimer.process_id, tasks.c.claim_token == token)
     statement = sa.select(*TASK_COLUMNS).where(is_working(), *mine)
     rows = connection.execute(by_index(statement, "tasks_claim")).mappings()
-    return in_order([as_served(claimer, to_task(row)) for row in rows])
+    return sort_in_claim_order([with_served_queue(claimer, to_task(row)) for row in rows])
 
 
-def _claim_returning(
-    connection: Connection, claimer: Claimer, lanes: Lanes, token: int, limit: int, line: Line
-) -> Claimed:
-    statement = _returning(claimer.queues, lanes, defaults_of(claimer))
-    values = {**who(claimer), "token": token, "limit": limit, "line": advisory_key(line_of(connection, claimer.queues))}
-    with line.stand(connection, claimer.queues, limit):
+def _claim_on_postgresql(
+    connection: Connection, claimer: Claimer, lanes: Lanes, token: int, limit: int, mutex: ClaimMutex
+) -> ClaimResult:
+    statement = _claim_statement(claimer.queues, lanes, max_attempts_defaults(claimer))
+    values = {
+        **claimer_parameters(claimer),
+        "token": token,
+        "limit": limit,
+        "line": advisory_key(mutex_name(connection, claimer.queues)),
+    }
+    with mutex.acquire(connection, claimer.queues, limit):
         rows = statement.rows(connection, **values)
-    if len(rows) >= WORTH_WAITING and not rows[0][-1]:
-        line.met_others()
-    return Claimed(won_by(claimer, [row[:-1] for row in rows]))
+    if len(rows) >= MUTEX_FROM_LIMIT and not rows[0][-1]:
+        mutex.record_contention()
+    return ClaimResult(tasks_of_claim(claimer, [row[:-1] for row in rows]))
 
 
 # A statement is made once for each claimer: to build it, and to find its SQL among those already compiled, takes
@@ -92,17 +111,21 @@ def _claim_returning(
 
 
 @lru_cache(maxsize=256)
-def _returning(serves: tuple[str, ...], lanes: Lanes, defaults: Defaults) -> Prepared:
+def _claim_statement(serves: tuple[str, ...], lanes: Lanes, defaults: MaxAttemptsDefaults) -> CompiledStatement:
     """The whole claim in one statement. It says at last whether nobody else was claiming: one of two that do has the
     line's lock until its commit.
     """
     at = sa.select(now().label("at")).cte("moment").c.at  # PostgreSQL looks at its clock wherever it is named
     moment = sa.select(at).scalar_subquery()
-    update = sa.update(tasks).where(tasks.c.id.in_(candidates_locked(serves, lanes))).values(holder(defaults, moment))
-    is_alone: sa.ScalarSelect[Any] = sa.select(sa.func.pg_try_advisory_xact_lock(LINE)).scalar_subquery()
-    return Prepared(update.returning(*(tasks.c[field] for field in TOLD), is_alone))
+    update = (
+        sa.update(tasks)
+        .where(tasks.c.id.in_(select_candidates_for_update(serves, lanes)))
+        .values(claim_values(defaults, moment))
+    )
+    is_alone: sa.ScalarSelect[Any] = sa.select(sa.func.pg_try_advisory_xact_lock(MUTEX_PARAMETER)).scalar_subquery()
+    return CompiledStatement(update.returning(*(tasks.c[field] for field in RETURNED_COLUMNS), is_alone))
 
 
-def forget_statements() -> None:
+def clear_statement_cache() -> None:
     """Make the statements anew, for a test that has changed what they are made of."""
-    _returning.cache_clear()
+    _claim_statement.cache_clear()

@@ -8,15 +8,23 @@ from typing import Any, Final
 
 import msgspec
 
-from peerd.domain.lifecycle import Event, target
+from peerd.domain.lifecycle import TaskEvent, target
 from peerd.domain.task import Task
 from peerd.store.claim.claimer import Claimer
-from peerd.store.schema.types import moment_of
-from peerd.store.tasks.rows import number_of
+from peerd.store.schema.types import parse_timestamp
+from peerd.store.tasks.rows import to_number
 
-WRITTEN: Final = ("status", "worker_node_id", "process_id", "checked_at", "updated_at", "progress", "progress_note")
+WRITTEN_COLUMNS: Final = (
+    "status",
+    "worker_node_id",
+    "process_id",
+    "checked_at",
+    "updated_at",
+    "progress",
+    "progress_note",
+)
 """Columns of which a claim knows what it has written into them, once it is told its moment."""
-TOLD: Final = (
+RETURNED_COLUMNS: Final = (
     "id",
     "queue",
     "name",
@@ -41,32 +49,34 @@ TOLD: Final = (
     "created_at",
 )
 """The columns that the database tells, in this order."""
-BODY_BYTES: Final = TOLD.index("body_bytes")
-CLAIMED: Final = target(Event.CLAIM)
+BODY_BYTES_POSITION: Final = RETURNED_COLUMNS.index("body_bytes")
+CLAIMED_STATUS: Final = target(TaskEvent.CLAIM)
 
 
-def won_by(claimer: Claimer, rows: Sequence[Sequence[Any]]) -> list[Task]:
-    """The tasks that a claim has won, in the order of the claim, of rows as `won_task` takes them."""
-    return in_order([as_served(claimer, won_task(row, claimer.node_id, claimer.process_id)) for row in rows])
+def tasks_of_claim(claimer: Claimer, rows: Sequence[Sequence[Any]]) -> list[Task]:
+    """The tasks that a claim has won, in the order of the claim, of rows as `to_claimed_task` takes them."""
+    return sort_in_claim_order(
+        [with_served_queue(claimer, to_claimed_task(row, claimer.node_id, claimer.process_id)) for row in rows]
+    )
 
 
-def as_served(claimer: Claimer, task: Task) -> Task:
+def with_served_queue(claimer: Claimer, task: Task) -> Task:
     """A task whose queue is called as its claimer calls it: MySQL compares texts without the spaces at their end."""
     if task.queue in claimer.queues:
         return task
     return msgspec.structs.replace(task, queue=task.queue.rstrip(" "))
 
 
-def in_order(claimed: list[Task]) -> list[Task]:
+def sort_in_claim_order(claimed: list[Task]) -> list[Task]:
     """Tasks in the order in which they are claimed."""
     return sorted(claimed, key=lambda task: (-task.priority, task.attempts, task.start_at or task.created_at, task.id))
 
 
-def won_task(row: Sequence[Any], node_id: int, process_id: int) -> Task:
+def to_claimed_task(row: Sequence[Any], node_id: int, process_id: int) -> Task:
     """A task of what the database tells of it, and of what its claim has written.
 
     Args:
-        row: the values of `TOLD` as the driver gives them: times are moments, or the texts that SQLite has.
+        row: the values of `RETURNED_COLUMNS` as the driver gives them: times are moments, or the texts that SQLite has.
         node_id: of the claimer.
         process_id: of the claimer.
     """
@@ -80,7 +90,7 @@ def won_task(row: Sequence[Any], node_id: int, process_id: int) -> Task:
         attempts,
         max_attempts,
         crashes,
-        only_node,
+        pinned_node_id,
         start_at,
         finish_at,
         timeout,
@@ -94,22 +104,22 @@ def won_task(row: Sequence[Any], node_id: int, process_id: int) -> Task:
         trace_context,
         created_at,
     ) = row
-    began = _moment(began)
+    began = _to_datetime(began)
     return Task(
         id=task_id,
         queue=queue,
         name=name,
         body=body,
         body_bytes=body_bytes,
-        status=CLAIMED,
-        priority=priority if type(priority) is int else number_of(priority),
-        attempts=attempts if type(attempts) is int else number_of(attempts),
-        max_attempts=max_attempts if type(max_attempts) is int else number_of(max_attempts),
-        crashes=crashes if type(crashes) is int else number_of(crashes),
-        node_id=only_node,
-        start_at=None if start_at is None else _moment(start_at),
-        finish_at=None if finish_at is None else _moment(finish_at),
-        timeout=None if timeout is None else number_of(timeout),
+        status=CLAIMED_STATUS,
+        priority=priority if type(priority) is int else to_number(priority),
+        attempts=attempts if type(attempts) is int else to_number(attempts),
+        max_attempts=max_attempts if type(max_attempts) is int else to_number(max_attempts),
+        crashes=crashes if type(crashes) is int else to_number(crashes),
+        node_id=pinned_node_id,
+        start_at=None if start_at is None else _to_datetime(start_at),
+        finish_at=None if finish_at is None else _to_datetime(finish_at),
+        timeout=None if timeout is None else to_number(timeout),
         unique_key=unique_key,
         limit_key=limit_key,
         lease=lease,
@@ -121,14 +131,14 @@ def won_task(row: Sequence[Any], node_id: int, process_id: int) -> Task:
         progress_note=None,
         result=result,
         error=error,
-        finished_at=None if finished_at is None else _moment(finished_at),
+        finished_at=None if finished_at is None else _to_datetime(finished_at),
         trace_context=trace_context,
-        created_at=_moment(created_at),
+        created_at=_to_datetime(created_at),
         updated_at=began,
     )
 
 
-def rows_in_json(text: str) -> list[list[Any]]:
+def decode_json_rows(text: str) -> list[list[Any]]:
     """The rows that SQLite has put together as one JSON text; ``body_bytes`` in hexadecimal digits.
 
     Numbers that are not whole have fifteen digits there.
@@ -138,10 +148,10 @@ def rows_in_json(text: str) -> list[list[Any]]:
     """
     rows = msgspec.json.decode(text, type=list[list[Any]])
     for row in rows:
-        if row[BODY_BYTES] is not None:
-            row[BODY_BYTES] = bytes.fromhex(row[BODY_BYTES])
+        if row[BODY_BYTES_POSITION] is not None:
+            row[BODY_BYTES_POSITION] = bytes.fromhex(row[BODY_BYTES_POSITION])
     return rows
 
 
-def _moment(value: datetime | str) -> datetime:
-    return moment_of(value) if isinstance(value, str) else value
+def _to_datetime(value: datetime | str) -> datetime:
+    return parse_timestamp(value) if isinstance(value, str) else value

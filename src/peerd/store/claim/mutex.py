@@ -26,77 +26,77 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from peerd.store.statements.compiled import Prepared
+from peerd.store.statements.compiled import CompiledStatement
 
-WORTH_WAITING: Final = 10
+MUTEX_FROM_LIMIT: Final = 10
 """Tasks in a claim from which on it lines up."""
-MEMORY: Final = 1.0
+CONTENDED_FOR: Final = 1.0
 """Seconds for which a claimer that has met another lines up."""
-PATIENCE: Final = 1
+ACQUIRE_TIMEOUT: Final = 1
 """Seconds in the line, at the most: whole ones, for MySQL. A claim of a hundred takes some milliseconds."""
-DISTRUST: Final = 60.0
+UNUSED_AFTER_TIMEOUT: Final = 60.0
 """Seconds for which a claimer that has waited in vain lines up no more."""
-PASSES_LOCKS: Final = 10.0
+SKIPS_LOCKED_FOR: Final = 10.0
 """Seconds for which a claimer that has waited for a locked row asks first which rows are locked."""
 
 
-LINE: Final = sa.bindparam("line", type_=sa.BigInteger())
+MUTEX_PARAMETER: Final = sa.bindparam("line", type_=sa.BigInteger())
 """PostgreSQL's name of a line."""
 
-_WAIT_ON_MYSQL: Final = Prepared(
-    sa.text(f"SELECT CASE WHEN GET_LOCK(:line, 0) THEN 0 WHEN GET_LOCK(:line, {PATIENCE}) THEN 1 END")
+_ACQUIRE_ON_MYSQL: Final = CompiledStatement(
+    sa.text(f"SELECT CASE WHEN GET_LOCK(:line, 0) THEN 0 WHEN GET_LOCK(:line, {ACQUIRE_TIMEOUT}) THEN 1 END")
 )
-_WAIT_ON_POSTGRESQL: Final = Prepared(
+_ACQUIRE_ON_POSTGRESQL: Final = CompiledStatement(
     sa.text(
         "SELECT CASE WHEN pg_try_advisory_xact_lock(:line) THEN 0"
-        f" WHEN set_config('lock_timeout', '{PATIENCE}s', true) IS NOT NULL"
+        f" WHEN set_config('lock_timeout', '{ACQUIRE_TIMEOUT}s', true) IS NOT NULL"
         " AND pg_advisory_xact_lock(:line) IS NOT NULL THEN 1 END"
     )
 )
 """0: it is its turn at once; 1: after a while; nothing: it did not come."""
 
 
-class Line:
+class ClaimMutex:
     """What one claimer knows of others.
 
     Args:
         clock: monotonic, in seconds.
 
     >>> seconds = iter([10.0, 10.5, 12.0])
-    >>> line = Line(lambda: next(seconds))
-    >>> line.meets_others
+    >>> key = ClaimMutex(lambda: next(seconds))
+    >>> key.is_contended
     False
-    >>> line.met_others()
-    >>> line.meets_others, line.meets_others
+    >>> key.record_contention()
+    >>> key.is_contended, key.is_contended
     (True, False)
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._met_until: float | None = None
-        self._distrusts_until: float | None = None
-        self._passes_locks_until: float | None = None
+        self._contended_until: float | None = None
+        self._unused_until: float | None = None
+        self._skips_locked_until: float | None = None
 
     @property
-    def meets_others(self) -> bool:
+    def is_contended(self) -> bool:
         """Whether others claim at the same time, as far as is known."""
-        return self._met_until is not None and self._clock() < self._met_until
+        return self._contended_until is not None and self._clock() < self._contended_until
 
-    def met_others(self) -> None:
+    def record_contention(self) -> None:
         """Somebody else is claiming, or has taken what was wanted."""
-        self._met_until = self._clock() + MEMORY
+        self._contended_until = self._clock() + CONTENDED_FOR
 
     @property
-    def passes_locks(self) -> bool:
+    def skips_locked_rows(self) -> bool:
         """Whether another session has lately locked rows that were wanted."""
-        return self._passes_locks_until is not None and self._clock() < self._passes_locks_until
+        return self._skips_locked_until is not None and self._clock() < self._skips_locked_until
 
-    def met_locks(self) -> None:
+    def record_locked_rows(self) -> None:
         """Another session has locked rows that were wanted."""
-        self._passes_locks_until = self._clock() + PASSES_LOCKS
+        self._skips_locked_until = self._clock() + SKIPS_LOCKED_FOR
 
     @contextmanager
-    def stand(self, connection: Connection, queues: tuple[str, ...], limit: int) -> Iterator[bool]:
+    def acquire(self, connection: Connection, queues: tuple[str, ...], limit: int) -> Iterator[bool]:
         """Wait for its turn, and have it for the time of the block; nothing is waited for unless others were met.
 
         Args:
@@ -107,32 +107,32 @@ class Line:
         Returns:
             whether it has its turn, and so no competitor in the line.
         """
-        if limit < WORTH_WAITING or not self.meets_others or self._distrusts():
+        if limit < MUTEX_FROM_LIMIT or not self.is_contended or self._is_unused():
             yield False
             return
         wait = _on_postgresql if connection.dialect.name == "postgresql" else _on_mysql
-        with wait(connection, line_of(connection, queues)) as has_waited:
+        with wait(connection, mutex_name(connection, queues)) as has_waited:
             if has_waited is not False:
-                self.met_others()
+                self.record_contention()
             if has_waited is None:
-                self._distrusts_until = self._clock() + DISTRUST
+                self._unused_until = self._clock() + UNUSED_AFTER_TIMEOUT
             yield has_waited is not None
 
-    def _distrusts(self) -> bool:
-        return self._distrusts_until is not None and self._clock() < self._distrusts_until
+    def _is_unused(self) -> bool:
+        return self._unused_until is not None and self._clock() < self._unused_until
 
 
-def line_of(connection: Connection, queues: tuple[str, ...]) -> str:
+def mutex_name(connection: Connection, queues: tuple[str, ...]) -> str:
     """The line of these queues in this database: MySQL's locks are one server's, whatever the database."""
     about = "\n".join([connection.engine.url.database or "", *sorted(queues)])
     return blake2b(about.encode(), digest_size=8).hexdigest()
 
 
 @contextmanager
-def _on_mysql(connection: Connection, line: str) -> Iterator[bool | None]:
+def _on_mysql(connection: Connection, key: str) -> Iterator[bool | None]:
     """The turn for the time of the block: whether it had to be waited for; None where it did not come."""
-    name = f"peerd-{line}"
-    has_waited = _answer(connection, _WAIT_ON_MYSQL, {"line": name})
+    name = f"peerd-{key}"
+    has_waited = _acquire(connection, _ACQUIRE_ON_MYSQL, {"line": name})
     try:
         yield has_waited
     finally:
@@ -141,11 +141,11 @@ def _on_mysql(connection: Connection, line: str) -> Iterator[bool | None]:
 
 
 @contextmanager
-def _on_postgresql(connection: Connection, line: str) -> Iterator[bool | None]:
+def _on_postgresql(connection: Connection, key: str) -> Iterator[bool | None]:
     """As on MySQL. The lock is a transaction's: a pool of connections between us and the server does not matter."""
     connection.exec_driver_sql("BEGIN")
     try:
-        has_waited = _answer(connection, _WAIT_ON_POSTGRESQL, {"line": advisory_key(line)})
+        has_waited = _acquire(connection, _ACQUIRE_ON_POSTGRESQL, {"line": advisory_key(key)})
         if has_waited is None:
             connection.exec_driver_sql("ROLLBACK")  # it has failed; what follows commits by itself
         yield has_waited
@@ -157,7 +157,7 @@ def _on_postgresql(connection: Connection, line: str) -> Iterator[bool | None]:
         connection.exec_driver_sql("COMMIT")
 
 
-def _answer(connection: Connection, question: Prepared, values: Mapping[str, Any]) -> bool | None:
+def _acquire(connection: Connection, question: CompiledStatement, values: Mapping[str, Any]) -> bool | None:
     try:
         answer = question.run(connection, **values).scalar_one()
     except DBAPIError as error:  # a server without such locks, or one that sees a deadlock in them
@@ -167,10 +167,10 @@ def _answer(connection: Connection, question: Prepared, values: Mapping[str, Any
     return None if answer is None else bool(answer)
 
 
-def advisory_key(line: str) -> int:
+def advisory_key(key: str) -> int:
     """A line as PostgreSQL's locks are named.
 
     >>> advisory_key("00000000000000ff"), advisory_key("ffffffffffffffff")
     (255, -1)
     """
-    return int.from_bytes(bytes.fromhex(line), "big", signed=True)
+    return int.from_bytes(bytes.fromhex(key), "big", signed=True)

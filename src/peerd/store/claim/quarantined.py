@@ -16,20 +16,20 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.claim.candidates import may_claim, may_start
-from peerd.store.claim.claimer import Claimer, who
-from peerd.store.limits.capacity import Rooms
+from peerd.store.claim.candidates import claiming_allowed, is_startable
+from peerd.store.claim.claimer import Claimer, claimer_parameters
+from peerd.store.limits.capacity import LimitCapacity
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import BY_TURNS, ORDER, nodes, processes, tasks
-from peerd.store.tasks.conditions import WITH_KEY, WITHOUT_KEY, by_index
+from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, nodes, processes, tasks
+from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index
 
-MOST_SEEN: Final = 64
+MAX_TASKS_CHECKED: Final = 64
 """Tasks of each lane of each queue that are looked at."""
-MOST_DOUBLED: Final = 16
+MAX_DOUBLINGS: Final = 16
 """Processes in the order for which the wait doubles: to a week, where patience is 10 s. It must stay a time."""
 
 
-def should_run_empty(connection: Connection, claimer: Claimer, patience: float) -> bool:
+def should_empty_for_quarantined(connection: Connection, claimer: Claimer, patience: float) -> bool:
     """Whether this process is to claim nothing until it runs nothing, for the sake of a task that must run alone.
 
     Not only the first in the order of the claim is looked at: urgent ones that keep coming would hide one that waits
@@ -41,46 +41,48 @@ def should_run_empty(connection: Connection, claimer: Claimer, patience: float) 
         patience: seconds that such a task waits for a process that has nothing else to do.
     """
     for lane, rivals in ((-1, sa.true()), (-1 - claimer.node_id, processes.c.node_id == claimer.node_id)):
-        ids = connection.execute(_waiting(claimer.queues, lane), who(claimer)).scalars().all()
-        if ids and _one_waits(connection, ids, patience):
-            before, among = _place(connection, claimer, rivals)
-            if 2 * before < among and _one_waits(connection, ids, patience * 2.0 ** min(before, MOST_DOUBLED)):
+        ids = connection.execute(_quarantined_ids(claimer.queues, lane), claimer_parameters(claimer)).scalars().all()
+        if ids and _any_overdue(connection, ids, patience):
+            before, among = _rank_among_processes(connection, claimer, rivals)
+            if 2 * before < among and _any_overdue(connection, ids, patience * 2.0 ** min(before, MAX_DOUBLINGS)):
                 return True
     return False
 
 
 @lru_cache(maxsize=256)
-def _waiting(serves: tuple[str, ...], lane: int) -> sa.Select[int]:
+def _quarantined_ids(serves: tuple[str, ...], lane: int) -> sa.Select[int]:
     """The ids at the heads of a lane of these queues, of tasks with and without keys."""
     heads = []
     for queue in serves:
-        for kind, order in ((WITHOUT_KEY, ORDER), (WITH_KEY, BY_TURNS)):
-            found = sa.select(tasks.c.id).where(kind.of(queue), tasks.c.lane == lane, may_start(), may_claim(queue))
-            heads.append(sa.select(by_index(found, kind.index).order_by(*order).limit(MOST_SEEN).subquery()))
+        for kind, order in ((PENDING_WITHOUT_KEY, CLAIM_ORDER), (PENDING_WITH_KEY, KEYED_CLAIM_ORDER)):
+            found = sa.select(tasks.c.id).where(
+                kind.of(queue), tasks.c.lane == lane, is_startable(), claiming_allowed(queue)
+            )
+            heads.append(sa.select(by_index(found, kind.index).order_by(*order).limit(MAX_TASKS_CHECKED).subquery()))
     return sa.select(sa.union_all(*heads).subquery().c.id)
 
 
-def _one_waits(connection: Connection, ids: Sequence[int], seconds: float) -> bool:
+def _any_overdue(connection: Connection, ids: Sequence[int], seconds: float) -> bool:
     """Whether one has waited for so long, and may start: its limits leave room."""
     late = sa.select(tasks.c.queue, tasks.c.limit_key).distinct()
     late = late.where(tasks.c.id.in_(ids), tasks.c.due_at < seconds_from_now(-seconds))
-    return any(_has_room(connection, queue, key) for queue, key in connection.execute(late).all())
+    return any(_has_capacity(connection, queue, key) for queue, key in connection.execute(late).all())
 
 
-def _has_room(connection: Connection, queue: str, key: str | None) -> bool:
+def _has_capacity(connection: Connection, queue: str, key: str | None) -> bool:
     """Whether the limits leave room. It is asked without the lock of the turn, and may have changed when one comes."""
-    rooms = Rooms(connection, queue)
-    return rooms.of_queue() > 0 and rooms.of_key(key or "") > 0
+    capacity = LimitCapacity(connection, queue)
+    return capacity.for_queue() > 0 and capacity.for_key(key or "") > 0
 
 
-def _place(connection: Connection, claimer: Claimer, rivals: sa.ColumnElement[bool]) -> tuple[int, int]:
+def _rank_among_processes(connection: Connection, claimer: Claimer, rivals: sa.ColumnElement[bool]) -> tuple[int, int]:
     """How many living processes of its kind are older, and how many there are, of those that could take the task."""
-    row = connection.execute(_count().where(rivals), {"process": claimer.process_id}).one()
+    row = connection.execute(_count_processes().where(rivals), {"process": claimer.process_id}).one()
     return int(row.older or 0), int(row.all)
 
 
 @lru_cache(maxsize=1)
-def _count() -> sa.Select[int, int]:
+def _count_processes() -> sa.Select[int, int]:
     itself, process = processes.alias("itself"), sa.bindparam("process", type_=sa.BigInteger())
     kind = sa.select(itself.c.kind).where(itself.c.id == process).scalar_subquery()
     on_duty = sa.and_(nodes.c.active, sa.not_(nodes.c.draining), nodes.c.incarnation == processes.c.incarnation)

@@ -13,7 +13,7 @@ from peerd.store.schema.types import MYSQL
 
 
 @contextmanager
-def times_in_utc(connection: Connection) -> Iterator[None]:
+def utc_session(connection: Connection) -> Iterator[None]:
     """Let a moment that is written mean what it says, whatever the caller's session has as its time zone.
 
     MySQL reads a TIMESTAMP in the session's zone, in which an hour of autumn is ambiguous; so the session is at UTC
@@ -34,7 +34,7 @@ def times_in_utc(connection: Connection) -> Iterator[None]:
     connection.execute(restore, {"zone": zone})
 
 
-def sees_the_latest(connection: Connection) -> bool:
+def reads_latest_commits(connection: Connection) -> bool:
     """Whether a plain read sees what others committed a moment ago.
 
     On MySQL a caller's REPEATABLE READ does not. PostgreSQL and SQLite refuse a write that began from an older view.

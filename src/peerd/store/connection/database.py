@@ -21,15 +21,21 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from peerd.config.address import hosts_of
-from peerd.domain.errors import DatabaseAway, DatabaseBusy, DatabaseRefused, RowLocked, UnsupportedDatabase
-from peerd.runtime.concurrency.fork_hooks import look_after
+from peerd.domain.errors import (
+    DatabaseBusy,
+    DatabaseConnectionRefused,
+    DatabaseUnavailable,
+    RowLocked,
+    UnsupportedDatabase,
+)
+from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
 from peerd.store.connection import database_errors
-from peerd.store.connection.engines import normalised, open_engines
+from peerd.store.connection.engines import open_engines, with_driver
 from peerd.store.connection.galera import may_lag
-from peerd.store.connection.inherited_connections import Opened
-from peerd.store.connection.pool_liveness import has_rested, trusted
-from peerd.store.connection.sqlite_lock import writers_of
-from peerd.store.statements.autocommit import Direct
+from peerd.store.connection.inherited_connections import OpenedConnections
+from peerd.store.connection.pool_liveness import was_idle, without_liveness_check
+from peerd.store.connection.sqlite_lock import writer_lock_of
+from peerd.store.statements.autocommit import AutocommitConnection
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,7 +43,7 @@ T = TypeVar("T")
 TRIES: Final = 10
 FIRST_PAUSE: Final = 0.01
 """Seconds; doubled at each try, so that ten tries take about five seconds on average."""
-LONGEST: Final = 60.0
+MAX_RETRY_SECONDS: Final = 60.0
 """Seconds after which nothing is tried again: a try that waits for a lock may take 30 to 50 itself."""
 
 
@@ -50,7 +56,7 @@ class Database:
     Args:
         url: ``mysql://…``, ``postgresql://…`` or ``sqlite:///file``.
         pool_size: connections that are kept; as many again are opened when all are busy.
-        answer_timeout: seconds that a statement may take on MySQL, a minute if not given: after it, the server counts
+        response_timeout: seconds that a statement may take on MySQL, a minute if not given: after it, the server counts
             as away.
 
     Raises:
@@ -62,12 +68,12 @@ class Database:
     >>> database.close()
     """
 
-    def __init__(self, url: str | URL, *, pool_size: int = 5, answer_timeout: int | None = None) -> None:
-        self.url = normalised(url)
-        self._engines = open_engines(self.url, pool_size, answer_timeout=answer_timeout)
-        self.engine, self._statements, self._hot = self._engines
-        self._opened = Opened(self.engines)
-        look_after(self)
+    def __init__(self, url: str | URL, *, pool_size: int = 5, response_timeout: int | None = None) -> None:
+        self.url = with_driver(url)
+        self._engines = open_engines(self.url, pool_size, response_timeout=response_timeout)
+        self.engine, self._statements, self._hot_path = self._engines
+        self._opened = OpenedConnections(self.engines)
+        register_fork_hooks(self)
 
     @property
     def name(self) -> str:
@@ -75,14 +81,16 @@ class Database:
         return self.engine.dialect.name
 
     @property
-    def has_one_writer(self) -> bool:
+    def is_single_writer(self) -> bool:
         """Whether all others wait while one writes, whatever it writes."""
         return self.name == "sqlite"
 
     @property
     def engines(self) -> tuple[Engine, ...]:
-        """All that connect: for transactions, for statements, and for `run_each`, as far as these are not the same."""
-        return self._engines.apart()
+        """All that connect: for transactions, for statements, and for `run_autocommit`, as far as these are not the
+        same.
+        """
+        return self._engines.distinct_pools()
 
     def __repr__(self) -> str:
         return f"Database({self.url.render_as_string(hide_password=True)!r})"
@@ -96,13 +104,15 @@ class Database:
         the answer to its commit was lost: only the operation knows what that means.
 
         Raises:
-            DatabaseAway: the database could not be reached, or the answer was lost.
-            DatabaseRefused: it does not let us in.
+            DatabaseUnavailable: the database could not be reached, or the answer was lost.
+            DatabaseConnectionRefused: it does not let us in.
             DatabaseBusy: it undid the work at each try, for about a minute at the most.
         """
-        return self._tried(partial(self._once, self.engine, operation, *args, **kwargs))
+        return self._run_with_retries(partial(self._run_in_transaction, self.engine, operation, *args, **kwargs))
 
-    def run_each(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def run_autocommit(
+        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run an operation whose statements may each be committed by itself; otherwise as `run`.
 
         A server is then spared the round trips that begin and end a transaction. Only for operations that may be
@@ -115,24 +125,26 @@ class Database:
                 before may be committed.
         """
         if self.name == "sqlite":
-            return self._tried(partial(self._once, self._hot, operation, *args, **kwargs))
-        return self._tried(partial(self._each, operation, *args, **kwargs), waits_for_locks=False)
+            return self._run_with_retries(partial(self._run_in_transaction, self._hot_path, operation, *args, **kwargs))
+        return self._run_with_retries(partial(self._run_autocommit, operation, *args, **kwargs), waits_for_locks=False)
 
-    def run_repeatable(
+    def run_idempotent(
         self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As `run_each`, for an operation that may be done twice as well as once, as a beat.
+        """As `run_autocommit`, for an operation that may be done twice as well as once, as a beat.
 
         A connection that has rested is then not asked first whether it is still there, which is a round trip: if it
         is not, another one is taken.
         """
         if self.name == "sqlite":
             return self.run(operation, *args, **kwargs)
-        return self._tried(partial(self._again_if_closed, operation, *args, **kwargs), waits_for_locks=False)
+        return self._run_with_retries(partial(self._run_idempotent, operation, *args, **kwargs), waits_for_locks=False)
 
-    def run_alone(self, operation: Callable[Concatenate[Direct, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def run_statement(
+        self, operation: Callable[Concatenate[AutocommitConnection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run an operation that is one statement, which is committed by itself, and soonest; otherwise as `run`."""
-        return self._tried(partial(self._alone, operation, *args, **kwargs))
+        return self._run_with_retries(partial(self._run_statement, operation, *args, **kwargs))
 
     def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that only reads; on SQLite it does not wait for the writer, and sees one moment.
@@ -140,15 +152,15 @@ class Database:
         On servers each of its statements sees the moment at which it begins, as under READ COMMITTED.
 
         Raises:
-            DatabaseAway: see `run`.
+            DatabaseUnavailable: see `run`.
         """
-        return self._tried(partial(self._again_if_closed, operation, *args, **kwargs))
+        return self._run_with_retries(partial(self._run_idempotent, operation, *args, **kwargs))
 
     def may_lag(self) -> bool:
         """Whether a read may lack for a moment what somebody else has committed: there are, or may be, more servers.
 
         Raises:
-            DatabaseAway: see `run`.
+            DatabaseUnavailable: see `run`.
         """
         return len(hosts_of(self.url)) > 1 or self.read(may_lag)
 
@@ -159,115 +171,119 @@ class Database:
 
     def before_fork(self) -> None:
         """Called in a process that forks."""
-        if self.has_one_writer:
+        if self.is_single_writer:
             self.close()
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Called in a process that was forked."""
-        self._opened.leave_to_parent()
+        self._opened.abandon_inherited()
 
-    def _once(self, engine: Engine, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+    def _run_in_transaction(self, engine: Engine, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         # The commit is outside of what may be done again: whether one took place that was not answered is not known.
         with (
-            self._turn(),
-            _lent_trustingly(engine) as connection,
+            self._writer_turn(),
+            _connect_without_ping(engine) as connection,
             connection.begin(),
-            _told_if_closed(connection),
-            _told_if_cancelled(),
+            _detect_stale_connection(connection),
+            _detect_cancellation(),
         ):
             return operation(connection, *args, **kwargs)
 
-    def _each(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._hot.connect() as connection, _told_if_cancelled():
+    def _run_autocommit(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+        with self._hot_path.connect() as connection, _detect_cancellation():
             return operation(connection, *args, **kwargs)
 
-    def _alone(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._turn(), self._statements.connect() as connection, _told_if_cancelled():
-            return operation(Direct(connection), *args, **kwargs)
+    def _run_statement(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+        with self._writer_turn(), self._statements.connect() as connection, _detect_cancellation():
+            return operation(AutocommitConnection(connection), *args, **kwargs)
 
-    def _turn(self) -> AbstractContextManager[None]:
+    def _writer_turn(self) -> AbstractContextManager[None]:
         """On SQLite the turn of one writer among those of this process; servers have locks of their own."""
-        return writers_of(self.url.database or "").turn() if self.has_one_writer else nullcontext()
+        return writer_lock_of(self.url.database or "").hold() if self.is_single_writer else nullcontext()
 
-    def _again_if_closed(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with _lent_trustingly(self._statements) as connection, _told_if_closed(connection), _told_if_cancelled():
+    def _run_idempotent(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+        with (
+            _connect_without_ping(self._statements) as connection,
+            _detect_stale_connection(connection),
+            _detect_cancellation(),
+        ):
             return operation(connection, *args, **kwargs)
 
-    def _tried(self, once: Callable[[], T], *, waits_for_locks: bool = True) -> T:
+    def _run_with_retries(self, once: Callable[[], T], *, waits_for_locks: bool = True) -> T:
         began = time.monotonic()
         for attempt in count():
             try:
-                with worded():
+                with translated_errors():
                     return once()
-            except _ClosedMeanwhile:
+            except _StaleConnection:
                 continue  # the next connection is a new one, for all that had rested with it are distrusted
             except Exception as error:
-                if not (database_errors.was_rolled_back(error) or isinstance(error, _Cancelled)):
+                if not (database_errors.was_rolled_back(error) or isinstance(error, _StatementCancelled)):
                     raise
                 tried = time.monotonic() - began
-                if not waits_for_locks and database_errors.met_a_lock(error):
-                    raise RowLocked(database_errors.said_by(error), tried) from error
-                if attempt == TRIES - 1 or tried > LONGEST:
-                    raise DatabaseBusy(database_errors.said_by(error), tried) from error
+                if not waits_for_locks and database_errors.is_lock_timeout(error):
+                    raise RowLocked(database_errors.driver_message(error), tried) from error
+                if attempt == TRIES - 1 or tried > MAX_RETRY_SECONDS:
+                    raise DatabaseBusy(database_errors.driver_message(error), tried) from error
                 time.sleep(random.uniform(0.5, 1.5) * FIRST_PAUSE * 2**attempt)
         raise AssertionError("the last try returns or raises")
 
 
-class _Cancelled(Exception):
+class _StatementCancelled(Exception):
     """Somebody, or a time limit of the server, cancelled a statement; it was not the commit of a transaction."""
 
 
 @contextmanager
-def _told_if_cancelled() -> Iterator[None]:
+def _detect_cancellation() -> Iterator[None]:
     """Tell apart a statement that was cancelled: it did nothing, and its transaction can only be rolled back."""
     try:
         yield
     except DBAPIError as error:
         if database_errors.was_cancelled(error):
-            raise _Cancelled(database_errors.said_by(error)) from error
+            raise _StatementCancelled(database_errors.driver_message(error)) from error
         raise
 
 
-class _ClosedMeanwhile(Exception):
+class _StaleConnection(Exception):
     """A connection had been closed while it rested."""
 
 
 @contextmanager
-def _lent_trustingly(engine: Engine) -> Iterator[Connection]:
+def _connect_without_ping(engine: Engine) -> Iterator[Connection]:
     """A connection that was not asked whether it is still there."""
-    with trusted():
+    with without_liveness_check():
         lent = engine.connect()
     with lent as connection:
         yield connection
 
 
 @contextmanager
-def _told_if_closed(connection: Connection) -> Iterator[None]:
+def _detect_stale_connection(connection: Connection) -> Iterator[None]:
     """Tell apart a connection that had rested and was lost from all else that goes wrong."""
-    rested = has_rested(connection)
+    rested = was_idle(connection)
     try:
         yield
     except DBAPIError as error:
         if rested and error.connection_invalidated:
-            raise _ClosedMeanwhile from error
+            raise _StaleConnection from error
         raise
 
 
 @contextmanager
-def worded() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Turn the drivers' many ways of saying that a database is away, or refuses us, into our own errors."""
     try:
         yield
     except Exception as error:
-        database_errors.forget_locals(error)
+        database_errors.clear_traceback_frames(error)
         if isinstance(error, RuntimeError) and "'cryptography' package is required" in str(error):
             advice = "pip install cryptography, or let the user log in with mysql_native_password"
             raise UnsupportedDatabase(f"PyMySQL cannot log in as MySQL 8 wants it: {advice}") from error
-        remedy = database_errors.refusal(error)
+        remedy = database_errors.refusal_remedy(error)
         if remedy is not None:
-            raise DatabaseRefused(database_errors.said_by(error), remedy) from error
+            raise DatabaseConnectionRefused(database_errors.driver_message(error), remedy) from error
         if database_errors.is_away(error):
-            raise DatabaseAway(database_errors.said_by(error)) from error
+            raise DatabaseUnavailable(database_errors.driver_message(error)) from error
         raise
 
 
@@ -282,33 +298,33 @@ class DatabaseThreads:
     def __init__(self, database: Database, threads: int = 4) -> None:
         self.database = database
         self._threads = threads
-        self.begin_anew()
-        look_after(self)
+        self.reset_after_fork()
+        register_fork_hooks(self)
 
     async def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run`, awaited."""
         call = partial(self.database.run, operation, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
-    async def run_each(
+    async def run_autocommit(
         self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """`Database.run_each`, awaited."""
-        call = partial(self.database.run_each, operation, *args, **kwargs)
+        """`Database.run_autocommit`, awaited."""
+        call = partial(self.database.run_autocommit, operation, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
-    async def run_alone(
-        self, operation: Callable[Concatenate[Direct, P], T], /, *args: P.args, **kwargs: P.kwargs
+    async def run_statement(
+        self, operation: Callable[Concatenate[AutocommitConnection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """`Database.run_alone`, awaited."""
-        call = partial(self.database.run_alone, operation, *args, **kwargs)
+        """`Database.run_statement`, awaited."""
+        call = partial(self.database.run_statement, operation, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
-    async def run_repeatable(
+    async def run_idempotent(
         self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """`Database.run_repeatable`, awaited."""
-        call = partial(self.database.run_repeatable, operation, *args, **kwargs)
+        """`Database.run_idempotent`, awaited."""
+        call = partial(self.database.run_idempotent, operation, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -319,7 +335,7 @@ class DatabaseThreads:
     def before_fork(self) -> None:
         """Called in a process that forks: its threads stay in it."""
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Have threads of one's own; called in a process that was forked, too."""
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="peerd-database")
 

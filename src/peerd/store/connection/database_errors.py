@@ -64,49 +64,49 @@ BUSY_ON_SQLITE: Final = ("database is locked", "database table is locked", "data
 AWAY_ON_SQLITE: Final = ("disk i/o error", "unable to open database file")
 
 
-OTHER_USER: Final = (
+CHECK_CREDENTIALS: Final = (
     "see that the user in [database] url is right, and its password: there, in password_file or in PEERD_DATABASE_URL"
 )
-CREATE_IT: Final = "create it, e.g. CREATE DATABASE peerd, and let the user use it"
-GRANT_IT: Final = "let the user read and write peerd's tables (GRANT)"
-OTHER_HOST: Final = "let the user connect from this machine (the user's host on MySQL, pg_hba.conf on PostgreSQL)"
-OTHER_FILE: Final = "its folder must be there, and both must be writable for this user"
-FREE_SPACE: Final = "free space on the disk of the database; what waits is written then"
-NO_DATABASE: Final = "the file is something else; give [database] url another one"
+CREATE_DATABASE: Final = "create it, e.g. CREATE DATABASE peerd, and let the user use it"
+GRANT_PRIVILEGES: Final = "let the user read and write peerd's tables (GRANT)"
+ALLOW_HOST: Final = "let the user connect from this machine (the user's host on MySQL, pg_hba.conf on PostgreSQL)"
+CHECK_FILE_ACCESS: Final = "its folder must be there, and both must be writable for this user"
+FREE_DISK_SPACE: Final = "free space on the disk of the database; what waits is written then"
+NOT_A_DATABASE: Final = "the file is something else; give [database] url another one"
 
 REFUSED_ON_MYSQL: Final = {
-    1021: FREE_SPACE,
-    1044: GRANT_IT,
-    1045: OTHER_USER,
-    1049: CREATE_IT,
-    1114: FREE_SPACE,
-    1130: OTHER_HOST,
-    1142: GRANT_IT,
-    1143: GRANT_IT,
-    1227: GRANT_IT,
-    1698: OTHER_USER,
+    1021: FREE_DISK_SPACE,
+    1044: GRANT_PRIVILEGES,
+    1045: CHECK_CREDENTIALS,
+    1049: CREATE_DATABASE,
+    1114: FREE_DISK_SPACE,
+    1130: ALLOW_HOST,
+    1142: GRANT_PRIVILEGES,
+    1143: GRANT_PRIVILEGES,
+    1227: GRANT_PRIVILEGES,
+    1698: CHECK_CREDENTIALS,
 }
 REFUSED_ON_POSTGRESQL: Final = {
-    "28000": OTHER_USER,
-    "28P01": OTHER_USER,
-    "3D000": CREATE_IT,
-    "42501": GRANT_IT,
-    "53100": FREE_SPACE,
+    "28000": CHECK_CREDENTIALS,
+    "28P01": CHECK_CREDENTIALS,
+    "3D000": CREATE_DATABASE,
+    "42501": GRANT_PRIVILEGES,
+    "53100": FREE_DISK_SPACE,
 }
-REFUSED_IN_WORDS: Final = (
+REFUSED_BY_MESSAGE: Final = (
     # libpq does not tell the SQLSTATE of a connection that failed, and SQLite has none
-    (re.compile(r"password authentication failed|no password supplied"), OTHER_USER),
-    (re.compile(r'role ".*" (does not exist|is not permitted to log in)'), OTHER_USER),
-    (re.compile(r'database ".*" does not exist'), CREATE_IT),
-    (re.compile(r"permission denied for database"), GRANT_IT),
-    (re.compile(r"no pg_hba\.conf entry"), OTHER_HOST),
-    (re.compile(r"^unable to open database file|^attempt to write a readonly database"), OTHER_FILE),
-    (re.compile(r"^file is not a database"), NO_DATABASE),
-    (re.compile(r"^database or disk is full"), FREE_SPACE),
+    (re.compile(r"password authentication failed|no password supplied"), CHECK_CREDENTIALS),
+    (re.compile(r'role ".*" (does not exist|is not permitted to log in)'), CHECK_CREDENTIALS),
+    (re.compile(r'database ".*" does not exist'), CREATE_DATABASE),
+    (re.compile(r"permission denied for database"), GRANT_PRIVILEGES),
+    (re.compile(r"no pg_hba\.conf entry"), ALLOW_HOST),
+    (re.compile(r"^unable to open database file|^attempt to write a readonly database"), CHECK_FILE_ACCESS),
+    (re.compile(r"^file is not a database"), NOT_A_DATABASE),
+    (re.compile(r"^database or disk is full"), FREE_DISK_SPACE),
 )
 
 
-def code_of(error: DBAPIError) -> int | str | None:
+def error_code(error: DBAPIError) -> int | str | None:
     """The driver's own number or SQLSTATE, where it has one."""
     original = error.orig
     first = original.args[0] if original is not None and original.args else None
@@ -120,7 +120,7 @@ def was_rolled_back(error: Exception) -> bool:
     """Whether the database undid the transaction, so that it may be tried again as a whole."""
     if not isinstance(error, DBAPIError):
         return False
-    code = code_of(error)
+    code = error_code(error)
     if code in ROLLED_BACK_ON_MYSQL or code in ROLLED_BACK_ON_POSTGRESQL:
         return True
     return isinstance(error, OperationalError) and str(error.orig).lower().startswith(BUSY_ON_SQLITE)
@@ -128,29 +128,29 @@ def was_rolled_back(error: Exception) -> bool:
 
 def was_cancelled(error: Exception) -> bool:
     """Whether somebody, or a time limit of the server, ended a statement: it did nothing, and may be tried again."""
-    return isinstance(error, DBAPIError) and code_of(error) in CANCELLED
+    return isinstance(error, DBAPIError) and error_code(error) in CANCELLED
 
 
-def met_a_lock(error: Exception) -> bool:
+def is_lock_timeout(error: Exception) -> bool:
     """Whether a row was waited for that the transaction of another session holds, for as long as is waited at most."""
-    return isinstance(error, DBAPIError) and code_of(error) in LOCK_TIMED_OUT
+    return isinstance(error, DBAPIError) and error_code(error) in LOCK_TIMED_OUT
 
 
-def refusal(error: Exception) -> str | None:
+def refusal_remedy(error: Exception) -> str | None:
     """What a person can do, where a database answers and does not let us in; None where that is not the fault."""
     if not isinstance(error, DBAPIError):
         return None
-    match code_of(error):
+    match error_code(error):
         case int() as number:
             return REFUSED_ON_MYSQL.get(number)
         case str() as state:
             return REFUSED_ON_POSTGRESQL.get(state)
         case _:
-            said = str(error.orig)
-            return next((remedy for words, remedy in REFUSED_IN_WORDS if words.search(said)), None)
+            message = str(error.orig)
+            return next((remedy for pattern, remedy in REFUSED_BY_MESSAGE if pattern.search(message)), None)
 
 
-def forget_locals(error: BaseException) -> None:
+def clear_traceback_frames(error: BaseException) -> None:
     """Free what the functions that an exception came through had in their variables, the exception itself among it.
 
     PyMySQL, psycopg and SQLAlchemy keep an exception in a variable of a function that it leaves: error, traceback,
@@ -168,12 +168,12 @@ def forget_locals(error: BaseException) -> None:
             left += (one.__cause__, one.__context__)
 
 
-def lacks_a_table(error: DBAPIError) -> bool:
+def is_missing_table(error: DBAPIError) -> bool:
     """Whether a statement names a table that is not there."""
-    return code_of(error) in (1146, "42P01") or str(error.orig).startswith("no such table: ")
+    return error_code(error) in (1146, "42P01") or str(error.orig).startswith("no such table: ")
 
 
-def said_by(error: Exception) -> str:
+def driver_message(error: Exception) -> str:
     """What the driver said, in one line."""
     lines = [line.strip() for line in str(getattr(error, "orig", None) or error).splitlines()]
     return "; ".join(line for line in lines if line)
@@ -185,7 +185,7 @@ def is_away(error: Exception) -> bool:
         return True
     if not isinstance(error, DBAPIError):
         return False
-    code = code_of(error)
+    code = error_code(error)
     if error.connection_invalidated or code in AWAY_ON_MYSQL:
         return True
     if isinstance(code, str):

@@ -15,11 +15,11 @@ T = TypeVar("T")
 Host = tuple[str | None, int | None]
 """Its name and its port; None: the driver's own."""
 
-PASS_OVER: Final = 30.0
+RETRY_FAILED_HOST_AFTER: Final = 30.0
 """Seconds in which a server that failed comes last."""
 
 
-class Hosts:
+class FailoverHosts:
     """The servers of one address, as one process sees them. Safe to use from several threads.
 
     Args:
@@ -27,17 +27,17 @@ class Hosts:
         clock: a monotonic clock, in seconds.
 
     >>> moment = 0.0
-    >>> hosts = Hosts([("db1", None), ("db2", None)], lambda: moment)
+    >>> hosts = FailoverHosts([("db1", None), ("db2", None)], lambda: moment)
     >>> def refuse_at_db1(host):
     ...     if host == ("db1", None):
     ...         raise ConnectionRefusedError
     ...     return f"connected to {host[0]}"
     >>> hosts.connect(refuse_at_db1, ConnectionRefusedError)
     'connected to db2'
-    >>> hosts.present, hosts.in_order()
+    >>> hosts.current, hosts.connect_order()
     (('db2', None), [('db2', None), ('db1', None)])
     >>> moment = 31.0
-    >>> hosts.in_order()
+    >>> hosts.connect_order()
     [('db1', None), ('db2', None)]
     """
 
@@ -45,12 +45,12 @@ class Hosts:
         self._hosts = list(hosts)
         self._clock = clock
         self._failed_at: dict[Host, float] = {}
-        self.present = self._hosts[0]
+        self.current = self._hosts[0]
         """The server that the process works with."""
 
-    def in_order(self) -> list[Host]:
+    def connect_order(self) -> list[Host]:
         """The servers, in the order in which they are to be tried now."""
-        too_fresh = self._clock() - PASS_OVER
+        too_fresh = self._clock() - RETRY_FAILED_HOST_AFTER
         failed = {host: moment for host, moment in self._failed_at.copy().items() if moment > too_fresh}
         return sorted(self._hosts, key=lambda host: failed.get(host, 0.0) if host in failed else -1.0)
 
@@ -64,25 +64,25 @@ class Hosts:
         Raises:
             failure: none does; it is what the first of them said.
         """
-        said: Exception | None = None
-        for host in self.in_order():
+        first_error: Exception | None = None
+        for host in self.connect_order():
             began = self._clock()
             try:
                 connection = connect_to(host)
             except failure as error:
                 self._failed_at[host] = self._clock()
-                said = said or error
+                first_error = first_error or error
             else:
-                self._go_to(host, began)
+                self._switch_to(host, began)
                 return connection
-        assert said is not None
+        assert first_error is not None
         try:
-            raise said
+            raise first_error
         finally:
-            del said  # its traceback has this function in it
+            del first_error  # its traceback has this function in it
 
-    def _go_to(self, host: Host, began: float) -> None:
+    def _switch_to(self, host: Host, began: float) -> None:
         """A server that failed somebody else while it took us is not gone back to at once."""
         if self._failed_at.get(host, began) <= began:
             self._failed_at.pop(host, None)
-            self.present = host
+            self.current = host

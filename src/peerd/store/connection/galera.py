@@ -3,7 +3,7 @@
 Its servers apply one another's commits within milliseconds, but not at the same moment. Every operation here is right
 without that, because a commit is certified against all others: of two servers that write the same row one fails, as at
 a deadlock. What a *read* on another server lacks must not be taken for not being there, though. So a server has caught
-up before a process first works with it, and before the few operations that begin with `catch_up`.
+up before a process first works with it, and before the few operations that begin with `wait_for_sync`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from peerd.store.schema.types import MYSQL
 IS_MEMBER: Final = "peerd_galera"
 """In a connection's ``info``: whether its server belongs to a Galera cluster."""
 NOT_READY: Final = 1047
-CATCH_UP: Final = "SET STATEMENT wsrep_sync_wait = 1 FOR SELECT 1"
+SYNC_WAIT: Final = "SET STATEMENT wsrep_sync_wait = 1 FOR SELECT 1"
 
 
 def is_member(connection: Connection) -> bool:
@@ -35,16 +35,16 @@ def may_lag(connection: Connection) -> bool:
     )
 
 
-def catch_up(connection: Connection) -> None:
+def wait_for_sync(connection: Connection) -> None:
     """Wait until this server has applied all that the others had committed when this began.
 
     It must be the first statement of its transaction: later ones do not wait, on Galera. Nothing is done elsewhere.
     """
     if is_member(connection):
-        connection.exec_driver_sql(CATCH_UP)
+        connection.exec_driver_sql(SYNC_WAIT)
 
 
-def greet(dbapi: Any, connection: Any) -> bool:
+def check_ready(dbapi: Any, connection: Any) -> bool:
     """See that a server that has just been connected to can be worked with; whether it belongs to a Galera cluster.
 
     Raises:
@@ -52,18 +52,18 @@ def greet(dbapi: Any, connection: Any) -> bool:
     """
     cursor = connection.cursor()
     try:
-        if _answer(cursor, "SHOW VARIABLES LIKE 'wsrep_on'") != "ON":
+        if _query_value(cursor, "SHOW VARIABLES LIKE 'wsrep_on'") != "ON":
             return False
-        if _answer(cursor, "SHOW GLOBAL STATUS LIKE 'wsrep_ready'") != "ON":
+        if _query_value(cursor, "SHOW GLOBAL STATUS LIKE 'wsrep_ready'") != "ON":
             raise dbapi.OperationalError(NOT_READY, "the server is not ready: it is not with its Galera cluster")
-        cursor.execute(CATCH_UP)
+        cursor.execute(SYNC_WAIT)
         cursor.fetchall()
         return True
     finally:
         cursor.close()
 
 
-def _answer(cursor: Any, question: str) -> str | None:
+def _query_value(cursor: Any, question: str) -> str | None:
     cursor.execute(question)
     row = cursor.fetchone()
     return None if row is None else str(row[1])

@@ -11,11 +11,11 @@ from typing import Any, Final
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-_kept: Final[list[object]] = []
+_inherited_pools: Final[list[object]] = []
 """Pools of the parent: what a driver does when a connection is collected is not to be done here."""
 
 
-class Opened:
+class OpenedConnections:
     """The connections that some engines have opened.
 
     Args:
@@ -29,7 +29,7 @@ class Opened:
             if engine.dialect.name != "sqlite":  # whose connections lead to no one
                 event.listen(engine, "connect", lambda connection, _: self._connections.add(connection))
 
-    def leave_to_parent(self) -> None:
+    def abandon_inherited(self) -> None:
         """In a forked process: make the pools anew, and let the parent's connections lead nowhere.
 
         Some drivers say goodbye to the server when a connection is collected, which would end the parent's session. It
@@ -40,7 +40,7 @@ class Opened:
             with suppress(OSError, ValueError, AttributeError, TypeError):  # it is closed
                 os.dup2(nowhere, descriptor_of(connection), inheritable=False)
         os.close(nowhere)
-        _kept.extend([*self._connections, *(engine.pool for engine in self._engines)])
+        _inherited_pools.extend([*self._connections, *(engine.pool for engine in self._engines)])
         self._connections = weakref.WeakSet()
         for engine in self._engines:
             engine.dispose(close=False)

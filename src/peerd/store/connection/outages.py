@@ -8,8 +8,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from peerd.domain.errors import DatabaseAway
-from peerd.runtime.observability.events import DatabaseFound, DatabaseLost, Events
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.runtime.observability.events import DatabaseOutageEnded, DatabaseOutageStarted, EventBus
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Backoff:
         self._next = self._first
 
 
-class Outages:
+class OutageTracker:
     """Whether the database is away, as this process sees it; says so once when it goes and once when it is back.
 
     Args:
@@ -53,33 +53,33 @@ class Outages:
         clock: the machine's monotonic clock, in seconds; the event loop's own ``time``.
     """
 
-    def __init__(self, events: Events, clock: Callable[[], float]) -> None:
+    def __init__(self, events: EventBus, clock: Callable[[], float]) -> None:
         self._events = events
         self._clock = clock
         self._lock = threading.Lock()
         self._since: float | None = None
 
-    def lost(self, error: DatabaseAway) -> None:
+    def lost(self, error: DatabaseUnavailable) -> None:
         """It did not answer. Called from the event loop and from the touch thread."""
         with self._lock:
             known, self._since = self._since, self._since or self._clock()
         if known is None:
-            self._events.emit(DatabaseLost(reason=error.reason))
+            self._events.emit(DatabaseOutageStarted(reason=error.reason))
 
     def found(self) -> None:
         """It answered."""
         with self._lock:
             since, self._since = self._since, None
         if since is not None:
-            self._events.emit(DatabaseFound(seconds=self._clock() - since))
+            self._events.emit(DatabaseOutageEnded(seconds=self._clock() - since))
 
-    async def outlast(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def retry_while_down(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until the database answers, with pauses that grow and are spread."""
         pauses = Backoff()
         while True:
             try:
                 result = await attempt()
-            except DatabaseAway as error:
+            except DatabaseUnavailable as error:
                 self.lost(error)
                 await asyncio.sleep(pauses.next())
             else:

@@ -15,35 +15,35 @@ from sqlalchemy.exc import DisconnectionError
 
 from peerd.store.connection.inherited_connections import descriptor_of
 
-TRUSTED_FOR: Final = 0.1
+NO_CHECK_WITHIN: Final = 0.1
 """Seconds without use for which a connection is thought to be there: those that are used all the time are not asked."""
-HEARD_FOR: Final = 30.0
+SOCKET_CHECK_WITHIN: Final = 30.0
 """Seconds without use for which a connection is thought to be there as long as its server says nothing: who closes one
 says so. After that it is asked: firewalls forget connections in silence, though after minutes."""
 USED_AT: Final = "peerd_used_at"
 """In a connection's ``info``: when it was given back, by the machine's monotonic clock."""
-HAS_RESTED: Final = "peerd_has_rested"
+WAS_IDLE: Final = "peerd_has_rested"
 """In a connection's ``info``: whether it had not been used for that long when it was lent."""
 
-_is_trusted: ContextVar[bool] = ContextVar("connections that have rested are trusted", default=False)
+_skips_check: ContextVar[bool] = ContextVar("connections that have rested are trusted", default=False)
 
 
 @contextmanager
-def trusted() -> Iterator[None]:
+def without_liveness_check() -> Iterator[None]:
     """Lend connections that have rested without asking them first: for who can do again what one that is gone loses."""
-    before = _is_trusted.set(True)
+    before = _skips_check.set(True)
     try:
         yield
     finally:
-        _is_trusted.reset(before)
+        _skips_check.reset(before)
 
 
-def has_rested(connection: Connection) -> bool:
+def was_idle(connection: Connection) -> bool:
     """Whether a connection had rested when it was lent, so that it may have been closed meanwhile."""
-    return bool(connection.info.get(HAS_RESTED, False))
+    return bool(connection.info.get(WAS_IDLE, False))
 
 
-def look_after_rested(engine: Engine) -> None:
+def check_idle_connections(engine: Engine) -> None:
     """See that a connection that has not been used for a while is still there, and open another one if not.
 
     SQLAlchemy's own look comes before each use: a round trip more, where a claim has three. Here one that has rested
@@ -58,10 +58,10 @@ def look_after_rested(engine: Engine) -> None:
     def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
         used_at = record.info.get(USED_AT)
         unused = time.monotonic() - used_at if used_at is not None else -1.0
-        record.info[HAS_RESTED] = rested = unused > TRUSTED_FOR
-        if not rested or _is_trusted.get() or (unused <= HEARD_FOR and _is_silent(connection)):
+        record.info[WAS_IDLE] = rested = unused > NO_CHECK_WITHIN
+        if not rested or _skips_check.get() or (unused <= SOCKET_CHECK_WITHIN and _is_silent(connection)):
             return
-        if not _answers(engine, connection):
+        if not _responds_to_ping(engine, connection):
             raise DisconnectionError("it was closed while nobody used it")
 
 
@@ -75,7 +75,7 @@ def _is_silent(connection: Any) -> bool:
         return False
 
 
-def _answers(engine: Engine, connection: Any) -> bool:
+def _responds_to_ping(engine: Engine, connection: Any) -> bool:
     dialect = engine.dialect
     try:
         return bool(dialect.do_ping(connection))

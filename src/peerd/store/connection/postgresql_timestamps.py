@@ -12,14 +12,14 @@ import psycopg
 from psycopg.abc import AdaptContext, Buffer
 from psycopg.adapt import Loader
 
-from peerd.store.schema.types import AFTER_ALL, BEFORE_ALL
+from peerd.store.schema.types import MAX_TIMESTAMP, MIN_TIMESTAMP
 
-MOST_KEPT: Final = 1000
+MAX_CACHED: Final = 1000
 """Moments of one statement."""
 TIMESTAMPTZ = psycopg.adapters.types["timestamptz"].oid
 
 
-class EveryMoment(Loader):
+class LenientTimestampLoader(Loader):
     """Reads as the driver does; what it cannot read is before or after all other moments.
 
     It is made anew for each statement, whose rows often have the same moments.
@@ -37,7 +37,7 @@ class EveryMoment(Loader):
         text = bytes(data)
         moment = self._read.get(text)
         if moment is None:
-            if len(self._read) == MOST_KEPT:
+            if len(self._read) == MAX_CACHED:
                 self._read.clear()
             moment = self._read[text] = self._moment_of(text)
         return moment
@@ -46,10 +46,10 @@ class EveryMoment(Loader):
         try:
             moment: datetime = self._usual.load(text)
         except psycopg.DataError:
-            return BEFORE_ALL if text.startswith(b"-") or text.endswith(b"BC") else AFTER_ALL
+            return MIN_TIMESTAMP if text.startswith(b"-") or text.endswith(b"BC") else MAX_TIMESTAMP
         return moment.astimezone(UTC)
 
 
-def read_every_moment(connection: psycopg.Connection[Any]) -> None:
+def use_lenient_timestamps(connection: psycopg.Connection[Any]) -> None:
     """Let a connection read whatever moment there is."""
-    connection.adapters.register_loader(TIMESTAMPTZ, EveryMoment)
+    connection.adapters.register_loader(TIMESTAMPTZ, LenientTimestampLoader)

@@ -18,7 +18,7 @@ from pymysql.connections import Connection
 FILES: Final = ("ca", "capath", "cert", "key")
 
 
-class ConnectionSharingTls(Connection):
+class SharedTlsConnection(Connection):
     """A connection as PyMySQL makes it, but for its context."""
 
     _contexts: Final[dict[object, ssl.SSLContext]] = {}
@@ -28,24 +28,24 @@ class ConnectionSharingTls(Connection):
         """The context for these words on TLS: PyMySQL calls it."""
         if isinstance(sslp, ssl.SSLContext):
             return sslp
-        key = (*sorted(sslp.items(), key=str), *(_written_at(sslp.get(name)) for name in FILES))
+        key = (*sorted(sslp.items(), key=str), *(_mtime_of(sslp.get(name)) for name in FILES))
         with self._making:
             found = self._contexts.get(key)
             if found is None:
-                found = self._contexts[key] = self._made(sslp) if sslp else _trusting()
+                found = self._contexts[key] = self._create_context(sslp) if sslp else _unverified_context()
             return found
 
-    def _made(self, words: Mapping[str, Any]) -> ssl.SSLContext:
-        made: ssl.SSLContext = super()._create_ssl_ctx(words)  # type: ignore[misc]  # its stubs leave it out
+    def _create_context(self, options: Mapping[str, Any]) -> ssl.SSLContext:
+        made: ssl.SSLContext = super()._create_ssl_ctx(options)  # type: ignore[misc]  # its stubs leave it out
         return made
 
 
-def _written_at(file: str | None) -> int:
+def _mtime_of(file: str | None) -> int:
     """A certificate that is renewed is read anew."""
     return 0 if file is None else Path(file).stat().st_mtime_ns
 
 
-def _trusting() -> ssl.SSLContext:
+def _unverified_context() -> ssl.SSLContext:
     """What is used where nothing is said of TLS: it is spoken if the server speaks it, whoever that is."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -21,37 +21,37 @@ from typing import Any, Final
 
 BUSY_TIMEOUT: Final = 30
 """Seconds that a writer waits for another one."""
-LOCK_PAUSE: Final = (0.0005, 0.006)
+LOCK_RETRY_PAUSE: Final = (0.0005, 0.006)
 """Seconds between two looks for the lock, at random."""
-REMEMBERED: Final = 1.0
+YIELD_WITHIN: Final = 1.0
 """Seconds for which a process that has met a writer of another one makes way for it."""
 
 
-class Writers:
+class SqliteWriterLock:
     """The writers of this process on one file."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._met_another_at = -math.inf
-        self._left_at = -math.inf
+        self._contended_at = -math.inf
+        self._released_at = -math.inf
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Be the one of this process who writes, or looks for SQLite's lock.
 
         Between two turns without a pause nobody else could find that lock free. So there is one as soon as a writer of
         another process was met.
         """
-        is_alone = self._lock.acquire(timeout=BUSY_TIMEOUT)  # if not, SQLite's lock decides, and what is said then
+        acquired = self._lock.acquire(timeout=BUSY_TIMEOUT)  # if not, SQLite's lock decides, and what is said then
         try:
-            self._make_way()
+            self._yield_to_other_processes()
             yield
         finally:
-            self._left_at = time.monotonic()
-            if is_alone:
+            self._released_at = time.monotonic()
+            if acquired:
                 self._lock.release()
 
-    def in_turn(self, driver: Any, attempt: Callable[[], object]) -> None:
+    def retry_while_locked(self, driver: Any, attempt: Callable[[], object]) -> None:
         """Do what needs SQLite's lock, and is undone where another writer has it; wait for that one.
 
         Args:
@@ -61,34 +61,34 @@ class Writers:
         Raises:
             sqlite3.Error: it failed; with SQLITE_BUSY, when the other one had the lock for `BUSY_TIMEOUT`.
         """
-        patience = time.monotonic() + BUSY_TIMEOUT
+        deadline = time.monotonic() + BUSY_TIMEOUT
         driver.execute("PRAGMA busy_timeout = 0")
         try:
             while True:
                 try:
                     attempt()
                 except sqlite3.OperationalError as error:
-                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
+                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                         raise
                 else:
                     return
-                self._met_another_at = time.monotonic()
-                time.sleep(random.uniform(*LOCK_PAUSE))
+                self._contended_at = time.monotonic()
+                time.sleep(random.uniform(*LOCK_RETRY_PAUSE))
         finally:
             driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1000:.0f}")
 
-    def _make_way(self) -> None:
+    def _yield_to_other_processes(self) -> None:
         now = time.monotonic()
-        if now < self._met_another_at + REMEMBERED and now < self._left_at + LOCK_PAUSE[1]:
-            time.sleep(random.uniform(*LOCK_PAUSE))
+        if now < self._contended_at + YIELD_WITHIN and now < self._released_at + LOCK_RETRY_PAUSE[1]:
+            time.sleep(random.uniform(*LOCK_RETRY_PAUSE))
 
 
-_writers: Final[dict[str, Writers]] = {}
+_writer_locks: Final[dict[str, SqliteWriterLock]] = {}
 
 
-def writers_of(file: str) -> Writers:
+def writer_lock_of(file: str) -> SqliteWriterLock:
     """The writers of this process on a file, however many engines it has for it."""
-    return _writers.setdefault(file, Writers())
+    return _writer_locks.setdefault(file, SqliteWriterLock())
 
 
-os.register_at_fork(after_in_child=_writers.clear)
+os.register_at_fork(after_in_child=_writer_locks.clear)

@@ -13,15 +13,15 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.task import NewTask
 from peerd.store.enqueue import unique_keys
-from peerd.store.enqueue.insert import insert_alike, insert_one
+from peerd.store.enqueue.insert import insert_many, insert_one
 from peerd.store.schema.tables import nodes
 from peerd.store.schema.types import MYSQL
-from peerd.store.statements.autocommit import Direct
+from peerd.store.statements.autocommit import AutocommitConnection
 from peerd.store.statements.token import new_token
 from peerd.store.tasks.rows import batches_by_size
 
 ROWS_IN_AN_INSERT: Final = 1000
-ALWAYS_TAKEN: Final = 500 * 1024
+ALWAYS_ACCEPTED: Final = 500 * 1024
 """Bytes of a body that no server refuses: max_allowed_packet is at least 1 MiB where it was not made smaller."""
 
 
@@ -56,11 +56,11 @@ def enqueue_many(connection: Connection, new: Sequence[NewTask]) -> list[Enqueue
         InvalidTask: a body is larger than the server takes.
     """
     node_ids = _node_ids(connection, {task.node for task in new if task.node is not None})
-    _refuse_what_the_server_would(connection, new)
+    _check_packet_size(connection, new)
     answers: dict[int, Enqueued] = {}
-    for places in _alike(new):
+    for places in _group_by_shape(new):
         for batch in batches_by_size(places, lambda place: _size(new[place]), rows=ROWS_IN_AN_INSERT):
-            ids = insert_alike(connection, [new[place] for place in batch], node_ids)
+            ids = insert_many(connection, [new[place] for place in batch], node_ids)
             answers.update(zip(batch, map(Enqueued, ids), strict=True))
     keyed = [place for place, task in enumerate(new) if task.unique_key is not None]
     for place in sorted(keyed, key=lambda place: (new[place].queue, new[place].unique_key or "")):
@@ -70,15 +70,15 @@ def enqueue_many(connection: Connection, new: Sequence[NewTask]) -> list[Enqueue
 
 def is_one_statement(new: NewTask) -> bool:
     """Whether it is written without a look at anything else."""
-    return new.unique_key is None and new.node is None and _size(new) <= ALWAYS_TAKEN
+    return new.unique_key is None and new.node is None and _size(new) <= ALWAYS_ACCEPTED
 
 
-def enqueue_directly(connection: Direct, new: NewTask) -> Enqueued:
+def enqueue_autocommit(connection: AutocommitConnection, new: NewTask) -> Enqueued:
     """Write one task for which `is_one_statement` holds."""
     return Enqueued(insert_one(connection, new, {}))
 
 
-def _alike(new: Sequence[NewTask]) -> Iterable[Sequence[int]]:
+def _group_by_shape(new: Sequence[NewTask]) -> Iterable[Sequence[int]]:
     """The places of tasks without keys whose times are given in the same ways.
 
     Others are another statement, because a column that is left out takes its default.
@@ -98,9 +98,9 @@ def _size(task: NewTask) -> int:
     return len(task.body or "") + len(task.body_bytes or b"")
 
 
-def _refuse_what_the_server_would(connection: Connection, new: Sequence[NewTask]) -> None:
+def _check_packet_size(connection: Connection, new: Sequence[NewTask]) -> None:
     """MySQL ends the connection of whoever sends too large a statement, which looks as if it had gone away."""
-    large = [task for task in new if _size(task) > ALWAYS_TAKEN]
+    large = [task for task in new if _size(task) > ALWAYS_ACCEPTED]
     if not large or connection.dialect.name not in MYSQL:
         return
     limit = int(connection.execute(sa.text("SELECT @@max_allowed_packet")).scalar_one())
@@ -123,11 +123,11 @@ def _size_in_a_statement(task: NewTask) -> int:
 def _enqueue_unique(connection: Connection, task: NewTask, node_ids: Mapping[str, int]) -> Enqueued:
     assert task.unique_key is not None
     token = new_token()
-    holder = unique_keys.take(connection, task.queue, task.unique_key, token, task.unique_for)
+    holder = unique_keys.acquire_key(connection, task.queue, task.unique_key, token, task.unique_for)
     if holder is not None:
         return Enqueued(holder, created=False)
     task_id = insert_one(connection, task, node_ids)
-    unique_keys.assign(connection, task.queue, task.unique_key, task_id)
+    unique_keys.assign_key(connection, task.queue, task.unique_key, task_id)
     return Enqueued(task_id)
 
 

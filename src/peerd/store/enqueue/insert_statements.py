@@ -11,14 +11,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 from peerd.domain.lifecycle import Status
-from peerd.store.enqueue.insert_values import INSTANT, TIMES, Names
+from peerd.store.enqueue.insert_values import INSTANT, TIME_PARAMETERS, Names
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import tasks
-from peerd.store.statements.compiled import Prepared, kind_of
+from peerd.store.statements.compiled import CompiledStatement, dialect_key
 from peerd.store.tasks.conditions import select_by_id
-from peerd.store.tasks.rows import becomes
+from peerd.store.tasks.rows import status_literal
 
-NAMED_PLACE: Final = re.compile(r"%\((\w+)\)s")
+NAMED_PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s")
 
 
 def _columns(names: Names, place: Callable[[str], sa.ColumnElement[Any]]) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def _columns(names: Names, place: Callable[[str], sa.ColumnElement[Any]]) -> dic
 
     Start times ahead make a scheduled task. Whether a moment is ahead is for the database's clock to say.
     """
-    values: dict[str, Any] = {name: place(name) for name in names if name not in TIMES}
+    values: dict[str, Any] = {name: place(name) for name in names if name not in TIME_PARAMETERS}
     if "starts_in" in names:
         values["start_at"] = seconds_from_now(place("starts_in"))
         values["status"] = _pending_unless(place("starts_in") > sa.literal_column("0"))
@@ -41,31 +41,31 @@ def _columns(names: Names, place: Callable[[str], sa.ColumnElement[Any]]) -> dic
 
 
 def _pending_unless(is_ahead: sa.ColumnElement[bool]) -> sa.ColumnElement[Any]:
-    return sa.case((is_ahead, becomes(Status.SCHEDULED)), else_=becomes(Status.PENDING))
+    return sa.case((is_ahead, status_literal(Status.SCHEDULED)), else_=status_literal(Status.PENDING))
 
 
 def _type_of(name: str) -> sa.types.TypeEngine[Any]:
-    return TIMES[name] if name in TIMES else tasks.c[name].type
+    return TIME_PARAMETERS[name] if name in TIME_PARAMETERS else tasks.c[name].type
 
 
-def _place(name: str) -> sa.BindParameter[Any]:
+def _parameter(name: str) -> sa.BindParameter[Any]:
     return sa.bindparam(name, type_=_type_of(name))
 
 
 @lru_cache(maxsize=256)
-def one(names: Names) -> Prepared:
+def insert_one_statement(names: Names) -> CompiledStatement:
     """A row whose id the driver tells."""
-    return Prepared(sa.insert(tasks).inline().values(_columns(names, _place)))
+    return CompiledStatement(sa.insert(tasks).inline().values(_columns(names, _parameter)))
 
 
 @lru_cache(maxsize=256)
-def one_told(names: Names) -> Prepared:
+def insert_one_returning(names: Names) -> CompiledStatement:
     """A row, and its id."""
-    return Prepared(sa.insert(tasks).values(_columns(names, _place)).returning(tasks.c.id))
+    return CompiledStatement(sa.insert(tasks).values(_columns(names, _parameter)).returning(tasks.c.id))
 
 
 @lru_cache(maxsize=256)
-def from_lists(names: Names, differing: Names) -> Prepared:
+def insert_from_arrays(names: Names, differing: Names) -> CompiledStatement:
     """Many rows, and an array of their ids: of some values a list, see `is_json`, of the others one for all."""
     if is_json(differing):
         from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - where it is used, it is loaded anyway
@@ -76,12 +76,12 @@ def from_lists(names: Names, differing: Names) -> Prepared:
         listed = sa.func.unnest(*arrays)
     given = listed.table_valued(*differing, with_ordinality="place", name="given").render_derived()
     columns = _columns(
-        names, lambda name: given.c[name] if name in differing else sa.cast(_place(name), _type_of(name))
+        names, lambda name: given.c[name] if name in differing else sa.cast(_parameter(name), _type_of(name))
     )
     chosen = sa.select(*columns.values()).order_by(given.c.place)
     insert = sa.insert(tasks).from_select(list(columns), chosen, include_defaults=False)
     inserted = insert.returning(tasks.c.id).cte("inserted")
-    return Prepared(sa.select(sa.func.array_agg(inserted.c.id)))
+    return CompiledStatement(sa.select(sa.func.array_agg(inserted.c.id)))
 
 
 def is_json(differing: Names) -> bool:
@@ -93,22 +93,22 @@ def is_json(differing: Names) -> bool:
 
 
 @lru_cache(maxsize=1)
-def counted() -> Prepared:
+def count_by_token() -> CompiledStatement:
     """How many of the ids between two carry a token."""
     between = tasks.c.id.between(sa.bindparam("first"), sa.bindparam("last"))
     mine = sa.select(sa.func.count()).select_from(tasks).where(between, tasks.c.claim_token == sa.bindparam("token"))
-    return Prepared(select_by_id(mine))
+    return CompiledStatement(select_by_id(mine))
 
 
 @lru_cache(maxsize=1)
-def of_token() -> Prepared:
+def ids_by_token() -> CompiledStatement:
     """In the order of their ids, which is that of their insert."""
     carry = (tasks.c.id >= sa.bindparam("first"), tasks.c.claim_token == sa.bindparam("token"))
     mine = sa.select(tasks.c.id).where(*carry).order_by(tasks.c.id).limit(sa.bindparam("number", type_=sa.Integer()))
-    return Prepared(select_by_id(mine))
+    return CompiledStatement(select_by_id(mine))
 
 
-class Parts(NamedTuple):
+class InsertTemplate(NamedTuple):
     """An INSERT of one row: what comes before the row, the row's text between its places, and what belongs there."""
 
     head: str
@@ -123,26 +123,26 @@ class Parts(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _parts_made() -> dict[tuple[str, Names], Parts]:
+def _template_cache() -> dict[tuple[str, Names], InsertTemplate]:
     return {}
 
 
-def in_parts(dialect: Dialect, names: Names) -> Parts:
+def insert_template(dialect: Dialect, names: Names) -> InsertTemplate:
     """An INSERT of one row in its parts, made once for each kind of dialect.
 
     SQLAlchemy would compile each of the rows (half a second for a thousand), PyMySQL would send them one by one.
     """
-    made, key = _parts_made(), (kind_of(dialect), names)
+    made, key = _template_cache(), (dialect_key(dialect), names)
     if key not in made:
-        made[key] = _take_apart(sa.insert(tasks).inline().values(_columns(names, _place)), dialect)
+        made[key] = _split_insert(sa.insert(tasks).inline().values(_columns(names, _parameter)), dialect)
     return made[key]
 
 
-def _take_apart(insert: sa.Insert, dialect: Dialect) -> Parts:
+def _split_insert(insert: sa.Insert, dialect: Dialect) -> InsertTemplate:
     compiled: Any = insert.compile(dialect=dialect)
     head, values, row = str(compiled).partition(" VALUES ")
     places, place = compiled.positiontup, "?" if dialect.paramstyle == "qmark" else "%s"
     if places is None:  # a driver that names its places
-        places = NAMED_PLACE.findall(row)
-        row = NAMED_PLACE.sub(place, row)
-    return Parts(head + values, tuple(row.split(place)), tuple(places), place)
+        places = NAMED_PLACEHOLDER.findall(row)
+        row = NAMED_PLACEHOLDER.sub(place, row)
+    return InsertTemplate(head + values, tuple(row.split(place)), tuple(places), place)

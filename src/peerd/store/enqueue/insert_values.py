@@ -27,9 +27,14 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "trace_context": None,
 }
 """What stands in a column that an insert does not name."""
-TIMES: Final = {"starts_in": sa.Double(), "starts_at": INSTANT, "finishes_in": sa.Double(), "finishes_at": INSTANT}
+TIME_PARAMETERS: Final = {
+    "starts_in": sa.Double(),
+    "starts_at": INSTANT,
+    "finishes_in": sa.Double(),
+    "finishes_at": INSTANT,
+}
 """Values of which columns are made, and their types."""
-SAID_AS: Final = {
+TASK_ATTRIBUTES: Final = {
     "node_id": "node",
     "starts_in": "start_in",
     "starts_at": "start_at",
@@ -37,12 +42,12 @@ SAID_AS: Final = {
     "finishes_at": "finish_at",
 }
 """What a task calls the value of a column, where it has another name for it."""
-FIELDS: Final = {name: attrgetter(SAID_AS.get(name, name)) for name in ("queue", *DEFAULTS, *TIMES)}
+GETTERS: Final = {name: attrgetter(TASK_ATTRIBUTES.get(name, name)) for name in ("queue", *DEFAULTS, *TIME_PARAMETERS)}
 
 Names = tuple[str, ...]
 
 
-class Values(NamedTuple):
+class InsertValues(NamedTuple):
     """Those of many rows, by their names: what all have in common, and in what they differ.
 
     What all leave to its default is in neither.
@@ -55,20 +60,20 @@ class Values(NamedTuple):
     @property
     def names(self) -> Names:
         """Of all of them, in an order that is always the same."""
-        return tuple(name for name in FIELDS if name in self.common or name in self.differing)
+        return tuple(name for name in GETTERS if name in self.common or name in self.differing)
 
 
 def values_of_one(new: NewTask, node_ids: Mapping[str, int], dialect: Dialect) -> dict[str, Any]:
     """The values of one row, by their names."""
-    said = {name: value for name, field in FIELDS.items() if (value := field(new)) != DEFAULTS.get(name)}
-    return {name: _for_driver(name, value, node_ids, dialect) for name, value in said.items()}
+    given = {name: value for name, field in GETTERS.items() if (value := field(new)) != DEFAULTS.get(name)}
+    return {name: _for_driver(name, value, node_ids, dialect) for name, value in given.items()}
 
 
-def values_of_many(new: Sequence[NewTask], node_ids: Mapping[str, int], dialect: Dialect) -> Values:
+def values_of_many(new: Sequence[NewTask], node_ids: Mapping[str, int], dialect: Dialect) -> InsertValues:
     """The values of many rows, which give the same times."""
     common: dict[str, Any] = {}
     differing: dict[str, Sequence[Any]] = {}
-    for name, field in FIELDS.items():
+    for name, field in GETTERS.items():
         column = [field(task) for task in new]
         first = column[0]
         if column.count(first) == len(column):
@@ -76,11 +81,11 @@ def values_of_many(new: Sequence[NewTask], node_ids: Mapping[str, int], dialect:
                 common[name] = _for_driver(name, first, node_ids, dialect)
         else:
             differing[name] = [_for_driver(name, value, node_ids, dialect) for value in column]
-    return Values(len(new), common, differing)
+    return InsertValues(len(new), common, differing)
 
 
 def _for_driver(name: str, value: Any, node_ids: Mapping[str, int], dialect: Dialect) -> Any:
-    if value is None or name not in SAID_AS:
+    if value is None or name not in TASK_ATTRIBUTES:
         return value
     if name == "node_id":
         return node_ids[value]

@@ -11,17 +11,17 @@ from collections import defaultdict
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import KeyTaken
+from peerd.domain.errors import UniqueKeyTaken
 from peerd.domain.lifecycle import FINISHED
 from peerd.domain.task import Task
-from peerd.store.connection.caller_session import sees_the_latest
+from peerd.store.connection.caller_session import reads_latest_commits
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import tasks, unique_keys
 from peerd.store.tasks.conditions import select_by_id
 from peerd.store.tasks.rows import insert_if_absent
 
 
-def take(connection: Connection, queue: str, key: str, token: int, scope: str | float) -> int | None:
+def acquire_key(connection: Connection, queue: str, key: str, token: int, scope: str | float) -> int | None:
     """Take a key for a task that is about to be inserted, or learn which task has it.
 
     Args:
@@ -34,14 +34,14 @@ def take(connection: Connection, queue: str, key: str, token: int, scope: str | 
     Returns:
         None when the key was taken; else the id of the task that has it.
     """
-    _lock(connection, queue, key, token, scope)
+    _lock_key(connection, queue, key, token, scope)
     row = connection.execute(
         sa.select(unique_keys.c.task_id, unique_keys.c.token, unique_keys.c.scope, _has_expired())
         .where(unique_keys.c.queue == queue, unique_keys.c.unique_key == key)
         .with_for_update()
     ).one()
     if row.token != token:
-        if row.task_id is not None and _holds(connection, row.task_id, row.scope, expired=bool(row.expired)):
+        if row.task_id is not None and _key_still_holds(connection, row.task_id, row.scope, expired=bool(row.expired)):
             return int(row.task_id)
         connection.execute(
             sa.update(unique_keys)
@@ -51,7 +51,7 @@ def take(connection: Connection, queue: str, key: str, token: int, scope: str | 
     return None
 
 
-def assign(connection: Connection, queue: str, key: str, task_id: int) -> None:
+def assign_key(connection: Connection, queue: str, key: str, task_id: int) -> None:
     """Say which task has the key that was just taken."""
     connection.execute(
         sa.update(unique_keys)
@@ -60,22 +60,22 @@ def assign(connection: Connection, queue: str, key: str, task_id: int) -> None:
     )
 
 
-def take_again(connection: Connection, task: Task, token: int) -> None:
+def reacquire_key(connection: Connection, task: Task, token: int) -> None:
     """Give a finished task its key back, because it is to be run again.
 
     Raises:
-        KeyTaken: a younger task has it.
+        UniqueKeyTaken: a younger task has it.
     """
     if task.unique_key is None:
         return
-    holder = take(connection, task.queue, task.unique_key, token, "unfinished")
+    holder = acquire_key(connection, task.queue, task.unique_key, token, "unfinished")
     if holder is not None and holder != task.id:
-        raise KeyTaken(task.id, task.unique_key, holder)
+        raise UniqueKeyTaken(task.id, task.unique_key, holder)
     if holder is None:
-        assign(connection, task.queue, task.unique_key, task.id)
+        assign_key(connection, task.queue, task.unique_key, task.id)
 
 
-def forget(connection: Connection, keys: list[tuple[str, str]], task_ids: list[int]) -> None:
+def delete_keys(connection: Connection, keys: list[tuple[str, str]], task_ids: list[int]) -> None:
     """Delete the ``unfinished`` keys of tasks whose rows are being deleted; other scopes outlive their tasks."""
     by_queue: dict[str, list[str]] = defaultdict(list)
     for queue, key in keys:
@@ -91,7 +91,7 @@ def forget(connection: Connection, keys: list[tuple[str, str]], task_ids: list[i
         )
 
 
-def _lock(connection: Connection, queue: str, key: str, token: int, scope: str | float) -> None:
+def _lock_key(connection: Connection, queue: str, key: str, token: int, scope: str | float) -> None:
     row = {"queue": queue, "unique_key": key, "token": token, **_scope_values(scope)}
     insert_if_absent(connection, unique_keys, [row], key=("queue", "unique_key"))
 
@@ -108,7 +108,7 @@ def _has_expired() -> sa.ColumnElement[bool]:
     return sa.and_(unique_keys.c.expires_at.is_not(None), unique_keys.c.expires_at <= now()).label("expired")
 
 
-def _holds(connection: Connection, task_id: int, scope: str, *, expired: bool) -> bool:
+def _key_still_holds(connection: Connection, task_id: int, scope: str, *, expired: bool) -> bool:
     """Whether a key that somebody took still holds."""
     match scope:
         case "forever":
@@ -128,6 +128,6 @@ def _is_unfinished(connection: Connection, task_id: int) -> bool:
     """
     statement = select_by_id(sa.select(tasks.c.status).where(tasks.c.id == task_id))
     status = connection.execute(statement).scalar()
-    if (status is None or status in FINISHED) and not sees_the_latest(connection):
+    if (status is None or status in FINISHED) and not reads_latest_commits(connection):
         status = connection.execute(statement.with_for_update()).scalar()
     return status is not None and status not in FINISHED

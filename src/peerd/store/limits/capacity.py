@@ -17,18 +17,18 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.limit import WHOLE_QUEUE, as_limited
+from peerd.domain.limit import WHOLE_QUEUE, parse_limit_columns
 from peerd.domain.task import EACH_KEY
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import limit_starts, limits, tasks
 from peerd.store.tasks.conditions import is_working
 
-READ_AT_ONCE: Final = 100
+MAX_LIMITS_READ: Final = 100
 """Limits of a queue that are read together; if it has more, those of its keys are looked up singly."""
 UNLIMITED: Final = 2**31 - 1
 
 
-class _Limit(msgspec.Struct, frozen=True):
+class _LimitRow(msgspec.Struct, frozen=True):
     """A row of `limits`."""
 
     running: int | None
@@ -36,7 +36,7 @@ class _Limit(msgspec.Struct, frozen=True):
     period: float | None
 
 
-class Rooms:
+class LimitCapacity:
     """What the limits of one queue leave, within a transaction that has locked its turn; to all others, a guess.
 
     Args:
@@ -47,32 +47,34 @@ class Rooms:
     def __init__(self, connection: Connection, queue: str) -> None:
         self._connection = connection
         self._queue = queue
-        rows = connection.execute(_first_limits(), {"queue": queue, "most": READ_AT_ONCE}).all()
-        self._limits: dict[str, _Limit | None] = {key: _Limit(*as_limited(*values)) for key, *values in rows}
-        self._are_all_known = len(rows) < READ_AT_ONCE
+        rows = connection.execute(_first_limits(), {"queue": queue, "most": MAX_LIMITS_READ}).all()
+        self._limits: dict[str, _LimitRow | None] = {
+            key: _LimitRow(*parse_limit_columns(*values)) for key, *values in rows
+        }
+        self._are_all_known = len(rows) < MAX_LIMITS_READ
         self._running: Counter[str] | None = None
-        self._rooms: dict[str, int] = {}
+        self._capacity_of_key: dict[str, int] = {}
         self.again_in: float | None = None
         """Seconds until a rate that is in the way lets something start; None where none is."""
 
     @property
-    def has_limit(self) -> bool:
+    def queue_is_limited(self) -> bool:
         """Whether the queue as a whole is limited."""
         return self._limit(WHOLE_QUEUE) is not None
 
-    def of_queue(self) -> int:
+    def for_queue(self) -> int:
         """How many tasks of the queue may start."""
         limit = self._limit(WHOLE_QUEUE)
-        return UNLIMITED if limit is None else self._room(limit, WHOLE_QUEUE)
+        return UNLIMITED if limit is None else self._capacity_of(limit, WHOLE_QUEUE)
 
-    def of_key(self, key: str) -> int:
+    def for_key(self, key: str) -> int:
         """How many tasks of a key may start, as far as the key is concerned; any number that have none."""
-        if key not in self._rooms:
+        if key not in self._capacity_of_key:
             limit = self._limit_of_key(key)
-            self._rooms[key] = UNLIMITED if limit is None else self._room(limit, key)
-        return self._rooms[key]
+            self._capacity_of_key[key] = UNLIMITED if limit is None else self._capacity_of(limit, key)
+        return self._capacity_of_key[key]
 
-    def record(self, turn: int, started: Mapping[str, int]) -> None:
+    def record_starts(self, turn: int, started: Mapping[str, int]) -> None:
         """Write what was started, where a rate counts it.
 
         Args:
@@ -87,39 +89,39 @@ class Rooms:
             if limit is not None and limit.starts is not None and number
         ]
         if rows:
-            self._connection.execute(_record(), [{"queue": self._queue, "turn": turn, **row} for row in rows])
+            self._connection.execute(_insert_start(), [{"queue": self._queue, "turn": turn, **row} for row in rows])
 
-    def _limit_of_key(self, key: str) -> _Limit | None:
+    def _limit_of_key(self, key: str) -> _LimitRow | None:
         if not key:
             return None
         own = self._limit(key)
         return self._limit(EACH_KEY) if own is None else own
 
-    def _limit(self, key: str) -> _Limit | None:
+    def _limit(self, key: str) -> _LimitRow | None:
         if key not in self._limits and not self._are_all_known:
             row = self._connection.execute(_limit_of(), {"queue": self._queue, "key": key}).first()
-            self._limits[key] = None if row is None else _Limit(*as_limited(*row))
+            self._limits[key] = None if row is None else _LimitRow(*parse_limit_columns(*row))
         return self._limits.get(key)
 
-    def _room(self, limit: _Limit, key: str) -> int:
-        room = UNLIMITED
+    def _capacity_of(self, limit: _LimitRow, key: str) -> int:
+        capacity_left = UNLIMITED
         if limit.running is not None:
-            room = limit.running - self._count_running()[key]
-        if limit.starts is not None and limit.period is not None and room > 0:
-            room = min(room, limit.starts - self._count_started(key, limit.period))
-        return max(room, 0)
+            capacity_left = limit.running - self._count_running()[key]
+        if limit.starts is not None and limit.period is not None and capacity_left > 0:
+            capacity_left = min(capacity_left, limit.starts - self._count_started(key, limit.period))
+        return max(capacity_left, 0)
 
     def _count_running(self) -> Counter[str]:
         """Tasks that run, by key; all of them under the key of the queue."""
         if self._running is None:
-            rows = self._connection.execute(_running(), {"queue": self._queue}).all()
+            rows = self._connection.execute(_count_running_statement(), {"queue": self._queue}).all()
             self._running = Counter({key: number for key, number in rows if key is not None})
             self._running[WHOLE_QUEUE] = sum(number for _, number in rows)
         return self._running
 
     def _count_started(self, key: str, period: float) -> int:
         """What was started within the period; the first of it tells when there will be more room."""
-        row = self._connection.execute(_started(period), {"queue": self._queue, "key": key}).one()
+        row = self._connection.execute(_count_starts_statement(period), {"queue": self._queue, "key": key}).one()
         if row.oldest is not None:
             left = (row.oldest + timedelta(seconds=period) - row.now).total_seconds()
             self.again_in = left if self.again_in is None else min(self.again_in, left)
@@ -143,12 +145,12 @@ def _limit_of() -> sa.Select[Any]:
 
 
 @lru_cache(maxsize=1)
-def _running() -> sa.Select[Any]:
+def _count_running_statement() -> sa.Select[Any]:
     mine = sa.select(tasks.c.limit_key, sa.func.count()).where(is_working(), tasks.c.queue == QUEUE)
     return mine.group_by(tasks.c.limit_key)
 
 
-def _started(period: float) -> sa.Select[int, datetime, datetime]:
+def _count_starts_statement(period: float) -> sa.Select[int, datetime, datetime]:
     count = sa.select(
         sa.func.sum(limit_starts.c.starts).label("starts"),
         sa.func.min(limit_starts.c.started_at).label("oldest"),
@@ -159,7 +161,7 @@ def _started(period: float) -> sa.Select[int, datetime, datetime]:
 
 
 @lru_cache(maxsize=1)
-def _record() -> sa.Insert:
+def _insert_start() -> sa.Insert:
     names = ("queue", "limit_key", "turn", "starts")
     values: dict[str, Any] = {name: sa.bindparam(name) for name in names}
     until = seconds_from_now(sa.bindparam("seconds", type_=sa.Double()))

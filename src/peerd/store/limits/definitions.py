@@ -14,14 +14,14 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
-from peerd.domain.limit import WHOLE_QUEUE, Limit, as_limited
+from peerd.domain.limit import WHOLE_QUEUE, Limit, parse_limit_columns
 from peerd.domain.task import EACH_KEY, SPAN_LIMIT
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import limit_starts, limits, tasks
 from peerd.store.tasks.conditions import by_index, is_working
 from peerd.store.tasks.rows import BATCH, insert_if_absent
 
-Counts = Mapping[str | None, int]
+CountsByKey = Mapping[str | None, int]
 """Tasks of one queue by their key; None: those without."""
 
 
@@ -58,13 +58,13 @@ def set_limit(connection: Connection, limit: Limit) -> None:
     place = {"queue": limit.queue, "limit_key": limit.key}
     insert_if_absent(connection, limits, [place], key=("queue", "limit_key"))
     starts, period = (None, None) if limit.rate is None else (limit.rate.starts, limit.rate.period)
-    statement = sa.update(limits).where(*_is(limit.queue, limit.key))
+    statement = sa.update(limits).where(*_is_limit(limit.queue, limit.key))
     connection.execute(statement.values(running=limit.running, starts=starts, period=period, updated_at=now()))
 
 
 def remove_limit(connection: Connection, queue: str, key: str) -> bool:
     """Let a limit hold no more; whether there was one."""
-    return bool(connection.execute(sa.delete(limits).where(*_is(queue, key))).rowcount)
+    return bool(connection.execute(sa.delete(limits).where(*_is_limit(queue, key))).rowcount)
 
 
 def list_limits(connection: Connection, queue: str | None = None) -> list[LimitState]:
@@ -79,10 +79,10 @@ def list_limits(connection: Connection, queue: str | None = None) -> list[LimitS
     named: dict[str, set[str]] = defaultdict(set)
     for limit in found:
         named[limit.queue].add(limit.key)
-    return [_used(limit, running[limit.queue], starts[limit.queue], named[limit.queue]) for limit in found]
+    return [_with_usage(limit, running[limit.queue], starts[limit.queue], named[limit.queue]) for limit in found]
 
 
-def purge_starts(connection: Connection, limit: int = BATCH) -> int:
+def purge_limit_starts(connection: Connection, limit: int = BATCH) -> int:
     """Delete starts that no rate counts any more."""
     over = sa.and_(limit_starts.c.counts_until.is_not(None), limit_starts.c.counts_until <= now())
     key = (limit_starts.c.queue, limit_starts.c.limit_key, limit_starts.c.turn)
@@ -91,24 +91,24 @@ def purge_starts(connection: Connection, limit: int = BATCH) -> int:
     turns: dict[tuple[str, str], list[int]] = defaultdict(list)
     for queue, limit_key, turn in found:
         turns[queue, limit_key].append(turn)
-    gone = 0
+    deleted = 0
     for (queue, limit_key), mine in sorted(turns.items()):
         one = (limit_starts.c.queue == queue, limit_starts.c.limit_key == limit_key)
         statement = sa.delete(limit_starts).where(*one, limit_starts.c.turn.in_(sorted(mine)), over)
-        gone += connection.execute(statement).rowcount
-    return gone
+        deleted += connection.execute(statement).rowcount
+    return deleted
 
 
-def _is(queue: str, key: str) -> tuple[sa.ColumnElement[bool], ...]:
+def _is_limit(queue: str, key: str) -> tuple[sa.ColumnElement[bool], ...]:
     return limits.c.queue == queue, limits.c.limit_key == key
 
 
 def _limit(row: RowMapping) -> LimitState:
-    running, starts, period = as_limited(row["running"], row["starts"], row["period"])
+    running, starts, period = parse_limit_columns(row["running"], row["starts"], row["period"])
     return LimitState(queue=row["queue"], key=row["limit_key"], running=running, starts=starts, period=period)
 
 
-def _used(limit: LimitState, running: Counts, starts: Counts, named: set[str]) -> LimitState:
+def _with_usage(limit: LimitState, running: CountsByKey, starts: CountsByKey, named: set[str]) -> LimitState:
     """A limit with what is used of it, by the tasks that run and the starts that count in its queue."""
     if limit.key == EACH_KEY:
         busy = {key for key in {*running, *starts} if key is not None and key not in named}
@@ -119,7 +119,7 @@ def _used(limit: LimitState, running: Counts, starts: Counts, named: set[str]) -
     return msgspec.structs.replace(limit, running_now=runs, starts_now=started)
 
 
-def _running(connection: Connection, queue: str | None) -> Mapping[str, Counts]:
+def _running(connection: Connection, queue: str | None) -> Mapping[str, CountsByKey]:
     """How many tasks of each key run, of one queue or of all: a walk through all that run."""
     statement = sa.select(tasks.c.queue, tasks.c.limit_key, sa.func.count()).where(is_working())
     if queue is not None:
@@ -131,7 +131,7 @@ def _running(connection: Connection, queue: str | None) -> Mapping[str, Counts]:
     return running
 
 
-def _starts(connection: Connection, queue: str | None) -> Mapping[str, Counts]:
+def _starts(connection: Connection, queue: str | None) -> Mapping[str, CountsByKey]:
     """How many starts of each key count now for the limit that it has."""
     of_it = limit_starts.c.limit_key == limits.c.limit_key
     of_each = sa.and_(limits.c.limit_key == EACH_KEY, limit_starts.c.limit_key > WHOLE_QUEUE)

@@ -13,40 +13,48 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import Event, Status, target
-from peerd.domain.task_transition import Verdict
+from peerd.domain.lifecycle import Status, TaskEvent, target
+from peerd.domain.task_transition import TaskTransition
 from peerd.store.outcomes.recording import record_attempts
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import nodes, processes, tasks, unique_keys
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import (
-    WITH_KEY,
-    WITHOUT_KEY,
-    Pending,
+    PENDING_WITH_KEY,
+    PENDING_WITHOUT_KEY,
+    PendingKind,
     by_index,
-    closes_as,
-    is_ahead,
+    is_closing_as,
+    is_pending_too_early,
+    is_waiting_as,
     status_is,
-    waits_as,
 )
-from peerd.store.tasks.rows import BATCH, becomes, lock_tasks, raised, raised_lease, update_free, update_tasks
+from peerd.store.tasks.rows import (
+    BATCH,
+    lock_tasks,
+    next_lease,
+    next_lease_number,
+    status_literal,
+    update_available,
+    update_tasks,
+)
 
-MOST_COUNTED = 10_000
+COUNT_LIMIT = 10_000
 """Counting ends here: a report must not read a million rows."""
 
 
-def let_arrive(connection: Connection, status: Status, limit: int = BATCH) -> int:
+def stage_due(connection: Connection, status: Status, limit: int = BATCH) -> int:
     """Make scheduled tasks, or failures, pending whose time has come."""
     due = (status_is(status), tasks.c.due_at <= now())
-    ids = _ids(connection, sa.and_(waits_as(status), tasks.c.due_at <= now()), limit, tasks.c.due_at)
-    return update_free(connection, ids, *due, status=becomes(target(Event.ARRIVE)))
+    ids = _ids(connection, sa.and_(is_waiting_as(status), tasks.c.due_at <= now()), limit, tasks.c.due_at)
+    return update_available(connection, ids, *due, status=status_literal(target(TaskEvent.STAGE)))
 
 
 def postpone(connection: Connection, limit: int = BATCH) -> int:
     """Make tasks scheduled that somebody wrote as pending although their start_at is ahead."""
     ahead = (status_is(Status.PENDING), tasks.c.start_at.is_not(None), tasks.c.start_at > now())
-    ids = _ids(connection, is_ahead(now()), limit, None)
-    return update_free(connection, ids, *ahead, status=becomes(target(Event.POSTPONE)))
+    ids = _ids(connection, is_pending_too_early(now()), limit, None)
+    return update_available(connection, ids, *ahead, status=status_literal(target(TaskEvent.POSTPONE)))
 
 
 def expire(connection: Connection, limit: int = BATCH) -> int:
@@ -69,11 +77,11 @@ def purge_keys(connection: Connection, limit: int = BATCH) -> int:
         .limit(limit)
         .with_for_update(skip_locked=True)
     ).all()
-    gone = 0
+    deleted = 0
     for queue, key in sorted(found):
         mine = sa.and_(unique_keys.c.queue == queue, unique_keys.c.unique_key == key)
-        gone += connection.execute(sa.delete(unique_keys).where(mine, over)).rowcount
-    return gone
+        deleted += connection.execute(sa.delete(unique_keys).where(mine, over)).rowcount
+    return deleted
 
 
 def purge_processes(connection: Connection, age: float, limit: int = BATCH) -> int:
@@ -88,40 +96,42 @@ def purge_processes(connection: Connection, age: float, limit: int = BATCH) -> i
 
 def free_pinned(connection: Connection, after: float, limit: int = BATCH) -> int:
     """Let any node take pending tasks that are pinned to a node which has been silent for ``after`` seconds."""
-    stuck = _pinned_to_silent(connection, after)
-    ids = _pinned_ids(connection, stuck, limit)
-    return update_free(connection, ids, *stuck, node_id=None)
+    stuck = _is_stranded(connection, after)
+    ids = _stranded_ids(connection, stuck, limit)
+    return update_available(connection, ids, *stuck, node_id=None)
 
 
 def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int:
     """Make pending tasks dead that are pinned to a node which has been silent for ``after`` seconds."""
-    stuck = _pinned_to_silent(connection, after)
-    ids = _pinned_ids(connection, stuck, limit)
+    stuck = _is_stranded(connection, after)
+    ids = _stranded_ids(connection, stuck, limit)
     error = f"it may run on one node only, which has been silent for more than {after:g} s"
-    doomed = lock_tasks(connection, ids, *stuck, skip_locked=True)
+    locked = lock_tasks(connection, ids, *stuck, skip_locked=True)
     # The lease is raised, so that this row does not meet the one of an attempt that failed at the present lease.
     unheld = {"worker_node_id": None, "process_id": None, "worker_started_at": None}
-    given_up = [msgspec.structs.replace(task, lease=raised_lease(task.lease), **unheld) for task in doomed]
+    given_up = [msgspec.structs.replace(task, lease=next_lease_number(task.lease), **unheld) for task in locked]
     values = {
-        "status": becomes(target(Event.ABANDON)),
+        "status": status_literal(target(TaskEvent.ABANDON)),
         "error": error,
         "finished_at": now(),
-        "lease": raised(tasks.c.lease),
+        "lease": next_lease(tasks.c.lease),
     }
     if given_up:
-        record_attempts(connection, given_up, Verdict(event=Event.ABANDON, counted=False, label="dead", error=error))
-    return update_tasks(connection, [task.id for task in doomed], **values)
+        record_attempts(
+            connection, given_up, TaskTransition(event=TaskEvent.ABANDON, counted=False, label="dead", error=error)
+        )
+    return update_tasks(connection, [task.id for task in locked], **values)
 
 
 def count_pinned(connection: Connection, after: float) -> int:
-    """How many pending tasks, up to `MOST_COUNTED`, wait for a node which has been silent for ``after`` seconds."""
-    return len(_pinned_ids(connection, _pinned_to_silent(connection, after), MOST_COUNTED))
+    """How many pending tasks, up to `COUNT_LIMIT`, wait for a node which has been silent for ``after`` seconds."""
+    return len(_stranded_ids(connection, _is_stranded(connection, after), COUNT_LIMIT))
 
 
-Pinned = tuple[sa.ColumnElement[bool], ...]
+StrandedConditions = tuple[sa.ColumnElement[bool], ...]
 
 
-def _pinned_to_silent(connection: Connection, after: float) -> Pinned:
+def _is_stranded(connection: Connection, after: float) -> StrandedConditions:
     """What tasks are that wait for a node which has been silent for so long."""
     silent = sa.func.coalesce(nodes.c.checked_at, nodes.c.created_at) < seconds_from_now(-after)
     ids = connection.execute(sa.select(nodes.c.id).where(sa.not_(nodes.c.active), silent)).scalars().all()
@@ -129,18 +139,18 @@ def _pinned_to_silent(connection: Connection, after: float) -> Pinned:
     return status_is(Status.PENDING), tasks.c.lane.in_(lanes) if lanes else sa.false()
 
 
-def _pinned_ids(connection: Connection, stuck: Pinned, limit: int) -> Sequence[int]:
+def _stranded_ids(connection: Connection, stuck: StrandedConditions, limit: int) -> Sequence[int]:
     """Ids of such tasks, by the claim's indexes, lane by lane: however many others are pending, or in the table."""
     _, in_their_lanes = stuck
     ids: list[int] = []
-    for kind in () if isinstance(in_their_lanes, sa.False_) else (WITHOUT_KEY, WITH_KEY):
+    for kind in () if isinstance(in_their_lanes, sa.False_) else (PENDING_WITHOUT_KEY, PENDING_WITH_KEY):
         for queue in _queues_of(connection, kind):
             found = sa.select(tasks.c.id).where(kind.of(queue), in_their_lanes).limit(limit - len(ids))
             ids += connection.execute(by_index(found, kind.index)).scalars() if len(ids) < limit else ()
     return ids
 
 
-def _queues_of(connection: Connection, kind: Pending) -> Iterator[str]:
+def _queues_of(connection: Connection, kind: PendingKind) -> Iterator[str]:
     """The queues in which tasks of a kind are pending: a step in the index for each, and no walk through it."""
     last = ""
     while True:
@@ -161,8 +171,8 @@ def _ids(
 def _delete(connection: Connection, status: Status, until: sa.ColumnElement[datetime], limit: int) -> int:
     """Delete tasks of a status whose time to go has come."""
     over = tasks.c.closing_at <= until
-    ids = _ids(connection, sa.and_(closes_as(status), over), limit, tasks.c.closing_at)
-    doomed = lock_tasks(connection, ids, status_is(status), over, skip_locked=True)
-    if doomed:
-        delete_rows(connection, doomed)
-    return len(doomed)
+    ids = _ids(connection, sa.and_(is_closing_as(status), over), limit, tasks.c.closing_at)
+    locked = lock_tasks(connection, ids, status_is(status), over, skip_locked=True)
+    if locked:
+        delete_rows(connection, locked)
+    return len(locked)

@@ -19,12 +19,12 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import limit_starts, nodes, schedule_runs, tasks, unique_keys
-from peerd.store.tasks.conditions import closes_as, is_ahead, is_working, waits_as
+from peerd.store.tasks.conditions import is_closing_as, is_pending_too_early, is_waiting_as, is_working
 
-ENDED = (Status.DONE, Status.CANCELED, Status.DEAD)
+ENDED_STATUSES = (Status.DONE, Status.CANCELED, Status.DEAD)
 
 
-class Agenda(msgspec.Struct, frozen=True, kw_only=True):
+class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     """What was found; a moment is None where there is no such row.
 
     Attributes:
@@ -60,10 +60,10 @@ class Agenda(msgspec.Struct, frozen=True, kw_only=True):
     runs: bool
 
 
-def read_agenda(connection: Connection) -> Agenda:
+def read_due_maintenance(connection: Connection) -> DueMaintenance:
     """Look what there is to do; one statement."""
     row = connection.execute(_statement()).mappings().one()
-    return Agenda(**{**row, "runs": bool(row["runs"])})
+    return DueMaintenance(**{**row, "runs": bool(row["runs"])})
 
 
 @lru_cache(maxsize=1)
@@ -75,11 +75,11 @@ def _statement() -> sa.Select[Any]:
         "nodes": sa.select(sa.func.count()).select_from(active.subquery()).scalar_subquery(),
         "oldest_beat": sa.select(sa.func.min(nodes.c.checked_at)).where(nodes.c.active).scalar_subquery(),
         "oldest_touch": running.scalar_subquery(),
-        "scheduled": _first(tasks.c.due_at, waits_as(Status.SCHEDULED)),
-        "failure": _first(tasks.c.due_at, waits_as(Status.FAILURE)),
-        "ahead": _first(tasks.c.due_at, is_ahead(now())),
+        "scheduled": _first(tasks.c.due_at, is_waiting_as(Status.SCHEDULED)),
+        "failure": _first(tasks.c.due_at, is_waiting_as(Status.FAILURE)),
+        "ahead": _first(tasks.c.due_at, is_pending_too_early(now())),
         "pending": _closing(Status.PENDING),
-        **{str(status): _closing(status) for status in ENDED},
+        **{str(status): _closing(status) for status in ENDED_STATUSES},
         "key": _first(unique_keys.c.expires_at, unique_keys.c.expires_at.is_not(None)),
         "start": _first(limit_starts.c.counts_until, limit_starts.c.counts_until.is_not(None)),
         "runs": sa.exists().where(schedule_runs.c.status == RunStatus.RUNNING.value),
@@ -88,7 +88,7 @@ def _statement() -> sa.Select[Any]:
 
 
 def _closing(status: Status) -> sa.ScalarSelect[Any]:
-    return _first(tasks.c.closing_at, closes_as(status))
+    return _first(tasks.c.closing_at, is_closing_as(status))
 
 
 def _first(moment: sa.ColumnElement[Any], *conditions: Any) -> sa.ScalarSelect[Any]:

@@ -7,14 +7,14 @@ from typing import Any
 from alembic import context
 from alembic.runtime.migration import MigrationContext
 
-from peerd.store.schema.revisions import VERSION_TABLE, write_barrier
+from peerd.store.schema.revisions import VERSION_TABLE, write_oldest_compatible
 from peerd.store.schema.tables import metadata
 
 
 def after_each(ctx: MigrationContext, step: Any, heads: Any, run_args: Any) -> None:  # noqa: ARG001
     """A revision has been carried out. Alembic names the arguments."""
     assert ctx.connection is not None
-    write_barrier(ctx.connection)
+    write_oldest_compatible(ctx.connection)
 
 
 connection = context.config.attributes["connection"]

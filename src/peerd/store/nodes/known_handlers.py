@@ -10,23 +10,23 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.known_handlers import Knowledge, Sight
+from peerd.domain.known_handlers import KnownHandlers, KnownHandlersSnapshot
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
-from peerd.domain.task_transition import RELEASED, UNKNOWN
+from peerd.domain.task_transition import RELEASED_LABEL, UNKNOWN_LABEL
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import attempts, processes, tasks
-from peerd.store.tasks.conditions import waits_as
+from peerd.store.tasks.conditions import is_waiting_as
 
-BEATS_WITHIN: Final = 60.0
+HEARTBEAT_WITHIN: Final = 60.0
 """Seconds since its last beat for which a process counts as alive."""
-LOOKED_AT: Final = 500
-"""Waiting tasks that `count_unknown` looks at, at the most."""
-AHEAD: Final = 60.0
+MAX_EXAMINED: Final = 500
+"""Waiting tasks that `count_unknown_handlers` looks at, at the most."""
+MAX_RELEASE_DELAY: Final = 60.0
 """Seconds for which a task is given back at the most."""
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class UnknownHandler(msgspec.Struct, frozen=True):
     """Tasks of one handler that wait for a process that knows it."""
 
     queue: str
@@ -35,12 +35,12 @@ class Unknown(msgspec.Struct, frozen=True):
     error: str
 
 
-def written(knowledge: Knowledge) -> str:
+def encode_handlers(knowledge: KnownHandlers) -> str:
     """What a process knows, as it is stored."""
     return msgspec.json.encode(knowledge).decode()
 
 
-def look_round(connection: Connection, task: Task, unknown_after: float) -> Sight:
+def read_known_handlers(connection: Connection, task: Task, unknown_after: float) -> KnownHandlersSnapshot:
     """What there is to be seen for a process that cannot run a task.
 
     Args:
@@ -50,23 +50,27 @@ def look_round(connection: Connection, task: Task, unknown_after: float) -> Sigh
     """
     moment = connection.execute(sa.select(now())).scalar_one()
     lives = sa.and_(
-        processes.c.ended_at.is_(None), processes.c.checked_at > seconds_from_now(-max(unknown_after, BEATS_WITHIN))
+        processes.c.ended_at.is_(None), processes.c.checked_at > seconds_from_now(-max(unknown_after, HEARTBEAT_WITHIN))
     )
     lived = sa.or_(lives, processes.c.ended_at > seconds_from_now(-unknown_after))
     known = sa.select(processes.c.handlers).distinct().where(processes.c.handlers.is_not(None), lived)
     if task.node_id is not None:
         known = known.where(processes.c.node_id == task.node_id)
-    return Sight(moment, _since(connection, task.id), [_read(text) for text in connection.execute(known).scalars()])
+    return KnownHandlersSnapshot(
+        moment,
+        _first_given_back(connection, task.id),
+        [_decode_handlers(text) for text in connection.execute(known).scalars()],
+    )
 
 
-def count_unknown(connection: Connection) -> Sequence[Unknown]:
+def count_unknown_handlers(connection: Connection) -> Sequence[UnknownHandler]:
     """The tasks that were given back because a process did not know them, by handler: of the next that fall due."""
-    soon = tasks.c.due_at <= seconds_from_now(AHEAD)
+    soon = tasks.c.due_at <= seconds_from_now(MAX_RELEASE_DELAY)
     given_back = (
         sa.select(tasks.c.id, tasks.c.queue, tasks.c.name, tasks.c.lease, tasks.c.error)
-        .where(waits_as(Status.SCHEDULED), soon)
+        .where(is_waiting_as(Status.SCHEDULED), soon)
         .order_by(tasks.c.due_at)
-        .limit(LOOKED_AT)
+        .limit(MAX_EXAMINED)
         .subquery()
     )
     of_claim = sa.and_(attempts.c.task_id == given_back.c.id, attempts.c.lease == given_back.c.lease)
@@ -78,25 +82,25 @@ def count_unknown(connection: Connection) -> Sequence[Unknown]:
             sa.func.max(given_back.c.error),
         )
         .join_from(given_back, attempts, of_claim)
-        .where(attempts.c.outcome == UNKNOWN)
+        .where(attempts.c.outcome == UNKNOWN_LABEL)
         .group_by(given_back.c.queue, given_back.c.name)
         .order_by(given_back.c.queue, given_back.c.name)
     )
-    return [Unknown(*row) for row in connection.execute(found)]
+    return [UnknownHandler(*row) for row in connection.execute(found)]
 
 
-def _since(connection: Connection, task_id: int) -> datetime | None:
+def _first_given_back(connection: Connection, task_id: int) -> datetime | None:
     """When a task was given back for the first time since a process that knew it has run it; None: it was not."""
-    ran = sa.and_(attempts.c.task_id == task_id, attempts.c.outcome.not_in([UNKNOWN, RELEASED]))
+    ran = sa.and_(attempts.c.task_id == task_id, attempts.c.outcome.not_in([UNKNOWN_LABEL, RELEASED_LABEL]))
     last = sa.select(sa.func.coalesce(sa.func.max(attempts.c.lease), -1)).where(ran).scalar_subquery()
-    given_back = sa.and_(attempts.c.task_id == task_id, attempts.c.outcome == UNKNOWN, attempts.c.lease > last)
+    given_back = sa.and_(attempts.c.task_id == task_id, attempts.c.outcome == UNKNOWN_LABEL, attempts.c.lease > last)
     found: datetime | None = connection.execute(
         sa.select(sa.func.min(attempts.c.started_at)).where(given_back)
     ).scalar()
     return found
 
 
-def _read(text: str) -> Knowledge:
+def _decode_handlers(text: str) -> KnownHandlers:
     try:
         return msgspec.json.decode(text, type=dict[str, dict[str, dict[str, tuple[str, bool]]] | None])
     except msgspec.DecodeError:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
-from peerd.domain.errors import NodeNotFound, NodeReplaced, NodeStillAlive, NodeStillAwaited
+from peerd.domain.errors import NodeHasPinnedTasks, NodeNotFound, NodeReplaced, NodeStillAlive
 from peerd.domain.lifecycle import FINISHED
 from peerd.store.schema.revisions import newest
 from peerd.store.schema.sql_clock import now, seconds_from_now
@@ -39,7 +39,7 @@ ALIVE_WITHIN: Final = 60.0
 """Seconds since its last beat within which a node counts as alive for those who are about to delete its row."""
 NODE_COLUMNS = tuple(nodes.c[field] for field in Node.__struct_fields__)
 BY_NAME = sa.select(*NODE_COLUMNS).where(nodes.c.name == sa.bindparam("of_name"))
-BEAT = (
+HEARTBEAT = (
     sa.update(nodes)
     .where(nodes.c.name == sa.bindparam("of_name"), nodes.c.incarnation == sa.bindparam("of_life"))
     .values(checked_at=now(), active=True)
@@ -63,7 +63,7 @@ def list_nodes(connection: Connection) -> list[Node]:
     return [Node(**row) for row in connection.execute(sa.select(*NODE_COLUMNS).order_by(nodes.c.name)).mappings()]
 
 
-def node_id_of(connection: Connection, name: str) -> int:
+def get_node_id(connection: Connection, name: str) -> int:
     """The id of a node's name.
 
     Raises:
@@ -75,7 +75,7 @@ def node_id_of(connection: Connection, name: str) -> int:
     return found.id
 
 
-def is_alive(connection: Connection, name: str, silence: float) -> bool:
+def is_node_alive(connection: Connection, name: str, silence: float) -> bool:
     """Whether an incarnation of this node has beaten within the last ``silence`` seconds, and has not ended since."""
     fresh = sa.select(nodes.c.id).where(
         nodes.c.name == name,
@@ -86,7 +86,7 @@ def is_alive(connection: Connection, name: str, silence: float) -> bool:
     return connection.execute(fresh).first() is not None
 
 
-def register(
+def register_incarnation(
     connection: Connection,
     name: str,
     incarnation: str,
@@ -123,10 +123,10 @@ def register(
             return None
     elif not written:
         return None
-    return node_id_of(connection, name)
+    return get_node_id(connection, name)
 
 
-def beat(connection: Connection, name: str, incarnation: str) -> Node:
+def heartbeat(connection: Connection, name: str, incarnation: str) -> Node:
     """Say that this life of the node goes on.
 
     Returns:
@@ -135,29 +135,29 @@ def beat(connection: Connection, name: str, incarnation: str) -> Node:
     Raises:
         NodeReplaced: another life has begun under its name.
     """
-    keep_alive(connection, name, incarnation)
+    heartbeat_only(connection, name, incarnation)
     found = find_node(connection, name)
     assert found is not None
     return found
 
 
-def keep_alive(connection: Connection, name: str, incarnation: str) -> None:
+def heartbeat_only(connection: Connection, name: str, incarnation: str) -> None:
     """The same, in one statement.
 
     Raises:
         NodeReplaced: another life has begun under its name.
     """
-    if not connection.execute(BEAT, {"of_name": name, "of_life": incarnation}).rowcount:
+    if not connection.execute(HEARTBEAT, {"of_name": name, "of_life": incarnation}).rowcount:
         raise NodeReplaced(name)
 
 
-def leave(connection: Connection, name: str, incarnation: str) -> None:
+def deregister_node(connection: Connection, name: str, incarnation: str) -> None:
     """End this life of the node in good order: its name is free at once."""
     mine = sa.update(nodes).where(nodes.c.name == name, nodes.c.incarnation == incarnation)
     connection.execute(mine.values(incarnation=None, active=False, checked_at=now()))
 
 
-def fall_silent(connection: Connection, name: str, incarnation: str) -> None:
+def mark_node_silent(connection: Connection, name: str, incarnation: str) -> None:
     """End this life of the node as one that should go on: it counts as silent at once, and its name is free."""
     mine = sa.update(nodes).where(nodes.c.name == name, nodes.c.incarnation == incarnation)
     connection.execute(mine.values(active=False, checked_at=now()))
@@ -183,24 +183,24 @@ def set_draining(connection: Connection, name: str, *, draining: bool) -> None:
     Raises:
         NodeNotFound: no node ever registered under this name.
     """
-    node_id = node_id_of(connection, name)
+    node_id = get_node_id(connection, name)
     connection.execute(sa.update(nodes).where(nodes.c.id == node_id).values(draining=draining))
 
 
-def forget(connection: Connection, name: str) -> None:
+def delete_node(connection: Connection, name: str) -> None:
     """Delete the row of a node that is gone. Should it come back, it leaves at its next beat, as if it were replaced.
 
     Raises:
         NodeNotFound: no node ever registered under this name.
         NodeStillAlive: it has beaten within `ALIVE_WITHIN`, and has not left.
-        NodeStillAwaited: unfinished tasks may run on it only.
+        NodeHasPinnedTasks: unfinished tasks may run on it only.
     """
-    node_id = node_id_of(connection, name)
-    if is_alive(connection, name, ALIVE_WITHIN):
+    node_id = get_node_id(connection, name)
+    if is_node_alive(connection, name, ALIVE_WITHIN):
         raise NodeStillAlive(name)
     waiting = sa.select(sa.func.count()).select_from(tasks).where(_may_run_only_on(node_id))
     if count := connection.execute(waiting).scalar_one():
-        raise NodeStillAwaited(name, count)
+        raise NodeHasPinnedTasks(name, count)
     connection.execute(sa.delete(nodes).where(nodes.c.id == node_id))
 
 

@@ -6,29 +6,31 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from peerd.domain.errors import DatabaseAway, NodeNotRunning
-from peerd.runtime.observability.events import ComponentFailed, Events
+from peerd.domain.errors import DatabaseUnavailable, NodeNotRunning
+from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.link import Link
-from peerd.runtime.process.uncaught_exceptions import words
+from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database
-from peerd.store.connection.outages import Outages
+from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.nodes import Node, find_node
-from peerd.store.nodes.processes import NOTHING, Served, beat_process, register_process
-from peerd.store.schema.migrate import require_newest
+from peerd.store.nodes.processes import NO_CAPABILITIES, ProcessCapabilities, heartbeat_process, register_process
+from peerd.store.schema.migrate import require_current_schema
 
 T = TypeVar("T")
 
-BEAT_EVERY: Final = 10.0
+HEARTBEAT_INTERVAL: Final = 10.0
 """Seconds between two beats of a process that touches no tasks."""
 
 
-def enter(database: Database, link: Link, served: Served = NOTHING) -> tuple[Node, int]:
+def register_this_process(
+    database: Database, link: Link, capabilities: ProcessCapabilities = NO_CAPABILITIES
+) -> tuple[Node, int]:
     """Register this process below its node, which its agent has registered.
 
     Args:
         database: where; not inside a transaction.
         link: who the process is.
-        served: what tasks it takes.
+        capabilities: what tasks it takes.
 
     Returns:
         the node, and the process's identity.
@@ -36,9 +38,9 @@ def enter(database: Database, link: Link, served: Served = NOTHING) -> tuple[Nod
     Raises:
         NodeNotRunning: the agent has not.
         SchemaMissing: the tables are not as this version needs them.
-        DatabaseAway: it does not answer.
+        DatabaseUnavailable: it does not answer.
     """
-    require_newest(database)
+    require_current_schema(database)
     node = database.read(find_node, link.node)
     if node is None or node.incarnation is None:
         raise NodeNotRunning(link.node)
@@ -50,19 +52,19 @@ def enter(database: Database, link: Link, served: Served = NOTHING) -> tuple[Nod
         slot=link.slot,
         role=link.role,
         pid=link.pid,
-        served=served,
+        capabilities=capabilities,
     )
     return node, process_id
 
 
-async def patiently(enter: Callable[[], Awaitable[T]], link: Link, outages: Outages) -> T:
+async def retry_if_replacement(enter: Callable[[], Awaitable[T]], link: Link, outages: OutageTracker) -> T:
     """Enter, even if the database is away at the moment.
 
     A replacement waits for it: the node is up, and is to be whole again as soon as the database is back. The first
     process of a slot fails, so that the start of a node says what is wrong with it.
 
     Args:
-        enter: it may be called again after a `DatabaseAway`.
+        enter: it may be called again after a `DatabaseUnavailable`.
         link: who the process is; its master is told that it waits.
         outages: what is learned about the database.
     """
@@ -70,21 +72,23 @@ async def patiently(enter: Callable[[], Awaitable[T]], link: Link, outages: Outa
     async def attempt() -> T:
         try:
             return await enter()
-        except DatabaseAway as error:
-            link.still_booting(str(error))
+        except DatabaseUnavailable as error:
+            link.report_still_booting(str(error))
             raise
 
-    return await (outages.outlast(attempt) if link.is_replacement else enter())
+    return await (outages.retry_while_down(attempt) if link.is_replacement else enter())
 
 
-async def enter_patiently(
-    database: Database, link: Link, outages: Outages, served: Served = NOTHING
+async def register_this_process_with_retry(
+    database: Database, link: Link, outages: OutageTracker, capabilities: ProcessCapabilities = NO_CAPABILITIES
 ) -> tuple[Node, int]:
-    """`enter`, from an event loop, `patiently`."""
-    return await patiently(lambda: asyncio.to_thread(enter, database, link, served), link, outages)
+    """`register_this_process`, from an event loop, `retry_if_replacement`."""
+    return await retry_if_replacement(
+        lambda: asyncio.to_thread(register_this_process, database, link, capabilities), link, outages
+    )
 
 
-async def keep_fresh(database: Database, process_id: int, outages: Outages, events: Events) -> None:
+async def keep_heartbeat(database: Database, process_id: int, outages: OutageTracker, events: EventBus) -> None:
     """Say again and again, for ever, that a process goes on: a record that is silent for days is purged.
 
     Args:
@@ -94,12 +98,12 @@ async def keep_fresh(database: Database, process_id: int, outages: Outages, even
         events: what goes wrong otherwise; the next beat comes all the same.
     """
     while True:
-        await asyncio.sleep(BEAT_EVERY)
+        await asyncio.sleep(HEARTBEAT_INTERVAL)
         try:
-            await asyncio.to_thread(database.run_repeatable, beat_process, process_id)
-        except DatabaseAway as error:
+            await asyncio.to_thread(database.run_idempotent, heartbeat_process, process_id)
+        except DatabaseUnavailable as error:
             outages.lost(error)
         except Exception as error:  # noqa: BLE001 - a process must not end because its beat failed once
-            events.emit(ComponentFailed(component="beat", error=words(error), again_in=BEAT_EVERY))
+            events.emit(ComponentFailed(component="beat", error=describe_exception(error), again_in=HEARTBEAT_INTERVAL))
         else:
             outages.found()

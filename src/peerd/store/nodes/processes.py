@@ -8,24 +8,24 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.outcome import cut
+from peerd.domain.outcome import truncate
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import processes, queues
 from peerd.store.tasks.rows import insert_if_absent
 
 
-class Served(msgspec.Struct, frozen=True):
+class ProcessCapabilities(msgspec.Struct, frozen=True):
     """What tasks a process takes; nothing where it takes none."""
 
     queues: tuple[str, ...] = ()
     handlers: str | None = None
-    """What it can run, from `peerd.store.nodes.known_handlers.written`."""
+    """What it can run, from `peerd.store.nodes.known_handlers.encode_handlers`."""
 
 
-NOTHING = Served()
+NO_CAPABILITIES = ProcessCapabilities()
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the table ``processes``."""
 
     id: int
@@ -41,8 +41,8 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None
 
 
-PROCESS_COLUMNS = tuple(processes.c[field] for field in Process.__struct_fields__)
-BEAT = (
+PROCESS_COLUMNS = tuple(processes.c[field] for field in ProcessRecord.__struct_fields__)
+HEARTBEAT = (
     sa.update(processes)
     .where(processes.c.id == sa.bindparam("process"), processes.c.ended_at.is_(None))
     .values(checked_at=now())
@@ -59,13 +59,13 @@ def register_process(
     slot: str,
     role: str,
     pid: int,
-    served: Served = NOTHING,
+    capabilities: ProcessCapabilities = NO_CAPABILITIES,
 ) -> int:
     """Begin a process; its identity. Where it has begun already and was not answered, that record ends.
 
     Each queue that it serves has a row in ``queues`` from now on: what has none was never served.
     """
-    end_nameless_process(connection, incarnation, slot, pid, "it began again: it had got no answer")
+    end_unregistered_process(connection, incarnation, slot, pid, "it began again: it had got no answer")
     values: dict[str, object] = {
         "node_id": node_id,
         "incarnation": incarnation,
@@ -73,31 +73,33 @@ def register_process(
         "slot": slot,
         "role": role,
         "pid": pid,
-        "handlers": served.handlers,
+        "handlers": capabilities.handlers,
     }
-    if served.queues:
-        insert_if_absent(connection, queues, [{"name": name} for name in sorted(set(served.queues))], key=("name",))
+    if capabilities.queues:
+        insert_if_absent(
+            connection, queues, [{"name": name} for name in sorted(set(capabilities.queues))], key=("name",)
+        )
     key = connection.execute(sa.insert(processes).values(values)).inserted_primary_key
     assert key is not None
     return int(key[0])
 
 
-def beat_process(connection: Connection, process_id: int) -> bool:
+def heartbeat_process(connection: Connection, process_id: int) -> bool:
     """Say that a process goes on; False when its record is gone or it was declared dead."""
-    return connection.execute(BEAT, {"process": process_id}).rowcount == 1
+    return connection.execute(HEARTBEAT, {"process": process_id}).rowcount == 1
 
 
 def end_process(connection: Connection, process_id: int, cause: str) -> None:
     """Record how a process ended; the first record stays."""
     alive = sa.update(processes).where(processes.c.id == process_id, processes.c.ended_at.is_(None))
-    connection.execute(alive.values(ended_at=now(), cause=cut(cause, 255)))
+    connection.execute(alive.values(ended_at=now(), cause=truncate(cause, 255)))
 
 
-def end_nameless_process(connection: Connection, incarnation: str, slot: str, pid: int, cause: str) -> None:
+def end_unregistered_process(connection: Connection, incarnation: str, slot: str, pid: int, cause: str) -> None:
     """Record the end of a process that died in its boot, perhaps after it had registered: it told nobody as whom."""
     its = sa.and_(processes.c.incarnation == incarnation, processes.c.slot == slot, processes.c.pid == pid)
     statement = sa.update(processes).where(its, processes.c.ended_at.is_(None))
-    connection.execute(statement.values(ended_at=now(), cause=cut(cause, 255)))
+    connection.execute(statement.values(ended_at=now(), cause=truncate(cause, 255)))
 
 
 def end_earlier_processes(connection: Connection, node_id: int, incarnation: str) -> None:
@@ -108,9 +110,9 @@ def end_earlier_processes(connection: Connection, node_id: int, incarnation: str
     connection.execute(earlier.values(ended_at=now(), cause="its node was started anew"))
 
 
-def list_processes(connection: Connection, *, ended: bool = False) -> list[Process]:
+def list_processes(connection: Connection, *, ended: bool = False) -> list[ProcessRecord]:
     """The processes of all nodes, the living ones or all that are on record."""
     statement = sa.select(*PROCESS_COLUMNS).order_by(processes.c.node_id, processes.c.slot, processes.c.id)
     if not ended:
         statement = statement.where(processes.c.ended_at.is_(None))
-    return [Process(**row) for row in connection.execute(statement).mappings()]
+    return [ProcessRecord(**row) for row in connection.execute(statement).mappings()]

@@ -15,51 +15,51 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import FINISHED, Event, Status, after, sources
-from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Outcome, cut
+from peerd.domain.lifecycle import FINISHED, Status, TaskEvent, after, sources
+from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Outcome, truncate
 from peerd.domain.task import Task
-from peerd.domain.task_transition import Verdict, judge, labels_of
+from peerd.domain.task_transition import TaskTransition, outcome_labels, transition_after
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.tasks.conditions import select_by_id, status_is
 from peerd.store.tasks.rows import (
     LARGEST_INTEGER,
     batches,
-    becomes,
-    by_id_alone,
+    by_id_only,
+    incremented,
     insert_if_absent,
     lock_tasks,
-    one_more,
+    status_literal,
     update_tasks,
 )
 
 
-class Held(msgspec.Struct, frozen=True):
+class ClaimId(msgspec.Struct, frozen=True):
     """What names a claim: the task, and the lease that the claim raised."""
 
     id: int
     lease: int
 
 
-class Written(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True):
     """Which claims a write could not be done for."""
 
-    refused: set[Held]
+    refused: set[ClaimId]
     """They are not held any more."""
-    locked: set[Held]
+    locked: set[ClaimId]
     """They are held, and another session has locked their rows."""
 
 
-def conclude(connection: Connection, process_id: int, held: Held, outcome: Outcome) -> bool:
-    """`conclude_all` for one task.
+def record_outcome(connection: Connection, process_id: int, held: ClaimId, outcome: Outcome) -> bool:
+    """`record_outcomes` for one task.
 
     Returns:
         False when it was refused, because the task is not held any more.
     """
-    return not _conclude(connection, process_id, [held], {held: outcome}, skip_locked=False)
+    return not _record_batch(connection, process_id, [held], {held: outcome}, skip_locked=False)
 
 
-def conclude_all(connection: Connection, process_id: int, outcomes: Mapping[Held, Outcome]) -> Written:
+def record_outcomes(connection: Connection, process_id: int, outcomes: Mapping[ClaimId, Outcome]) -> WriteResult:
     """Write outcomes other than done: the tasks' new statuses, and a row in ``attempts`` for each.
 
     It may be repeated after a lost reply. Rows that another session has locked are left out.
@@ -69,37 +69,41 @@ def conclude_all(connection: Connection, process_id: int, outcomes: Mapping[Held
         process_id: who held them.
         outcomes: the claims, and how they ended.
     """
-    refused: set[Held] = set()
-    locked: set[Held] = set()
+    refused: set[ClaimId] = set()
+    locked: set[ClaimId] = set()
     for batch in batches(sorted(outcomes, key=lambda held: held.id)):
-        missing = _conclude(connection, process_id, batch, outcomes, skip_locked=True)
+        missing = _record_batch(connection, process_id, batch, outcomes, skip_locked=True)
         locked |= (still := still_held(connection, missing))
         refused |= missing - still
-    return Written(refused, locked)
+    return WriteResult(refused, locked)
 
 
-def _conclude(
+def _record_batch(
     connection: Connection,
     process_id: int,
-    batch: Sequence[Held],
-    outcomes: Mapping[Held, Outcome],
+    batch: Sequence[ClaimId],
+    outcomes: Mapping[ClaimId, Outcome],
     *,
     skip_locked: bool,
-) -> set[Held]:
+) -> set[ClaimId]:
     """Write a batch of outcomes; the claims for which nothing was written, now or earlier."""
     locked = {
-        Held(task.id, lease): task
+        ClaimId(task.id, lease): task
         for lease, ids in by_lease(batch).items()
         for task in lock_tasks(connection, ids, *is_held(lease), skip_locked=skip_locked)
     }
     if locked:
         moment = database_now(connection)
-        apply_verdicts(connection, [(task, judge(task, outcomes[held], moment)) for held, task in locked.items()])
+        apply_verdicts(
+            connection, [(task, transition_after(task, outcomes[held], moment)) for held, task in locked.items()]
+        )
     missing = [held for held in batch if held not in locked]
     return {held for held in missing if not _was_recorded(connection, process_id, held, outcomes[held])}
 
 
-def apply_verdicts(connection: Connection, judged: Iterable[tuple[Task, Verdict]], *, crashed: bool = False) -> None:
+def apply_verdicts(
+    connection: Connection, judged: Iterable[tuple[Task, TaskTransition]], *, crashed: bool = False
+) -> None:
     """Write what becomes of working tasks, whose rows are locked, and record their attempts.
 
     Tasks of which the same is to be said are written together.
@@ -109,7 +113,7 @@ def apply_verdicts(connection: Connection, judged: Iterable[tuple[Task, Verdict]
         judged: the tasks and the verdicts on them.
         crashed: whether their process died of it, or with it.
     """
-    alike: dict[Verdict, list[Task]] = defaultdict(list)
+    alike: dict[TaskTransition, list[Task]] = defaultdict(list)
     for task, verdict in judged:
         alike[verdict].append(task)
     for verdict, judged_alike in alike.items():
@@ -118,7 +122,7 @@ def apply_verdicts(connection: Connection, judged: Iterable[tuple[Task, Verdict]
         record_attempts(connection, judged_alike, verdict)
 
 
-def record_attempts(connection: Connection, judged: Sequence[Task], verdict: Verdict) -> None:
+def record_attempts(connection: Connection, judged: Sequence[Task], verdict: TaskTransition) -> None:
     """Write the rows of attempts that did not succeed. One that a claim already has stays as it is."""
     rows = [
         {
@@ -138,28 +142,28 @@ def record_attempts(connection: Connection, judged: Sequence[Task], verdict: Ver
     insert_if_absent(connection, attempts, rows, key=("task_id", "lease"))
 
 
-def _values_of(verdict: Verdict, *, crashed: bool) -> dict[str, Any]:
+def _values_of(verdict: TaskTransition, *, crashed: bool) -> dict[str, Any]:
     """The columns that a verdict changes."""
     status = after(Status.WORKING, verdict.event)
     assert isinstance(status, Status)
-    values: dict[str, Any] = {"status": becomes(status)}
+    values: dict[str, Any] = {"status": status_literal(status)}
     if verdict.counted:
-        values["attempts"] = one_more(tasks.c.attempts)
+        values["attempts"] = incremented(tasks.c.attempts)
     if crashed:
-        values["crashes"] = one_more(tasks.c.crashes)
+        values["crashes"] = incremented(tasks.c.crashes)
     if verdict.start_at is not None:
         values["start_at"] = verdict.start_at
-    if verdict.event is Event.RESCUE:
+    if verdict.event is TaskEvent.RESCUE:
         values["start_at"] = now()
     if status in FINISHED:
         values["finished_at"] = now()
-    if verdict.event not in (Event.RELEASE, Event.SNOOZE):
+    if verdict.event not in (TaskEvent.RELEASE, TaskEvent.SNOOZE):
         values["error"] = _cut(verdict.error, ERROR_LIMIT)
     return values
 
 
 def _cut(text: str | None, limit: int) -> str | None:
-    return None if text is None else cut(text, limit)
+    return None if text is None else truncate(text, limit)
 
 
 def database_now(connection: Connection) -> datetime:
@@ -171,19 +175,19 @@ def database_now(connection: Connection) -> datetime:
 
 def is_held(lease: int | sa.ColumnElement[int]) -> tuple[sa.ColumnElement[bool], ...]:
     """That the holder's claim stands: the guard of its every write."""
-    return (tasks.c.lease == lease, status_is(*sources(Event.COMPLETE)))
+    return (tasks.c.lease == lease, status_is(*sources(TaskEvent.COMPLETE)))
 
 
-def still_held(connection: Connection, claims: Iterable[Held]) -> set[Held]:
+def still_held(connection: Connection, claims: Iterable[ClaimId]) -> set[ClaimId]:
     """Those among these claims that stand, by what is committed: read without locks."""
-    found: set[Held] = set()
+    found: set[ClaimId] = set()
     for lease, ids in by_lease(claims).items():
-        standing = select_by_id(sa.select(tasks.c.id).where(*by_id_alone(connection, ids, is_held(lease))))
-        found |= {Held(task_id, lease) for task_id in connection.execute(standing).scalars()}
+        standing = select_by_id(sa.select(tasks.c.id).where(*by_id_only(connection, ids, is_held(lease))))
+        found |= {ClaimId(task_id, lease) for task_id in connection.execute(standing).scalars()}
     return found
 
 
-def by_lease(batch: Iterable[Held]) -> dict[int, list[int]]:
+def by_lease(batch: Iterable[ClaimId]) -> dict[int, list[int]]:
     """The ids of each lease, in their order: rows are written by id and lease, and never by pairs of both."""
     groups: dict[int, list[int]] = defaultdict(list)
     for held in batch:
@@ -191,12 +195,12 @@ def by_lease(batch: Iterable[Held]) -> dict[int, list[int]]:
     return groups
 
 
-def _was_recorded(connection: Connection, process_id: int, held: Held, outcome: Outcome) -> bool:
+def _was_recorded(connection: Connection, process_id: int, held: ClaimId, outcome: Outcome) -> bool:
     """Whether an earlier try of this write, whose answer was lost, did it."""
     found = sa.select(attempts.c.id).where(
         attempts.c.task_id == held.id,
         attempts.c.lease == held.lease,
         attempts.c.process_id == process_id,
-        attempts.c.outcome.in_(labels_of(outcome)),
+        attempts.c.outcome.in_(outcome_labels(outcome)),
     )
     return connection.execute(found).first() is not None

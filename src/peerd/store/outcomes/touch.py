@@ -9,25 +9,25 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.outcome import cut
-from peerd.store.outcomes.recording import Held, Written, by_lease, is_held, still_held
+from peerd.domain.outcome import truncate
+from peerd.store.outcomes.recording import ClaimId, WriteResult, by_lease, is_held, still_held
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks.conditions import by_index, is_working
-from peerd.store.tasks.rows import batches, lock_free, update_tasks
+from peerd.store.tasks.rows import batches, lock_available, update_tasks
 
 NOTE_LIMIT: Final = 255
 """Characters."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class TaskProgress(msgspec.Struct, frozen=True):
     """How far a task is: a fraction from 0 to 1, and words."""
 
     fraction: float
     note: str | None = None
 
 
-def touch(connection: Connection, held: set[Held]) -> set[Held]:
+def touch(connection: Connection, held: set[ClaimId]) -> set[ClaimId]:
     """Renew ``checked_at`` of the tasks that this process holds.
 
     A row that another session has locked is left out: it must not keep its neighbours from being touched.
@@ -39,14 +39,14 @@ def touch(connection: Connection, held: set[Held]) -> set[Held]:
     Returns:
         the claims that it holds no more: canceled, moved, rescued or deleted meanwhile.
     """
-    lost: set[Held] = set()
+    lost: set[ClaimId] = set()
     for batch in batches(sorted(held, key=lambda one: one.id)):
         for lease, ids in by_lease(batch).items():
             lost |= _touch(connection, lease, ids).refused
     return lost
 
 
-def report_progress(connection: Connection, reports: Mapping[Held, Progress]) -> Written:
+def report_progress(connection: Connection, reports: Mapping[ClaimId, TaskProgress]) -> WriteResult:
     """Write progress, and renew ``checked_at`` with it; not of rows that another session has locked.
 
     Args:
@@ -56,51 +56,53 @@ def report_progress(connection: Connection, reports: Mapping[Held, Progress]) ->
     Returns:
         the claims that this process holds no more, and those whose rows are locked.
     """
-    refused: set[Held] = set()
-    locked: set[Held] = set()
+    refused: set[ClaimId] = set()
+    locked: set[ClaimId] = set()
     for batch in batches(sorted(reports, key=lambda one: one.id)):
         for lease, ids in by_lease(batch).items():
-            written = _report(connection, lease, {task_id: reports[Held(task_id, lease)] for task_id in ids})
+            written = _report_progress(
+                connection, lease, {task_id: reports[ClaimId(task_id, lease)] for task_id in ids}
+            )
             refused |= written.refused
             locked |= written.locked
-    return Written(refused, locked)
+    return WriteResult(refused, locked)
 
 
-def held_by(connection: Connection, process_id: int) -> dict[Held, int | None]:
+def claims_of_process(connection: Connection, process_id: int) -> dict[ClaimId, int | None]:
     """All claims that the table says this process has, with their tokens."""
     columns = (tasks.c.id, tasks.c.lease, tasks.c.claim_token)
     statement = sa.select(*columns).where(is_working(), tasks.c.process_id == process_id)
     rows = connection.execute(by_index(statement, "tasks_claim"))
-    return {Held(row.id, row.lease): row.claim_token for row in rows}
+    return {ClaimId(row.id, row.lease): row.claim_token for row in rows}
 
 
-def _report(connection: Connection, lease: int, reports: Mapping[int, Progress]) -> Written:
-    fractions = {task_id: within(progress.fraction) for task_id, progress in reports.items()}
-    notes = {task_id: None if one.note is None else cut(one.note, NOTE_LIMIT) for task_id, one in reports.items()}
+def _report_progress(connection: Connection, lease: int, reports: Mapping[int, TaskProgress]) -> WriteResult:
+    fractions = {task_id: clamp_fraction(progress.fraction) for task_id, progress in reports.items()}
+    notes = {task_id: None if one.note is None else truncate(one.note, NOTE_LIMIT) for task_id, one in reports.items()}
     progress = sa.case(fractions, value=tasks.c.id, else_=tasks.c.progress)
     note = sa.case(_typed(notes), value=tasks.c.id, else_=sa.null())
     return _touch(connection, lease, list(reports), progress=progress, progress_note=note)
 
 
-def _touch(connection: Connection, lease: int, ids: Sequence[int], **values: Any) -> Written:
-    free = lock_free(connection, ids, *is_held(lease))
+def _touch(connection: Connection, lease: int, ids: Sequence[int], **values: Any) -> WriteResult:
+    free = lock_available(connection, ids, *is_held(lease))
     written = update_tasks(connection, free, *is_held(lease), checked_at=now(), **values)
     if written == len(ids):
-        return Written(set(), set())
+        return WriteResult(set(), set())
     not_written = set(ids) - set(free) if written == len(free) else ids
-    missing = {Held(task_id, lease) for task_id in not_written}
+    missing = {ClaimId(task_id, lease) for task_id in not_written}
     still = still_held(connection, missing)
-    return Written(missing - still, {held for held in still if held.id not in free})
+    return WriteResult(missing - still, {held for held in still if held.id not in free})
 
 
 def _typed(notes: Mapping[int, str | None]) -> dict[int, sa.ColumnElement[Any]]:
     return {task_id: sa.literal(note, sa.Text()) for task_id, note in notes.items()}
 
 
-def within(fraction: float) -> float:
+def clamp_fraction(fraction: float) -> float:
     """A fraction as a column of all databases can hold it.
 
-    >>> [within(value) for value in (-1.0, 0.5, 7.0, float("nan"))]
+    >>> [clamp_fraction(value) for value in (-1.0, 0.5, 7.0, float("nan"))]
     [0.0, 0.5, 1.0, 0.0]
     """
     return min(max(fraction, 0.0), 1.0) if fraction == fraction else 0.0  # noqa: PLR0124 - only NaN is not itself

@@ -13,9 +13,9 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from sqlalchemy.sql import expression
 from sqlalchemy.sql.schema import HasConditionalDDL
 
-from peerd.store.schema.types import MYSQL, SQLITE_FORM, Instant
+from peerd.store.schema.types import MYSQL, SQLITE_TIME_FORMAT, Instant
 
-ELSEWHERE: Final = ("postgresql", "sqlite")
+WITH_PARTIAL_INDEXES: Final = ("postgresql", "sqlite")
 """The databases that have partial indexes."""
 
 Conditional = TypeVar("Conditional", bound=HasConditionalDDL)
@@ -41,7 +41,7 @@ def _default_on_postgresql(element: default_now, compiler: Any, **options: Any) 
 
 @compiles(default_now, "sqlite")
 def _default_on_sqlite(element: default_now, compiler: Any, **options: Any) -> str:
-    return f"(strftime('{SQLITE_FORM}', 'now'))"
+    return f"(strftime('{SQLITE_TIME_FORMAT}', 'now'))"
 
 
 class updated_now(default_now):  # noqa: N801 - as above
@@ -57,10 +57,10 @@ def _updated_on_mysql(element: updated_now, compiler: Any, **options: Any) -> st
     return "current_timestamp(6) ON UPDATE current_timestamp(6)"
 
 
-def words(values: Iterable[str]) -> str:
+def sql_literals(values: Iterable[str]) -> str:
     """SQL literals of words of ours.
 
-    >>> words(["done", "dead"])
+    >>> sql_literals(["done", "dead"])
     "'done', 'dead'"
     """
     return ", ".join(f"'{value}'" for value in values)
@@ -70,49 +70,54 @@ def only_on(dialects: Iterable[str], item: Conditional) -> Conditional:
     """An index or a constraint that only these databases have."""
     names = frozenset(dialects)
 
-    def has_it(*_: Any, dialect: Dialect, **__: Any) -> bool:
+    def applies(*_: Any, dialect: Dialect, **__: Any) -> bool:
         return dialect.name in names
 
-    return item.ddl_if(callable_=has_it)
+    return item.ddl_if(callable_=applies)
 
 
-def time(name: str) -> sa.Column[Any]:
+def time_column(name: str) -> sa.Column[Any]:
     """A moment, or null."""
     return sa.Column(name, Instant(), nullable=True)
 
 
-def filled_time(name: str, default: type[default_now] = default_now) -> sa.Column[Any]:
+def time_column_with_default(name: str, default: type[default_now] = default_now) -> sa.Column[Any]:
     """A moment that begins as the one of the insert."""
     return sa.Column(name, Instant(), nullable=False, server_default=default())
 
 
-def time_forms(*columns: str) -> list[sa.CheckConstraint]:
+def time_format_checks(*columns: str) -> list[sa.CheckConstraint]:
     """Times are text on SQLite, and compare as times only in one form."""
-    return [only_on(["sqlite"], sa.CheckConstraint(time_form(column), name=f"{column}_form")) for column in columns]
+    return [only_on(["sqlite"], sa.CheckConstraint(time_format(column), name=f"{column}_form")) for column in columns]
 
 
-def time_form(column: str) -> str:
+def time_format(column: str) -> str:
     """That a column is null, or a time in the one form."""
-    return f"{column} IS NULL OR {column} IS strftime('{SQLITE_FORM}', {column})"
+    return f"{column} IS NULL OR {column} IS strftime('{SQLITE_TIME_FORMAT}', {column})"
 
 
-def one_of(column: str, values: Iterable[str]) -> sa.CheckConstraint:
+def enum_check(column: str, values: Iterable[str]) -> sa.CheckConstraint:
     """A text column holds one of these words; on MySQL an ENUM does that."""
-    return only_on(ELSEWHERE, sa.CheckConstraint(f"{column} IN ({words(values)})", name=f"{column}_known"))
+    return only_on(
+        WITH_PARTIAL_INDEXES, sa.CheckConstraint(f"{column} IN ({sql_literals(values)})", name=f"{column}_known")
+    )
 
 
-def choice(values: Iterable[str]) -> sa.types.TypeEngine[str]:
-    """ENUM on MySQL (a byte in each index entry), text with `one_of` elsewhere."""
+def enum_type(values: Iterable[str]) -> sa.types.TypeEngine[str]:
+    """ENUM on MySQL (a byte in each index entry), text with `enum_check` elsewhere."""
     on_mysql = mysql.ENUM(*(str(value) for value in values), charset="ascii", collation="ascii_bin")
     return sa.Text().with_variant(on_mysql, *MYSQL)
 
 
-def index_elsewhere(name: str, *columns: sa.ColumnElement[Any], where: str) -> sa.Index:
+def partial_index(name: str, *columns: sa.ColumnElement[Any], where: str) -> sa.Index:
     """A partial index, on the databases that have them."""
-    return only_on(ELSEWHERE, sa.Index(name, *columns, info=in_the_words_of(ELSEWHERE, where=sa.text(where))))
+    return only_on(
+        WITH_PARTIAL_INDEXES,
+        sa.Index(name, *columns, info=dialect_only_options(WITH_PARTIAL_INDEXES, where=sa.text(where))),
+    )
 
 
-def in_the_words_of(dialects: Iterable[str], **options: Any) -> dict[str, Any]:
+def dialect_only_options(dialects: Iterable[str], **options: Any) -> dict[str, Any]:
     """What only these databases know about a table or an index, for its ``info``.
 
     Given to SQLAlchemy itself, as ``sqlite_where``, it would make each process load these databases' dialects.
@@ -120,7 +125,7 @@ def in_the_words_of(dialects: Iterable[str], **options: Any) -> dict[str, Any]:
     return dict.fromkeys(dialects, options)
 
 
-def mysql_column(name: str, kind: sa.types.TypeEngine[Any], value: str) -> sa.Column[Any]:
+def mysql_generated_column(name: str, kind: sa.types.TypeEngine[Any], value: str) -> sa.Column[Any]:
     """A generated column that only MySQL has: what stands for a condition in its indexes, which cannot be partial.
 
     It is null where the index has no use for a row: such an entry never moves, whatever becomes of the row.
@@ -130,17 +135,17 @@ def mysql_column(name: str, kind: sa.types.TypeEngine[Any], value: str) -> sa.Co
 
 @compiles(CreateTable)
 def _create_table(element: CreateTable, compiler: Any, **options: Any) -> str:
-    _tell_its_own_words(element.element, compiler.dialect.name)
+    _apply_dialect_options(element.element, compiler.dialect.name)
     return str(compiler.visit_create_table(element, **options))
 
 
 @compiles(CreateIndex)
 def _create_index(element: CreateIndex, compiler: Any, **options: Any) -> str:
-    _tell_its_own_words(element.element, compiler.dialect.name)
+    _apply_dialect_options(element.element, compiler.dialect.name)
     return str(compiler.visit_create_index(element, **options))
 
 
-def _tell_its_own_words(item: sa.Table | sa.Index, dialect: str) -> None:
+def _apply_dialect_options(item: sa.Table | sa.Index, dialect: str) -> None:
     for name, value in item.info.get(dialect, {}).items():
         item.dialect_options[dialect][name] = value
 

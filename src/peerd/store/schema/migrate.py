@@ -4,7 +4,7 @@ Every process asks at its start at which revision the tables are; only one that 
 longer than all the rest. `peerd.store.schema.revisions` says what they are, and which code may work with which.
 
 Others work with the tables meanwhile. So no statement waits long for a table: whoever came after it would wait behind
-it, on MySQL and PostgreSQL alike. It gives up after `LOCK_PATIENCE`, and is tried again.
+it, on MySQL and PostgreSQL alike. It gives up after `TABLE_LOCK_TIMEOUT`, and is tried again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,17 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.errors import DatabaseBusy, NodesTooOld, SchemaMissing, SchemaTooNew
-from peerd.store.connection.database import Database, worded
-from peerd.store.connection.database_errors import code_of
+from peerd.store.connection.database import Database, translated_errors
+from peerd.store.connection.database_errors import error_code
 from peerd.store.connection.engines import require_version
 from peerd.store.connection.galera import is_member
-from peerd.store.schema.revisions import Schema, newest, oldest_code, schema_of, write_barrier
+from peerd.store.schema.revisions import (
+    SchemaVersion,
+    newest,
+    oldest_compatible_revision,
+    read_schema_version,
+    write_oldest_compatible,
+)
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes
 from peerd.store.schema.types import MYSQL
@@ -34,39 +40,39 @@ from peerd.store.schema.types import MYSQL
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["current", "look", "migrate", "newest", "require_newest", "run_script"]
+__all__ = ["current_revision", "find_schema_version", "migrate", "newest", "require_current_schema", "run_script"]
 
 FOLDER: Final = Path(str(files("peerd.store"))) / "migrations"
 LOCK_NAME: Final = "concat('peerd_migrate.', md5(database()))"
-PATIENCE: Final = 50
+MIGRATION_LOCK_TIMEOUT: Final = 50
 """Seconds that one migration waits for another on MySQL; less than a driver waits for an answer."""
-LOCK_PATIENCE: Final = 5
+TABLE_LOCK_TIMEOUT: Final = 5
 """Seconds that a statement waits for a table that somebody uses."""
-LONGEST_MIGRATION: Final = 86_400
+MAX_STATEMENT_SECONDS: Final = 86_400
 """Seconds that a statement of a migration may take."""
-DONE_ALREADY: Final = frozenset({1060, 1061, 1091})
+ALREADY_APPLIED_ERRORS: Final = frozenset({1060, 1061, 1091})
 """MySQL: the column is there, the index is there, what shall be dropped is not there."""
 ALIVE_WITHIN: Final = 60.0
 """Seconds since its last beat within which a node counts as alive."""
 
 
-def look(database: Database) -> Schema | None:
+def find_schema_version(database: Database) -> SchemaVersion | None:
     """What the database says of its tables; None when it has none of peerd.
 
     Raises:
-        DatabaseAway: it does not answer.
+        DatabaseUnavailable: it does not answer.
         UnsupportedDatabase: it is too old.
     """
-    return database.read(_look)
+    return database.read(_find_schema_version)
 
 
-def current(database: Database) -> str | None:
+def current_revision(database: Database) -> str | None:
     """The revision that the database is at; None when it has no tables of peerd.
 
     Raises:
-        DatabaseAway, UnsupportedDatabase: as `look`.
+        DatabaseUnavailable, UnsupportedDatabase: as `find_schema_version`.
     """
-    found = look(database)
+    found = find_schema_version(database)
     return None if found is None else found.revision
 
 
@@ -81,31 +87,31 @@ def migrate(database: Database) -> str:
     Raises:
         SchemaTooNew: a newer version of peerd has migrated it, and it is no longer for this one.
         NodesTooOld: a node runs whose code could not work with the tables any more; nothing was changed.
-        DatabaseAway: it does not answer.
+        DatabaseUnavailable: it does not answer.
         DatabaseBusy: somebody holds a table, or migrates it, for a minute.
         UnsupportedDatabase: it is too old.
     """
-    found = _usable(look(database))
+    found = _refuse_incompatible(find_schema_version(database))
     if found is not None and not found.is_older:
         return found.revision
     if database.read(is_member):
-        return _upgrade_among_members(database)
-    with _alone(database):
-        return _carry_out_patiently(database)
+        return _upgrade_galera(database)
+    with _migration_lock(database):
+        return _upgrade_without_timeout(database)
 
 
-def _upgrade_among_members(database: Database) -> str:
+def _upgrade_galera(database: Database) -> str:
     """On a Galera cluster, where a lock by name ends at its server, and another server may do the same at this moment.
 
     Each statement is carried out everywhere at once, and whatever a member has done already is passed over; the one
-    that comes too late is told so in many ways (a lost connection is one). Then it looks again.
+    that comes too late is told so in many ways (a lost connection is one). Then it find_schema_versions again.
     """
     for last in (False, False, False, False, True):
         try:
-            if current(database) == newest():
+            if current_revision(database) == newest():
                 break
-            with _alone(database):
-                return _carry_out_patiently(database)
+            with _migration_lock(database):
+                return _upgrade_without_timeout(database)
         except (SchemaTooNew, NodesTooOld):
             raise
         except Exception:
@@ -115,7 +121,7 @@ def _upgrade_among_members(database: Database) -> str:
     return newest()
 
 
-def require_newest(database: Database) -> None:
+def require_current_schema(database: Database) -> None:
     """See that this version can work with the tables; an embedded database is brought there, quietly.
 
     Newer ones will do, if they say so: a node of this version goes on while the others are upgraded.
@@ -123,10 +129,10 @@ def require_newest(database: Database) -> None:
     Raises:
         SchemaMissing: it cannot; the error says what to do.
         SchemaTooNew: a newer version of peerd has migrated it, and it is no longer for this one.
-        DatabaseAway: the database does not answer.
+        DatabaseUnavailable: the database does not answer.
         UnsupportedDatabase: it is too old.
     """
-    found = _usable(look(database))
+    found = _refuse_incompatible(find_schema_version(database))
     if found is not None and not found.is_older:
         return
     if database.name != "sqlite":
@@ -134,41 +140,41 @@ def require_newest(database: Database) -> None:
     migrate(database)
 
 
-def _look(connection: Connection) -> Schema | None:
+def _find_schema_version(connection: Connection) -> SchemaVersion | None:
     require_version(connection)
-    return schema_of(connection)
+    return read_schema_version(connection)
 
 
-def _usable(found: Schema | None) -> Schema | None:
+def _refuse_incompatible(found: SchemaVersion | None) -> SchemaVersion | None:
     """The schema, unless this version must not touch it."""
-    if found is not None and found.refuses:
+    if found is not None and found.is_incompatible:
         raise SchemaTooNew(found.revision, newest())
     return found
 
 
-def _carry_out_patiently(database: Database) -> str:
+def _upgrade_without_timeout(database: Database) -> str:
     """A large table may take hours, in which MySQL says nothing: no time-out may take its server for lost meanwhile."""
     if database.name not in MYSQL:
         return database.run(_upgrade)
-    with closing(Database(database.url, pool_size=1, answer_timeout=LONGEST_MIGRATION)) as patient:
-        return patient.run(_upgrade)
+    with closing(Database(database.url, pool_size=1, response_timeout=MAX_STATEMENT_SECONDS)) as unlimited:
+        return unlimited.run(_upgrade)
 
 
 def _upgrade(connection: Connection) -> str:
-    with _impatient(connection):
-        found = _usable(schema_of(connection))
+    with _short_lock_timeouts(connection):
+        found = _refuse_incompatible(read_schema_version(connection))
         if found is not None and not found.is_older:
             return found.revision
         if found is not None:
-            _let_no_older_code_in(connection, found)
-        _carry_out(connection)
+            _block_older_code(connection, found)
+        _run_alembic(connection)
     return newest()
 
 
-def _let_no_older_code_in(connection: Connection, found: Schema) -> None:
+def _block_older_code(connection: Connection, found: SchemaVersion) -> None:
     """Before anything changes: no process of older code begins any more, and no node of older code is there."""
-    write_barrier(connection)
-    barrier = oldest_code()
+    write_oldest_compatible(connection)
+    barrier = oldest_compatible_revision()
     if barrier <= (found.oldest or found.revision):
         return
     alive = sa.and_(nodes.c.incarnation.is_not(None), nodes.c.checked_at > seconds_from_now(-ALIVE_WITHIN))
@@ -180,7 +186,7 @@ def _let_no_older_code_in(connection: Connection, found: Schema) -> None:
         raise NodesTooOld(list(names), newest(), barrier)
 
 
-def _carry_out(connection: Connection) -> None:
+def _run_alembic(connection: Connection) -> None:
     from alembic import command  # noqa: PLC0415 - see above
 
     configuration = _config()
@@ -202,7 +208,7 @@ def _run_statement(connection: Connection, statement: str) -> None:
     try:
         connection.exec_driver_sql(statement)
     except DBAPIError as error:
-        if connection.dialect.name not in MYSQL or code_of(error) not in DONE_ALREADY:
+        if connection.dialect.name not in MYSQL or error_code(error) not in ALREADY_APPLIED_ERRORS:
             raise
 
 
@@ -216,8 +222,9 @@ def _config() -> Config:
 
 
 @contextmanager
-def _alone(database: Database) -> Iterator[None]:
-    """Hold MySQL's lock by name, on a connection of its own: it must outlast the commit. Others lock in `_impatient`.
+def _migration_lock(database: Database) -> Iterator[None]:
+    """Hold MySQL's lock by name, on a connection of its own: it must outlast the commit. Others lock in
+    `_short_lock_timeouts`.
 
     Raises:
         DatabaseBusy: somebody else has it for too long.
@@ -225,9 +232,9 @@ def _alone(database: Database) -> Iterator[None]:
     if database.name not in MYSQL:
         yield
         return
-    with worded(), database.engine.connect() as guard:
-        if guard.execute(sa.text(f"SELECT GET_LOCK({LOCK_NAME}, {PATIENCE})")).scalar() != 1:
-            raise DatabaseBusy("somebody else migrates it", PATIENCE)
+    with translated_errors(), database.engine.connect() as guard:
+        if guard.execute(sa.text(f"SELECT GET_LOCK({LOCK_NAME}, {MIGRATION_LOCK_TIMEOUT})")).scalar() != 1:
+            raise DatabaseBusy("somebody else migrates it", MIGRATION_LOCK_TIMEOUT)
         try:
             yield
         finally:
@@ -236,11 +243,11 @@ def _alone(database: Database) -> Iterator[None]:
 
 
 @contextmanager
-def _impatient(connection: Connection) -> Iterator[None]:
-    """Wait for other migrations, and then for no table longer than `LOCK_PATIENCE`."""
+def _short_lock_timeouts(connection: Connection) -> Iterator[None]:
+    """Wait for other migrations, and then for no table longer than `TABLE_LOCK_TIMEOUT`."""
     match connection.dialect.name:
         case name if name in MYSQL:
-            connection.execute(sa.text(f"SET SESSION lock_wait_timeout = {LOCK_PATIENCE}"))
+            connection.execute(sa.text(f"SET SESSION lock_wait_timeout = {TABLE_LOCK_TIMEOUT}"))
             try:
                 yield
             finally:
@@ -248,7 +255,7 @@ def _impatient(connection: Connection) -> Iterator[None]:
                     connection.execute(sa.text("SET SESSION lock_wait_timeout = DEFAULT"))
         case "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(7308327)"))
-            connection.execute(sa.text(f"SET LOCAL lock_timeout = '{LOCK_PATIENCE}s'"))
+            connection.execute(sa.text(f"SET LOCAL lock_timeout = '{TABLE_LOCK_TIMEOUT}s'"))
             yield
         case _:
             yield  # BEGIN IMMEDIATE has done it

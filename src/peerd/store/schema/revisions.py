@@ -46,12 +46,12 @@ def newest() -> str:
     return HISTORY[-1].number
 
 
-def oldest_code() -> str:
+def oldest_compatible_revision() -> str:
     """The newest revision that the oldest code knows which may work with the tables at `newest`."""
     return HISTORY[-1].oldest
 
 
-class Schema(msgspec.Struct, frozen=True):
+class SchemaVersion(msgspec.Struct, frozen=True):
     """What a database says of its tables: their revision, and the oldest whose code may work with them.
 
     ``oldest`` is None at revisions that did not say it yet.
@@ -63,33 +63,33 @@ class Schema(msgspec.Struct, frozen=True):
     @property
     def is_older(self) -> bool:
         """Whether it must be migrated before this version can work with it."""
-        return not self.refuses and self.revision < newest()
+        return not self.is_incompatible and self.revision < newest()
 
     @property
     def is_newer(self) -> bool:
         """Whether a newer version of peerd has migrated it, and lets this one go on."""
-        return not self.refuses and self.revision > newest()
+        return not self.is_incompatible and self.revision > newest()
 
     @property
-    def refuses(self) -> bool:
+    def is_incompatible(self) -> bool:
         """Whether this version must not touch it: it is newer, and does not say that this version may go on."""
         if self.oldest is None:
             return all(self.revision != known.number for known in HISTORY)
         return self.oldest > newest()
 
 
-def schema_of(connection: Connection) -> Schema | None:
+def read_schema_version(connection: Connection) -> SchemaVersion | None:
     """The schema that a database is at; None when it has no tables of peerd."""
     if not sa.inspect(connection).has_table(VERSION_TABLE):
         return None
     row = connection.execute(sa.text(f"SELECT * FROM {VERSION_TABLE}")).mappings().first()  # noqa: S608 - our own name
-    return None if row is None else Schema(row["version_num"], row.get("oldest"))
+    return None if row is None else SchemaVersion(row["version_num"], row.get("oldest"))
 
 
-def write_barrier(connection: Connection) -> None:
+def write_oldest_compatible(connection: Connection) -> None:
     """Write into the database which code may work with the tables; nothing where it has no place for that yet."""
     if any(column["name"] == "oldest" for column in sa.inspect(connection).get_columns(VERSION_TABLE)):
         connection.execute(
             sa.text(f"UPDATE {VERSION_TABLE} SET oldest = :oldest"),  # noqa: S608 - as above
-            {"oldest": oldest_code()},
+            {"oldest": oldest_compatible_revision()},
         )

@@ -10,7 +10,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
 
 from peerd.domain.task import LATEST
-from peerd.store.schema.types import SQLITE_FORM, Instant
+from peerd.store.schema.types import SQLITE_TIME_FORMAT, Instant
 
 
 class now(expression.FunctionElement[datetime]):  # noqa: N801 - it reads as a function in statements
@@ -54,7 +54,7 @@ def _now_on_postgresql(element: now, compiler: Any, **options: Any) -> str:
 
 @compiles(now, "sqlite")
 def _now_on_sqlite(element: now, compiler: Any, **options: Any) -> str:
-    return compiler.escape_literal_column(f"strftime('{SQLITE_FORM}', 'now')")  # type: ignore[no-any-return]
+    return compiler.escape_literal_column(f"strftime('{SQLITE_TIME_FORMAT}', 'now')")  # type: ignore[no-any-return]
 
 
 @compiles(seconds_from_now, "mysql")
@@ -74,5 +74,5 @@ def _later_on_postgresql(element: seconds_from_now, compiler: Any, **options: An
 @compiles(seconds_from_now, "sqlite")
 def _later_on_sqlite(element: seconds_from_now, compiler: Any, **options: Any) -> str:
     seconds = compiler.process(element.clauses, **options)
-    form = compiler.escape_literal_column(SQLITE_FORM)
+    form = compiler.escape_literal_column(SQLITE_TIME_FORMAT)
     return f"strftime('{form}', 'now', ({seconds}) || ' seconds')"

@@ -10,44 +10,48 @@ from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
 from peerd.store.schema.columns import (
-    choice,
-    filled_time,
-    in_the_words_of,
-    index_elsewhere,
-    mysql_column,
-    one_of,
+    dialect_only_options,
+    enum_check,
+    enum_type,
+    mysql_generated_column,
     only_on,
-    time,
-    time_forms,
+    partial_index,
+    sql_literals,
+    time_column,
+    time_column_with_default,
+    time_format_checks,
     updated_now,
-    words,
 )
 from peerd.store.schema.types import MYSQL, Instant, big_key, binary, long_text, name_type, short_text
 
-OPTIONS: Final[dict[str, Any]] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+TABLE_OPTIONS: Final[dict[str, Any]] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+}
 
 metadata = sa.MetaData()
 
 LANE = "CASE WHEN crashes > 0 THEN -1 - COALESCE(node_id, 0) ELSE COALESCE(node_id, 0) END"
 CLOSING_AT = (
     "CASE WHEN status = 'pending' THEN finish_at "
-    f"WHEN status IN ({words(FINISHED)}) THEN COALESCE(finished_at, updated_at) END"
+    f"WHEN status IN ({sql_literals(FINISHED)}) THEN COALESCE(finished_at, updated_at) END"
 )
 PENDING = "status = 'pending'"
 WORKING = "status = 'working'"
-DUE = f"status IN ({words([Status.SCHEDULED, Status.FAILURE])})"
+DUE = f"status IN ({sql_literals([Status.SCHEDULED, Status.FAILURE])})"
 CLAIMABLE = f"{PENDING} AND limit_key IS NULL"
 """What a claim takes by the order of all; what has a key is taken by turns."""
 KEYED = f"{PENDING} AND limit_key IS NOT NULL"
 
-KEY_FORM = "limit_key NOT IN ('', '*') AND limit_key NOT LIKE '% '"
+LIMIT_KEY_FORMAT = "limit_key NOT IN ('', '*') AND limit_key NOT LIKE '% '"
 """In `limits` the first is the queue, the second each key. MySQL takes texts for equal that differ in spaces at the
 end."""
 
 CLAIM_QUEUE = f"CASE WHEN {CLAIMABLE} THEN queue WHEN {WORKING} THEN '' END"
 TURN_QUEUE = f"CASE WHEN {KEYED} THEN queue END"
 WAITING_AS = f"CASE WHEN {DUE} OR {PENDING} AND start_at IS NOT NULL THEN status END"
-CLOSING_AS = f"CASE WHEN {PENDING} AND finish_at IS NOT NULL OR status IN ({words(FINISHED)}) THEN status END"
+CLOSING_AS = f"CASE WHEN {PENDING} AND finish_at IS NOT NULL OR status IN ({sql_literals(FINISHED)}) THEN status END"
 
 tasks = sa.Table(
     "tasks",
@@ -57,66 +61,68 @@ tasks = sa.Table(
     sa.Column("name", name_type(200), nullable=False, server_default=""),
     sa.Column("body", long_text()),
     sa.Column("body_bytes", binary()),
-    sa.Column("status", choice(Status), nullable=False, server_default=Status.PENDING),
+    sa.Column("status", enum_type(Status), nullable=False, server_default=Status.PENDING),
     sa.Column("priority", sa.BigInteger(), nullable=False, server_default=str(DEFAULT_PRIORITY)),
     sa.Column("attempts", sa.Integer(), nullable=False, server_default="0"),
     sa.Column("max_attempts", sa.Integer()),
     sa.Column("crashes", sa.Integer(), nullable=False, server_default="0"),
     sa.Column("node_id", sa.Integer()),
-    time("start_at"),
-    time("finish_at"),
+    time_column("start_at"),
+    time_column("finish_at"),
     sa.Column("timeout", sa.Double()),
     sa.Column("unique_key", name_type(200)),
     sa.Column("lease", sa.BigInteger(), nullable=False, server_default="0"),
     sa.Column("claim_token", sa.BigInteger()),
     sa.Column("worker_node_id", sa.Integer()),
     sa.Column("process_id", sa.BigInteger()),
-    time("worker_started_at"),
-    time("checked_at"),
+    time_column("worker_started_at"),
+    time_column("checked_at"),
     sa.Column("progress", sa.Double()),
     sa.Column("progress_note", short_text(255)),
     sa.Column("result", long_text()),
     sa.Column("error", long_text()),
-    time("finished_at"),
+    time_column("finished_at"),
     sa.Column("trace_context", short_text(512)),
-    filled_time("created_at"),
-    filled_time("updated_at", updated_now),
+    time_column_with_default("created_at"),
+    time_column_with_default("updated_at", updated_now),
     sa.Column("lane", sa.Integer(), sa.Computed(LANE, persisted=True)),
     sa.Column("claim_rank", sa.BigInteger(), sa.Computed("-priority", persisted=True)),
     sa.Column("due_at", Instant(generated=True), sa.Computed("COALESCE(start_at, created_at)", persisted=True)),
     sa.Column("closing_at", Instant(generated=True), sa.Computed(CLOSING_AT, persisted=True)),
     sa.Column("limit_key", name_type(200)),
-    mysql_column("claim_queue", name_type(200, ascii_only=True), CLAIM_QUEUE),
-    mysql_column("turn_queue", name_type(200, ascii_only=True), TURN_QUEUE),
-    mysql_column("waiting_as", choice(Status), WAITING_AS),
-    mysql_column("closing_as", choice(Status), CLOSING_AS),
-    one_of("status", Status),
+    mysql_generated_column("claim_queue", name_type(200, ascii_only=True), CLAIM_QUEUE),
+    mysql_generated_column("turn_queue", name_type(200, ascii_only=True), TURN_QUEUE),
+    mysql_generated_column("waiting_as", enum_type(Status), WAITING_AS),
+    mysql_generated_column("closing_as", enum_type(Status), CLOSING_AS),
+    enum_check("status", Status),
     sa.CheckConstraint("length(queue) BETWEEN 1 AND 200", name="queue_length"),
     sa.CheckConstraint(f"priority >= {PRIORITY_RANGE[0]}", name="priority_range"),
-    sa.CheckConstraint(KEY_FORM, name="limit_key_form"),
-    *time_forms("start_at", "finish_at", "worker_started_at", "checked_at", "finished_at", "created_at", "updated_at"),
-    info=in_the_words_of(["sqlite"], autoincrement=True)
-    | in_the_words_of(["postgresql"], **{"with": {"fillfactor": "80"}}),
-    **OPTIONS,
+    sa.CheckConstraint(LIMIT_KEY_FORMAT, name="limit_key_form"),
+    *time_format_checks(
+        "start_at", "finish_at", "worker_started_at", "checked_at", "finished_at", "created_at", "updated_at"
+    ),
+    info=dialect_only_options(["sqlite"], autoincrement=True)
+    | dialect_only_options(["postgresql"], **{"with": {"fillfactor": "80"}}),
+    **TABLE_OPTIONS,
 )
 
-ORDER = (tasks.c.claim_rank, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
+CLAIM_ORDER = (tasks.c.claim_rank, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
 """The order of a claim, and of its index."""
 
-BY_TURNS = (tasks.c.lane, tasks.c.claim_rank, tasks.c.limit_key, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
+KEYED_CLAIM_ORDER = (tasks.c.lane, tasks.c.claim_rank, tasks.c.limit_key, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
 """The index of tasks with keys: of each priority, key by key."""
 
-only_on(MYSQL, sa.Index("tasks_claim", tasks.c.claim_queue, tasks.c.lane, *ORDER))
-only_on(MYSQL, sa.Index("tasks_turns", tasks.c.turn_queue, *BY_TURNS))
+only_on(MYSQL, sa.Index("tasks_claim", tasks.c.claim_queue, tasks.c.lane, *CLAIM_ORDER))
+only_on(MYSQL, sa.Index("tasks_turns", tasks.c.turn_queue, *KEYED_CLAIM_ORDER))
 only_on(MYSQL, sa.Index("tasks_due", tasks.c.waiting_as, tasks.c.due_at))
 only_on(MYSQL, sa.Index("tasks_closing", tasks.c.closing_as, tasks.c.closing_at))
 
-index_elsewhere("tasks_claim", tasks.c.queue, tasks.c.lane, *ORDER, where=CLAIMABLE)
-index_elsewhere("tasks_turns", tasks.c.queue, *BY_TURNS, where=KEYED)
-index_elsewhere("tasks_due", tasks.c.status, tasks.c.due_at, where=DUE)
-index_elsewhere("tasks_ahead", tasks.c.start_at, where=f"{PENDING} AND start_at IS NOT NULL")
-index_elsewhere("tasks_closing", tasks.c.status, tasks.c.closing_at, where="closing_at IS NOT NULL")
-index_elsewhere("tasks_working", tasks.c.process_id, where=WORKING)
+partial_index("tasks_claim", tasks.c.queue, tasks.c.lane, *CLAIM_ORDER, where=CLAIMABLE)
+partial_index("tasks_turns", tasks.c.queue, *KEYED_CLAIM_ORDER, where=KEYED)
+partial_index("tasks_due", tasks.c.status, tasks.c.due_at, where=DUE)
+partial_index("tasks_ahead", tasks.c.start_at, where=f"{PENDING} AND start_at IS NOT NULL")
+partial_index("tasks_closing", tasks.c.status, tasks.c.closing_at, where="closing_at IS NOT NULL")
+partial_index("tasks_working", tasks.c.process_id, where=WORKING)
 
 attempts = sa.Table(
     "attempts",
@@ -127,16 +133,16 @@ attempts = sa.Table(
     sa.Column("number", sa.Integer(), nullable=False),
     sa.Column("node_id", sa.Integer()),
     sa.Column("process_id", sa.BigInteger()),
-    time("started_at"),
-    filled_time("ended_at"),
+    time_column("started_at"),
+    time_column_with_default("ended_at"),
     sa.Column("outcome", name_type(20, ascii_only=True), nullable=False),
     sa.Column("error", long_text()),
     sa.Column("traceback", long_text()),
     sa.Column("cause", short_text(255)),
     sa.UniqueConstraint("task_id", "lease", name="attempts_claim"),
-    *time_forms("started_at", "ended_at"),
-    info=in_the_words_of(["sqlite"], autoincrement=True),
-    **OPTIONS,
+    *time_format_checks("started_at", "ended_at"),
+    info=dialect_only_options(["sqlite"], autoincrement=True),
+    **TABLE_OPTIONS,
 )
 
 nodes = sa.Table(
@@ -150,14 +156,14 @@ nodes = sa.Table(
     sa.Column("version", short_text(50)),
     sa.Column("active", sa.Boolean(), nullable=False, server_default=sa.false()),
     sa.Column("draining", sa.Boolean(), nullable=False, server_default=sa.false()),
-    time("started_at"),
-    time("checked_at"),
-    filled_time("created_at"),
+    time_column("started_at"),
+    time_column("checked_at"),
+    time_column_with_default("created_at"),
     sa.Column("revision", name_type(32, ascii_only=True)),
     sa.UniqueConstraint("name", name="nodes_name"),
-    *time_forms("started_at", "checked_at", "created_at"),
-    info=in_the_words_of(["sqlite"], autoincrement=True),
-    **OPTIONS,
+    *time_format_checks("started_at", "checked_at", "created_at"),
+    info=dialect_only_options(["sqlite"], autoincrement=True),
+    **TABLE_OPTIONS,
 )
 
 processes = sa.Table(
@@ -170,15 +176,15 @@ processes = sa.Table(
     sa.Column("slot", name_type(100), nullable=False),
     sa.Column("role", name_type(20, ascii_only=True), nullable=False),
     sa.Column("pid", sa.Integer(), nullable=False),
-    filled_time("started_at"),
-    filled_time("checked_at"),
-    time("ended_at"),
+    time_column_with_default("started_at"),
+    time_column_with_default("checked_at"),
+    time_column("ended_at"),
     sa.Column("cause", short_text(255)),
     sa.Column("handlers", long_text()),
     sa.Index("processes_node", "node_id", "ended_at"),
-    *time_forms("started_at", "checked_at", "ended_at"),
-    info=in_the_words_of(["sqlite"], autoincrement=True),
-    **OPTIONS,
+    *time_format_checks("started_at", "checked_at", "ended_at"),
+    info=dialect_only_options(["sqlite"], autoincrement=True),
+    **TABLE_OPTIONS,
 )
 
 queues = sa.Table(
@@ -186,11 +192,11 @@ queues = sa.Table(
     metadata,
     sa.Column("name", name_type(200, ascii_only=True), primary_key=True),
     sa.Column("paused", sa.Boolean(), nullable=False, server_default=sa.false()),
-    time("paused_until"),
-    filled_time("created_at"),
-    filled_time("updated_at", updated_now),
-    *time_forms("paused_until", "created_at", "updated_at"),
-    **OPTIONS,
+    time_column("paused_until"),
+    time_column_with_default("created_at"),
+    time_column_with_default("updated_at", updated_now),
+    *time_format_checks("paused_until", "created_at", "updated_at"),
+    **TABLE_OPTIONS,
 )
 
 limits = sa.Table(
@@ -201,13 +207,13 @@ limits = sa.Table(
     sa.Column("running", sa.Integer()),
     sa.Column("starts", sa.Integer()),
     sa.Column("period", sa.Double()),
-    filled_time("created_at"),
-    filled_time("updated_at", updated_now),
+    time_column_with_default("created_at"),
+    time_column_with_default("updated_at", updated_now),
     sa.CheckConstraint("running >= 0", name="running_range"),
     sa.CheckConstraint("starts > 0 AND period > 0", name="rate_range"),
     sa.CheckConstraint("(starts IS NULL) = (period IS NULL)", name="rate_whole"),
-    *time_forms("created_at", "updated_at"),
-    **OPTIONS,
+    *time_format_checks("created_at", "updated_at"),
+    **TABLE_OPTIONS,
 )
 
 turns = sa.Table(
@@ -216,7 +222,7 @@ turns = sa.Table(
     sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
     sa.Column("turn", sa.BigInteger(), nullable=False, server_default="0"),
     sa.Column("last_key", name_type(200), nullable=False, server_default=""),
-    **OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 limit_starts = sa.Table(
@@ -226,11 +232,11 @@ limit_starts = sa.Table(
     sa.Column("limit_key", name_type(200), primary_key=True),
     sa.Column("turn", sa.BigInteger(), primary_key=True, autoincrement=False),
     sa.Column("starts", sa.Integer(), nullable=False),
-    filled_time("started_at"),
-    time("counts_until"),
+    time_column_with_default("started_at"),
+    time_column("counts_until"),
     sa.Index("limit_starts_over", "counts_until"),
-    *time_forms("started_at", "counts_until"),
-    **OPTIONS,
+    *time_format_checks("started_at", "counts_until"),
+    **TABLE_OPTIONS,
 )
 
 SCOPES = ("unfinished", "period", "forever")
@@ -242,13 +248,13 @@ unique_keys = sa.Table(
     sa.Column("unique_key", name_type(200), primary_key=True),
     sa.Column("task_id", sa.BigInteger()),
     sa.Column("token", sa.BigInteger(), nullable=False),
-    sa.Column("scope", choice(SCOPES), nullable=False),
-    time("expires_at"),
-    filled_time("created_at"),
+    sa.Column("scope", enum_type(SCOPES), nullable=False),
+    time_column("expires_at"),
+    time_column_with_default("created_at"),
     sa.Index("unique_keys_expires", "expires_at"),
-    one_of("scope", SCOPES),
-    *time_forms("expires_at", "created_at"),
-    **OPTIONS,
+    enum_check("scope", SCOPES),
+    *time_format_checks("expires_at", "created_at"),
+    **TABLE_OPTIONS,
 )
 
 schedules = sa.Table(
@@ -262,14 +268,14 @@ schedules = sa.Table(
     sa.Column("incarnation", name_type(32, ascii_only=True)),
     sa.Column("disabled", sa.Boolean(), nullable=False, server_default=sa.false()),
     sa.Column("turn", sa.BigInteger(), nullable=False, server_default="0"),
-    time("anchor_at"),
-    time("next_at"),
-    time("last_at"),
+    time_column("anchor_at"),
+    time_column("next_at"),
+    time_column("last_at"),
     sa.Column("error", long_text()),
-    filled_time("created_at"),
-    filled_time("updated_at", updated_now),
-    *time_forms("anchor_at", "next_at", "last_at", "created_at", "updated_at"),
-    **OPTIONS,
+    time_column_with_default("created_at"),
+    time_column_with_default("updated_at", updated_now),
+    *time_format_checks("anchor_at", "next_at", "last_at", "created_at", "updated_at"),
+    **TABLE_OPTIONS,
 )
 
 schedule_runs = sa.Table(
@@ -277,7 +283,7 @@ schedule_runs = sa.Table(
     metadata,
     sa.Column("id", big_key(), primary_key=True, autoincrement=True),
     sa.Column("schedule", name_type(200), nullable=False),
-    filled_time("tick_at"),
+    time_column_with_default("tick_at"),
     sa.Column("origin", name_type(20, ascii_only=True), nullable=False, server_default="hand"),
     sa.Column("number", sa.Integer(), nullable=False, server_default="1"),
     sa.Column("args", long_text()),
@@ -289,13 +295,13 @@ schedule_runs = sa.Table(
     sa.Column("task_id", sa.BigInteger()),
     sa.Column("error", long_text()),
     sa.Column("traceback", long_text()),
-    filled_time("created_at"),
-    time("started_at"),
-    time("finished_at"),
+    time_column_with_default("created_at"),
+    time_column("started_at"),
+    time_column("finished_at"),
     sa.Index("schedule_runs_schedule", "schedule", "id"),
     sa.Index("schedule_runs_status", "status", "schedule"),
     sa.Index("schedule_runs_finished", "finished_at"),
-    *time_forms("tick_at", "created_at", "started_at", "finished_at"),
-    info=in_the_words_of(["sqlite"], autoincrement=True),
-    **OPTIONS,
+    *time_format_checks("tick_at", "created_at", "started_at", "finished_at"),
+    info=dialect_only_options(["sqlite"], autoincrement=True),
+    **TABLE_OPTIONS,
 )

@@ -14,11 +14,11 @@ from sqlalchemy.types import TypeDecorator
 MYSQL = ("mysql", "mariadb")
 """The two names under which SQLAlchemy knows one family."""
 
-SQLITE_FORM = "%Y-%m-%d %H:%M:%f"
+SQLITE_TIME_FORMAT = "%Y-%m-%d %H:%M:%f"
 """The one text form of a time on SQLite, in the words of its strftime (milliseconds)."""
 
 
-class PlainTimestamp(sa.types.UserDefinedType[datetime]):
+class NotNullTimestamp(sa.types.UserDefinedType[datetime]):
     """MySQL's TIMESTAMP(6) without the NULL that SQLAlchemy adds, which MariaDB refuses after a generated column."""
 
     cache_ok = True
@@ -30,7 +30,8 @@ class PlainTimestamp(sa.types.UserDefinedType[datetime]):
 class Instant(TypeDecorator[datetime]):
     """A moment in UTC, aware in Python.
 
-    MySQL: TIMESTAMP(6), read and written by sessions at +00:00. PostgreSQL: timestamptz. SQLite: text in `SQLITE_FORM`.
+    MySQL: TIMESTAMP(6), read and written by sessions at +00:00. PostgreSQL: timestamptz. SQLite: text in
+        `SQLITE_TIME_FORMAT`.
 
     Args:
         generated: it is the type of a generated column.
@@ -46,7 +47,7 @@ class Instant(TypeDecorator[datetime]):
     def load_dialect_impl(self, dialect: Dialect) -> Any:
         match dialect.name:
             case "mysql" | "mariadb":
-                return dialect.type_descriptor(PlainTimestamp() if self.generated else mysql.TIMESTAMP(fsp=6))
+                return dialect.type_descriptor(NotNullTimestamp() if self.generated else mysql.TIMESTAMP(fsp=6))
             case "postgresql":
                 return dialect.type_descriptor(sa.TIMESTAMP(timezone=True))
             case _:
@@ -71,7 +72,7 @@ class Instant(TypeDecorator[datetime]):
             case datetime() if value.tzinfo is UTC:
                 return value
             case str():
-                return moment_of(value)
+                return parse_timestamp(value)
             case datetime(tzinfo=None):
                 return value.replace(tzinfo=UTC)
             case datetime():
@@ -80,23 +81,23 @@ class Instant(TypeDecorator[datetime]):
                 raise TypeError(f"a time came as {other!r}")
 
 
-BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
+MIN_TIMESTAMP: Final = datetime.min.replace(tzinfo=UTC)
 """What stands for a moment that a database holds and Python has not, before all others; its opposite below."""
-AFTER_ALL: Final = datetime.max.replace(tzinfo=UTC)
+MAX_TIMESTAMP: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @lru_cache(maxsize=1024)  # rows that were written together, or are read together, have the same moments
-def moment_of(text: str) -> datetime:
+def parse_timestamp(text: str) -> datetime:
     """A moment in UTC that came as text. There is no year 0, nor MySQL's day 0: they are before all others.
 
-    >>> moment_of("2026-01-01 12:00:00.5").isoformat(), moment_of("0000-00-00 00:00:00") == BEFORE_ALL
+    >>> parse_timestamp("2026-01-01 12:00:00.5").isoformat(), parse_timestamp("0000-00-00 00:00:00") == MIN_TIMESTAMP
     ('2026-01-01T12:00:00.500000+00:00', True)
     """
     try:
         return datetime.fromisoformat(text + "+00:00")
     except ValueError:
         if text.startswith("0000-"):
-            return BEFORE_ALL
+            return MIN_TIMESTAMP
         raise
 
 

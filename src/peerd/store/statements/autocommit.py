@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from peerd.store.connection.sqlite_lock import writers_of
+from peerd.store.connection.sqlite_lock import writer_lock_of
 
 
-class Answer:
+class AutocommitResult:
     """What a statement answers, in the words of SQLAlchemy's CursorResult.
 
     Args:
@@ -35,7 +35,7 @@ class Answer:
         return value
 
 
-class Direct:
+class AutocommitConnection:
     """A connection as `Prepared` uses it, on which each statement is committed when its answer is there.
 
     Args:
@@ -46,7 +46,7 @@ class Direct:
         self.dialect = connection.dialect
         self._connection = connection
 
-    def exec_driver_sql(self, sql: str, arguments: Any) -> Answer:
+    def exec_driver_sql(self, sql: str, arguments: Any) -> AutocommitResult:
         """Execute and commit.
 
         Raises:
@@ -57,10 +57,10 @@ class Direct:
             cursor = driver.cursor()
             execute = partial(cursor.execute, sql, arguments)
             if self.dialect.name == "sqlite":
-                writers_of(self._connection.engine.url.database or "").in_turn(driver, execute)
+                writer_lock_of(self._connection.engine.url.database or "").retry_while_locked(driver, execute)
             else:
                 execute()
-            answer = Answer(cursor)
+            answer = AutocommitResult(cursor)
             cursor.close()
         except BaseException as error:  # noqa: BLE001 - it is raised again, as SQLAlchemy words it
             said = sql if isinstance(error, self.dialect.loaded_dbapi.Error) else None

@@ -15,10 +15,10 @@ from sqlalchemy.engine import Connection, CursorResult, Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
 
-from peerd.store.statements.autocommit import Answer, Direct
+from peerd.store.statements.autocommit import AutocommitConnection, AutocommitResult
 
 
-class _listed(expression.ColumnElement[Any]):  # noqa: N801 - it reads as an operand
+class _list_parameter(expression.ColumnElement[Any]):  # noqa: N801 - it reads as an operand
     """The list that is given as the parameter ``ids``."""
 
     inherit_cache = True
@@ -27,43 +27,43 @@ class _listed(expression.ColumnElement[Any]):  # noqa: N801 - it reads as an ope
         self.ids: sa.BindParameter[Any] = sa.bindparam("ids", type_=sa.types.NullType())
 
 
-@compiles(_listed)
-def _on_mysql(element: _listed, compiler: Any, **options: Any) -> str:
+@compiles(_list_parameter)
+def _on_mysql(element: _list_parameter, compiler: Any, **options: Any) -> str:
     return str(compiler.process(element.ids, **options))
 
 
-@compiles(_listed, "postgresql")
-def _on_postgresql(element: _listed, compiler: Any, **options: Any) -> str:
+@compiles(_list_parameter, "postgresql")
+def _on_postgresql(element: _list_parameter, compiler: Any, **options: Any) -> str:
     return f"(SELECT unnest(CAST({compiler.process(element.ids, **options)} AS bigint[])))"
 
 
-@compiles(_listed, "sqlite")
-def _on_sqlite(element: _listed, compiler: Any, **options: Any) -> str:
+@compiles(_list_parameter, "sqlite")
+def _on_sqlite(element: _list_parameter, compiler: Any, **options: Any) -> str:
     return f"(SELECT value FROM json_each({compiler.process(element.ids, **options)}))"  # noqa: S608 - a parameter's place
 
 
-def id_among(column: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+def id_in_list(column: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     """That a column of numbers is among those that are given as the parameter ``ids``.
 
     One text for lists of any length: the drivers of MySQL write the list into the statement themselves, the others are
     given one value.
     """
-    return column.op("IN", is_comparison=True)(_listed())
+    return column.op("IN", is_comparison=True)(_list_parameter())
 
 
-def listed(connection: Connection, ids: Sequence[int]) -> Any:
-    """A list as it is given to `id_among`."""
+def list_parameter(connection: Connection, ids: Sequence[int]) -> Any:
+    """A list as it is given to `id_in_list`."""
     return str(list(ids)) if connection.dialect.name == "sqlite" else list(ids)
 
 
-class Prepared:
+class CompiledStatement:
     """A statement whose values all have names.
 
     Args:
         statement: of SQLAlchemy; values that it holds itself stay as they are.
 
     >>> from sqlalchemy import bindparam, create_engine, select
-    >>> double = Prepared(select(bindparam("number", type_=sa.Integer()) * 2))
+    >>> double = CompiledStatement(select(bindparam("number", type_=sa.Integer()) * 2))
     >>> with create_engine("sqlite://").connect() as connection:
     ...     double.run(connection, number=21).scalar_one()
     42
@@ -71,14 +71,14 @@ class Prepared:
 
     def __init__(self, statement: sa.sql.ClauseElement) -> None:
         self._statement = statement
-        self._texts: dict[str, _Text] = {}
+        self._texts: dict[str, _CompiledText] = {}
 
     @overload
     def run(self, connection: Connection, **values: Any) -> CursorResult[Any]: ...
     @overload
-    def run(self, connection: Direct, **values: Any) -> Answer: ...
+    def run(self, connection: AutocommitConnection, **values: Any) -> AutocommitResult: ...
 
-    def run(self, connection: Connection | Direct, **values: Any) -> CursorResult[Any] | Answer:
+    def run(self, connection: Connection | AutocommitConnection, **values: Any) -> CursorResult[Any] | AutocommitResult:
         """Execute it once."""
         text = self._text(connection.dialect)
         return connection.exec_driver_sql(text.sql, text.arguments(values))
@@ -92,26 +92,26 @@ class Prepared:
         finally:
             result.close()
 
-    def _text(self, dialect: Dialect) -> _Text:
-        kind = kind_of(dialect)
+    def _text(self, dialect: Dialect) -> _CompiledText:
+        kind = dialect_key(dialect)
         found = self._texts.get(kind)
         if found is None:
-            found = self._texts[kind] = _Text(self._statement, dialect)
+            found = self._texts[kind] = _CompiledText(self._statement, dialect)
         return found
 
 
-def kind_of(dialect: Dialect) -> str:
+def dialect_key(dialect: Dialect) -> str:
     """What a statement's text depends on: the driver, and how it wants its places (Django's connections differ)."""
     return f"{dialect.driver} {dialect.paramstyle}"
 
 
-class _Text:
+class _CompiledText:
     """A statement as one driver takes it."""
 
     def __init__(self, statement: sa.sql.ClauseElement, dialect: Dialect) -> None:
         compiled = statement.compile(dialect=dialect)
         assert isinstance(compiled, sa.sql.compiler.SQLCompiler)
-        assert not compiled.post_compile_params, "a list of no fixed length is `id_among`"
+        assert not compiled.post_compile_params, "a list of no fixed length is `id_in_list`"
         self.sql = str(compiled)
         self._order = compiled.positiontup
         self._own = {name: value.effective_value for name, value in compiled.binds.items() if not value.required}

@@ -57,7 +57,7 @@ def _compile(element: _by_database, compiler: Any, **options: Any) -> str:
     return f"({text})" if isinstance(chosen, sa.BooleanClauseList) else str(text)
 
 
-class Pending:
+class PendingKind:
     """One of the two kinds of pending tasks, and the index by which they are found.
 
     Args:
@@ -83,8 +83,8 @@ class Pending:
         return self.where(lambda column: column == queue)
 
 
-WITHOUT_KEY: Final = Pending("tasks_claim", tasks.c.claim_queue, tasks.c.limit_key.is_(None))
-WITH_KEY: Final = Pending("tasks_turns", tasks.c.turn_queue, tasks.c.limit_key.is_not(None))
+PENDING_WITHOUT_KEY: Final = PendingKind("tasks_claim", tasks.c.claim_queue, tasks.c.limit_key.is_(None))
+PENDING_WITH_KEY: Final = PendingKind("tasks_turns", tasks.c.turn_queue, tasks.c.limit_key.is_not(None))
 
 
 def is_working() -> sa.ColumnElement[bool]:
@@ -92,20 +92,20 @@ def is_working() -> sa.ColumnElement[bool]:
     return _by_database(on_mysql=tasks.c.claim_queue == sa.literal_column("''"), elsewhere=status_is(Status.WORKING))
 
 
-def waits_as(status: Status) -> sa.ColumnElement[bool]:
+def is_waiting_as(status: Status) -> sa.ColumnElement[bool]:
     """It is scheduled or a failure, and waits for its time: by `tasks_due`."""
     elsewhere = sa.and_(sa.text(DUE), status_is(status))
     return _by_database(on_mysql=tasks.c.waiting_as == sa.literal_column(f"'{status}'"), elsewhere=elsewhere)
 
 
-def is_ahead(moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+def is_pending_too_early(moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """It is pending although its start_at is after a moment: by `tasks_due` on MySQL, by `tasks_ahead` elsewhere."""
     pending: sa.ColumnElement[str] = sa.literal_column(f"'{Status.PENDING}'")
     elsewhere = sa.and_(status_is(Status.PENDING), tasks.c.start_at.is_not(None), tasks.c.start_at > moment)
     return _by_database(on_mysql=sa.and_(tasks.c.waiting_as == pending, tasks.c.due_at > moment), elsewhere=elsewhere)
 
 
-def closes_as(status: Status) -> sa.ColumnElement[bool]:
+def is_closing_as(status: Status) -> sa.ColumnElement[bool]:
     """It has this status, and a time at which its row may go: by `tasks_closing`."""
     elsewhere = sa.and_(status_is(status), tasks.c.closing_at.is_not(None))
     return _by_database(on_mysql=tasks.c.closing_as == sa.literal_column(f"'{status}'"), elsewhere=elsewhere)

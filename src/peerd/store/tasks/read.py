@@ -16,10 +16,10 @@ from peerd.store.schema.tables import attempts, tasks
 from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import TASK_COLUMNS, to_task
 
-LARGE: Final = ("body", "body_bytes", "result")
+LARGE_COLUMNS: Final = ("body", "body_bytes", "result")
 """Columns that have no end to their size."""
-WITHOUT_BODIES: Final = tuple(
-    sa.null().label(column.name) if column.name in LARGE else column for column in TASK_COLUMNS
+COLUMNS_WITHOUT_BODIES: Final = tuple(
+    sa.null().label(column.name) if column.name in LARGE_COLUMNS else column for column in TASK_COLUMNS
 )
 
 
@@ -43,7 +43,7 @@ def get_task(connection: Connection, task_id: int) -> Task:
     return task
 
 
-class Filter(msgspec.Struct, frozen=True):
+class TaskConditions(msgspec.Struct, frozen=True):
     """Which tasks; what is None does not matter."""
 
     queue: str | None = None
@@ -68,7 +68,7 @@ class Filter(msgspec.Struct, frozen=True):
 
 def list_tasks(
     connection: Connection,
-    wanted: Filter | None = None,
+    wanted: TaskConditions | None = None,
     *,
     before: int | None = None,
     limit: int = 50,
@@ -83,10 +83,10 @@ def list_tasks(
         limit: tasks at the most.
         bodies: read bodies and results too, which may be large; else they are None.
     """
-    conditions = (wanted or Filter()).conditions()
+    conditions = (wanted or TaskConditions()).conditions()
     if before is not None:
         conditions.append(tasks.c.id < before)
-    columns = TASK_COLUMNS if bodies else WITHOUT_BODIES
+    columns = TASK_COLUMNS if bodies else COLUMNS_WITHOUT_BODIES
     statement = sa.select(*columns).where(*conditions).order_by(tasks.c.id.desc()).limit(limit)
     return [to_task(row) for row in connection.execute(statement).mappings()]
 
@@ -98,7 +98,7 @@ def list_attempts(connection: Connection, task_id: int) -> list[Attempt]:
     return [Attempt(**row) for row in connection.execute(statement).mappings()]
 
 
-def statuses(connection: Connection, ids: Sequence[int]) -> dict[int, Status]:
+def statuses_of(connection: Connection, ids: Sequence[int]) -> dict[int, Status]:
     """The statuses of these tasks; those that are gone are left out."""
     statement = sa.select(tasks.c.id, tasks.c.status).where(tasks.c.id.in_(sorted(ids)))
     return {row.id: Status(row.status) for row in connection.execute(statement)}

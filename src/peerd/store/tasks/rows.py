@@ -22,16 +22,16 @@ BATCH: Final = 500
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Bytes of texts in one statement of many rows; MariaDB's default max_allowed_packet is 16 MiB."""
 
-FIELDS: Final = Task.__struct_fields__
-TASK_COLUMNS: Final = tuple(tasks.c[field] for field in FIELDS)
-STATUSES: Final = {str(status): status for status in Status}
-NUMBERS: Final = ("priority", "attempts", "max_attempts", "crashes", "timeout", "progress")
+TASK_FIELDS: Final = Task.__struct_fields__
+TASK_COLUMNS: Final = tuple(tasks.c[field] for field in TASK_FIELDS)
+STATUS_OF_TEXT: Final = {str(status): status for status in Status}
+NUMBER_COLUMNS: Final = ("priority", "attempts", "max_attempts", "crashes", "timeout", "progress")
 LARGEST_INTEGER: Final = 2**31 - 1
 """What a column of the type INTEGER holds at the most on MySQL and PostgreSQL."""
 LAST_LEASE: Final = 2**63 - 1
 
 
-def becomes(status: Status) -> sa.ColumnElement[Any]:
+def status_literal(status: Status) -> sa.ColumnElement[Any]:
     """A status as a value to write."""
     return sa.literal_column(f"'{status}'")
 
@@ -39,41 +39,41 @@ def becomes(status: Status) -> sa.ColumnElement[Any]:
 def to_task(row: RowMapping) -> Task:
     """A row that was read with `TASK_COLUMNS`."""
     values = dict(row)
-    values["status"] = STATUSES[values["status"]]
-    for column in NUMBERS:
-        values[column] = number_of(values[column])
+    values["status"] = STATUS_OF_TEXT[values["status"]]
+    for column in NUMBER_COLUMNS:
+        values[column] = to_number(values[column])
     return Task(**values)
 
 
-def number_of(value: Any) -> Any:
+def to_number(value: Any) -> Any:
     """A number as it counts: SQLite keeps a text where somebody has written one, and counts it as 0.
 
-    >>> number_of("many"), number_of(float("nan")), number_of(None), number_of(3)
+    >>> to_number("many"), to_number(float("nan")), to_number(None), to_number(3)
     (0, 0, None, 3)
     """
     return 0 if isinstance(value, (str, bytes)) or value != value else value  # noqa: PLR0124 - NaN is unlike itself
 
 
-def one_more(column: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+def incremented(column: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
     """A count that grows, and stays where the column ends: what is refused there could never be written."""
     return sa.case((column == LARGEST_INTEGER, column), else_=column + 1)
 
 
-def raised(lease: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+def next_lease(lease: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
     """The next lease of a task. After the last number, which only somebody's SQL can have written, it begins anew."""
     return sa.case((lease == LAST_LEASE, 1), else_=lease + 1)
 
 
-def raised_lease(lease: int) -> int:
-    """`raised`, of a number that was read.
+def next_lease_number(lease: int) -> int:
+    """`next_lease`, of a number that was read.
 
-    >>> raised_lease(3), raised_lease(LAST_LEASE)
+    >>> next_lease_number(3), next_lease_number(LAST_LEASE)
     (4, 1)
     """
     return 1 if lease == LAST_LEASE else lease + 1
 
 
-def by_id_alone(
+def by_id_only(
     connection: Connection, ids: Iterable[int], conditions: Sequence[sa.ColumnElement[bool]]
 ) -> list[sa.ColumnElement[bool]]:
     """That a row has one of these ids and meets the conditions; the ids alone are searched for.
@@ -103,14 +103,14 @@ def lock_tasks(
         return []
     statement = (
         sa.select(*TASK_COLUMNS)
-        .where(*by_id_alone(connection, wanted, conditions))
+        .where(*by_id_only(connection, wanted, conditions))
         .order_by(tasks.c.id)
         .with_for_update(skip_locked=skip_locked)
     )
     return [to_task(row) for row in connection.execute(select_by_id(statement)).mappings()]
 
 
-def lock_free(connection: Connection, ids: Iterable[int], *conditions: sa.ColumnElement[bool]) -> list[int]:
+def lock_available(connection: Connection, ids: Iterable[int], *conditions: sa.ColumnElement[bool]) -> list[int]:
     """Lock the rows among these that meet the conditions and that nobody else has locked; their ids, in their order.
 
     What is written next meets no lock of another session. SQLite has no locks of rows: there nothing is locked.
@@ -125,14 +125,16 @@ def lock_free(connection: Connection, ids: Iterable[int], *conditions: sa.Column
         return wanted
     statement = (
         sa.select(tasks.c.id)
-        .where(*by_id_alone(connection, wanted, conditions))
+        .where(*by_id_only(connection, wanted, conditions))
         .order_by(tasks.c.id)
         .with_for_update(skip_locked=True)
     )
     return list(connection.execute(select_by_id(statement)).scalars())
 
 
-def update_free(connection: Connection, ids: Sequence[int], *conditions: sa.ColumnElement[bool], **values: Any) -> int:
+def update_available(
+    connection: Connection, ids: Sequence[int], *conditions: sa.ColumnElement[bool], **values: Any
+) -> int:
     """`update_tasks`, without the rows that somebody else has locked just now.
 
     Args:
@@ -141,7 +143,7 @@ def update_free(connection: Connection, ids: Sequence[int], *conditions: sa.Colu
         conditions: see `lock_tasks`.
         values: what is written.
     """
-    return update_tasks(connection, lock_free(connection, ids, *conditions), *conditions, **values)
+    return update_tasks(connection, lock_available(connection, ids, *conditions), *conditions, **values)
 
 
 def lock_task(connection: Connection, task_id: int, *conditions: sa.ColumnElement[bool]) -> Task | None:
@@ -159,7 +161,7 @@ def update_tasks(connection: Connection, ids: Sequence[int], *conditions: sa.Col
         return 0
     statement = (
         sa.update(tasks)
-        .where(*by_id_alone(connection, ids, conditions))
+        .where(*by_id_only(connection, ids, conditions))
         .values(updated_at=now(), **values)
         .execution_options(synchronize_session=False)
     )

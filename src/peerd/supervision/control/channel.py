@@ -6,28 +6,28 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from peerd.runtime.messages.frames import Decoder, FrameError, encode
+from peerd.runtime.messages.frames import FrameDecoder, FrameError, encode
 
-UNREAD: Final = 8 * 1024 * 1024
+MAX_UNSENT_BYTES: Final = 8 * 1024 * 1024
 """Bytes that wait for a reader that does not read; beyond it what is sent to it is dropped."""
 
-ROUND: Final = 256 * 1024
+MAX_READ_BYTES: Final = 256 * 1024
 """Bytes that are read of one stream before the others have their turn: one that never ends must not hold the loop."""
 
 
-class Channel:
+class FrameChannel:
     """The master's end of a socket: a child's link, or a client's connection to the control socket."""
 
-    def __init__(self, end: socket.socket) -> None:
-        self._end = end
-        self._end.setblocking(False)
-        self._decoder = Decoder()
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._socket.setblocking(False)
+        self._decoder = FrameDecoder()
         self._outgoing = bytearray()
         self.is_open = True
 
     def fileno(self) -> int:
         """Return the descriptor, for the loop."""
-        return self._end.fileno()
+        return self._socket.fileno()
 
     def has_unsent(self) -> bool:
         """Return whether something waits for the other end to read."""
@@ -37,9 +37,9 @@ class Channel:
         """Send a frame, as soon as the other end takes it; return whether there was room for it."""
         return self.send_frame(encode(message, escape_surrogates=True))
 
-    def send_frame(self, frame: bytes, room: int = UNREAD) -> bool:
-        """Send what is a frame already, unless `room` bytes wait to be read."""
-        if not self.is_open or len(self._outgoing) >= room:
+    def send_frame(self, frame: bytes, max_unsent: int = MAX_UNSENT_BYTES) -> bool:
+        """Send what is a frame already, unless `max_unsent` bytes wait to be read."""
+        if not self.is_open or len(self._outgoing) >= max_unsent:
             return False
         self._outgoing += frame
         self.flush()
@@ -55,26 +55,26 @@ class Channel:
         """Send what the other end takes now."""
         while self._outgoing:
             try:
-                del self._outgoing[: self._end.send(self._outgoing)]
+                del self._outgoing[: self._socket.send(self._outgoing)]
             except BlockingIOError:
                 return
             except OSError:  # the other end is gone; reading will tell
                 self._outgoing.clear()
 
-    def receive(self, most: float = ROUND) -> list[dict[str, object]]:
+    def receive(self, max_bytes: float = MAX_READ_BYTES) -> list[dict[str, object]]:
         """Return the messages that have come; at the end of the stream the channel is no longer open.
 
         Args:
-            most: bytes after which it is enough for now.
+            max_bytes: bytes after which it is enough for now.
 
         Raises:
             FrameError: what came is no frame; nothing that follows is looked at.
         """
         messages: list[dict[str, object]] = []
-        while self.is_open and most > 0:
+        while self.is_open and max_bytes > 0:
             try:
-                data = self._end.recv(65536)
-                most -= len(data)
+                data = self._socket.recv(65536)
+                max_bytes -= len(data)
                 messages += self._decoder.feed(data)
                 self.is_open = bool(data)
             except BlockingIOError:
@@ -89,4 +89,4 @@ class Channel:
     def close(self) -> None:
         """Close the socket."""
         self.is_open = False
-        self._end.close()
+        self._socket.close()

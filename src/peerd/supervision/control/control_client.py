@@ -16,25 +16,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from peerd.runtime.messages.addressing import REPLY_WITHIN
+from peerd.runtime.messages.addressing import DEFAULT_REPLY_TIMEOUT
 from peerd.runtime.messages.frames import encode, receive
-from peerd.runtime.unix_socket_path import short_path
+from peerd.runtime.unix_socket_path import short_socket_directory
 
 PID_FILE: Final = "master.pid"
 LOCK_FILE: Final = "lock"
-_NAME: Final = "control.sock"
-_LOOK_AGAIN: Final = 0.02
-ANSWER_WITHIN: Final = 10.0
+_SOCKET_NAME: Final = "control.sock"
+_CONNECT_RETRY_INTERVAL: Final = 0.02
+RESPONSE_TIMEOUT: Final = 10.0
 
 
-class NotRunning(Exception):
+class MasterNotRunning(Exception):
     """No master works in the run directory."""
 
     def __init__(self, run_directory: str | Path) -> None:
         super().__init__(f"no node is running in {run_directory} (start one with: peerd up)")
 
 
-class NotAnswering(TimeoutError):
+class MasterNotResponding(TimeoutError):
     """A master is there, and says nothing."""
 
     def __init__(self, run_directory: str | Path) -> None:
@@ -44,7 +44,7 @@ class NotAnswering(TimeoutError):
         )
 
 
-class NotTrusted(PermissionError):
+class ControlSocketNotTrusted(PermissionError):
     """Another user has made the control socket, and what it says is not believed."""
 
     def __init__(self, run_directory: str | Path, user: int) -> None:
@@ -54,13 +54,13 @@ class NotTrusted(PermissionError):
         )
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """The master did not do what it was asked; its own words say why."""
 
 
 def control_path(run_directory: str | Path) -> Path:
     """Return where the control socket of a run directory is."""
-    return Path(run_directory) / _NAME
+    return Path(run_directory) / _SOCKET_NAME
 
 
 @contextmanager
@@ -70,11 +70,11 @@ def control_address(run_directory: str | Path) -> Iterator[str]:
     Raises:
         OSError: the folder cannot be opened.
     """
-    with short_path(run_directory) as folder:
-        yield str(folder / _NAME)
+    with short_socket_directory(run_directory) as folder:
+        yield str(folder / _SOCKET_NAME)
 
 
-def running_master(run_directory: str | Path) -> int | None:
+def find_running_master(run_directory: str | Path) -> int | None:
     """Return the process id of the master that works in a run directory, also while it starts or ends; else None.
 
     The file that a killed one has left may name a stranger by now: the process must have the folder's lock open.
@@ -83,12 +83,12 @@ def running_master(run_directory: str | Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / PID_FILE).read_text())
         lock = (folder / LOCK_FILE).stat()
-        if any(_is_same(file, lock) for file in Path(f"/proc/{pid}/fd").iterdir()):
+        if any(_is_same_file(file, lock) for file in Path(f"/proc/{pid}/fd").iterdir()):
             return pid
     return None
 
 
-def _is_same(file: Path, other: os.stat_result) -> bool:
+def _is_same_file(file: Path, other: os.stat_result) -> bool:
     try:
         return os.path.samestat(file.stat(), other)
     except OSError:  # closed meanwhile
@@ -99,9 +99,9 @@ def status(run_directory: str | Path) -> dict[str, Any]:
     """Return the node's state and that of its slots, as the master answers `{"command": "status"}`.
 
     Raises:
-        NotRunning: there is no master.
+        MasterNotRunning: there is no master.
     """
-    return ask(run_directory, {"command": "status"})
+    return send_command(run_directory, {"command": "status"})
 
 
 def stop(run_directory: str | Path, *, fast: bool = False, timeout: float | None = None) -> None:
@@ -113,17 +113,19 @@ def stop(run_directory: str | Path, *, fast: bool = False, timeout: float | None
         timeout: seconds to wait at most; the node goes on stopping afterwards.
 
     Raises:
-        NotRunning: there is no master.
+        MasterNotRunning: there is no master.
         TimeoutError: it has not ended in time.
     """
-    with _connect(run_directory) as end:
-        _exchange(end, {"command": "stop", "fast": fast}, run_directory)
-        end.settimeout(timeout)
-        while end.recv(4096):  # the connection ends with the master
+    with _connect(run_directory) as connection:
+        _send_and_receive(connection, {"command": "stop", "fast": fast}, run_directory)
+        connection.settimeout(timeout)
+        while connection.recv(4096):  # the connection ends with the master
             pass
 
 
-def call_agent(run_directory: str | Path, action: str, data: object = None, timeout: float = REPLY_WITHIN) -> Any:
+def call_agent(
+    run_directory: str | Path, action: str, data: object = None, timeout: float = DEFAULT_REPLY_TIMEOUT
+) -> Any:
     """Ask the node's agent something, as `Messenger.request` does in a process of the node.
 
     Args:
@@ -133,14 +135,16 @@ def call_agent(run_directory: str | Path, action: str, data: object = None, time
         timeout: seconds to wait for the reply.
 
     Raises:
-        NotRunning: there is no master.
+        MasterNotRunning: there is no master.
         Refused: there is no agent, it has not answered in time, or its handler failed.
     """
     command = {"command": "call-agent", "action": action, "data": data, "timeout": timeout}
-    return ask(run_directory, command, timeout + ANSWER_WITHIN)["data"]
+    return send_command(run_directory, command, timeout + RESPONSE_TIMEOUT)["data"]
 
 
-def ask(run_directory: str | Path, command: Mapping[str, object], timeout: float = ANSWER_WITHIN) -> dict[str, Any]:
+def send_command(
+    run_directory: str | Path, command: Mapping[str, object], timeout: float = RESPONSE_TIMEOUT
+) -> dict[str, Any]:
     """Send any command to the master and return its answer.
 
     Args:
@@ -149,60 +153,64 @@ def ask(run_directory: str | Path, command: Mapping[str, object], timeout: float
         timeout: seconds to wait for the answer.
 
     Raises:
-        NotAnswering: the master does not answer in time.
-        NotRunning: there is no master.
+        MasterNotResponding: the master does not answer in time.
+        MasterNotRunning: there is no master.
         Refused: the master does not know the command, or cannot do it.
     """
-    with _connect(run_directory) as end:
-        end.settimeout(timeout)
-        return _exchange(end, command, run_directory)
+    with _connect(run_directory) as connection:
+        connection.settimeout(timeout)
+        return _send_and_receive(connection, command, run_directory)
 
 
 def _connect(run_directory: str | Path) -> socket.socket:
     """Connect to the master; one that starts, or ends, has no socket for a moment, which is waited for."""
-    give_up = time.monotonic() + ANSWER_WITHIN
+    deadline = time.monotonic() + RESPONSE_TIMEOUT
     while True:
         try:
-            return _connect_now(run_directory)
-        except NotRunning:
-            if running_master(run_directory) is None or time.monotonic() > give_up:
+            return _try_connect(run_directory)
+        except MasterNotRunning:
+            if find_running_master(run_directory) is None or time.monotonic() > deadline:
                 raise
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_CONNECT_RETRY_INTERVAL)
 
 
-def _connect_now(run_directory: str | Path) -> socket.socket:
-    end = socket.socket(socket.AF_UNIX)
-    end.settimeout(ANSWER_WITHIN)
+def _try_connect(run_directory: str | Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(RESPONSE_TIMEOUT)
     try:
         with control_address(run_directory) as address:
-            end.connect(address)
-        _require_own_or_roots(end, run_directory)
+            connection.connect(address)
+        _require_trusted_peer(connection, run_directory)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
-        end.close()
-        raise NotRunning(run_directory) from error
+        connection.close()
+        raise MasterNotRunning(run_directory) from error
     except BaseException:
-        end.close()
+        connection.close()
         raise
-    return end
+    return connection
 
 
-def _require_own_or_roots(end: socket.socket, run_directory: str | Path) -> None:
+def _require_trusted_peer(connection: socket.socket, run_directory: str | Path) -> None:
     """Refuse a socket that another user listens on. Root, which may ask everybody's nodes, has to know what it asks."""
-    _, user, _ = struct.unpack("iII", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")))
+    _, user, _ = struct.unpack(
+        "iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+    )
     if os.geteuid() != 0 and user not in {0, os.geteuid()}:
-        raise NotTrusted(run_directory, user)
+        raise ControlSocketNotTrusted(run_directory, user)
 
 
-def _exchange(end: socket.socket, command: Mapping[str, object], run_directory: str | Path) -> dict[str, Any]:
+def _send_and_receive(
+    connection: socket.socket, command: Mapping[str, object], run_directory: str | Path
+) -> dict[str, Any]:
     try:
-        end.sendall(encode(command, escape_surrogates=True))
-        answer = receive(end)
+        connection.sendall(encode(command, escape_surrogates=True))
+        answer = receive(connection)
     except (BrokenPipeError, ConnectionResetError):
         answer = None
     except TimeoutError:
-        raise NotAnswering(run_directory) from None
+        raise MasterNotResponding(run_directory) from None
     if answer is None:
-        raise NotRunning(run_directory)
+        raise MasterNotRunning(run_directory)
     if "error" in answer:
-        raise Refused(str(answer["error"]))
+        raise CommandRefused(str(answer["error"]))
     return answer

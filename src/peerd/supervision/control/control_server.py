@@ -1,7 +1,8 @@
 """The master's end of the control socket: a frame with a command in, a frame with the answer out.
 
-Connections take descriptors, which the master needs for the node's processes. So there are `MOST` at the most; one that
-asks nothing for `IDLE` seconds is closed; and where there is no descriptor for one more, it waits to be accepted.
+Connections take descriptors, which the master needs for the node's processes. So there are `MAX_CONNECTIONS` at the
+most; one that asks nothing for `IDLE_TIMEOUT` seconds is closed; and where there is no descriptor for one more, it
+waits to be accepted.
 """
 
 from __future__ import annotations
@@ -16,57 +17,57 @@ from pathlib import Path
 from typing import Final
 
 from peerd.runtime.messages.frames import FrameError
-from peerd.supervision.control.channel import Channel
+from peerd.supervision.control.channel import FrameChannel
 from peerd.supervision.control.control_client import control_address, control_path
-from peerd.supervision.event_loop import Loop
+from peerd.supervision.event_loop import SelectorLoop
 
-IDLE: Final = 10.0
+IDLE_TIMEOUT: Final = 10.0
 """Seconds that a client has for its command, after it has connected and after each answer."""
 
-IDLE_WHEN_FULL: Final = 1.0
+IDLE_TIMEOUT_WHEN_FULL: Final = 1.0
 """The same while others wait to be accepted."""
 
-MOST: Final = 64
+MAX_CONNECTIONS: Final = 64
 """Connections at once; further ones wait in the kernel's queue."""
 
-PAUSE: Final = 0.5
+ACCEPT_RETRY_DELAY: Final = 0.5
 """Seconds without accepting where the system has no descriptor or memory for one more connection."""
 
 
-class Later:
+class DeferredAnswer:
     """An answer that is given later: by then the client may have gone."""
 
     def __init__(self) -> None:
-        self._given: Mapping[str, object] | None = None
+        self._resolved: Mapping[str, object] | None = None
         self._send: Callable[[Mapping[str, object]], object] | None = None
 
-    def give(self, answer: Mapping[str, object]) -> None:
+    def resolve(self, answer: Mapping[str, object]) -> None:
         """Give it."""
-        self._given = answer
+        self._resolved = answer
         if self._send:
             self._send(answer)
 
-    def send_to(self, send: Callable[[Mapping[str, object]], object]) -> None:
+    def on_resolved(self, send: Callable[[Mapping[str, object]], object]) -> None:
         """Say whom it is for."""
         self._send = send
-        if self._given is not None:
-            send(self._given)
+        if self._resolved is not None:
+            send(self._resolved)
 
 
-Answer = Callable[[Mapping[str, object]], Mapping[str, object] | Later]
+CommandHandler = Callable[[Mapping[str, object]], Mapping[str, object] | DeferredAnswer]
 
 
 @dataclass(slots=True, eq=False)
-class _Client:
-    channel: Channel
-    heard_at: float
-    owed: int = 0
+class _ControlConnection:
+    channel: FrameChannel
+    last_active_at: float
+    deferred_answers: int = 0
     """Answers that are given later."""
-    stays: bool = False
+    waits_for_exit: bool = False
     """Whether it waits for the end of the master."""
 
-    def close_at(self, patience: float) -> float:
-        return math.inf if self.owed or self.stays else self.heard_at + patience
+    def expires_at(self, timeout: float) -> float:
+        return math.inf if self.deferred_answers or self.waits_for_exit else self.last_active_at + timeout
 
 
 class ControlServer:
@@ -75,10 +76,10 @@ class ControlServer:
     def __init__(
         self,
         run_directory: Path,
-        loop: Loop,
-        answer: Answer,
+        loop: SelectorLoop,
+        answer: CommandHandler,
         clock: Callable[[], float],
-        complain: Callable[[str], object],
+        report_error: Callable[[str], object],
     ) -> None:
         """Listen.
 
@@ -86,8 +87,8 @@ class ControlServer:
             run_directory: the node's.
             loop: where the socket and its connections are watched.
             answer: called with each command.
-            clock: the time, seconds; that of `look`.
-            complain: called with words when nobody can be accepted.
+            clock: the time, seconds; that of `advance`.
+            report_error: called with words when nobody can be accepted.
 
         Raises:
             OSError: there can be no socket in the run directory.
@@ -96,11 +97,11 @@ class ControlServer:
         self._loop = loop
         self._answer = answer
         self._clock = clock
-        self._complain = complain
-        self._clients: set[_Client] = set()
-        self._accept_at: float | None = None
+        self._report_error = report_error
+        self._clients: set[_ControlConnection] = set()
+        self._accept_again_at: float | None = None
         """When to accept again; None while connections are accepted."""
-        self._in_trouble = False
+        self._accept_failed = False
         self._path.unlink(missing_ok=True)  # of a master that was killed; the lock says that it is gone
         self._listener = socket.socket(socket.AF_UNIX)
         mask = os.umask(0o177)
@@ -111,32 +112,32 @@ class ControlServer:
             os.umask(mask)
         self._listener.listen()
         self._listener.setblocking(False)
-        loop.watch(self._listener, self._accept)
+        loop.register(self._listener, self._accept)
 
     @property
     def due_at(self) -> float:
         """When to look next, if nothing happens before."""
-        times = [client.close_at(self._patience) for client in self._clients]
-        if self._accept_at is not None and len(self._clients) < MOST:
-            times.append(self._accept_at)
+        times = [client.expires_at(self._idle_timeout) for client in self._clients]
+        if self._accept_again_at is not None and len(self._clients) < MAX_CONNECTIONS:
+            times.append(self._accept_again_at)
         return min(times, default=math.inf)
 
     @property
-    def _patience(self) -> float:
-        return IDLE if self._accept_at is None else IDLE_WHEN_FULL
+    def _idle_timeout(self) -> float:
+        return IDLE_TIMEOUT if self._accept_again_at is None else IDLE_TIMEOUT_WHEN_FULL
 
-    def look(self, now: float) -> None:
+    def advance(self, now: float) -> None:
         """Close connections whose time is up, and accept again if that was put off."""
-        for client in [one for one in self._clients if now >= one.close_at(self._patience)]:
-            self._end(client)
-        if self._accept_at is not None and now >= self._accept_at and len(self._clients) < MOST:
-            self._accept_at = None
-            self._loop.watch(self._listener, self._accept)
+        for client in [one for one in self._clients if now >= one.expires_at(self._idle_timeout)]:
+            self._close_connection(client)
+        if self._accept_again_at is not None and now >= self._accept_again_at and len(self._clients) < MAX_CONNECTIONS:
+            self._accept_again_at = None
+            self._loop.register(self._listener, self._accept)
 
     def close(self) -> None:
         """Remove the socket. Connections end with the master, which is how clients see it end."""
         self._path.unlink(missing_ok=True)
-        self._loop.forget(self._listener)
+        self._loop.unregister(self._listener)
         self._listener.close()
 
     def _accept(self) -> None:
@@ -145,50 +146,50 @@ class ControlServer:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            if not self._in_trouble:
-                self._complain(f"the control socket cannot accept a connection, and tries again: {error}")
-            self._in_trouble = True
-            self._put_off(self._clock() + PAUSE)
+            if not self._accept_failed:
+                self._report_error(f"the control socket cannot accept a connection, and tries again: {error}")
+            self._accept_failed = True
+            self._pause_accepting(self._clock() + ACCEPT_RETRY_DELAY)
             return
-        self._in_trouble = False
-        client = _Client(Channel(end), self._clock())
+        self._accept_failed = False
+        client = _ControlConnection(FrameChannel(end), self._clock())
         self._clients.add(client)
-        self._loop.watch(client.channel, partial(self._serve, client), client.channel.has_unsent)
-        if len(self._clients) >= MOST:
-            self._put_off(self._clock())
+        self._loop.register(client.channel, partial(self._serve, client), client.channel.has_unsent)
+        if len(self._clients) >= MAX_CONNECTIONS:
+            self._pause_accepting(self._clock())
 
-    def _put_off(self, until: float) -> None:
+    def _pause_accepting(self, until: float) -> None:
         """Accept no more for now: the socket would be called ready again and again, and nothing could be done."""
-        self._accept_at = until
-        self._loop.forget(self._listener)
+        self._accept_again_at = until
+        self._loop.unregister(self._listener)
 
-    def _serve(self, client: _Client) -> None:
+    def _serve(self, client: _ControlConnection) -> None:
         channel = client.channel
         channel.flush()
         try:
             for command in channel.receive():
-                client.heard_at = self._clock()
-                client.stays |= command.get("command") == "stop"
-                self._reply(client, self._answer(command))
+                client.last_active_at = self._clock()
+                client.waits_for_exit |= command.get("command") == "stop"
+                self._send_answer(client, self._answer(command))
         except FrameError as error:
             channel.end_with({"error": str(error)})
         finally:
             if not channel.is_open:
-                self._end(client)
+                self._close_connection(client)
 
-    def _reply(self, client: _Client, answer: Mapping[str, object] | Later) -> None:
-        if not isinstance(answer, Later):
+    def _send_answer(self, client: _ControlConnection, answer: Mapping[str, object] | DeferredAnswer) -> None:
+        if not isinstance(answer, DeferredAnswer):
             client.channel.send(answer)
             return
-        client.owed += 1
-        answer.send_to(partial(self._reply_later, client))
+        client.deferred_answers += 1
+        answer.on_resolved(partial(self._send_deferred_answer, client))
 
-    def _reply_later(self, client: _Client, answer: Mapping[str, object]) -> None:
-        client.owed -= 1
-        client.heard_at = self._clock()
+    def _send_deferred_answer(self, client: _ControlConnection, answer: Mapping[str, object]) -> None:
+        client.deferred_answers -= 1
+        client.last_active_at = self._clock()
         client.channel.send(answer)
 
-    def _end(self, client: _Client) -> None:
+    def _close_connection(self, client: _ControlConnection) -> None:
         self._clients.discard(client)
-        self._loop.forget(client.channel)
+        self._loop.unregister(client.channel)
         client.channel.close()

@@ -22,12 +22,12 @@ CPU_LIMIT = "cpu-limit"
 SCALED = "scaled"
 """The last four are wishes: the master has asked it to stop for them."""
 
-RETIRED = {"tainted": TAINTED, "recycle": RECYCLED, "hung": HUNG}
+KIND_OF_RETIREMENT = {"tainted": TAINTED, "recycle": RECYCLED, "hung": HUNG}
 """What a process says when it wants to be replaced, and the kind of its death."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class ExitCause:
     """One of the kinds above, the exit status or the signal's name, and all of it in words."""
 
     kind: str
@@ -40,20 +40,20 @@ class Cause:
         return asdict(self)
 
 
-def wish(kind: str, text: str) -> Cause:
+def stop_reason(kind: str, text: str) -> ExitCause:
     """Return why a living process is asked to stop, before it has died of it."""
-    return Cause(kind, None, None, text)
+    return ExitCause(kind, None, None, text)
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class ExitFacts:
     """What the master knows of a process when it dies."""
 
     returncode: int
     """As `subprocess` has it: a signal's number is negative."""
     ready: bool = False
     asked_to_stop: bool = False
-    because: Cause | None = None
+    reason: ExitCause | None = None
     """Why it was asked, where it was not the node's stop."""
     out_of_time: bool = False
     """It did not end within its grace (or its boot timeout), and the master has killed it."""
@@ -67,48 +67,48 @@ class Story:
     """The process's own words."""
 
 
-def cause_of(story: Story) -> Cause:
+def determine_cause(facts: ExitFacts) -> ExitCause:
     """Return the cause of a death.
 
     Example:
-        >>> cause_of(Story(returncode=-9, ready=True)).text
+        >>> determine_cause(ExitFacts(returncode=-9, ready=True)).text
         'killed by SIGKILL'
-        >>> cause_of(Story(returncode=-9, ready=True, silent_for=60.0)).text
+        >>> determine_cause(ExitFacts(returncode=-9, ready=True, silent_for=60.0)).text
         'silent for 60 s (frozen, or its interpreter was held), and killed'
     """
-    number = signal_name(-story.returncode) if story.returncode < 0 else None
-    status = story.returncode if story.returncode >= 0 else None
+    number = signal_name(-facts.returncode) if facts.returncode < 0 else None
+    status = facts.returncode if facts.returncode >= 0 else None
     ended = f"killed by {number}" if number else f"exit status {status}"
-    kind, text = _kind_and_text(story, ended, number)
-    return Cause(kind, status, number, f"{text}: {story.error}" if story.error else text)
+    kind, text = _classify(facts, ended, number)
+    return ExitCause(kind, status, number, f"{text}: {facts.error}" if facts.error else text)
 
 
-def _kind_and_text(story: Story, ended: str, number: str | None) -> tuple[str, str]:
-    if story.silent_for is not None:
-        return SILENT, f"silent for {story.silent_for:.0f} s (frozen, or its interpreter was held), and killed"
-    if story.out_of_memory and number == "SIGKILL" and not story.out_of_time:
+def _classify(facts: ExitFacts, ended: str, number: str | None) -> tuple[str, str]:
+    if facts.silent_for is not None:
+        return SILENT, f"silent for {facts.silent_for:.0f} s (frozen, or its interpreter was held), and killed"
+    if facts.out_of_memory and number == "SIGKILL" and not facts.out_of_time:
         return OUT_OF_MEMORY, f"{ended}: the kernel was out of memory"
-    if not story.ready and not story.asked_to_stop:
-        if story.out_of_time:
+    if not facts.ready and not facts.asked_to_stop:
+        if facts.out_of_time:
             return BOOT_FAILED, "killed, for it did not become ready in time"
         return SIGNAL if number else BOOT_FAILED, f"{ended} before it was ready"
-    return _kind_and_text_of_a_stop(story, ended, number)
+    return _classify_stop(facts, ended, number)
 
 
-def _kind_and_text_of_a_stop(story: Story, ended: str, number: str | None) -> tuple[str, str]:
-    if story.out_of_time or story.returncode == exit_codes.OUT_OF_TIME:
-        why = f", asked to for {story.because.text}" if story.because else ""
-        return KILLED_AFTER_GRACE, f"did not end within its grace{why} ({ended})"
+def _classify_stop(facts: ExitFacts, ended: str, number: str | None) -> tuple[str, str]:
+    if facts.out_of_time or facts.returncode == exit_codes.OUT_OF_TIME:
+        suffix = f", asked to for {facts.reason.text}" if facts.reason else ""
+        return KILLED_AFTER_GRACE, f"did not end within its grace{suffix} ({ended})"
     if (
-        story.retired == "recycle"
-        and story.returncode not in (exit_codes.OK, exit_codes.RECYCLED)
-        and not story.asked_to_stop
+        facts.retired == "recycle"
+        and facts.returncode not in (exit_codes.OK, exit_codes.RECYCLED)
+        and not facts.asked_to_stop
     ):
         return SIGNAL if number else EXIT, f"{ended} while it was recycled"
-    if story.retired:
-        return RETIRED[story.retired], f"{RETIRED[story.retired]} ({ended})"
-    if story.because is not None:
-        return story.because.kind, f"{story.because.text} ({ended})"
+    if facts.retired:
+        return KIND_OF_RETIREMENT[facts.retired], f"{KIND_OF_RETIREMENT[facts.retired]} ({ended})"
+    if facts.reason is not None:
+        return facts.reason.kind, f"{facts.reason.text} ({ended})"
     return SIGNAL if number else EXIT, ended
 
 

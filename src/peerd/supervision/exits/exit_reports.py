@@ -5,51 +5,51 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from peerd.supervision.exits.exit_cause import Cause
-from peerd.supervision.processes.child_process import Process
-from peerd.supervision.processes.process_table import Roster
+from peerd.supervision.exits.exit_cause import ExitCause
+from peerd.supervision.processes.child_process import ChildProcess
+from peerd.supervision.processes.process_table import ProcessTable
 
-MAXIMUM: Final = 10_000
+MAX_REPORTS: Final = 10_000
 """How many are kept while no agent takes them; beyond it the oldest are left to the sweep of frozen tasks."""
 
 
-class Deaths:
+class ExitReports:
     """A small ledger, and the way to the agent."""
 
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
-        self._last = 0
-        self._kept: dict[int, Mapping[str, object]] = {}
+    def __init__(self, table: ProcessTable) -> None:
+        self._table = table
+        self._last_number = 0
+        self._pending: dict[int, Mapping[str, object]] = {}
 
-    def tell(self, process: Process, cause: Cause) -> None:
+    def report(self, process: ChildProcess, cause: ExitCause) -> None:
         """Keep a death, and tell it to the agent if there is one now. A node without an agent keeps none."""
-        agent = self._roster.agent
+        agent = self._table.agent
         if agent is None:
             return
-        self._last += 1
-        self._kept[self._last] = _message(self._last, process, cause)
-        if len(self._kept) > MAXIMUM:
-            del self._kept[next(iter(self._kept))]
+        self._last_number += 1
+        self._pending[self._last_number] = _build_report(self._last_number, process, cause)
+        if len(self._pending) > MAX_REPORTS:
+            del self._pending[next(iter(self._pending))]
         if agent.process and agent.process.ready:
-            agent.process.link.send(self._kept[self._last])
+            agent.process.link.send(self._pending[self._last_number])
 
-    def tell_all(self, agent: Process) -> None:
+    def report_all(self, agent: ChildProcess) -> None:
         """Tell a new agent all that is not acknowledged, oldest first."""
-        for message in self._kept.values():
+        for message in self._pending.values():
             agent.link.send(message)
 
     def acknowledge(self, number: object) -> None:
         """Forget a death that the agent has dealt with; an unknown number is no error."""
         if isinstance(number, int):
-            self._kept.pop(number, None)
+            self._pending.pop(number, None)
 
     @property
     def unacknowledged(self) -> int:
         """How many are kept."""
-        return len(self._kept)
+        return len(self._pending)
 
 
-def _message(number: int, process: Process, cause: Cause) -> dict[str, object]:
+def _build_report(number: int, process: ChildProcess, cause: ExitCause) -> dict[str, object]:
     stuck = {"stuck": process.stuck} if process.stuck else {}
     return {
         **stuck,
@@ -60,6 +60,6 @@ def _message(number: int, process: Process, cause: Cause) -> dict[str, object]:
         "role": process.kind.role,
         "pid": process.pid,
         "identity": process.identity,
-        "expected": process.ends_as_it_should(cause),
+        "expected": process.is_expected_exit(cause),
         "cause": cause.to_json(),
     }

@@ -13,7 +13,7 @@ from typing import Final
 _VMSTAT: Final = Path("/proc/vmstat")
 
 
-class OutOfMemory:
+class OomKillCounter:
     """Looks at the kernel's count of processes killed for want of memory."""
 
     def __init__(self, counters: list[Path] | None = None) -> None:
@@ -22,7 +22,7 @@ class OutOfMemory:
         Args:
             counters: files with a line `oom_kill N`, the best first; the machine's own when None.
         """
-        self._counters = [*_counters_of_this_cgroup(), _VMSTAT] if counters is None else counters
+        self._counters = [*_own_cgroup_counters(), _VMSTAT] if counters is None else counters
         self._seen = self._count()
 
     def has_killed(self) -> bool:
@@ -31,10 +31,10 @@ class OutOfMemory:
         return before is not None and self._seen is not None and self._seen > before
 
     def _count(self) -> int | None:
-        return next((count for file in self._counters if (count := oom_kills(file)) is not None), None)
+        return next((count for file in self._counters if (count := read_oom_kills(file)) is not None), None)
 
 
-def oom_kills(file: Path) -> int | None:
+def read_oom_kills(file: Path) -> int | None:
     """Return the number in the line `oom_kill N` of a file; None when there is none."""
     try:
         lines = file.read_text().splitlines()
@@ -44,7 +44,7 @@ def oom_kills(file: Path) -> int | None:
     return int(counts[0]) if counts and counts[0].isdigit() else None
 
 
-def _counters_of_this_cgroup() -> Iterator[Path]:
+def _own_cgroup_counters() -> Iterator[Path]:
     try:
         groups = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:

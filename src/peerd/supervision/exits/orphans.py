@@ -15,7 +15,7 @@ from typing import Final
 from peerd.runtime.process import process_tree
 
 _NAME: Final = "PEERD_PROCESS"
-_ROUNDS: Final = 100
+_MAX_ROUNDS: Final = 100
 
 
 def mark(slot: str, generation: int) -> dict[str, str]:
@@ -34,10 +34,10 @@ def kill_orphans(marks: Mapping[str, str], known: Collection[int]) -> None:
     _kill({pid for pid in _adopted(known) if wanted in _environment(pid)})
 
 
-def leave_none() -> None:
+def kill_all_orphans() -> None:
     """Kill and reap the orphans of all processes that this master has had. To be called when those are gone."""
     wanted = f"{_NAME}={os.getpid()}/".encode()
-    for _ in range(_ROUNDS):  # what is killed may bring more to light
+    for _ in range(_MAX_ROUNDS):  # what is killed may bring more to light
         found = {pid for pid in _adopted(()) if any(entry.startswith(wanted) for entry in _environment(pid))}
         if not found:
             break
@@ -71,4 +71,4 @@ def _environment(pid: int) -> list[bytes]:
 
 def _kill(pids: Collection[int]) -> None:
     for pid in pids:
-        process_tree.kill([*process_tree.descendants(pid), pid])
+        process_tree.kill_processes([*process_tree.descendants(pid), pid])

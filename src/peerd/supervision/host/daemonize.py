@@ -15,24 +15,24 @@ from typing import IO, Any, Final
 from peerd.runtime.process import exit_codes
 from peerd.supervision.console import CANNOT_START
 from peerd.supervision.control import control_client
-from peerd.supervision.host.launch import command_of_a_master
+from peerd.supervision.host.launch import master_command_line
 
-LOOK_EVERY: Final = 0.1
-STOP_WITHIN: Final = 20.0
+POLL_INTERVAL: Final = 0.1
+STOP_TIMEOUT: Final = 20.0
 """Seconds that a node which did not become ready in time has to go, with no grace for anything, before it is killed."""
 
 
-class DidNotStart(Exception):
+class NodeStartError(Exception):
     """The node is not there: why, in its own words, and the last lines that it wrote.
 
     Attributes:
         status: the exit status of its master, or `exits.BOOT_FAILED` where it was not ready in time.
-        said: what it wrote, the last lines.
+        output: what it wrote, the last lines.
     """
 
-    def __init__(self, why: str, status: int, said: list[str]) -> None:
+    def __init__(self, why: str, status: int, output: list[str]) -> None:
         self.status = status
-        self.said = said
+        self.output = output
         super().__init__(why)
 
 
@@ -46,84 +46,86 @@ def start_in_background(plan: Mapping[str, Any], timeout: float) -> dict[str, An
         timeout: seconds that it has to become ready; then it is stopped again.
 
     Raises:
-        DidNotStart: it has ended, or was stopped because its time was up.
+        NodeStartError: it has ended, or was stopped because its time was up.
         OSError: it could not even be tried.
     """
     log = Path(plan["log_file"])
-    begin = log.stat().st_size if log.exists() else 0
-    with tempfile.TemporaryFile() as early:
-        process = _spawn(plan, early)
+    log_offset = log.stat().st_size if log.exists() else 0
+    with tempfile.TemporaryFile() as early_output:
+        process = _spawn_master(plan, early_output)
         try:
-            return _Start(process, plan, lambda: _said(early, log, begin)).wait(time.monotonic() + timeout)
+            return _StartAttempt(process, plan, lambda: _read_output(early_output, log, log_offset)).wait(
+                time.monotonic() + timeout
+            )
         finally:
             process.returncode = process.returncode or 0  # it is let go: it lives on, and nobody here waits for it
 
 
-def _spawn(plan: Mapping[str, Any], early: IO[bytes]) -> subprocess.Popen[bytes]:
-    with command_of_a_master(plan) as (command, fd):
+def _spawn_master(plan: Mapping[str, Any], early_output: IO[bytes]) -> subprocess.Popen[bytes]:
+    with master_command_line(plan) as (command, fd):
         return subprocess.Popen(
             command,
             pass_fds=[fd],
             stdin=subprocess.DEVNULL,
-            stdout=early,  # what it says before it has its log
-            stderr=early,
+            stdout=early_output,  # what it says before it has its log
+            stderr=early_output,
             cwd=plan["project_directory"],
             start_new_session=True,
         )
 
 
-class _Start:
+class _StartAttempt:
     """One try to start a node."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], plan: Mapping[str, Any], said: Callable[[], list[str]]
+        self, process: subprocess.Popen[bytes], plan: Mapping[str, Any], output: Callable[[], list[str]]
     ) -> None:
         self._process = process
         self._run_directory = plan["run_directory"]
-        self._said = said
+        self._read_output = output
         self._status: dict[str, Any] | None = None
 
     def wait(self, deadline: float) -> dict[str, Any]:
         """Wait until the node is ready, or has ended, or its time is up; or somebody gives the wait up."""
         try:
             while time.monotonic() < deadline:
-                self._require_life()
-                self._look()
+                self._require_running()
+                self._poll_status()
                 if self._status and self._status["state"] == "running":
                     return self._status
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(LOOK_EVERY)
+                    self._process.wait(POLL_INTERVAL)
         except KeyboardInterrupt:
             self._stop()
             raise
-        waited_for = _not_ready(self._status)
+        waited_for = _describe_unready_slots(self._status)
         self._stop()
-        raise DidNotStart(
-            f"it was not ready in time, and was stopped{waited_for}", exit_codes.BOOT_FAILED, self._said()
+        raise NodeStartError(
+            f"it was not ready in time, and was stopped{waited_for}", exit_codes.BOOT_FAILED, self._read_output()
         )
 
-    def _look(self) -> None:
-        with contextlib.suppress(control_client.NotRunning, OSError):
+    def _poll_status(self) -> None:
+        with contextlib.suppress(control_client.MasterNotRunning, OSError):
             status = control_client.status(self._run_directory)
             if status["pid"] == self._process.pid:
                 self._status = status
 
-    def _require_life(self) -> None:
+    def _require_running(self) -> None:
         status = self._process.poll()
         if status is None:
             return
-        said = self._said()
-        causes = [cause for line in said if (cause := _cause_in(line))]
+        output = self._read_output()
+        causes = [cause for line in output if (cause := _find_start_error(line))]
         ended = (
             "it was stopped before it was ready"
             if status == exit_codes.OK
             else f"its master ended with status {status}"
         )
-        raise DidNotStart(causes[0] if causes else ended, status or exit_codes.BOOT_FAILED, said)
+        raise NodeStartError(causes[0] if causes else ended, status or exit_codes.BOOT_FAILED, output)
 
     def _stop(self) -> None:
-        with contextlib.suppress(control_client.NotRunning, OSError):
-            control_client.stop(self._run_directory, fast=True, timeout=STOP_WITHIN)
+        with contextlib.suppress(control_client.MasterNotRunning, OSError):
+            control_client.stop(self._run_directory, fast=True, timeout=STOP_TIMEOUT)
         try:
             self._process.wait(1.0)
         except subprocess.TimeoutExpired:  # its processes notice, and end by themselves
@@ -131,7 +133,7 @@ class _Start:
             self._process.wait()
 
 
-def _cause_in(line: str) -> str:
+def _find_start_error(line: str) -> str:
     """Why a node cannot start, if a line of its master says so, in either form of the log."""
     with contextlib.suppress(ValueError):
         entry = json.loads(line)
@@ -140,7 +142,7 @@ def _cause_in(line: str) -> str:
     return line.partition(f": {CANNOT_START}")[2]
 
 
-def _not_ready(status: Mapping[str, Any] | None) -> str:
+def _describe_unready_slots(status: Mapping[str, Any] | None) -> str:
     if status is None:
         return ""
     missing = [
@@ -151,12 +153,12 @@ def _not_ready(status: Mapping[str, Any] | None) -> str:
     return f"; it had waited for {', '.join(missing)}" if missing else ""
 
 
-def _said(early: IO[bytes], log: Path, begin: int, most: int = 64 * 1024) -> list[str]:
+def _read_output(early_output: IO[bytes], log: Path, log_offset: int, max_bytes: int = 64 * 1024) -> list[str]:
     """What the node has written since it was started, as lines; of much, the last."""
-    early.seek(0)
-    text = early.read(most)
+    early_output.seek(0)
+    text = early_output.read(max_bytes)
     with contextlib.suppress(OSError), log.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        file.seek(max(begin if size >= begin else 0, size - most))
-        text += file.read(most)
+        file.seek(max(log_offset if size >= log_offset else 0, size - max_bytes))
+        text += file.read(max_bytes)
     return text.decode(errors="replace").splitlines()

@@ -15,7 +15,7 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 @contextlib.contextmanager
-def command_of_a_master(plan: Mapping[str, object]) -> Iterator[tuple[list[str], int]]:
+def master_command_line(plan: Mapping[str, object]) -> Iterator[tuple[list[str], int]]:
     """Give the command line of a plan's master, and the descriptor that it must inherit.
 
     Args:
@@ -38,7 +38,7 @@ def exec_master(plan: Mapping[str, object]) -> NoReturn:
     Args:
         plan: as JSON has it; see `peerd.supervision.plan`.
     """
-    with command_of_a_master(plan) as (command, _):
+    with master_command_line(plan) as (command, _):
         sys.stdout.flush()
         sys.stderr.flush()
         # A stop that comes before the master hears it waits; the first process of a container would never get it.

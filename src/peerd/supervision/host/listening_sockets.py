@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from peerd.domain.bind_address import Systemd, Tcp, Unix, parse_binding
+from peerd.domain.bind_address import SystemdSocket, TcpAddress, UnixAddress, parse_bind_address
 from peerd.supervision.plan import SocketPlan
 
-BIND_WITHIN: Final = 2.0
+BIND_TIMEOUT: Final = 2.0
 """Seconds that a starting master waits for an address: a killed one's children leave, and need a moment for it."""
 
-_AGAIN: Final = 0.05
-_FIRST_INHERITED: Final = 3  # SD_LISTEN_FDS_START
+_BIND_RETRY_INTERVAL: Final = 0.05
+_FIRST_SYSTEMD_FD: Final = 3  # SD_LISTEN_FDS_START
 
 
-class SocketError(Exception):
+class ListenError(Exception):
     """A socket that the plan wants cannot be had: which, and why."""
 
     def __init__(self, bind: str, problem: str) -> None:
@@ -37,14 +37,14 @@ class SocketError(Exception):
 
 
 @dataclass(slots=True)
-class _Open:
+class _BoundSocket:
     plan: SocketPlan
     sockets: list[socket.socket]
     inode: tuple[int, int] | None = None
     """Of the file of a unix socket that is ours to remove."""
 
 
-class Inherited:
+class SystemdSockets:
     """What systemd has passed to this process by LISTEN_FDS; the variables are taken out of the environment.
 
     Args:
@@ -53,21 +53,21 @@ class Inherited:
     """
 
     def __init__(self, environment: MutableMapping[str, str], pid: int) -> None:
-        given_to = environment.pop("LISTEN_PID", None)
+        listen_pid = environment.pop("LISTEN_PID", None)
         count = environment.pop("LISTEN_FDS", None)
         names = environment.pop("LISTEN_FDNAMES", "")
         self._by_name: dict[str, list[int]] = {}
-        self._why_none = "systemd has passed no sockets: is the service started by its socket unit?"
+        self._reason_none = "systemd has passed no sockets: is the service started by its socket unit?"
         if count is None:
             return
-        if given_to != str(pid) or not count.isdecimal():
-            self._why_none = (
-                f"systemd has passed its sockets to process {given_to}, and this is {pid}: start peerd itself"
+        if listen_pid != str(pid) or not count.isdecimal():
+            self._reason_none = (
+                f"systemd has passed its sockets to process {listen_pid}, and this is {pid}: start peerd itself"
             )
             return
         named = names.split(":") if names else []
         for number in range(int(count)):
-            fd = _FIRST_INHERITED + number
+            fd = _FIRST_SYSTEMD_FD + number
             os.set_inheritable(fd, False)
             self._by_name.setdefault(named[number] if number < len(named) else "unknown", []).append(fd)
 
@@ -75,40 +75,40 @@ class Inherited:
         """Return the listening sockets of a name, as copies.
 
         Raises:
-            SocketError: there is none, or it does not listen.
+            ListenError: there is none, or it does not listen.
         """
         if name not in self._by_name:
-            known = f"only {', '.join(sorted(self._by_name))}" if self._by_name else self._why_none
-            raise SocketError(bind, f"there is no such socket; {known}")
-        return [_listening(bind, os.dup(fd)) for fd in self._by_name[name]]
+            known = f"only {', '.join(sorted(self._by_name))}" if self._by_name else self._reason_none
+            raise ListenError(bind, f"there is no such socket; {known}")
+        return [_adopt_listening_socket(bind, os.dup(fd)) for fd in self._by_name[name]]
 
 
-class Sockets:
+class ListeningSockets:
     """All that a node listens on.
 
     Args:
         inherited: what systemd has passed.
     """
 
-    def __init__(self, inherited: Inherited) -> None:
+    def __init__(self, inherited: SystemdSockets) -> None:
         self._inherited = inherited
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _BoundSocket] = {}
 
     def bind(self, plans: Mapping[str, SocketPlan]) -> None:
         """Bind what a starting node needs.
 
         Raises:
-            SocketError: one of them cannot be bound; then none is.
+            ListenError: one of them cannot be bound; then none is.
         """
-        deadline = time.monotonic() + BIND_WITHIN
+        deadline = time.monotonic() + BIND_TIMEOUT
         while True:
             try:
                 self.apply(plans)
-            except SocketError as error:
+            except ListenError as error:
                 taken = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
                 if not taken or time.monotonic() >= deadline:
                     raise
-                time.sleep(_AGAIN)
+                time.sleep(_BIND_RETRY_INTERVAL)
             else:
                 return
 
@@ -116,9 +116,9 @@ class Sockets:
         """Bind what is new and close what is not named any more; what stays is not touched, but for its backlog.
 
         Raises:
-            SocketError: one of the new ones cannot be bound; then everything is as it was.
+            ListenError: one of the new ones cannot be bound; then everything is as it was.
         """
-        added: dict[str, _Open] = {}
+        added: dict[str, _BoundSocket] = {}
         try:
             for name, plan in plans.items():
                 if name not in self._open:
@@ -161,27 +161,27 @@ class Sockets:
     def to_json(self) -> list[dict[str, object]]:
         """Return what `status` shows of them."""
         return [
-            {"name": name, "bind": one.plan.bind, "addresses": [_shown_address(each) for each in one.sockets]}
+            {"name": name, "bind": one.plan.bind, "addresses": [_format_address(each) for each in one.sockets]}
             for name, one in self._open.items()
         ]
 
     def addresses(self) -> list[str]:
         """Return where one can connect to, for people: the port that was found where any free one was asked for."""
-        return [_shown_address(each) for one in self._open.values() for each in one.sockets]
+        return [_format_address(each) for one in self._open.values() for each in one.sockets]
 
-    def _bound(self, plan: SocketPlan) -> _Open:
+    def _bound(self, plan: SocketPlan) -> _BoundSocket:
         try:
-            match parse_binding(plan.bind):
-                case Systemd(name):
-                    return _Open(plan, self._inherited.take(plan.bind, name))
-                case Unix(path):
+            match parse_bind_address(plan.bind):
+                case SystemdSocket(name):
+                    return _BoundSocket(plan, self._inherited.take(plan.bind, name))
+                case UnixAddress(path):
                     return _bind_unix(plan, path)
-                case Tcp(host, port):
-                    return _Open(plan, [_bind_tcp(plan, host, port)])
+                case TcpAddress(host, port):
+                    return _BoundSocket(plan, [_bind_tcp(plan, host, port)])
         except ValueError as error:
-            raise SocketError(plan.bind, str(error)) from error
+            raise ListenError(plan.bind, str(error)) from error
         except OSError as error:
-            raise SocketError(plan.bind, _problem(error)) from error
+            raise ListenError(plan.bind, _describe_error(error)) from error
 
 
 # ---------------------------------------------------------------- one socket
@@ -205,14 +205,14 @@ def _bind_tcp(plan: SocketPlan, host: str, port: int) -> socket.socket:
         raise
 
 
-def _bind_unix(plan: SocketPlan, path: str) -> _Open:
-    _remove_the_stale(path)
+def _bind_unix(plan: SocketPlan, path: str) -> _BoundSocket:
+    _remove_stale_socket(path)
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o777 & ~plan.mode)  # the file has its mode from the first moment
     try:
         one.bind(path)
-        its = os.lstat(path)
-        return _Open(plan, [_listen(one, plan)], (its.st_dev, its.st_ino))
+        file_stat = os.lstat(path)
+        return _BoundSocket(plan, [_listen(one, plan)], (file_stat.st_dev, file_stat.st_ino))
     except BaseException:
         one.close()
         raise
@@ -220,7 +220,7 @@ def _bind_unix(plan: SocketPlan, path: str) -> _Open:
         os.umask(before)
 
 
-def _remove_the_stale(path: str) -> None:
+def _remove_stale_socket(path: str) -> None:
     """Remove the socket of an owner that is dead, and nothing else."""
     try:
         mode = os.lstat(path).st_mode
@@ -249,32 +249,32 @@ def _listen(one: socket.socket, plan: SocketPlan) -> socket.socket:
     return one
 
 
-def _listening(bind: str, fd: int) -> socket.socket:
+def _adopt_listening_socket(bind: str, fd: int) -> socket.socket:
     try:
         one = socket.socket(fileno=fd)
     except OSError as error:
         os.close(fd)
-        raise SocketError(bind, f"what systemd has passed is no socket ({_problem(error)})") from error
+        raise ListenError(bind, f"what systemd has passed is no socket ({_describe_error(error)})") from error
     listens = one.type == socket.SOCK_STREAM and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     if not listens:
         one.close()
-        raise SocketError(bind, "what systemd has passed does not listen; it takes ListenStream= and Accept=no")
+        raise ListenError(bind, "what systemd has passed does not listen; it takes ListenStream= and Accept=no")
     one.setblocking(False)
     return one
 
 
-def _close(one: _Open) -> None:
+def _close(one: _BoundSocket) -> None:
     for each in one.sockets:
         each.close()
-    binding = parse_binding(one.plan.bind)
-    if isinstance(binding, Unix) and one.inode is not None:
+    binding = parse_bind_address(one.plan.bind)
+    if isinstance(binding, UnixAddress) and one.inode is not None:
         with contextlib.suppress(OSError):
-            its = os.lstat(binding.path)
-            if (its.st_dev, its.st_ino) == one.inode:  # else another has taken the name
+            file_stat = os.lstat(binding.path)
+            if (file_stat.st_dev, file_stat.st_ino) == one.inode:  # else another has taken the name
                 Path(binding.path).unlink()
 
 
-def _problem(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             return "another process listens there (find it with: ss -ltnxp); stop it, or choose another address"
@@ -291,7 +291,7 @@ def _problem(error: OSError) -> str:
             return error.strerror or str(error)
 
 
-def _shown_address(one: socket.socket) -> str:
+def _format_address(one: socket.socket) -> str:
     address = one.getsockname()
     match one.family:
         case socket.AF_INET:

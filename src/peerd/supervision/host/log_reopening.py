@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from peerd.runtime.observability import logfile
 from peerd.supervision.console import Console
-from peerd.supervision.processes.process_table import Roster
+from peerd.supervision.processes.process_table import ProcessTable
 
 
-class Logs:
+class LogReopener:
     """What is written where, of all processes of a node.
 
     Args:
         file: the log; None where the node writes to what it was started with, a terminal or the journal.
-        roster: the processes.
+        table: the processes.
         console: where people read.
     """
 
-    def __init__(self, file: str | None, roster: Roster, console: Console) -> None:
+    def __init__(self, file: str | None, table: ProcessTable, console: Console) -> None:
         self._file = file
-        self._roster = roster
+        self._table = table
         self._console = console
 
     def reopen(self) -> str:
@@ -26,11 +26,11 @@ class Logs:
         if self._file is None:
             return "this node has no log file: it writes to what it was started with"
         try:
-            logfile.write_to(self._file)
+            logfile.redirect_output(self._file)
         except OSError as error:
             problem = f"cannot reopen the log, and goes on in the old one: {error}"
-            self._console.say(problem, level="error")
+            self._console.log(problem, level="error")
             return problem
-        for process in self._roster.processes():
+        for process in self._table.processes():
             process.link.send({"type": "reopen-logs", "file": self._file})
         return ""

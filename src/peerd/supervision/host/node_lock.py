@@ -43,7 +43,7 @@ class NodeLock:
             OSError: the folder cannot be used.
         """
         run_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _require_own(run_directory)
+        _require_private_directory(run_directory)
         self._pid_file = run_directory / PID_FILE
         self._fd = open_no_link(run_directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -73,7 +73,7 @@ class NodeLock:
         return ""
 
 
-def _require_own(run_directory: Path) -> None:
+def _require_private_directory(run_directory: Path) -> None:
     found = run_directory.stat()
     if found.st_uid != os.geteuid():
         raise UnsafeRunDirectory(

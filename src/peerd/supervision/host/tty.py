@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 
-def has_terminal() -> bool:
+def has_controlling_tty() -> bool:
     """Return whether the process has a controlling terminal that can be used."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))

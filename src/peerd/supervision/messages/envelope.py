@@ -8,37 +8,44 @@ from math import inf
 from typing import Any, Final
 
 from peerd.domain.quoting import quoted
-from peerd.runtime.messages.addressing import LARGEST, LONGEST_ACTION, LONGEST_TIMEOUT, BadTarget, Peer, Target
+from peerd.runtime.messages.addressing import (
+    MAX_ACTION_LENGTH,
+    MAX_MESSAGE_BYTES,
+    MAX_REPLY_TIMEOUT,
+    InvalidTarget,
+    Peer,
+    Target,
+)
 from peerd.runtime.messages.frames import FrameError, encode
 
-_ENVELOPE: Final = 2048
+_FRAME_OVERHEAD: Final = 2048
 """Bytes that a frame may have beside the message: who has sent it, and its number."""
 
-_LONGEST_ERROR: Final = 10_000
+_MAX_ERROR_LENGTH: Final = 10_000
 
-Tell = Callable[[Mapping[str, object]], object]
+SendToSender = Callable[[Mapping[str, object]], object]
 
 
-class BadMessage(ValueError):
+class MalformedMessage(ValueError):
     """A frame is no message; the text says why."""
 
 
 @dataclass(slots=True, eq=False)
-class Letter:
+class Envelope:
     """A message, and how its sender learns what became of it.
 
-    `number` is the master's, `called` the sender's own; `frame` is what the receivers get. `forget_at` is when nobody
-    waits for its reply any more, `wait_until` when it has waited long enough for somebody to take it.
+    `number` is the master's, `sender_message_id` the sender's own; `frame` is what the receivers get. `expires_at` is
+    when nobody waits for its reply any more, `wait_until` when it has waited long enough for somebody to take it.
     """
 
     number: int
     sender: Hashable
-    called: int
+    sender_message_id: int
     target: Target
     is_request: bool
     frame: bytes
-    tell: Tell
-    forget_at: float = inf
+    notify_sender: SendToSender
+    expires_at: float = inf
     wait_until: float = inf
     receiver: Hashable = None
     receiver_name: str = ""
@@ -46,37 +53,39 @@ class Letter:
     @property
     def due_at(self) -> float:
         """When something must be done about it if nothing happens."""
-        return min(self.forget_at, self.wait_until) if self.receiver is None else self.forget_at
+        return min(self.expires_at, self.wait_until) if self.receiver is None else self.expires_at
 
-    def delivered(self, count: int, error: str | None = None) -> None:
+    def report_delivery(self, count: int, error: str | None = None) -> None:
         """Tell its sender."""
         if self.is_request:
-            self.failed(error or "", "undeliverable")
+            self.report_failure(error or "", "undeliverable")
         else:
-            self.tell({"type": "delivery", "id": self.called, "delivered": count, "error": error})
+            self.notify_sender({"type": "delivery", "id": self.sender_message_id, "delivered": count, "error": error})
 
-    def failed(self, error: str, reason: str) -> None:
+    def report_failure(self, error: str, reason: str) -> None:
         """Tell the sender of a request that there is no reply."""
-        self.tell({"type": "reply", "id": self.called, "error": error, "reason": reason})
+        self.notify_sender({"type": "reply", "id": self.sender_message_id, "error": error, "reason": reason})
 
-    def answered(self, reply: Mapping[str, Any]) -> None:
+    def report_reply(self, reply: Mapping[str, Any]) -> None:
         """Hand the reply to the sender of a request."""
         if "error" in reply:
-            self.failed(_writable(reply["error"]), "handler")
+            self.report_failure(_to_error_text(reply["error"]), "handler")
             return
-        answer = {"type": "reply", "id": self.called, "data": reply.get("data")}
+        frame_of_reply = {"type": "reply", "id": self.sender_message_id, "data": reply.get("data")}
         try:
-            size = len(encode(answer))
+            size = len(encode(frame_of_reply))
         except FrameError as error:
-            self.failed(str(error), "handler")
+            self.report_failure(str(error), "handler")
             return
-        if size > LARGEST + _ENVELOPE:
-            self.failed(f"its answer has {size} bytes, and {LARGEST} are allowed", "handler")
+        if size > MAX_MESSAGE_BYTES + _FRAME_OVERHEAD:
+            self.report_failure(f"its answer has {size} bytes, and {MAX_MESSAGE_BYTES} are allowed", "handler")
         else:
-            self.tell(answer)
+            self.notify_sender(frame_of_reply)
 
 
-def read(message: Mapping[str, Any], number: int, origin: Peer, sender: Hashable, tell: Tell, now: float) -> Letter:
+def parse_envelope(
+    message: Mapping[str, Any], number: int, origin: Peer, sender: Hashable, notify_sender: SendToSender, now: float
+) -> Envelope:
     """Read a message from its frame.
 
     Args:
@@ -84,70 +93,70 @@ def read(message: Mapping[str, Any], number: int, origin: Peer, sender: Hashable
         number: by which the master knows it.
         origin: who has sent it, as its receivers are told.
         sender: the same, as a key.
-        tell: the way back to the sender.
+        notify_sender: the way back to the sender.
         now: the time, seconds.
 
     Raises:
-        BadMessage: it is none.
+        MalformedMessage: it is none.
     """
-    called = number_of(message, "id")
-    if called is None:
-        raise BadMessage("its `id` must be a number")
+    sender_message_id = parse_number(message, "id")
+    if sender_message_id is None:
+        raise MalformedMessage("its `id` must be a number")
     is_request = message.get("request", False)
     if not isinstance(is_request, bool):
-        raise BadMessage("its `request` must be true or false")
+        raise MalformedMessage("its `request` must be true or false")
     action = message.get("action")
-    if not isinstance(action, str) or not 0 < len(action) <= LONGEST_ACTION:
-        raise BadMessage(f"its `action` must be a text of 1 to {LONGEST_ACTION} characters")
+    if not isinstance(action, str) or not 0 < len(action) <= MAX_ACTION_LENGTH:
+        raise MalformedMessage(f"its `action` must be a text of 1 to {MAX_ACTION_LENGTH} characters")
     try:
         target = Target.parse(message.get("to"))
-    except BadTarget as error:
-        raise BadMessage(str(error)) from error
+    except InvalidTarget as error:
+        raise MalformedMessage(str(error)) from error
     if is_request and not target.is_one:
-        raise BadMessage(f"a request is for one process, not for {target}")
+        raise MalformedMessage(f"a request is for one process, not for {target}")
     content = {"action": action, "data": message.get("data"), "from": origin.to_json()}
-    return Letter(
+    return Envelope(
         number=number,
         sender=sender,
-        called=called,
+        sender_message_id=sender_message_id,
         target=target,
         is_request=is_request,
-        frame=_frame({"type": "message", **content, "id": number, "request": is_request}),
-        tell=tell,
-        forget_at=now + _timeout(message) if is_request else inf,
+        frame=_encode_frame({"type": "message", **content, "id": number, "request": is_request}),
+        notify_sender=notify_sender,
+        expires_at=now + _parse_timeout(message) if is_request else inf,
     )
 
 
-def number_of(message: Mapping[str, Any], key: str) -> int | None:
+def parse_number(message: Mapping[str, Any], key: str) -> int | None:
     """Return a number of a frame, if it is one, and of a sensible size."""
     number = message.get(key)
     return number if isinstance(number, int) and not isinstance(number, bool) and abs(number) < 2**63 else None
 
 
-def refusal(message: Mapping[str, Any], error: str) -> dict[str, object]:
+def rejection_of(message: Mapping[str, Any], error: str) -> dict[str, object]:
     """Return what the sender of a frame is told that is no message."""
     if message.get("request"):
-        return {"type": "reply", "id": number_of(message, "id"), "error": error, "reason": "undeliverable"}
-    return {"type": "delivery", "id": number_of(message, "id"), "delivered": 0, "error": error}
+        return {"type": "reply", "id": parse_number(message, "id"), "error": error, "reason": "undeliverable"}
+    return {"type": "delivery", "id": parse_number(message, "id"), "delivered": 0, "error": error}
 
 
-def _writable(error: object) -> str:
+def _to_error_text(error: object) -> str:
     text = error if isinstance(error, str) else quoted(error)
-    return text[:_LONGEST_ERROR].encode(errors="replace").decode()
+    return text[:_MAX_ERROR_LENGTH].encode(errors="replace").decode()
 
 
-def _frame(message: Mapping[str, object]) -> bytes:
+def _encode_frame(message: Mapping[str, object]) -> bytes:
     try:
         frame = encode(message)
     except FrameError as error:
-        raise BadMessage(str(error)) from error
-    if len(frame) > LARGEST + _ENVELOPE:
-        raise BadMessage(f"it has {len(frame)} bytes, and {LARGEST} are allowed")
+        raise MalformedMessage(str(error)) from error
+    if len(frame) > MAX_MESSAGE_BYTES + _FRAME_OVERHEAD:
+        raise MalformedMessage(f"it has {len(frame)} bytes, and {MAX_MESSAGE_BYTES} are allowed")
     return frame
 
 
-def _timeout(message: Mapping[str, Any]) -> float:
+def _parse_timeout(message: Mapping[str, Any]) -> float:
     timeout = message.get("timeout")
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST_TIMEOUT:
-        raise BadMessage(f"its `timeout` must be seconds, more than 0 and at most {LONGEST_TIMEOUT:.0f}")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= MAX_REPLY_TIMEOUT:
+        raise MalformedMessage(f"its `timeout` must be seconds, more than 0 and at most {MAX_REPLY_TIMEOUT:.0f}")
     return float(timeout)

@@ -9,45 +9,45 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 
-from peerd.runtime.messages.addressing import UNANSWERED, UNANSWERED_BYTES
+from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES
 
 
-class Inboxes:
+class FlowControl:
     """A ledger. Receivers and senders are whatever can be a key.
 
-    >>> inboxes = Inboxes(most=1)
-    >>> inboxes.put("video-1", sender="agent", size=10)
+    >>> inboxes = FlowControl(max_messages=1)
+    >>> inboxes.record_sent("video-1", sender="agent", size=10)
     >>> inboxes.has_room("video-1", sender="agent", size=10), inboxes.has_room("video-1", sender="web-1", size=10)
     (False, True)
-    >>> inboxes.taken("video-1", 1)
+    >>> inboxes.acknowledge("video-1", 1)
     >>> inboxes.has_room("video-1", sender="agent", size=10)
     True
     """
 
-    def __init__(self, most: int = UNANSWERED, most_bytes: int = UNANSWERED_BYTES) -> None:
-        self._most = most
-        self._most_bytes = most_bytes
+    def __init__(self, max_messages: int = MAX_IN_FLIGHT, max_bytes: int = MAX_IN_FLIGHT_BYTES) -> None:
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
         self._inboxes: dict[Hashable, deque[tuple[Hashable, int]]] = {}
         self._shares: dict[Hashable, dict[Hashable, tuple[int, int]]] = {}
 
     def has_room(self, receiver: Hashable, sender: Hashable, size: int) -> bool:
         """Whether a message of so many bytes may be handed to the receiver."""
         count, held = self._shares.get(receiver, {}).get(sender, (0, 0))
-        return count < self._most and held + size <= self._most_bytes
+        return count < self._max_messages and held + size <= self._max_bytes
 
-    def put(self, receiver: Hashable, sender: Hashable, size: int) -> None:
+    def record_sent(self, receiver: Hashable, sender: Hashable, size: int) -> None:
         """Note that it was handed over."""
         self._inboxes.setdefault(receiver, deque()).append((sender, size))
         self._add(receiver, sender, 1, size)
 
-    def taken(self, receiver: Hashable, count: int) -> None:
+    def acknowledge(self, receiver: Hashable, count: int) -> None:
         """Note that the receiver has taken so many, in the order in which it got them."""
         inbox = self._inboxes.get(receiver, deque())
         for _ in range(min(max(count, 0), len(inbox))):
             sender, size = inbox.popleft()
             self._add(receiver, sender, -1, -size)
 
-    def forget(self, receiver: Hashable) -> None:
+    def remove(self, receiver: Hashable) -> None:
         """Forget a receiver that has died."""
         self._inboxes.pop(receiver, None)
         self._shares.pop(receiver, None)

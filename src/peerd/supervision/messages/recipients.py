@@ -9,10 +9,10 @@ from typing import Final, Protocol
 
 from peerd.runtime.messages.addressing import WORKER_ROLES, Peer, Target
 
-_TAKES_MESSAGES: Final = (*WORKER_ROLES, "agent")
+_MESSAGE_ROLES: Final = (*WORKER_ROLES, "agent")
 
 
-class Way(Protocol):
+class RecipientLink(Protocol):
     """The way to a process, such as a `Channel`."""
 
     @property
@@ -24,28 +24,28 @@ class Way(Protocol):
         """Send a frame; return whether there was room for it."""
         ...
 
-    def send_frame(self, frame: bytes, room: int = ...) -> bool:
-        """Send what is a frame already, unless `room` bytes wait to be read."""
+    def send_frame(self, frame: bytes, max_unsent: int = ...) -> bool:
+        """Send what is a frame already, unless `max_unsent` bytes wait to be read."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Addressee:
+class Recipient:
     """A living process, as the post knows it. A leaving one finishes its work: it is tainted, recycled, or draining."""
 
     process: Hashable
     peer: Peer
-    link: Way
+    link: RecipientLink
     ready: bool = True
     leaving: bool = False
 
     @property
-    def is_there(self) -> bool:
+    def is_available(self) -> bool:
         """Whether it gets what is for all, and may be chosen."""
         return self.ready and not self.leaving
 
     @property
-    def listens(self) -> bool:
+    def receives_frames(self) -> bool:
         """Whether it hears what its master says: another program does not."""
         return self.peer.role != "command"
 
@@ -56,28 +56,28 @@ class Addressee:
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class ProcessDirectory:
     """Who is there, and who will be: `expected` are the kind and role of each slot that gets a process, or boots one.
 
     `known` are kind and role of all slots.
     """
 
-    present: tuple[Addressee, ...] = ()
+    present: tuple[Recipient, ...] = ()
     expected: frozenset[tuple[str, str]] = frozenset()
     known: frozenset[tuple[str, str]] = frozenset()
 
 
-class Later(StrEnum):
+class RecipientExpected(StrEnum):
     """There is nobody now."""
 
     WAIT = "somebody is expected"
 
 
-class Nobody(LookupError):
+class NoRecipient(LookupError):
     """There is nobody whom a message is for, and nobody is expected; the text says why."""
 
 
-def receivers(target: Target, directory: Directory) -> tuple[Addressee, ...] | Later:
+def find_recipients(target: Target, directory: ProcessDirectory) -> tuple[Recipient, ...] | RecipientExpected:
     """Return whom a message is for now; of a target that is a random one, all who may be chosen.
 
     Raises:
@@ -92,41 +92,41 @@ def receivers(target: Target, directory: Directory) -> tuple[Addressee, ...] | L
             return _workers(target, directory)
 
 
-def _by_pid(target: Target, directory: Directory) -> tuple[Addressee, ...] | Later:
+def _by_pid(target: Target, directory: ProcessDirectory) -> tuple[Recipient, ...] | RecipientExpected:
     found = next((one for one in directory.present if one.peer.pid == target.pid), None)
     if found is None:
-        raise Nobody(f"this node has no process {target.pid}")
-    if found.peer.role not in _TAKES_MESSAGES:
-        raise Nobody(f"process {target.pid} is the {found.peer.role}, which takes no messages")
+        raise NoRecipient(f"this node has no process {target.pid}")
+    if found.peer.role not in _MESSAGE_ROLES:
+        raise NoRecipient(f"process {target.pid} is the {found.peer.role}, which takes no messages")
     if not found.ready and found.leaving:
-        raise Nobody(f"process {target.pid} stops")
-    return (found,) if found.ready else Later.WAIT
+        raise NoRecipient(f"process {target.pid} stops")
+    return (found,) if found.ready else RecipientExpected.WAIT
 
 
-def _of_role(role: str, directory: Directory) -> tuple[Addressee, ...] | Later:
-    found = tuple(one for one in directory.present if one.peer.role == role and one.is_there)
+def _of_role(role: str, directory: ProcessDirectory) -> tuple[Recipient, ...] | RecipientExpected:
+    found = tuple(one for one in directory.present if one.peer.role == role and one.is_available)
     if found:
         return found
     if any(expected == role for _, expected in directory.expected):
-        return Later.WAIT
+        return RecipientExpected.WAIT
     has_one = any(known == role for _, known in directory.known)
-    raise Nobody(f"the {role} stops" if has_one else f"this node has no {role}")
+    raise NoRecipient(f"the {role} stops" if has_one else f"this node has no {role}")
 
 
-def _workers(target: Target, directory: Directory) -> tuple[Addressee, ...] | Later:
+def _workers(target: Target, directory: ProcessDirectory) -> tuple[Recipient, ...] | RecipientExpected:
     kinds = sorted({kind for kind, role in directory.known if role in WORKER_ROLES})
     if target.kind is not None and target.kind not in kinds:
-        raise Nobody(f"this node has no workers of the kind {target.kind!r}; it has {', '.join(kinds) or 'none'}")
-    fits = [one for one in directory.present if one.is_there and _fits(one, target)]
-    if fits:
-        return tuple(fits)
+        raise NoRecipient(f"this node has no workers of the kind {target.kind!r}; it has {', '.join(kinds) or 'none'}")
+    matching = [one for one in directory.present if one.is_available and _matches(one, target)]
+    if matching:
+        return tuple(matching)
     roles = {role for kind, role in directory.expected if target.kind in (None, kind)}
     if roles & {*WORKER_ROLES, *(["agent"] if target.role == "all" else [])}:
-        return Later.WAIT
-    raise Nobody("no process of these is running")
+        return RecipientExpected.WAIT
+    raise NoRecipient("no process of these is running")
 
 
-def _fits(one: Addressee, target: Target) -> bool:
+def _matches(one: Recipient, target: Target) -> bool:
     if one.peer.role == "agent":
         return target.role == "all"
     return one.is_worker and target.kind in (None, one.peer.kind)

@@ -14,21 +14,28 @@ from typing import Final
 
 from peerd.runtime.launch import launch_command
 from peerd.runtime.process.process_tree import is_stopped
-from peerd.supervision.control.channel import Channel
-from peerd.supervision.exits.exit_cause import KILLED_AFTER_GRACE, RECYCLED, TAINTED, Cause, Story, cause_of
-from peerd.supervision.exits.oom import OutOfMemory
+from peerd.supervision.control.channel import FrameChannel
+from peerd.supervision.exits.exit_cause import (
+    KILLED_AFTER_GRACE,
+    RECYCLED,
+    TAINTED,
+    ExitCause,
+    ExitFacts,
+    determine_cause,
+)
+from peerd.supervision.exits.oom import OomKillCounter
 from peerd.supervision.exits.orphans import mark
 from peerd.supervision.plan import Kind, Plan
 
-STARVED: Final = 3
+STARVED_FACTOR: Final = 3
 """How many times longer a process may be silent that is not stopped."""
-ABORT_WITHIN: Final = 2.0
+ABORT_TIMEOUT: Final = 2.0
 """Seconds that a silent process has to show where it is before it is killed."""
 KILL_MARGIN: Final = 2.0
 """Seconds that a child has, after its own hard deadline, to end itself and show where it hangs."""
 
 
-class Process:
+class ChildProcess:
     """A living or just ended child, the leader of its own process group."""
 
     def __init__(
@@ -65,25 +72,25 @@ class Process:
         self.stuck: list[Mapping[str, object]] = []
         """What it has said of attempts that only its own end ends; for the agent."""
         self.mark = mark(slot, generation)
-        self._because: Cause | None = None
-        self._heard_at = now
+        self._stop_reason: ExitCause | None = None
+        self._last_contact_at = now
         self._silent_for: float | None = None
         self._out_of_time = False
         self._kill_at: float | None = None
         if not self.ready:
-            self.go_on_booting(now)
-        end, other = socket.socketpair()
-        self.link = Channel(end)
+            self.extend_boot(now)
+        own_socket, child_socket = socket.socketpair()
+        self.link = FrameChannel(own_socket)
         try:
-            with other:
-                self._popen = self._command(plan) if self.ready else self._child(other, sockets)
+            with child_socket:
+                self._popen = self._spawn_command(plan) if self.ready else self._spawn_child(child_socket, sockets)
         except BaseException:
             self.link.close()
             raise
         self.pid = self._popen.pid
-        self.pidfd = self._watchable()
+        self.pidfd = self._open_pidfd()
         if not self.ready:
-            self.link.send(_first_frame(plan, kind, slot, generation, sockets))
+            self.link.send(_plan_frame(plan, kind, slot, generation, sockets))
 
     def __str__(self) -> str:
         return f"{self.slot} (process {self.pid})"
@@ -93,40 +100,40 @@ class Process:
         """When it will be killed if it has not become ready, or ended, by then."""
         return self._kill_at
 
-    def go_on_booting(self, now: float) -> None:
+    def extend_boot(self, now: float) -> None:
         """Give it the whole time for its boot, from now on."""
         if not (self.ready or self.asked_to_stop):
             self._kill_at = now + self.kind.boot_timeout
 
-    def become_ready(self, identity: Mapping[str, object] | None) -> None:
+    def mark_ready(self, identity: Mapping[str, object] | None) -> None:
         """Note that it has booted, and as whom the agent knows it."""
         self.ready = True
         self.identity = identity
         if not self.asked_to_stop:
             self._kill_at = None
 
-    def ask_to_stop(self, now: float, grace: float, because: Cause | None = None) -> None:
+    def ask_to_stop(self, now: float, grace: float, reason: ExitCause | None = None) -> None:
         """Ask it to end within `grace` seconds, and the time to give back; it is killed afterwards.
 
         Args:
             now: the time, seconds.
             grace: seconds for what runs.
-            because: why, when another process takes its place; None when the node stops.
+            reason: why, when another process takes its place; None when the node stops.
         """
         self.asked_to_stop = True
-        self._because = self._because or because
+        self._stop_reason = self._stop_reason or reason
         self._kill_at = now + grace + self.kind.give_back + KILL_MARGIN
         if self.kind.role == "command":
             self._signal_group(signal.SIGTERM)
         else:
-            self.link.send({"type": "stop", "grace": grace, "replaced": because is not None})
+            self.link.send({"type": "stop", "grace": grace, "replaced": reason is not None})
 
     def drain(self) -> None:
         """Note that it is being recycled: it finishes what it has, however long that takes, and then stops."""
         self.retired = "recycle"
 
     @property
-    def drains(self) -> bool:
+    def is_draining(self) -> bool:
         """Whether it finishes what it has without a deadline."""
         return self.retired == "recycle" and self._kill_at is None and not self.asked_to_stop
 
@@ -135,7 +142,7 @@ class Process:
         self.retired = how
         self._kill_at = now + self.kind.grace + self.kind.give_back + KILL_MARGIN
 
-    def ends_as_it_should(self, cause: Cause) -> bool:
+    def is_expected_exit(self, cause: ExitCause) -> bool:
         """Whether its end was asked for, so that what it held is given back and not counted.
 
         It may have asked for that itself: to be recycled, or for handlers that do not end, whose attempts are told one
@@ -145,16 +152,16 @@ class Process:
         ended_for_stuck = bool(self.stuck) and cause.kind in {TAINTED, KILLED_AFTER_GRACE}
         return self.asked_to_stop or recycled or ended_for_stuck
 
-    def kill_if_out_of_time(self, now: float) -> None:
+    def kill_if_overdue(self, now: float) -> None:
         """Kill it, with its group, if its time is up."""
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self._out_of_time = True
             self.kill()
 
-    def hear(self, now: float) -> None:
+    def record_contact(self, now: float) -> None:
         """Note that it has said something."""
-        self._heard_at = now
+        self._last_contact_at = now
 
     def kill_if_silent(self, now: float) -> None:
         """Kill it if even its watching thread, which waits for nothing, has been silent for too long.
@@ -162,24 +169,24 @@ class Process:
         One that is not stopped may only be starved, on a machine with too much to do: it has three times as long. It is
         asked to abort first, which shows where its threads are if it can still do that.
         """
-        silent_for = now - self._heard_at
+        silent_for = now - self._last_contact_at
         if self.kind.role == "command" or silent_for < self.kind.silent_after:
             return
-        if self._silent_for is None and (silent_for >= STARVED * self.kind.silent_after or is_stopped(self.pid)):
+        if self._silent_for is None and (silent_for >= STARVED_FACTOR * self.kind.silent_after or is_stopped(self.pid)):
             self._silent_for = silent_for
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGABRT)
-        elif self._silent_for is not None and silent_for >= self._silent_for + ABORT_WITHIN:
+        elif self._silent_for is not None and silent_for >= self._silent_for + ABORT_TIMEOUT:
             self.kill()
 
     def silent_for(self, now: float) -> float | None:
         """Seconds since it has said anything, which it does every two seconds; None for a command, which cannot."""
-        return None if self.kind.role == "command" else now - self._heard_at
+        return None if self.kind.role == "command" else now - self._last_contact_at
 
     @property
-    def why_it_leaves(self) -> str:
+    def leave_reason(self) -> str:
         """Why it is to end, in words, as far as somebody has said so."""
-        return self.error or (self._because.text if self._because else "")
+        return self.error or (self._stop_reason.text if self._stop_reason else "")
 
     @property
     def is_silent(self) -> bool:
@@ -190,28 +197,28 @@ class Process:
         """Kill it with its group, which would not end with it; until it is reaped, the group's number is its own."""
         self._signal_group(signal.SIGKILL)
 
-    def bury(self, out_of_memory: OutOfMemory) -> Cause:
+    def reap(self, out_of_memory: OomKillCounter) -> ExitCause:
         """End the group of this ended process, reap it, close all that belonged to it, and say why it died."""
         self.kill()
         returncode = self._popen.wait()
         has_killed = out_of_memory.has_killed()  # whoever it was: only what happens from here on counts for the next
         os.close(self.pidfd)
         self.link.close()
-        return cause_of(self._story(returncode, out_of_memory=has_killed))
+        return determine_cause(self._exit_facts(returncode, out_of_memory=has_killed))
 
     # ---------------------------------------------------------------- steps
 
-    def _child(self, other: socket.socket, sockets: Mapping[str, int]) -> subprocess.Popen[bytes]:
+    def _spawn_child(self, child_socket: socket.socket, sockets: Mapping[str, int]) -> subprocess.Popen[bytes]:
         # -P keeps the current folder off the module path: a project's queue.py must not replace the library's.
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "peerd.child", str(other.fileno()), str(os.getpid())],
+            [sys.executable, "-P", "-m", "peerd.child", str(child_socket.fileno()), str(os.getpid())],
             stdin=subprocess.DEVNULL,
-            pass_fds=[other.fileno(), *sockets.values()],
+            pass_fds=[child_socket.fileno(), *sockets.values()],
             env=self._environment(),
             process_group=0,
         )
 
-    def _command(self, plan: Plan) -> subprocess.Popen[bytes]:
+    def _spawn_command(self, plan: Plan) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             launch_command(self.kind.command),
             stdin=subprocess.DEVNULL,
@@ -223,7 +230,7 @@ class Process:
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self.kind.environment, **self.mark}
 
-    def _watchable(self) -> int:
+    def _open_pidfd(self) -> int:
         try:
             return os.pidfd_open(self.pid)
         except OSError:
@@ -236,13 +243,13 @@ class Process:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def _story(self, returncode: int, *, out_of_memory: bool) -> Story:
-        return Story(
+    def _exit_facts(self, returncode: int, *, out_of_memory: bool) -> ExitFacts:
+        return ExitFacts(
             returncode=returncode,
             ready=self.ready,
             asked_to_stop=self.asked_to_stop,
             out_of_time=self._out_of_time,
-            because=self._because,
+            reason=self._stop_reason,
             silent_for=self._silent_for,
             out_of_memory=out_of_memory,
             retired=self.retired,
@@ -250,7 +257,7 @@ class Process:
         )
 
 
-def _first_frame(plan: Plan, kind: Kind, slot: str, generation: int, sockets: Mapping[str, int]) -> dict[str, object]:
+def _plan_frame(plan: Plan, kind: Kind, slot: str, generation: int, sockets: Mapping[str, int]) -> dict[str, object]:
     return {
         "type": "plan",
         "slot": slot,

@@ -11,60 +11,60 @@ from typing import Any, Final
 
 from peerd.runtime.messages.frames import FrameError
 from peerd.runtime.process import exit_codes
-from peerd.supervision.alert_forwarding import Alerts
-from peerd.supervision.control.channel import ROUND
-from peerd.supervision.event_loop import Loop
+from peerd.supervision.alert_forwarding import AlertForwarder
+from peerd.supervision.control.channel import MAX_READ_BYTES
+from peerd.supervision.event_loop import SelectorLoop
 from peerd.supervision.exits import orphans
-from peerd.supervision.exits.exit_cause import CPU_LIMIT, MEMORY_LIMIT, Cause, wish
-from peerd.supervision.exits.exit_reports import Deaths
-from peerd.supervision.exits.oom import OutOfMemory
-from peerd.supervision.host.listening_sockets import Sockets
-from peerd.supervision.host.log_reopening import Logs
+from peerd.supervision.exits.exit_cause import CPU_LIMIT, MEMORY_LIMIT, ExitCause, stop_reason
+from peerd.supervision.exits.exit_reports import ExitReports
+from peerd.supervision.exits.oom import OomKillCounter
+from peerd.supervision.host.listening_sockets import ListeningSockets
+from peerd.supervision.host.log_reopening import LogReopener
 from peerd.supervision.plan import Kind, Plan
-from peerd.supervision.processes.child_process import Process
-from peerd.supervision.processes.process_table import Member, Outcome, Replacement, Roster
-from peerd.supervision.processes.slot import Event, State
+from peerd.supervision.processes.child_process import ChildProcess
+from peerd.supervision.processes.process_table import ProcessTable, Replacement, ReplacementOutcome, SlotEntry
+from peerd.supervision.processes.slot import SlotEvent, SlotState
 
-CRASH_LOOP: Final = 3
+CRASH_LOOP_FAILURES: Final = 3
 """Failures in a row after which a slot is worth an alert."""
 
 
-class Keeper:
+class ProcessManager:
     """The hands of the master. When to start, replace and stop a slot is decided elsewhere."""
 
     def __init__(
         self,
         plan: Plan,
-        roster: Roster,
-        loop: Loop,
-        alerts: Alerts,
-        deaths: Deaths,
-        logs: Logs,
-        sockets: Sockets,
+        table: ProcessTable,
+        loop: SelectorLoop,
+        alerts: AlertForwarder,
+        exit_reports: ExitReports,
+        logs: LogReopener,
+        sockets: ListeningSockets,
         on_failure: Callable[[str], None],
     ) -> None:
         """Make it.
 
         Args:
             plan: the node's.
-            roster: its slots.
+            table: its slots.
             loop: where processes are watched.
             alerts: where people are told.
-            deaths: where the agent is told.
+            exit_reports: where the agent is told.
             logs: what is opened anew when a child asks for it.
             sockets: what processes listen on.
             on_failure: gets each failure of a slot, in words; the slot is due to be started again then.
         """
         self._plan = plan
-        self._roster = roster
+        self._table = table
         self._loop = loop
         self._alerts = alerts
-        self._deaths = deaths
+        self._exit_reports = exit_reports
         self._sockets = sockets
         self._on_failure = on_failure
-        self._out_of_memory = OutOfMemory()
+        self._out_of_memory = OomKillCounter()
         self._node_is_ready = False
-        self.said: dict[str, Callable[[Member, Process, Mapping[str, Any]], object]] = {
+        self.on_message: dict[str, Callable[[SlotEntry, ChildProcess, Mapping[str, Any]], object]] = {
             "ready": self._on_ready,
             "still-booting": self._on_still_booting,
             "boot-failed": self._on_error,
@@ -83,184 +83,186 @@ class Keeper:
         }
         """What is done with each type of message that a child may send."""
 
-    def start(self, member: Member, now: float) -> None:
+    def start(self, entry: SlotEntry, now: float) -> None:
         """Start a process for a slot that has none."""
-        slot = member.slot
-        slot.apply(Event.START, now)
+        slot = entry.slot
+        slot.apply(SlotEvent.START, now)
         try:
-            member.process = self._begin(member, slot.kind, now)
+            entry.process = self._spawn(entry, slot.kind, now)
         except Exception as error:  # noqa: BLE001 - no process, no memory, no descriptor …: it is tried again
-            member.error = f"cannot be started: {error}"
-            self._fail(member, now, member.error)
+            entry.error = f"cannot be started: {error}"
+            self._fail(entry, now, entry.error)
             return
-        if member.process.ready:
-            self._go_on_running(member, now)
+        if entry.process.ready:
+            self._mark_running(entry, now)
 
-    def replace(self, member: Member, replacement: Replacement, now: float) -> None:
+    def replace(self, entry: SlotEntry, replacement: Replacement, now: float) -> None:
         """Have a new process in a slot; the outcome is told to the replacement.
 
         Where one can be beside the other, the new one boots first, and takes over when it is ready; if it dies before,
         the old one stays. There is one agent only, and other programs may need what their elder holds: there the old
         one ends first.
         """
-        slot = member.slot
-        replacement.former = slot.kind
+        slot = entry.slot
+        replacement.previous_kind = slot.kind
         match slot.state:
-            case State.RUNNING if member.process is not None and slot.kind.role in {"agent", "command"}:
-                member.replacement = replacement
-                member.process.ask_to_stop(now, slot.kind.grace, replacement.because)
-            case State.RUNNING if member.process is not None:
-                self._start_a_successor(member, replacement, now)
-            case State.BACKOFF | State.EXITED:
-                member.replacement = replacement
+            case SlotState.RUNNING if entry.process is not None and slot.kind.role in {"agent", "command"}:
+                entry.replacement = replacement
+                entry.process.ask_to_stop(now, slot.kind.grace, replacement.reason)
+            case SlotState.RUNNING if entry.process is not None:
+                self._start_successor(entry, replacement, now)
+            case SlotState.BACKOFF | SlotState.EXITED:
+                entry.replacement = replacement
                 slot.kind = replacement.kind
                 slot.try_again_now(now)
-                self.start(member, now)
-            case State.STARTING:
+                self.start(entry, now)
+            case SlotState.STARTING:
                 return  # it may be asked again when that has become something
             case _:
-                replacement.end(Outcome.DONE)  # it stops: there is nothing to replace
+                replacement.finish(ReplacementOutcome.DONE)  # it stops: there is nothing to replace
 
-    def stop(self, member: Member, *, fast: bool, because: Cause | None = None) -> None:
+    def stop(self, entry: SlotEntry, *, fast: bool, reason: ExitCause | None = None) -> None:
         """Ask a slot's processes to stop; those that leave already, if they have no deadline, or it is to be fast."""
         now = time.monotonic()
-        member.slot.apply(Event.STOP, now)
-        if member.replacement:
-            member.replacement.end(Outcome.ABANDONED, "the slot is stopped")
-        filling = [one for one in (member.process, member.successor) if one]
-        draining = [one for one in member.leaving if one.drains and because is None]  # else it has a reason to go on
-        for process in member.processes if fast else [*filling, *draining]:
+        entry.slot.apply(SlotEvent.STOP, now)
+        if entry.replacement:
+            entry.replacement.finish(ReplacementOutcome.ABANDONED, "the slot is stopped")
+        current = [one for one in (entry.process, entry.successor) if one]
+        draining = [one for one in entry.leaving if one.is_draining and reason is None]  # else it has a reason to go on
+        for process in entry.processes if fast else [*current, *draining]:
             # What has not booted yet has no work to finish.
-            process.ask_to_stop(now, process.kind.grace if process.ready and not fast else 0.0, because)
+            process.ask_to_stop(now, process.kind.grace if process.ready and not fast else 0.0, reason)
 
-    def tell_that_the_node_is_ready(self) -> None:
+    def announce_node_ready(self) -> None:
         """Tell it to all processes, and to each that comes later."""
         self._node_is_ready = True
-        for process in self._roster.processes():
+        for process in self._table.processes():
             process.link.send({"type": "ready"})
 
     # ---------------------------------------------------------------- processes begin
 
-    def _begin(self, member: Member, kind: Kind, now: float) -> Process:
+    def _spawn(self, entry: SlotEntry, kind: Kind, now: float) -> ChildProcess:
         sockets = self._sockets.descriptors(kind.sockets)
-        process = Process(self._plan, kind, member.slot.name, member.slot.next_generation(), now, sockets)
-        self._loop.watch(process.pidfd, partial(self._on_death, member, process))
+        process = ChildProcess(self._plan, kind, entry.slot.name, entry.slot.next_generation(), now, sockets)
+        self._loop.register(process.pidfd, partial(self._on_exit, entry, process))
         if not process.ready:
-            self._loop.watch(process.link, partial(self._hear, member, process), process.link.has_unsent)
+            self._loop.register(process.link, partial(self._receive, entry, process), process.link.has_unsent)
         return process
 
-    def _start_a_successor(self, member: Member, replacement: Replacement, now: float) -> None:
+    def _start_successor(self, entry: SlotEntry, replacement: Replacement, now: float) -> None:
         try:
-            member.successor = self._begin(member, replacement.kind, now)
+            entry.successor = self._spawn(entry, replacement.kind, now)
         except Exception as error:  # noqa: BLE001 - as in start; here the old process is still there
-            replacement.end(Outcome.ABANDONED, f"cannot be started: {error}")
+            replacement.finish(ReplacementOutcome.ABANDONED, f"cannot be started: {error}")
         else:
-            member.replacement = replacement
+            entry.replacement = replacement
 
-    def _take_over(self, member: Member, now: float) -> None:
+    def _take_over(self, entry: SlotEntry, now: float) -> None:
         """A successor is ready: from now on it is the slot's process, and its elder finishes its work."""
-        elder, member.process, member.successor = member.process, member.successor, None
-        if member.replacement:
-            member.slot.kind = member.replacement.kind
-            member.replacement.end(Outcome.DONE)
-        member.slot.apply(Event.REPLACED, now)
-        if elder:
-            elder.ask_to_stop(now, elder.kind.grace, member.replacement.because if member.replacement else None)
-            member.leaving.append(elder)
+        predecessor, entry.process, entry.successor = entry.process, entry.successor, None
+        if entry.replacement:
+            entry.slot.kind = entry.replacement.kind
+            entry.replacement.finish(ReplacementOutcome.DONE)
+        entry.slot.apply(SlotEvent.REPLACED, now)
+        if predecessor:
+            predecessor.ask_to_stop(
+                now, predecessor.kind.grace, entry.replacement.reason if entry.replacement else None
+            )
+            entry.leaving.append(predecessor)
 
-    def _go_on_running(self, member: Member, now: float) -> None:
-        member.slot.apply(Event.READY, now)
-        if member.replacement and member.replacement.kind == member.slot.kind:
-            member.replacement.end(Outcome.DONE)
+    def _mark_running(self, entry: SlotEntry, now: float) -> None:
+        entry.slot.apply(SlotEvent.READY, now)
+        if entry.replacement and entry.replacement.kind == entry.slot.kind:
+            entry.replacement.finish(ReplacementOutcome.DONE)
 
-    def _promote_the_successor(self, member: Member, now: float) -> None:
+    def _promote_successor(self, entry: SlotEntry, now: float) -> None:
         """The slot's own process has failed while another one boots to take over: that one is it now."""
-        if member.successor is None or member.slot.state is not State.BACKOFF:
+        if entry.successor is None or entry.slot.state is not SlotState.BACKOFF:
             return
-        if member.replacement:
-            member.slot.kind = member.replacement.kind
-        member.process, member.successor = member.successor, None
-        member.slot.apply(Event.START, now)
+        if entry.replacement:
+            entry.slot.kind = entry.replacement.kind
+        entry.process, entry.successor = entry.successor, None
+        entry.slot.apply(SlotEvent.START, now)
 
     # ---------------------------------------------------------------- what children say
 
-    def _hear(self, member: Member, process: Process, most: float = ROUND) -> None:
+    def _receive(self, entry: SlotEntry, process: ChildProcess, max_bytes: float = MAX_READ_BYTES) -> None:
         process.link.flush()
-        process.hear(time.monotonic())
+        process.record_contact(time.monotonic())
         try:
-            for message in process.link.receive(most):
-                self._loop.guard(partial(self._take, member, process, message))
+            for message in process.link.receive(max_bytes):
+                self._loop.run_guarded(partial(self._dispatch, entry, process, message))
         except FrameError as error:
             process.error = f"sent what is no frame: {error}"
             process.kill()
         if not process.link.is_open:
-            self._loop.forget(process.link)
+            self._loop.unregister(process.link)
 
-    def _take(self, member: Member, process: Process, message: Mapping[str, Any]) -> None:
-        said = self.said.get(str(message.get("type")))
-        if said:
-            said(member, process, message)
+    def _dispatch(self, entry: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
+        on_message = self.on_message.get(str(message.get("type")))
+        if on_message:
+            on_message(entry, process, message)
         else:
-            self._alerts.say(f"{process.slot} sent a message of the unknown type {message.get('type')!r}")
+            self._alerts.log(f"{process.slot} sent a message of the unknown type {message.get('type')!r}")
 
-    def _on_ready(self, member: Member, process: Process, message: Mapping[str, Any]) -> None:
+    def _on_ready(self, entry: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
         now = time.monotonic()
-        process.become_ready(message.get("identity"))
+        process.mark_ready(message.get("identity"))
         if self._node_is_ready:
             process.link.send({"type": "ready"})
-        if member.successor is process:
-            self._take_over(member, now)
-        elif member.process is process and member.slot.state is State.STARTING:
-            self._go_on_running(member, now)
-        if member.process is process:
-            member.error = ""
-        if member.is_agent:
-            self._deaths.tell_all(process)
+        if entry.successor is process:
+            self._take_over(entry, now)
+        elif entry.process is process and entry.slot.state is SlotState.STARTING:
+            self._mark_running(entry, now)
+        if entry.process is process:
+            entry.error = ""
+        if entry.is_agent:
+            self._exit_reports.report_all(process)
 
-    def _on_still_booting(self, member: Member, process: Process, message: Mapping[str, Any]) -> None:
-        member.error = str(message.get("reason"))
-        process.go_on_booting(time.monotonic())
+    def _on_still_booting(self, entry: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
+        entry.error = str(message.get("reason"))
+        process.extend_boot(time.monotonic())
 
-    def _on_error(self, member: Member, process: Process, message: Mapping[str, Any]) -> None:
-        process.error = member.error = str(message.get("error"))
+    def _on_error(self, entry: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
+        process.error = entry.error = str(message.get("error"))
 
-    def _on_vitals(self, _: Member, process: Process, message: Mapping[str, Any]) -> None:
+    def _on_vitals(self, _: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
         process.vitals = {name: value for name, value in message.items() if name != "type"}
 
-    def _on_samples(self, _: Member, __: Process, message: Mapping[str, Any]) -> None:
+    def _on_samples(self, _: SlotEntry, __: ChildProcess, message: Mapping[str, Any]) -> None:
         samples = message.get("processes")
         for pid, sample in samples.items() if isinstance(samples, dict) else ():
-            if found := self._roster.find(int(pid)):
+            if found := self._table.find(int(pid)):
                 found[1].sample = sample
 
-    def _on_replace(self, _: Member, __: Process, message: Mapping[str, Any]) -> None:
+    def _on_replace(self, _: SlotEntry, __: ChildProcess, message: Mapping[str, Any]) -> None:
         """The agent has seen that a process uses too much."""
-        member, process = self._roster.find(message.get("pid")) or (None, None)
+        entry, process = self._table.find(message.get("pid")) or (None, None)
         how = message.get("how")
-        because = wish(how if how in {MEMORY_LIMIT, CPU_LIMIT} else MEMORY_LIMIT, str(message.get("reason")))
-        if process is not None and process.drains:  # it has a successor already
-            process.ask_to_stop(time.monotonic(), process.kind.grace, because)
-            self._alerts.say(f"{process} has its grace to end: {because.text}")
-        if member is None or member.process is not process:
+        reason = stop_reason(how if how in {MEMORY_LIMIT, CPU_LIMIT} else MEMORY_LIMIT, str(message.get("reason")))
+        if process is not None and process.is_draining:  # it has a successor already
+            process.ask_to_stop(time.monotonic(), process.kind.grace, reason)
+            self._alerts.log(f"{process} has its grace to end: {reason.text}")
+        if entry is None or entry.process is not process:
             return  # it has gone meanwhile, or leaves
-        if member.slot.state is not State.RUNNING or member.replacing:
+        if entry.slot.state is not SlotState.RUNNING or entry.replacing:
             return
-        self._alerts.say(f"{process} is replaced: {because.text}")
-        self.replace(member, Replacement(member.slot.kind, because), time.monotonic())
+        self._alerts.log(f"{process} is replaced: {reason.text}")
+        self.replace(entry, Replacement(entry.slot.kind, reason), time.monotonic())
 
-    def _on_alert(self, _: Member, process: Process, message: Mapping[str, Any]) -> None:
-        self._alerts.relay(process, message)
+    def _on_alert(self, _: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
+        self._alerts.forward(process, message)
 
-    def _on_acknowledged(self, _: Member, __: Process, message: Mapping[str, Any]) -> None:
-        self._deaths.acknowledge(message.get("id"))
+    def _on_acknowledged(self, _: SlotEntry, __: ChildProcess, message: Mapping[str, Any]) -> None:
+        self._exit_reports.acknowledge(message.get("id"))
 
-    def _on_stuck(self, _: Member, process: Process, message: Mapping[str, Any]) -> None:
+    def _on_stuck(self, _: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
         """A handler of it does not end; that it is tainted for it comes next."""
         attempt = message.get("attempt")
         if isinstance(attempt, dict):
             process.stuck.append(attempt)
 
-    def _on_retire(self, member: Member, process: Process, message: Mapping[str, Any]) -> None:
+    def _on_retire(self, entry: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
         """It wants to be replaced at once, and finishes its work meanwhile."""
         now = time.monotonic()
         how = str(message["type"])
@@ -269,67 +271,67 @@ class Keeper:
             process.drain()
         else:
             process.retire(now, how)
-        if member.process is not process or member.slot.state is State.DRAINING:
-            if how in {"tainted", "hung"} and process in member.leaving:  # it drains, and has a deadline from now on
-                self._alerts.about(member, process, how, f"{process} is {how}: {process.error}")
+        if entry.process is not process or entry.slot.state is SlotState.DRAINING:
+            if how in {"tainted", "hung"} and process in entry.leaving:  # it drains, and has a deadline from now on
+                self._alerts.raise_alert(entry, process, how, f"{process} is {how}: {process.error}")
             return
-        member.process = None
-        member.leaving.append(process)
+        entry.process = None
+        entry.leaving.append(process)
         if how in {"drain", "recycle"}:
-            member.slot.apply(Event.RECYCLE, now)
-            self._alerts.say(f"{process} is replaced: {process.error}")
+            entry.slot.apply(SlotEvent.RECYCLE, now)
+            self._alerts.log(f"{process} is replaced: {process.error}")
         else:
-            member.error = process.error
-            self._fail(member, now, f"{process} is {how}: {process.error}")
-            self._alerts.about(member, process, how, f"{process} is {how}: {process.error}")
-        self._promote_the_successor(member, now)
+            entry.error = process.error
+            self._fail(entry, now, f"{process} is {how}: {process.error}")
+            self._alerts.raise_alert(entry, process, how, f"{process} is {how}: {process.error}")
+        self._promote_successor(entry, now)
 
     # ---------------------------------------------------------------- death
 
-    def _on_death(self, member: Member, process: Process) -> None:
-        self._hear(member, process, most=math.inf)  # its last words come first
-        self._loop.forget(process.link)
-        self._loop.forget(process.pidfd)
-        cause = process.bury(self._out_of_memory)
-        filled, was_to_follow = member.process is process, member.successor is process
-        member.remove(process)
-        member.last_cause = cause
-        orphans.kill_orphans(process.mark, self._roster.pids())
-        self._deaths.tell(process, cause)
-        if was_to_follow:
-            self._after_an_abandoned_boot(member, process, cause)
-        if filled:
-            self._after_a_death(member, process, cause)
+    def _on_exit(self, entry: SlotEntry, process: ChildProcess) -> None:
+        self._receive(entry, process, max_bytes=math.inf)  # its last words come first
+        self._loop.unregister(process.link)
+        self._loop.unregister(process.pidfd)
+        cause = process.reap(self._out_of_memory)
+        was_current, was_successor = entry.process is process, entry.successor is process
+        entry.remove(process)
+        entry.last_cause = cause
+        orphans.kill_orphans(process.mark, self._table.pids())
+        self._exit_reports.report(process, cause)
+        if was_successor:
+            self._after_failed_boot(entry, process, cause)
+        if was_current:
+            self._after_exit(entry, process, cause)
 
-    def _after_an_abandoned_boot(self, member: Member, process: Process, cause: Cause) -> None:
+    def _after_failed_boot(self, entry: SlotEntry, process: ChildProcess, cause: ExitCause) -> None:
         if process.asked_to_stop:
             return
-        member.error = f"generation {process.generation} was abandoned: {cause.text}"
-        if member.replacement:
-            member.replacement.end(Outcome.ABANDONED, f"{process} died: {cause.text}")
+        entry.error = f"generation {process.generation} was abandoned: {cause.text}"
+        if entry.replacement:
+            entry.replacement.finish(ReplacementOutcome.ABANDONED, f"{process} died: {cause.text}")
 
-    def _after_a_death(self, member: Member, process: Process, cause: Cause) -> None:
+    def _after_exit(self, entry: SlotEntry, process: ChildProcess, cause: ExitCause) -> None:
         now = time.monotonic()
-        if member.slot.state is State.DRAINING:
-            member.slot.apply(Event.END, now)
+        if entry.slot.state is SlotState.DRAINING:
+            entry.slot.apply(SlotEvent.END, now)
             if cause.status != exit_codes.OK:
-                self._alerts.say(f"{process} {cause.text}")
-        elif process.asked_to_stop and member.replacement:  # it ended first, so that another can follow
-            member.slot.kind = member.replacement.kind
-            member.slot.apply(Event.RECYCLE, now)
-        elif cause.status == exit_codes.OK and process.ready and not member.is_agent:
-            member.slot.apply(Event.LEAVE, now)
-            self._alerts.say(f"{process} has left by its own will")
+                self._alerts.log(f"{process} {cause.text}")
+        elif process.asked_to_stop and entry.replacement:  # it ended first, so that another can follow
+            entry.slot.kind = entry.replacement.kind
+            entry.slot.apply(SlotEvent.RECYCLE, now)
+        elif cause.status == exit_codes.OK and process.ready and not entry.is_agent:
+            entry.slot.apply(SlotEvent.LEAVE, now)
+            self._alerts.log(f"{process} has left by its own will")
         else:
-            self._fail(member, now, f"{process} died: {cause.text}")
-        self._promote_the_successor(member, now)
+            self._fail(entry, now, f"{process} died: {cause.text}")
+        self._promote_successor(entry, now)
 
-    def _fail(self, member: Member, now: float, text: str) -> None:
-        member.slot.apply(Event.FAIL, now, jitter=random.random())
-        if member.replacement and member.successor is None and member.replacement.outcome is Outcome.PENDING:
-            member.replacement.end(Outcome.ABANDONED, text)
-            member.slot.kind = member.replacement.former or member.slot.kind
+    def _fail(self, entry: SlotEntry, now: float, text: str) -> None:
+        entry.slot.apply(SlotEvent.FAIL, now, jitter=random.random())
+        if entry.replacement and entry.successor is None and entry.replacement.outcome is ReplacementOutcome.PENDING:
+            entry.replacement.finish(ReplacementOutcome.ABANDONED, text)
+            entry.slot.kind = entry.replacement.previous_kind or entry.slot.kind
         self._on_failure(text)
-        if member.slot.failures >= CRASH_LOOP:
-            many = f"{member.slot.name} has failed {member.slot.failures} times in a row: {text}"
-            self._alerts.about(member, None, "crash-loop", many)
+        if entry.slot.failures >= CRASH_LOOP_FAILURES:
+            many = f"{entry.slot.name} has failed {entry.slot.failures} times in a row: {text}"
+            self._alerts.raise_alert(entry, None, "crash-loop", many)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from peerd.supervision.exits.exit_cause import Cause
+from peerd.supervision.exits.exit_cause import ExitCause
 from peerd.supervision.plan import Kind, Plan
-from peerd.supervision.processes.child_process import Process
+from peerd.supervision.processes.child_process import ChildProcess
 from peerd.supervision.processes.slot import Slot
 
 
-class Outcome(StrEnum):
+class ReplacementOutcome(StrEnum):
     """What becomes of a replacement."""
 
     PENDING = "pending"
@@ -26,28 +26,28 @@ class Replacement:
     """A wish to have a new process in a slot, of this kind, and what became of it."""
 
     kind: Kind
-    because: Cause
-    former: Kind | None = None
+    reason: ExitCause
+    previous_kind: Kind | None = None
     """What the slot was before; it is that again where the new one fails and nothing else is left."""
-    outcome: Outcome = Outcome.PENDING
+    outcome: ReplacementOutcome = ReplacementOutcome.PENDING
     error: str = ""
 
-    def end(self, outcome: Outcome, error: str = "") -> None:
+    def finish(self, outcome: ReplacementOutcome, error: str = "") -> None:
         """Say how it went; the first word counts."""
-        if self.outcome is Outcome.PENDING:
+        if self.outcome is ReplacementOutcome.PENDING:
             self.outcome, self.error = outcome, error
 
 
 @dataclass(slots=True)
-class Member:
+class SlotEntry:
     """A slot, the process that fills it, one that boots to take over, and former ones that still finish their work."""
 
     slot: Slot
-    process: Process | None = None
-    successor: Process | None = None
-    leaving: list[Process] = field(default_factory=list)
+    process: ChildProcess | None = None
+    successor: ChildProcess | None = None
+    leaving: list[ChildProcess] = field(default_factory=list)
     replacement: Replacement | None = None
-    last_cause: Cause | None = None
+    last_cause: ExitCause | None = None
     error: str = ""
     wanted: bool = True
     """Whether the node is to have this slot; one that is not wanted is forgotten when its processes are gone."""
@@ -58,16 +58,16 @@ class Member:
         return self.slot.kind.role == "agent"
 
     @property
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[ChildProcess]:
         """All of its living processes."""
         return [*(one for one in (self.process, self.successor) if one), *self.leaving]
 
     @property
-    def processes_in_the_way(self) -> bool:
+    def must_wait_for_exit(self) -> bool:
         """Whether a former process must have ended before the next one may start: there is one agent only."""
         return self.is_agent and bool(self.leaving)
 
-    def remove(self, process: Process) -> None:
+    def remove(self, process: ChildProcess) -> None:
         """Take out a process that has ended."""
         if self.process is process:
             self.process = None
@@ -104,7 +104,7 @@ class Member:
                     "pid": one.pid,
                     "generation": one.generation,
                     "started_at": one.started_at.isoformat(),
-                    "reason": one.why_it_leaves,
+                    "reason": one.leave_reason,
                 }
                 for one in self.leaving
             ],
@@ -113,49 +113,49 @@ class Member:
     @property
     def replacing(self) -> str | None:
         """What is being done to replace its process, in words."""
-        if self.replacement is None or self.replacement.outcome is not Outcome.PENDING:
+        if self.replacement is None or self.replacement.outcome is not ReplacementOutcome.PENDING:
             return None
         if self.successor is None:
-            return f"is to be replaced: {self.replacement.because.text}"
-        return f"process {self.successor.pid} boots to take over: {self.replacement.because.text}"
+            return f"is to be replaced: {self.replacement.reason.text}"
+        return f"process {self.successor.pid} boots to take over: {self.replacement.reason.text}"
 
 
-class Roster:
+class ProcessTable:
     """All members of a node."""
 
     def __init__(self, plan: Plan) -> None:
         self.kinds = {kind.name: kind for kind in plan.kinds}
-        self.members: list[Member] = []
+        self.entries: list[SlotEntry] = []
         for kind in plan.kinds:
             self.scale(kind, kind.processes)
 
     @property
-    def agent(self) -> Member | None:
+    def agent(self) -> SlotEntry | None:
         """The agent's member."""
-        return next((member for member in self.members if member.is_agent), None)
+        return next((entry for entry in self.entries if entry.is_agent), None)
 
     @property
-    def others(self) -> list[Member]:
+    def others(self) -> list[SlotEntry]:
         """All but the agent."""
-        return [member for member in self.members if not member.is_agent]
+        return [entry for entry in self.entries if not entry.is_agent]
 
-    def of_kind(self, name: str) -> list[Member]:
+    def of_kind(self, name: str) -> list[SlotEntry]:
         """The members of a kind that are wanted, in the order of their numbers."""
-        return [member for member in self.members if member.slot.kind.name == name and member.wanted]
+        return [entry for entry in self.entries if entry.slot.kind.name == name and entry.wanted]
 
-    def scale(self, kind: Kind, processes: int) -> list[Member]:
+    def scale(self, kind: Kind, processes: int) -> list[SlotEntry]:
         """Have so many slots of a kind; return those that are wanted no more."""
         self.kinds[kind.name] = kind
         names = {kind.slot_name(number): number for number in range(1, processes + 1)}
-        for member in self.members:
-            if member.slot.kind.name == kind.name:
-                member.wanted = member.slot.name in names
-                names.pop(member.slot.name, None)
-        self.members += [Member(Slot(name, kind)) for name in names]
-        self.members.sort(key=self._place)
-        return [one for one in self.members if one.slot.kind.name == kind.name and not one.wanted]
+        for entry in self.entries:
+            if entry.slot.kind.name == kind.name:
+                entry.wanted = entry.slot.name in names
+                names.pop(entry.slot.name, None)
+        self.entries += [SlotEntry(Slot(name, kind)) for name in names]
+        self.entries.sort(key=self._sort_key)
+        return [one for one in self.entries if one.slot.kind.name == kind.name and not one.wanted]
 
-    def forget(self, kind: str) -> list[Member]:
+    def remove_kind(self, kind: str) -> list[SlotEntry]:
         """Have no kind of this name any more; return its members, which are not wanted."""
         if kind not in self.kinds:
             return []
@@ -163,21 +163,21 @@ class Roster:
         del self.kinds[kind]
         return unwanted
 
-    def drop_the_unwanted(self) -> None:
+    def drop_unwanted(self) -> None:
         """Forget members that are not wanted and have no process."""
-        self.members = [member for member in self.members if member.wanted or member.processes]
+        self.entries = [entry for entry in self.entries if entry.wanted or entry.processes]
 
-    def _place(self, member: Member) -> tuple[int, int]:
+    def _sort_key(self, entry: SlotEntry) -> tuple[int, int]:
         """Kinds in the order in which they came, slots by number."""
         names = list(self.kinds)
-        kind = member.slot.kind.name
-        number = member.slot.name.removeprefix(f"{kind}-")
+        kind = entry.slot.kind.name
+        number = entry.slot.name.removeprefix(f"{kind}-")
         return names.index(kind) if kind in names else len(names), int(number) if number.isdigit() else 0
 
-    def processes(self) -> Iterator[Process]:
+    def processes(self) -> Iterator[ChildProcess]:
         """Give all living processes."""
-        for member in self.members:
-            yield from member.processes
+        for entry in self.entries:
+            yield from entry.processes
 
     def pids(self) -> set[int]:
         """Return the process ids of all living processes."""
@@ -185,18 +185,18 @@ class Roster:
 
     def sockets(self) -> set[str]:
         """Return the names of the sockets that its kinds listen on, before and after a change."""
-        kinds = [*self.kinds.values(), *(member.slot.kind for member in self.members)]
+        kinds = [*self.kinds.values(), *(entry.slot.kind for entry in self.entries)]
         return {name for kind in kinds for name in kind.sockets}
 
-    def find(self, pid: object) -> tuple[Member, Process] | None:
+    def find(self, pid: object) -> tuple[SlotEntry, ChildProcess] | None:
         """Return the living process of an id, with its member."""
-        return next(((m, process) for m in self.members for process in m.processes if process.pid == pid), None)
+        return next(((m, process) for m in self.entries for process in m.processes if process.pid == pid), None)
 
     def deadlines(self) -> Iterator[float]:
         """Give the times at which something must be done."""
-        for member in self.members:
-            if member.slot.backoff_until is not None:
-                yield member.slot.backoff_until
-            for process in member.processes:
+        for entry in self.entries:
+            if entry.slot.backoff_until is not None:
+                yield entry.slot.backoff_until
+            for process in entry.processes:
                 if process.kill_at is not None:
                     yield process.kill_at

@@ -15,7 +15,7 @@ from typing import Final
 from peerd.supervision.plan import Kind
 
 
-class State(StrEnum):
+class SlotState(StrEnum):
     """How a slot is."""
 
     STARTING = "STARTING"
@@ -31,7 +31,7 @@ class State(StrEnum):
     """Not started yet, or stopped as asked."""
 
 
-class Event(StrEnum):
+class SlotEvent(StrEnum):
     """What happens to a slot."""
 
     START = "start"
@@ -51,32 +51,32 @@ class Event(StrEnum):
 
 
 TRANSITIONS: Final = {
-    (State.STOPPED, Event.START): State.STARTING,
-    (State.STOPPED, Event.STOP): State.STOPPED,
-    (State.STARTING, Event.READY): State.RUNNING,
-    (State.STARTING, Event.FAIL): State.BACKOFF,
-    (State.STARTING, Event.RECYCLE): State.BACKOFF,
-    (State.STARTING, Event.STOP): State.DRAINING,
-    (State.RUNNING, Event.FAIL): State.BACKOFF,
-    (State.RUNNING, Event.RECYCLE): State.BACKOFF,
-    (State.RUNNING, Event.REPLACED): State.RUNNING,
-    (State.RUNNING, Event.LEAVE): State.EXITED,
-    (State.RUNNING, Event.STOP): State.DRAINING,
-    (State.BACKOFF, Event.START): State.STARTING,
-    (State.BACKOFF, Event.FAIL): State.BACKOFF,
-    (State.BACKOFF, Event.STOP): State.STOPPED,
-    (State.DRAINING, Event.STOP): State.DRAINING,
-    (State.DRAINING, Event.END): State.STOPPED,
-    (State.EXITED, Event.START): State.STARTING,
-    (State.EXITED, Event.STOP): State.STOPPED,
+    (SlotState.STOPPED, SlotEvent.START): SlotState.STARTING,
+    (SlotState.STOPPED, SlotEvent.STOP): SlotState.STOPPED,
+    (SlotState.STARTING, SlotEvent.READY): SlotState.RUNNING,
+    (SlotState.STARTING, SlotEvent.FAIL): SlotState.BACKOFF,
+    (SlotState.STARTING, SlotEvent.RECYCLE): SlotState.BACKOFF,
+    (SlotState.STARTING, SlotEvent.STOP): SlotState.DRAINING,
+    (SlotState.RUNNING, SlotEvent.FAIL): SlotState.BACKOFF,
+    (SlotState.RUNNING, SlotEvent.RECYCLE): SlotState.BACKOFF,
+    (SlotState.RUNNING, SlotEvent.REPLACED): SlotState.RUNNING,
+    (SlotState.RUNNING, SlotEvent.LEAVE): SlotState.EXITED,
+    (SlotState.RUNNING, SlotEvent.STOP): SlotState.DRAINING,
+    (SlotState.BACKOFF, SlotEvent.START): SlotState.STARTING,
+    (SlotState.BACKOFF, SlotEvent.FAIL): SlotState.BACKOFF,
+    (SlotState.BACKOFF, SlotEvent.STOP): SlotState.STOPPED,
+    (SlotState.DRAINING, SlotEvent.STOP): SlotState.DRAINING,
+    (SlotState.DRAINING, SlotEvent.END): SlotState.STOPPED,
+    (SlotState.EXITED, SlotEvent.START): SlotState.STARTING,
+    (SlotState.EXITED, SlotEvent.STOP): SlotState.STOPPED,
 }
 """(state, event) → state; every pair that is not here cannot happen."""
 
 
-class Impossible(RuntimeError):
+class InvalidTransition(RuntimeError):
     """An event came to a slot in a state in which it cannot: a fault of the master."""
 
-    def __init__(self, name: str, state: State, event: Event) -> None:
+    def __init__(self, name: str, state: SlotState, event: SlotEvent) -> None:
         super().__init__(f"slot {name!r} is {state}, in which {event!r} cannot happen")
 
 
@@ -85,16 +85,16 @@ class Slot:
 
     Example:
         >>> slot = Slot("video-1", Kind("video", entry="studio:video"))
-        >>> slot.apply(Event.START, now=0.0)
-        >>> slot.apply(Event.FAIL, now=2.0)
+        >>> slot.apply(SlotEvent.START, now=0.0)
+        >>> slot.apply(SlotEvent.FAIL, now=2.0)
         >>> slot.state, slot.is_due(now=2.0)
-        (<State.BACKOFF: 'BACKOFF'>, True)
+        (<SlotState.BACKOFF: 'BACKOFF'>, True)
     """
 
     def __init__(self, name: str, kind: Kind) -> None:
         self.name = name
         self.kind = kind
-        self.state = State.STOPPED
+        self.state = SlotState.STOPPED
         self.generation = 0
         self.failures = 0
         self.ready_at: float | None = None
@@ -105,7 +105,7 @@ class Slot:
         """How many processes have replaced another one."""
         return max(0, self.generation - 1)
 
-    def apply(self, event: Event, now: float, jitter: float = 0.5) -> None:
+    def apply(self, event: SlotEvent, now: float, jitter: float = 0.5) -> None:
         """Let an event happen.
 
         Args:
@@ -118,13 +118,13 @@ class Slot:
         """
         state = TRANSITIONS.get((self.state, event))
         if state is None:
-            raise Impossible(self.name, self.state, event)
-        if event is Event.FAIL:
+            raise InvalidTransition(self.name, self.state, event)
+        if event is SlotEvent.FAIL:
             self._count_the_failure(now)
         self.backoff_until = None
-        if state is State.BACKOFF:
-            self.backoff_until = now + (self._wait(jitter) if event is Event.FAIL else 0.0)
-        self.ready_at = now if state is State.RUNNING else None
+        if state is SlotState.BACKOFF:
+            self.backoff_until = now + (self._wait(jitter) if event is SlotEvent.FAIL else 0.0)
+        self.ready_at = now if state is SlotState.RUNNING else None
         self.state = state
 
     def next_generation(self) -> int:
@@ -135,12 +135,12 @@ class Slot:
     def try_again_now(self, now: float) -> None:
         """Forget earlier failures: something has changed, and it may go well now."""
         self.failures = 0
-        if self.state is State.BACKOFF:
+        if self.state is SlotState.BACKOFF:
             self.backoff_until = now
 
     def is_due(self, now: float) -> bool:
         """Whether it waits for a new process, and has waited long enough."""
-        return self.state is State.BACKOFF and self.backoff_until is not None and now >= self.backoff_until
+        return self.state is SlotState.BACKOFF and self.backoff_until is not None and now >= self.backoff_until
 
     def _count_the_failure(self, now: float) -> None:
         if self.ready_at is not None and now - self.ready_at >= self.kind.stable_after:
@@ -148,14 +148,14 @@ class Slot:
         self.failures += 1
 
     def _wait(self, jitter: float) -> float:
-        return backoff(self.failures, self.kind.backoff_initial, self.kind.backoff_maximum, jitter)
+        return backoff_delay(self.failures, self.kind.backoff_initial, self.kind.backoff_maximum, jitter)
 
 
-def backoff(failures: int, initial: float, maximum: float, jitter: float) -> float:
+def backoff_delay(failures: int, initial: float, maximum: float, jitter: float) -> float:
     """Return the seconds to wait after so many failures in a row: none after the first, then doubled to a maximum.
 
     Example:
-        >>> [backoff(failures, 0.5, 30.0, jitter=0.5) for failures in (1, 2, 3, 4, 99)]
+        >>> [backoff_delay(failures, 0.5, 30.0, jitter=0.5) for failures in (1, 2, 3, 4, 99)]
         [0.0, 0.5, 1.0, 2.0, 30.0]
     """
     if failures <= 1:

@@ -11,66 +11,66 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from peerd.supervision.event_loop import Loop
+from peerd.supervision.event_loop import SelectorLoop
 from peerd.supervision.plan import Plan, PlanError
 
-WITHIN: Final = 60.0
+PLANNER_TIMEOUT: Final = 60.0
 """Seconds that it may take."""
-_LARGEST: Final = 64 * 1024 * 1024
-_LAST_WORDS: Final = 4000
+_MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
+_MAX_ERROR_CHARS: Final = 4000
 
-Planned = Callable[[Plan | None, str], None]
+OnPlanned = Callable[[Plan | None, str], None]
 """Gets the new plan, or None and why there is none."""
 
 
-class Planner:
+class PlannerProcess:
     """One run of a plan's planner.
 
     Args:
         plan: the present one.
         loop: where its output is read.
-        planned: called once, with what came of it.
+        on_planned: called once, with what came of it.
         now: the time, seconds.
 
     Raises:
         OSError: it cannot be started.
     """
 
-    def __init__(self, plan: Plan, loop: Loop, planned: Planned, now: float) -> None:
+    def __init__(self, plan: Plan, loop: SelectorLoop, on_planned: OnPlanned, now: float) -> None:
         self._loop = loop
-        self._planned = planned
-        self._deadline = now + WITHIN
-        self._is_late = False
+        self._on_planned = on_planned
+        self._deadline = now + PLANNER_TIMEOUT
+        self._timed_out = False
         self._popen = subprocess.Popen(
             plan.planner, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
         )
         self.pid = self._popen.pid
         assert self._popen.stdout is not None
         assert self._popen.stderr is not None
-        self._said = {self._popen.stdout.fileno(): bytearray(), self._popen.stderr.fileno(): bytearray()}
-        self._output, self._errors = self._said.values()
-        self._open = set(self._said)
-        for fd in self._said:
+        self._buffers = {self._popen.stdout.fileno(): bytearray(), self._popen.stderr.fileno(): bytearray()}
+        self._output, self._errors = self._buffers.values()
+        self._open = set(self._buffers)
+        for fd in self._buffers:
             os.set_blocking(fd, False)
-            loop.watch(fd, partial(self._read, fd))
+            loop.register(fd, partial(self._read, fd))
 
     @property
     def is_done(self) -> bool:
         """Whether it has ended."""
         return not self._open
 
-    def look(self, now: float) -> None:
+    def advance(self, now: float) -> None:
         """End it if it takes too long."""
         if now >= self._deadline and not self.is_done:
-            self._is_late = True
-            self._end_it()
+            self._timed_out = True
+            self._terminate()
 
     def kill(self) -> None:
         """End it; nobody wants its plan any more."""
-        self._planned = lambda *_: None
-        self._end_it()
+        self._on_planned = lambda *_: None
+        self._terminate()
 
-    def _end_it(self) -> None:
+    def _terminate(self) -> None:
         """Kill it with its group, and read no more: what it has started in a session of its own may hold its pipes."""
         if self._open:  # else it has been reaped, and its number may be another's
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -79,22 +79,22 @@ class Planner:
             self._close(fd)
 
     def _read(self, fd: int) -> None:
-        said = self._said[fd]
+        buffer = self._buffers[fd]
         try:
             data = os.read(fd, 1 << 16)
         except BlockingIOError:
             return
-        said += data
-        if not data or len(said) > _LARGEST:
+        buffer += data
+        if not data or len(buffer) > _MAX_OUTPUT_BYTES:
             self._close(fd)
 
     def _close(self, fd: int) -> None:
         self._open.discard(fd)
-        self._loop.forget(fd)
+        self._loop.unregister(fd)
         if not self._open:
-            self._end()
+            self._finish()
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         """Both its pipes are closed: it has nothing more to say, and is not waited for."""
         try:
             status = self._popen.wait(0.5)
@@ -104,13 +104,13 @@ class Planner:
         for pipe in (self._popen.stdout, self._popen.stderr):
             if pipe:
                 pipe.close()
-        self._planned(*self._judged(status))
+        self._on_planned(*self._parse_result(status))
 
-    def _judged(self, status: int) -> tuple[Plan | None, str]:
-        if self._is_late:
-            return None, f"the planner took more than {WITHIN:g} s"
+    def _parse_result(self, status: int) -> tuple[Plan | None, str]:
+        if self._timed_out:
+            return None, f"the planner took more than {PLANNER_TIMEOUT:g} s"
         if status != 0:
-            errors = self._errors.decode(errors="replace").strip()[-_LAST_WORDS:]
+            errors = self._errors.decode(errors="replace").strip()[-_MAX_ERROR_CHARS:]
             return None, errors or f"the planner ended with status {status}, and no word"
         try:
             data: Mapping[str, Any] = json.loads(bytes(self._output))

@@ -8,9 +8,9 @@ from typing import Unpack
 
 from peerd.domain.call import Call
 from peerd.operate.client import AioClient, Client
-from peerd.operate.enqueuing import Look
+from peerd.operate.enqueuing import FindTask
 from peerd.operate.job import Job
-from peerd.operate.operations import Awaiting
+from peerd.operate.operations import AsyncMode
 from peerd.operate.request import EnqueueOptions
 from peerd.store.connection.database import Database
 
@@ -46,14 +46,14 @@ class EagerClient(Client):
     @cached_property
     def aio(self) -> AioClient:
         """The same, awaitable."""
-        return EagerAioClient(Awaiting(self._colour, threads=4), self._look, self._run_due_async)
+        return EagerAioClient(AsyncMode(self._mode, threads=4), self._find_task, self._run_due_async)
 
 
 class EagerAioClient(AioClient):
     """``client.aio`` of an `EagerClient`."""
 
-    def __init__(self, colour: Awaiting, look: Look, run_due: Callable[[], Awaitable[object]]) -> None:
-        super().__init__(colour, look)
+    def __init__(self, mode: AsyncMode, find_task: FindTask, run_due: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(mode, find_task)
         self._run_due = run_due
 
     async def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Job:

@@ -11,18 +11,18 @@ from sqlalchemy.engine import URL
 
 from peerd.domain.task import Task
 from peerd.operate.client import Client
-from peerd.runtime.observability.events import Events
+from peerd.runtime.observability.events import EventBus
 from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.nodes.nodes import leave
+from peerd.store.nodes.nodes import deregister_node
 from peerd.store.schema.migrate import migrate
 from peerd.testing.clock import Clock, ClockNotGovernable
-from peerd.testing.event_recorder import Facts
+from peerd.testing.event_recorder import EventRecorder
 from peerd.testing.faulty_database import FaultyDatabase
 from peerd.testing.node.eager_client import EagerClient
-from peerd.testing.node.messages import InlinePost
+from peerd.testing.node.messages import InlineMessageRouter
 from peerd.testing.node.process import InlineProcess, register_node
-from peerd.testing.node.steps import LIMIT, InlineSteps
-from peerd.testing.node.workers import workers_of
+from peerd.testing.node.steps import MAX_ATTEMPTS, InlineSteps
+from peerd.testing.node.workers import make_workers
 from peerd.testing.temporary_database import TemporaryDatabase
 from peerd.work.handlers import Queue
 from peerd.work.task_worker import TaskWorker
@@ -53,7 +53,7 @@ class InlineNode:
     Attributes:
         client: a `Client` on the database, while the node is entered.
         database: the database, as long.
-        facts: what happened; see `Facts`.
+        facts: what happened; see `EventRecorder`.
 
     >>> from peerd import Queue, Retry
     >>> mail = Queue("mail")
@@ -79,14 +79,14 @@ class InlineNode:
         **settings: Any,
     ) -> None:
         self.name = name
-        self.facts = Facts()
+        self.events = EventRecorder()
         self.client: Client
         self.database: Database
-        self._workers = workers_of(serves, settings)
+        self._workers = make_workers(serves, settings)
         self._eager = eager
-        self._given = database
+        self._database_given = database
         self._clock = clock
-        self._leaving = AsyncExitStack()
+        self._exit_stack = AsyncExitStack()
         self._loop: asyncio.Runner | None = None
         self._steps: InlineSteps | None = None
 
@@ -125,22 +125,22 @@ class InlineNode:
 
     def run_one(self) -> Task | None:
         """Claim the next task that is due, and run it; its row as it is after that, or None when nothing is due."""
-        return self._wait_for(lambda steps: steps.run_one())
+        return self._run(lambda steps: steps.run_one())
 
-    def run_all(self, limit: int = LIMIT) -> list[Task]:
+    def run_all(self, limit: int = MAX_ATTEMPTS) -> list[Task]:
         """Run until nothing is due, also what is enqueued meanwhile; the rows, each as it was after its attempt.
 
         Raises:
             RuntimeError: after ``limit`` attempts there was still something due.
         """
-        return self._wait_for(lambda steps: steps.run_all(limit))
+        return self._run(lambda steps: steps.run_all(limit))
 
     def run_chores(self) -> None:
         """Do once what a manager does all the time: rescue what nobody touches, purge what ended long ago, and so on.
 
         What decides what may be claimed is done before each claim anyhow.
         """
-        self._wait_for(lambda steps: steps.run_chores())
+        self._run(lambda steps: steps.run_chores())
 
     def __enter__(self) -> Self:
         """Begin: register the node, call each worker's ``setup``."""
@@ -156,7 +156,7 @@ class InlineNode:
         """End: call each worker's ``teardown``, close the database."""
         assert self._loop is not None
         with closing(self._loop):
-            self._loop.run(self._leaving.aclose())
+            self._loop.run(self._exit_stack.aclose())
 
     async def __aenter__(self) -> Self:
         """Begin; see ``with``."""
@@ -165,37 +165,39 @@ class InlineNode:
 
     async def __aexit__(self, *_: object) -> None:
         """End; see ``with``."""
-        await self._leaving.aclose()
+        await self._exit_stack.aclose()
 
     async def _start(self) -> None:
-        async with AsyncExitStack() as leaving:
-            plain = self._open(leaving)
+        async with AsyncExitStack() as exit_stack:
+            plain = self._open(exit_stack)
             await asyncio.to_thread(migrate, self.database)
             threads = DatabaseThreads(self.database, threads=2)
-            leaving.callback(threads.close)
+            exit_stack.callback(threads.close)
             node = await register_node(threads, self.name)
-            leaving.push_async_callback(threads.run, leave, node.name, node.incarnation or "")
-            events = Events(self.facts)
-            post = InlinePost(node.name)
-            processes = [InlineProcess(worker, threads, node, plain, post, events) for worker in self._workers]
+            exit_stack.push_async_callback(threads.run, deregister_node, node.name, node.incarnation or "")
+            events = EventBus(self.events)
+            message_router = InlineMessageRouter(node.name)
+            processes = [
+                InlineProcess(worker, threads, node, plain, message_router, events) for worker in self._workers
+            ]
             for process in processes:
                 await process.start()
-                leaving.push_async_callback(process.stop)
+                exit_stack.push_async_callback(process.stop)
             if isinstance(self.database, FaultyDatabase):
-                leaving.callback(self.database.heal)
+                exit_stack.callback(self.database.heal)
             self._steps = InlineSteps(node, processes, threads, events)
-            self._leaving = leaving.pop_all()
+            self._exit_stack = exit_stack.pop_all()
 
-    def _open(self, leaving: AsyncExitStack) -> Client:
+    def _open(self, exit_stack: AsyncExitStack) -> Client:
         """Open the database, with its clock and its clients; the one that handlers get."""
-        self.database = _database(self._given)
-        if self.database is not self._given:
-            leaving.callback(self.database.close)
-        self._clock = _governing(self._clock, self.database)
+        self.database = _database(self._database_given)
+        if self.database is not self._database_given:
+            exit_stack.callback(self.database.close)
+        self._clock = _govern(self._clock, self.database)
         plain = Client(self.database)
         self.client = EagerClient(self.database, self._run_due, self._run_due_async) if self._eager else plain
         for client in (plain, self.client):
-            leaving.callback(client.close)
+            exit_stack.callback(client.close)
         return plain
 
     def _run_due(self) -> None:
@@ -207,16 +209,16 @@ class InlineNode:
         if self._steps is not None and not self._steps.running:
             await self.aio.run_all()
 
-    def _wait_for(self, work: Callable[[InlineSteps], Coroutine[Any, Any, T]]) -> T:
+    def _run(self, work: Callable[[InlineSteps], Coroutine[Any, Any, T]]) -> T:
         """Do it in the node's own event loop."""
         if self._loop is None or self._steps is None:
             raise RuntimeError("enter it first: with InlineNode(…) as node; below async with, await node.aio.run_all()")
-        if _a_loop_runs():
+        if _is_in_event_loop():
             raise RuntimeError("an event loop runs here: write async with InlineNode(…), and await node.aio.run_all()")
         return self._loop.run(work(self._steps))
 
 
-def _a_loop_runs() -> bool:
+def _is_in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -234,7 +236,7 @@ def _database(given: str | URL | Database | None) -> Database:
             return FaultyDatabase(url)
 
 
-def _governing(clock: Clock | None, database: Database) -> Clock | None:
+def _govern(clock: Clock | None, database: Database) -> Clock | None:
     if clock is None and database.name == "postgresql":
         return None
     governing = Clock() if clock is None else clock

@@ -8,8 +8,8 @@ from collections.abc import Set as AbstractSet
 
 from peerd.domain.outcome import Outcome
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.connection.outages import Outages
-from peerd.store.outcomes.recording import Held
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.outcomes.recording import ClaimId
 from peerd.work.attempts.outcome_writer import OutcomeWriter
 
 
@@ -22,12 +22,12 @@ class InlineOutcomes:
         outages: what it learns about the database.
     """
 
-    def __init__(self, threads: DatabaseThreads, process_id: int, outages: Outages) -> None:
-        self._writer = OutcomeWriter[_Awaited](
-            threads, process_id, outages, running=lambda: 0, written=_answer, unwritable=_refuse
+    def __init__(self, threads: DatabaseThreads, process_id: int, outages: OutageTracker) -> None:
+        self._writer = OutcomeWriter[_AwaitedOutcome](
+            threads, process_id, outages, running=lambda: 0, written=_resolve, unwritable=_reject
         )
 
-    async def write(self, held: Held, outcome: Outcome) -> bool:
+    async def write(self, held: ClaimId, outcome: Outcome) -> bool:
         """Write it.
 
         Returns:
@@ -36,26 +36,26 @@ class InlineOutcomes:
         Raises:
             Exception: the database refuses these very values; the task is held still.
         """
-        awaited = _Awaited(held, outcome)
+        awaited = _AwaitedOutcome(held, outcome)
         self._writer.add(awaited)
-        return await awaited.answer
+        return await awaited.accepted
 
 
-class _Awaited:
+class _AwaitedOutcome:
     """An outcome that somebody waits for."""
 
-    def __init__(self, held: Held, outcome: Outcome) -> None:
+    def __init__(self, held: ClaimId, outcome: Outcome) -> None:
         self.held = held
         self.outcome = outcome
-        self.answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
 
-def _answer(batch: Sequence[_Awaited], refused: AbstractSet[Held]) -> None:
+def _resolve(batch: Sequence[_AwaitedOutcome], refused: AbstractSet[ClaimId]) -> None:
     for awaited in batch:
-        if not awaited.answer.done():
-            awaited.answer.set_result(awaited.held not in refused)
+        if not awaited.accepted.done():
+            awaited.accepted.set_result(awaited.held not in refused)
 
 
-def _refuse(awaited: _Awaited, error: Exception) -> None:
-    if not awaited.answer.done():
-        awaited.answer.set_exception(error)
+def _reject(awaited: _AwaitedOutcome, error: Exception) -> None:
+    if not awaited.accepted.done():
+        awaited.accepted.set_exception(error)

@@ -11,29 +11,29 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from peerd.domain.errors import DatabaseAway, NodeNameTaken
+from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken
 from peerd.domain.outcome import Failed, Outcome
 from peerd.domain.task import Task
 from peerd.operate.client import Client
-from peerd.runtime.observability.events import AttemptStarted, ClaimLost, Events
-from peerd.runtime.process.uncaught_exceptions import words
+from peerd.runtime.observability.events import AttemptStarted, ClaimLost, EventBus
+from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.claim.claim import claim, claimed_by_token
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.connection.outages import Outages
-from peerd.store.limits.limited_claim import claim_by_turns, look
-from peerd.store.nodes.nodes import Node, beat, find_node, new_incarnation, register
-from peerd.store.nodes.processes import Served, end_earlier_processes, end_process, register_process
-from peerd.store.outcomes.recording import Held
-from peerd.store.outcomes.touch import Progress, report_progress
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.limits.limited_claim import claim_limited, find_claimable
+from peerd.store.nodes.nodes import Node, find_node, heartbeat, new_incarnation, register_incarnation
+from peerd.store.nodes.processes import ProcessCapabilities, end_earlier_processes, end_process, register_process
+from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes.touch import TaskProgress, report_progress
 from peerd.store.statements.token import new_token
 from peerd.store.tasks.read import find_task
-from peerd.testing.execution import execution_of
-from peerd.testing.node.messages import InlinePost
+from peerd.testing.execution import make_execution
+from peerd.testing.node.messages import InlineMessageRouter
 from peerd.testing.node.outcomes import InlineOutcomes
-from peerd.work.attempts.active_attempt import attempt_ended, seconds_until_finish
+from peerd.work.attempts.active_attempt import attempt_ended_event, seconds_until_finish
 from peerd.work.attempts.attempt_execution import Execution
-from peerd.work.attempts.time_limits import Because
+from peerd.work.attempts.time_limits import StopReason
 from peerd.work.context import Context
 from peerd.work.task_worker import TaskWorker
 
@@ -46,9 +46,9 @@ async def register_node(threads: DatabaseThreads, name: str) -> Node:
     before = await threads.read(find_node, name)
     incarnation = new_incarnation()
     replaces = None if before is None else before.incarnation
-    if await threads.run(register, name, incarnation, replaces=replaces) is None:
+    if await threads.run(register_incarnation, name, incarnation, replaces=replaces) is None:
         raise NodeNameTaken(name, None)
-    node = await threads.run(beat, name, incarnation)
+    node = await threads.run(heartbeat, name, incarnation)
     await threads.run(end_earlier_processes, node.id, incarnation)
     return node
 
@@ -61,7 +61,7 @@ class InlineProcess:
         threads: the database.
         node: the node below which it is registered.
         client: for ``ctx.client`` and ``ctx.enqueue``.
-        post: carries its messages.
+        message_router: carries its messages.
         events: what happens.
     """
 
@@ -71,16 +71,16 @@ class InlineProcess:
         threads: DatabaseThreads,
         node: Node,
         client: Client,
-        post: InlinePost,
-        events: Events,
+        message_router: InlineMessageRouter,
+        events: EventBus,
     ) -> None:
         self._worker = worker
         self._threads = threads
         self._node = node
         self._client = client
-        self._post = post
+        self._message_router = message_router
         self._events = events
-        self._unanswered: int | None = None
+        self._pending_token: int | None = None
         worker.events = events
 
     async def start(self) -> None:
@@ -95,7 +95,7 @@ class InlineProcess:
             slot=f"{kind}-1",
             role="worker",
             pid=os.getpid(),
-            served=Served(settings.queues),
+            capabilities=ProcessCapabilities(settings.queues),
         )
         self._claimer = Claimer(
             node_id=self._node.id,
@@ -105,9 +105,9 @@ class InlineProcess:
             default_attempts=settings.max_attempts,
             attempts_of=self._worker.attempts_by_handler(),
         )
-        self._outcomes = InlineOutcomes(self._threads, process_id, Outages(self._events, time.monotonic))
-        self._process = self._post.join(kind, self._events, options=settings.options, client=self._client)
-        self._worker.enter(self._process)
+        self._outcomes = InlineOutcomes(self._threads, process_id, OutageTracker(self._events, time.monotonic))
+        self._process = self._message_router.join(kind, self._events, options=settings.options, client=self._client)
+        self._worker.set_process(self._process)
         await self._worker.setup()
 
     async def stop(self) -> None:
@@ -124,32 +124,34 @@ class InlineProcess:
         Nothing else runs here, so one that must run alone may be taken too, and comes first.
 
         Raises:
-            DatabaseAway: what it won, if anything, is found by the next claim.
+            DatabaseUnavailable: what it won, if anything, is found by the next claim.
         """
-        if self._unanswered is not None:
-            found = await self._threads.read(claimed_by_token, self._claimer, self._unanswered)
-            self._unanswered = None
+        if self._pending_token is not None:
+            found = await self._threads.read(claimed_by_token, self._claimer, self._pending_token)
+            self._pending_token = None
             if found:
                 return found[0]
-        for alone in (True, False):
-            self._unanswered = new_token()
-            won = await self._threads.run(claim, self._claimer, token=self._unanswered, limit=1, alone=alone)
-            self._unanswered = None
+        for quarantined in (True, False):
+            self._pending_token = new_token()
+            won = await self._threads.run(
+                claim, self._claimer, token=self._pending_token, limit=1, quarantined=quarantined
+            )
+            self._pending_token = None
             if won.tasks:
                 return won.tasks[0]
-            if by_turns := await self._take_turn(alone=alone):
-                return by_turns
+            if limited := await self._claim_limited(quarantined=quarantined):
+                return limited
         return None
 
-    async def _take_turn(self, *, alone: bool) -> Task | None:
-        waits = await self._threads.read(look, self._claimer)
-        ranks = {**waits.crashed, **waits.crashed_by_turns} if alone else waits.by_turns
+    async def _claim_limited(self, *, quarantined: bool) -> Task | None:
+        claimable = await self._threads.read(find_claimable, self._claimer)
+        ranks = {**claimable.quarantined, **claimable.quarantined_limited} if quarantined else claimable.limited
         for queue in sorted(ranks, key=ranks.__getitem__):
-            self._unanswered = new_token()
+            self._pending_token = new_token()
             turn = await self._threads.run(
-                claim_by_turns, self._claimer, queue, token=self._unanswered, limit=1, alone=alone
+                claim_limited, self._claimer, queue, token=self._pending_token, limit=1, quarantined=quarantined
             )
-            self._unanswered = None
+            self._pending_token = None
             if turn.tasks:
                 return turn.tasks[0]
         return None
@@ -159,7 +161,7 @@ class InlineProcess:
 
         Cancelled, it ends the attempt as a process that stops does: the task is given back.
         """
-        progress: list[Progress] = []
+        progress: list[TaskProgress] = []
         ctx = Context(
             task,
             node=self._node.name,
@@ -167,36 +169,38 @@ class InlineProcess:
             report=progress.append,
             enqueue=self._client.aio.enqueue,
             client=self._client,
-            process=self._worker.entered,
+            process=self._worker.current_process,
         )
-        execution = execution_of(self._worker, ctx, self._events, until_finish=seconds_until_finish(task))
-        living = asyncio.ensure_future(self._live(task, execution, progress))
+        execution = make_execution(self._worker, ctx, self._events, until_finish=seconds_until_finish(task))
+        running = asyncio.ensure_future(self._run_attempt(task, execution, progress))
         try:
-            await asyncio.shield(living)
+            await asyncio.shield(running)
         except asyncio.CancelledError:
-            execution.end(Because.STOPPING)
-            await asyncio.wait([living])
+            execution.end(StopReason.STOPPING)
+            await asyncio.wait([running])
             raise
-        await self._post.settle()
+        await self._message_router.wait_until_idle()
         return await self._threads.read(find_task, task.id) or task
 
-    async def _live(self, task: Task, execution: Execution, progress: list[Progress]) -> None:
-        held, began = Held(task.id, task.lease), time.monotonic()
+    async def _run_attempt(self, task: Task, execution: Execution, progress: list[TaskProgress]) -> None:
+        held, began = ClaimId(task.id, task.lease), time.monotonic()
         self._events.emit(AttemptStarted(task_id=task.id, queue=task.queue, name=task.name, number=task.attempts + 1))
         outcome = await execution.outcome()
         if progress:
-            with suppress(DatabaseAway):
+            with suppress(DatabaseUnavailable):
                 await self._threads.run(report_progress, {held: progress[-1]})
         outcome, accepted = await self._write(held, outcome, execution)
         if accepted:
-            self._events.emit(attempt_ended(task, outcome, time.monotonic() - began))
+            self._events.emit(attempt_ended_event(task, outcome, time.monotonic() - began))
         else:
             self._events.emit(ClaimLost(task_id=task.id, queue=task.queue, name=task.name, noticed_at="outcome"))
 
-    async def _write(self, held: Held, outcome: Outcome, execution: Execution) -> tuple[Outcome, bool]:
+    async def _write(self, held: ClaimId, outcome: Outcome, execution: Execution) -> tuple[Outcome, bool]:
         """Write the outcome; where the database refuses these very values, that the attempt failed for it."""
         try:
             return outcome, await self._outcomes.write(held, outcome)
         except Exception as error:  # noqa: BLE001 - whatever the driver makes of it
-            failed = Failed(error=f"its outcome could not be written: {words(error)}", retry_in=execution.delay())
+            failed = Failed(
+                error=f"its outcome could not be written: {describe_exception(error)}", retry_in=execution.delay()
+            )
             return failed, await self._outcomes.write(held, failed)

@@ -8,13 +8,13 @@ from typing import Final
 from peerd.config.settings import ManagerSettings
 from peerd.domain.task import Task
 from peerd.manager.chores import CHORES
-from peerd.runtime.observability.events import ChoreRan, Events
+from peerd.runtime.observability.events import ChoreRan, EventBus
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.maintenance.rescue import rescue_frozen
-from peerd.store.nodes.nodes import Node, beat, deactivate_silent
+from peerd.store.maintenance.rescue import rescue_untouched
+from peerd.store.nodes.nodes import Node, deactivate_silent, heartbeat
 from peerd.testing.node.process import InlineProcess
 
-LIMIT: Final = 1000
+MAX_ATTEMPTS: Final = 1000
 """Attempts after which `run_all` no longer believes that it will end."""
 BEFORE_A_CLAIM: Final = ("arrive scheduled", "arrive failures", "postpone", "expire")
 """Chores that decide what may be claimed."""
@@ -31,7 +31,7 @@ class InlineSteps:
     """
 
     def __init__(
-        self, node: Node, processes: Sequence[InlineProcess], threads: DatabaseThreads, events: Events
+        self, node: Node, processes: Sequence[InlineProcess], threads: DatabaseThreads, events: EventBus
     ) -> None:
         self.running = False
         """Whether a task is being run."""
@@ -54,7 +54,7 @@ class InlineSteps:
         await self._beat()  # a node that another one has replaced claims nothing, and must not take that for an end
         return None
 
-    async def run_all(self, limit: int = LIMIT) -> list[Task]:
+    async def run_all(self, limit: int = MAX_ATTEMPTS) -> list[Task]:
         """`InlineNode.run_all`, awaited."""
         ran: list[Task] = []
         while task := await self.run_one():
@@ -68,12 +68,12 @@ class InlineSteps:
         """`InlineNode.run_chores`, awaited."""
         await self._beat()
         await self._threads.run(deactivate_silent, self._chores.inactive_after)
-        while await self._threads.run(rescue_frozen, self._chores.max_update, self._chores.batch):
+        while await self._threads.run(rescue_untouched, self._chores.max_update, self._chores.batch):
             pass
         await self._run_chores(tuple(chore.name for chore in CHORES))
 
     async def _beat(self) -> None:
-        await self._threads.run(beat, self._node.name, self._node.incarnation or "")
+        await self._threads.run(heartbeat, self._node.name, self._node.incarnation or "")
 
     async def _run_chores(self, names: Sequence[str]) -> None:
         for chore in CHORES:

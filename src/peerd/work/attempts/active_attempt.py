@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from peerd.domain.lifecycle import Event
+from peerd.domain.lifecycle import TaskEvent
 from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.stuck_attempt import StuckAttempt
 from peerd.domain.task import Task
-from peerd.domain.task_transition import UNKNOWN, judge
+from peerd.domain.task_transition import UNKNOWN_LABEL, transition_after
 from peerd.runtime.observability.events import AttemptEnded, ClaimLost
-from peerd.store.outcomes.recording import Held
+from peerd.store.outcomes.recording import ClaimId
 from peerd.work.attempts.attempt_execution import Execution
-from peerd.work.attempts.time_limits import Because
+from peerd.work.attempts.time_limits import StopReason
 
-NOT_BEGUN: Final = Released("it has not begun")
+NOT_STARTED: Final = Released("it has not begun")
 
 
-class Attempt:
+class ActiveAttempt:
     """A claimed task: waiting for a place, running, or ended and waiting to be written.
 
     Args:
@@ -28,14 +28,14 @@ class Attempt:
         since: when it was claimed, by the event loop's clock.
     """
 
-    __slots__ = ("execution", "held", "is_unwritable", "living", "outcome", "seconds", "since", "task")
+    __slots__ = ("asyncio_task", "execution", "held", "is_unwritable", "outcome", "seconds", "since", "task")
 
     def __init__(self, task: Task, since: float) -> None:
         self.task = task
-        self.held = Held(task.id, task.lease)
+        self.held = ClaimId(task.id, task.lease)
         self.execution: Execution | None = None
-        self.living: asyncio.Task[None] | None = None
-        self.outcome: Outcome = NOT_BEGUN
+        self.asyncio_task: asyncio.Task[None] | None = None
+        self.outcome: Outcome = NOT_STARTED
         self.is_unwritable = False
         """Whether the database has refused its outcome, so that another one is to be written."""
         self.since = since
@@ -49,15 +49,15 @@ class Attempt:
         return self.execution is not None and self.execution.is_stuck
 
     @property
-    def may_be_lost(self) -> bool:
+    def can_be_lost(self) -> bool:
         """Whether its handler runs, and has not been told yet that the claim is lost."""
         execution = self.execution
-        return execution is not None and not execution.ended and execution.because is not Because.LOST
+        return execution is not None and not execution.ended and execution.stop_reason is not StopReason.LOST
 
-    def tell_to_end(self, because: Because) -> None:
+    def request_stop(self, stop_reason: StopReason) -> None:
         """Tell its handler to end."""
         if self.execution is not None:
-            self.execution.end(because)
+            self.execution.end(stop_reason)
 
 
 def seconds_until_finish(task: Task) -> float | None:
@@ -67,23 +67,23 @@ def seconds_until_finish(task: Task) -> float | None:
     return (task.finish_at - task.worker_started_at).total_seconds()
 
 
-def claim_lost(task: Task, noticed_at: str) -> ClaimLost:
+def claim_lost_event(task: Task, noticed_at: str) -> ClaimLost:
     """The fact that a claim is not ours any more."""
     return ClaimLost(task_id=task.id, queue=task.queue, name=task.name, noticed_at=noticed_at)
 
 
-def attempt_ended(task: Task, outcome: Outcome, seconds: float) -> AttemptEnded:
+def attempt_ended_event(task: Task, outcome: Outcome, seconds: float) -> AttemptEnded:
     """The fact of an attempt's end."""
     words: Mapping[str, Any]
     match outcome:
         case Done():
             return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, outcome="done")
         case Failed():
-            words = _of_a_failure(task, outcome, seconds)
+            words = _failure_fields(task, outcome, seconds)
         case Snoozed():
             words = {"outcome": "snoozed", "error": outcome.reason, "retry_in": outcome.after}
         case Deferred():
-            words = {"outcome": UNKNOWN, "error": outcome.reason, "retry_in": outcome.after}
+            words = {"outcome": UNKNOWN_LABEL, "error": outcome.reason, "retry_in": outcome.after}
         case Canceled():
             words = {"outcome": "canceled", "error": outcome.reason}
         case Released():
@@ -91,15 +91,15 @@ def attempt_ended(task: Task, outcome: Outcome, seconds: float) -> AttemptEnded:
     return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, **words)
 
 
-def _of_a_failure(task: Task, failed: Failed, seconds: float) -> Mapping[str, Any]:
+def _failure_fields(task: Task, failed: Failed, seconds: float) -> Mapping[str, Any]:
     """How a failure was judged when it was written: after the last attempt there is no other, whatever was wished."""
     began = task.worker_started_at or datetime.min.replace(tzinfo=UTC)
-    verdict = judge(task, failed, began + timedelta(seconds=seconds))
-    retry_in = None if verdict.event is Event.DIE else failed.retry_in
+    verdict = transition_after(task, failed, began + timedelta(seconds=seconds))
+    retry_in = None if verdict.event is TaskEvent.DIE else failed.retry_in
     return {"outcome": verdict.label, "error": failed.error, "retry_in": retry_in}
 
 
-def stuck_attempt(attempt: Attempt, seconds: float) -> StuckAttempt | None:
+def build_stuck_attempt(attempt: ActiveAttempt, seconds: float) -> StuckAttempt | None:
     """What becomes of the task of an attempt that is stuck; None where its claim is lost, and nothing is written.
 
     Args:
@@ -108,10 +108,10 @@ def stuck_attempt(attempt: Attempt, seconds: float) -> StuckAttempt | None:
     """
     execution, task = attempt.execution, attempt.task
     assert execution is not None
-    if execution.because is Because.LOST:
+    if execution.stop_reason is StopReason.LOST:
         return None
-    label = "canceled" if execution.because is Because.FINISH_AT else "timeout"
-    error = f"it {execution.hard_limit}; its process was ended"
+    label = "canceled" if execution.stop_reason is StopReason.FINISH_AT else "timeout"
+    error = f"it {execution.hard_limit_text}; its process was ended"
     retry_in = None if label == "canceled" else execution.delay()
     failed = Failed(error=error, retry_in=retry_in, label=label)
     return StuckAttempt(
@@ -122,7 +122,7 @@ def stuck_attempt(attempt: Attempt, seconds: float) -> StuckAttempt | None:
         seconds=seconds,
         label=label,
         error=error,
-        traceback=execution.where(),
+        traceback=execution.current_traceback(),
         retry_in=retry_in,
-        is_last=_of_a_failure(task, failed, seconds)["retry_in"] is None,
+        is_last=_failure_fields(task, failed, seconds)["retry_in"] is None,
     )

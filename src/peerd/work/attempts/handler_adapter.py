@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from peerd.domain.outcome import Outcome
 from peerd.domain.task import Task
 from peerd.work.context import Context
-from peerd.work.settings import Settings
+from peerd.work.settings import EffectiveWorkerSettings
 
 
-class Code(Protocol):
+class HandlerAdapter(Protocol):
     """User code for one task, whatever it was declared as."""
 
     @property
@@ -21,12 +21,12 @@ class Code(Protocol):
         ...
 
     @property
-    def cancels(self) -> bool:
+    def is_cancellable(self) -> bool:
         """Whether it ends when it is cancelled; a thread does not."""
         ...
 
     @property
-    def is_hooked(self) -> bool:
+    def has_hooks(self) -> bool:
         """Whether there is anything in `before` or `after`."""
         ...
 
@@ -69,8 +69,8 @@ async def call_hook(hook: Callable[..., Awaitable[None] | None], *args: Any) -> 
         await result
 
 
-def timeout_of(task: Task, code: Code, settings: Settings) -> float | None:
+def timeout_of(task: Task, handler_adapter: HandlerAdapter, settings: EffectiveWorkerSettings) -> float | None:
     """Seconds that an attempt may run: the row's own limit, the handler's, or the worker's."""
     if task.timeout is not None:
         return task.timeout
-    return code.timeout if code.timeout is not None else settings.timeout
+    return handler_adapter.timeout if handler_adapter.timeout is not None else settings.timeout

@@ -17,19 +17,19 @@ from typing import Any, Final
 
 import msgspec
 
-from peerd.domain.outcome import Asked
+from peerd.domain.outcome import OutcomeSignal
 from peerd.domain.task import Task
-from peerd.runtime.concurrency.threads import ended_anyway
+from peerd.runtime.concurrency.threads import wait_despite_cancellation
 from peerd.runtime.launch import launch_command
 from peerd.runtime.process import process_tree
-from peerd.store.outcomes.touch import Progress
+from peerd.store.outcomes.touch import TaskProgress
 from peerd.work.context import Context
 
 CHUNK: Final = 64 * 1024
 """Bytes; as many as a pipe of Linux holds."""
 
 
-class Request(msgspec.Struct):
+class HandlerRequest(msgspec.Struct):
     """What the process is asked to do: which handler, for which task."""
 
     module: str
@@ -39,20 +39,20 @@ class Request(msgspec.Struct):
     options: dict[str, Any]
 
 
-class Progressed(msgspec.Struct, tag="progress"):
+class HandlerProgress(msgspec.Struct, tag="progress"):
     """It has come so far."""
 
     fraction: float
     note: str | None
 
 
-class Returned(msgspec.Struct, tag="returned"):
+class HandlerReturned(msgspec.Struct, tag="returned"):
     """It returned this JSON text."""
 
     result: str | None
 
 
-class Raised(msgspec.Struct, tag="raised"):
+class HandlerRaised(msgspec.Struct, tag="raised"):
     """It raised an exception."""
 
     kinds: list[str]
@@ -61,7 +61,7 @@ class Raised(msgspec.Struct, tag="raised"):
     traceback: str
 
 
-class Chose(msgspec.Struct, tag="chose"):
+class HandlerSignaled(msgspec.Struct, tag="chose"):
     """It asked for an outcome."""
 
     kind: str
@@ -69,22 +69,22 @@ class Chose(msgspec.Struct, tag="chose"):
     after: float | None
 
 
-Answer = Progressed | Returned | Raised | Chose
+HandlerMessage = HandlerProgress | HandlerReturned | HandlerRaised | HandlerSignaled
 
 
-class ProcessError(Exception):
+class HandlerProcessError(Exception):
     """An exception that a handler raised in its own process.
 
     Args:
         raised: what came from there.
     """
 
-    def __init__(self, raised: Raised) -> None:
+    def __init__(self, raised: HandlerRaised) -> None:
         self.raised = raised
         super().__init__(raised.text)
 
 
-class ProcessDied(Exception):
+class HandlerProcessDied(Exception):
     """A handler's own process ended without an answer."""
 
     def __init__(self, status: int) -> None:
@@ -104,11 +104,11 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> str | No
         the result as JSON text.
 
     Raises:
-        ProcessError: the handler raised.
-        ProcessDied: its process ended without an answer.
+        HandlerProcessError: the handler raised.
+        HandlerProcessDied: its process ended without an answer.
         Asked: the handler asked for an outcome.
     """
-    request = msgspec.json.encode(Request(module, attribute, ctx.task, ctx.node, dict(ctx.options)))
+    request = msgspec.json.encode(HandlerRequest(module, attribute, ctx.task, ctx.node, dict(ctx.options)))
     readable, writable = os.pipe()
     try:
         process = HandlerProcess(_start(request, writable), readable)
@@ -118,7 +118,7 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> str | No
     finally:
         os.close(writable)
     try:
-        return await _converse(process, ctx)
+        return await _receive_messages(process, ctx)
     except BaseException:
         process.kill_descendants()
         raise
@@ -163,7 +163,7 @@ class HandlerProcess:
         self._pidfd = os.pidfd_open(process.pid)
         os.set_blocking(readable, False)
         self._loop.add_reader(readable, self._read)
-        self._loop.add_reader(self._pidfd, self._note_its_end)
+        self._loop.add_reader(self._pidfd, self._on_exit)
 
     async def status(self) -> int:
         """Wait until it has ended; its exit status, -N for a signal."""
@@ -173,14 +173,14 @@ class HandlerProcess:
     def kill_descendants(self) -> None:
         """Kill what descends from it in groups and sessions of its own too: as long as it lives, they can be found."""
         if not self._ended.done():
-            process_tree.kill(process_tree.descendants(self._process.pid))
+            process_tree.kill_processes(process_tree.descendants(self._process.pid))
 
     async def end(self) -> None:
         """Kill it with its process group, and wait until it has ended, even if the waiting is cancelled."""
         if not self._ended.done():
             self._kill_group()
         try:
-            await ended_anyway(self._ended)
+            await wait_despite_cancellation(self._ended)
         finally:
             self._process.wait()
             self._loop.remove_reader(self._readable)
@@ -189,13 +189,13 @@ class HandlerProcess:
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            if said := os.read(self._readable, CHUNK):
-                self.answers.feed_data(said)
+            if received := os.read(self._readable, CHUNK):
+                self.answers.feed_data(received)
             else:
                 self._loop.remove_reader(self._readable)
                 self.answers.feed_eof()
 
-    def _note_its_end(self) -> None:
+    def _on_exit(self) -> None:
         """What it has said last is in the pipe still, which holds no more than a chunk."""
         self._loop.remove_reader(self._pidfd)
         if self._loop.remove_reader(self._readable):
@@ -209,26 +209,26 @@ class HandlerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def _converse(process: HandlerProcess, ctx: Context) -> str | None:
-    decoder = msgspec.json.Decoder(Answer)
+async def _receive_messages(process: HandlerProcess, ctx: Context) -> str | None:
+    decoder = msgspec.json.Decoder(HandlerMessage)
     while True:
         try:
             size = int.from_bytes(await process.answers.readexactly(4), "big")
             answer = decoder.decode(await process.answers.readexactly(size))
         except (asyncio.IncompleteReadError, msgspec.DecodeError):
-            raise ProcessDied(await process.status()) from None
+            raise HandlerProcessDied(await process.status()) from None
         match answer:
-            case Progressed(fraction, note):
-                ctx.report(Progress(fraction, note))
-            case Returned(result):
+            case HandlerProgress(fraction, note):
+                ctx.report(TaskProgress(fraction, note))
+            case HandlerReturned(result):
                 return result
-            case Raised():
-                raise ProcessError(answer)
-            case Chose():
-                raise asked(answer)
+            case HandlerRaised():
+                raise HandlerProcessError(answer)
+            case HandlerSignaled():
+                raise decode_signal(answer)
 
 
-def asked(answer: Chose) -> Asked:
+def decode_signal(answer: HandlerSignaled) -> OutcomeSignal:
     """The outcome that a handler asked for in its own process."""
     from peerd.domain import outcome  # noqa: PLC0415 - the four classes, by their names
 

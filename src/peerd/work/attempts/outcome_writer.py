@@ -16,25 +16,25 @@ from typing import Final, Generic, Protocol, TypeVar
 from peerd.domain.errors import RowLocked
 from peerd.domain.outcome import Done, Outcome
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.connection.outages import Outages
-from peerd.store.outcomes.complete import complete, complete_free
-from peerd.store.outcomes.recording import Held, Written, conclude_all
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.outcomes.complete import complete, complete_available
+from peerd.store.outcomes.recording import ClaimId, WriteResult, record_outcomes
 
-GATHER: Final = 0.003
+BATCH_DELAY: Final = 0.003
 """Seconds that a success waits for others at the most; a commit costs about as much."""
-TOGETHER: Final = 500
+MAX_BATCH: Final = 500
 """Outcomes in one write at the most."""
-LOCKED_AGAIN: Final = 1.0
+RETRY_LOCKED_AFTER: Final = 1.0
 """Seconds after which an outcome is tried again whose task's row another session has locked."""
-WORTH_A_COMMIT: Final = 100
+FULL_BATCH: Final = 100
 """Successes that wait for no others."""
 
 
-class Ended(Protocol):
+class EndedAttempt(Protocol):
     """An attempt that has ended."""
 
     @property
-    def held(self) -> Held:
+    def held(self) -> ClaimId:
         """What names the claim."""
         ...
 
@@ -44,7 +44,7 @@ class Ended(Protocol):
         ...
 
 
-E = TypeVar("E", bound=Ended)
+E = TypeVar("E", bound=EndedAttempt)
 
 
 class OutcomeWriter(Generic[E]):
@@ -64,10 +64,10 @@ class OutcomeWriter(Generic[E]):
         self,
         database: DatabaseThreads,
         process_id: int,
-        outages: Outages,
+        outages: OutageTracker,
         *,
         running: Callable[[], int],
-        written: Callable[[Sequence[E], AbstractSet[Held]], None],
+        written: Callable[[Sequence[E], AbstractSet[ClaimId]], None],
         unwritable: Callable[[E, Exception], None],
     ) -> None:
         self._database = database
@@ -75,28 +75,28 @@ class OutcomeWriter(Generic[E]):
         self._outages = outages
         self._written = written
         self._unwritable = unwritable
-        self._successes = _Lane(self._write_successes, lambda waiting: waiting < WORTH_A_COMMIT and running() > 0)
-        self._others = _Lane(self._write_others, lambda _: False)
-        self._locked = _Lane(self._write_locked, lambda _: False)
+        self._successes = _WriteQueue(self._write_successes, lambda waiting: waiting < FULL_BATCH and running() > 0)
+        self._other_outcomes = _WriteQueue(self._write_others, lambda _: False)
+        self._locked = _WriteQueue(self._write_locked, lambda _: False)
 
     def add(self, ended: E) -> None:
         """Write an outcome soon."""
-        lane = self._successes if isinstance(ended.outcome, Done) else self._others
+        lane = self._successes if isinstance(ended.outcome, Done) else self._other_outcomes
         lane.add(ended)
 
     async def _write_successes(self, batch: Sequence[E]) -> None:
         await self._write(self._complete, batch)
 
     async def _write_others(self, batch: Sequence[E]) -> None:
-        await self._write(self._conclude, batch)
+        await self._write(self._record_outcomes, batch)
 
     async def _write_locked(self, batch: Sequence[E]) -> None:
-        for write, kind in ((self._complete_free, True), (self._conclude, False)):
+        for write, kind in ((self._complete_free, True), (self._record_outcomes, False)):
             of_kind = [ended for ended in batch if isinstance(ended.outcome, Done) is kind]
             if of_kind:
                 await self._write(write, of_kind)
 
-    async def _write(self, write: Callable[[Sequence[E]], Awaitable[Written]], batch: Sequence[E]) -> None:
+    async def _write(self, write: Callable[[Sequence[E]], Awaitable[WriteResult]], batch: Sequence[E]) -> None:
         try:
             written = await write(batch)
         except Exception as error:  # noqa: BLE001 - one of them cannot be written; the others must not suffer for it
@@ -113,35 +113,37 @@ class OutcomeWriter(Generic[E]):
 
     def _write_later(self, locked: Sequence[E]) -> None:
         for ended in locked:
-            asyncio.get_running_loop().call_later(LOCKED_AGAIN, self._locked.add, ended)
+            asyncio.get_running_loop().call_later(RETRY_LOCKED_AFTER, self._locked.add, ended)
 
-    async def _complete(self, batch: Sequence[E]) -> Written:
+    async def _complete(self, batch: Sequence[E]) -> WriteResult:
         results = _results_of(batch)
 
-        async def write() -> Written:
+        async def write() -> WriteResult:
             try:
-                return Written(await self._database.run_each(complete, self._process_id, results), set())
+                return WriteResult(await self._database.run_autocommit(complete, self._process_id, results), set())
             except RowLocked:
-                return await self._database.run(complete_free, self._process_id, results)
+                return await self._database.run(complete_available, self._process_id, results)
 
-        return await self._outages.outlast(write)
+        return await self._outages.retry_while_down(write)
 
-    async def _complete_free(self, batch: Sequence[E]) -> Written:
+    async def _complete_free(self, batch: Sequence[E]) -> WriteResult:
         results = _results_of(batch)
-        return await self._outages.outlast(lambda: self._database.run(complete_free, self._process_id, results))
+        return await self._outages.retry_while_down(
+            lambda: self._database.run(complete_available, self._process_id, results)
+        )
 
-    async def _conclude(self, batch: Sequence[E]) -> Written:
-        outcomes: Mapping[Held, Outcome] = {ended.held: ended.outcome for ended in batch}
-        return await self._outages.outlast(
-            lambda: self._database.run(conclude_all, self._process_id, outcomes),
+    async def _record_outcomes(self, batch: Sequence[E]) -> WriteResult:
+        outcomes: Mapping[ClaimId, Outcome] = {ended.held: ended.outcome for ended in batch}
+        return await self._outages.retry_while_down(
+            lambda: self._database.run(record_outcomes, self._process_id, outcomes),
         )
 
 
-def _results_of(batch: Sequence[Ended]) -> dict[Held, str | None]:
+def _results_of(batch: Sequence[EndedAttempt]) -> dict[ClaimId, str | None]:
     return {ended.held: ended.outcome.result for ended in batch if isinstance(ended.outcome, Done)}
 
 
-class _Lane(Generic[E]):
+class _WriteQueue(Generic[E]):
     """What waits to be written in one way.
 
     Args:
@@ -164,6 +166,6 @@ class _Lane(Generic[E]):
         """Write what waits, and what came meanwhile, until nothing waits."""
         while self._waiting:
             if self._is_too_few(len(self._waiting)):
-                await asyncio.sleep(GATHER)
-            batch, self._waiting = self._waiting[:TOGETHER], self._waiting[TOGETHER:]
+                await asyncio.sleep(BATCH_DELAY)
+            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
             await self._write(batch)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from peerd.domain.duration import format_duration
 
 
-class Because(StrEnum):
+class StopReason(StrEnum):
     """Why a running attempt is told to end."""
 
     TIMEOUT = "timeout"
@@ -30,22 +30,22 @@ class TimeLimits(NamedTuple):
     """For the hooks before it together, and for those after it."""
 
     @property
-    def its_timeout(self) -> str:
+    def timeout_text(self) -> str:
         """In words."""
         return f"its timeout of {format_duration(self.timeout or 0.0)}"
 
     @property
-    def its_hook_timeout(self) -> str:
+    def hook_timeout_text(self) -> str:
         """In words."""
         return f"its hook_timeout of {format_duration(self.hook_timeout or 0.0)}"
 
-    def hard_limit(self, because: Because | None) -> str:
+    def hard_limit_text(self, stop_reason: StopReason | None) -> str:
         """The limit that code has not kept which was told to end, and goes on; in words."""
-        match because:
-            case Because.FINISH_AT:
+        match stop_reason:
+            case StopReason.FINISH_AT:
                 after = "its finish_at"
-            case Because.HOOK:
-                after = self.its_hook_timeout
+            case StopReason.HOOK:
+                after = self.hook_timeout_text
             case _:
-                after = self.its_timeout
+                after = self.timeout_text
         return f"did not return within {format_duration(self.timeout_grace)} after {after}"

@@ -7,17 +7,17 @@ from typing import Final
 
 HORIZON: Final = 0.01
 """Seconds within which what is claimed ahead should have begun."""
-LONGEST_TURN: Final = 0.02
+MAX_MEAN_SECONDS: Final = 0.02
 """Seconds of an attempt on average. Longer ones that began together end together, and what was claimed ahead because
 their mean is short would wait for all of them."""
-MOST_AHEAD: Final = 1000
+MAX_PREFETCH: Final = 1000
 """Tasks: what a hundred thousand a second would begin within the horizon. While half of it is at hand the next claim is
 on its way: with 500, drains waited for claims, and were slower by 11 % on MariaDB, 14 on PostgreSQL and 4 on SQLite."""
-MEASURED: Final = (0.002, 20)
+MIN_MEASUREMENT: Final = (0.002, 20)
 """Seconds of work and attempts after which a measurement counts: a clock's tick more or less must not matter."""
 
 
-class Pace:
+class PrefetchEstimate:
     """Measures attempts that end in a second, over the time in which any run.
 
     A process that takes a second for a task claims nothing ahead: what it would have would wait, while another process
@@ -26,29 +26,29 @@ class Pace:
 
     Args:
         clock: monotonic, in seconds.
-        places: attempts that run at once.
+        slots: attempts that run at once.
 
     >>> seconds = iter([0.0, 0.01, 0.02])
-    >>> pace = Pace(lambda: next(seconds), places=10)
-    >>> pace.begin()
+    >>> pace = PrefetchEstimate(lambda: next(seconds), slots=10)
+    >>> pace.start()
     >>> pace.ended(100)
-    >>> pace.look_ahead()
+    >>> pace.prefetch_size()
     100
     """
 
-    def __init__(self, clock: Callable[[], float], places: int) -> None:
+    def __init__(self, clock: Callable[[], float], slots: int) -> None:
         self._clock = clock
-        self._places = places
+        self._slots = slots
         self._since: float | None = None
         self._worked = 0.0
         self._ended = 0
         self._rate = 0.0
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Something runs, after a time in which nothing did."""
         self._since = self._clock()
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Nothing runs any more."""
         if self._since is not None:
             self._worked += self._clock() - self._since
@@ -58,24 +58,24 @@ class Pace:
         """Attempts have ended."""
         self._ended += attempts
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """What was measured proved wrong: claim nothing ahead until it is measured anew."""
         self._rate, self._worked, self._ended = 0.0, 0.0, 0
         if self._since is not None:
             self._since = self._clock()
 
-    def look_ahead(self) -> int:
+    def prefetch_size(self) -> int:
         """Tasks that would begin within the horizon, if all goes on as it does."""
         self._measure()
-        is_quick = self._places <= LONGEST_TURN * self._rate
-        return min(int(self._rate * HORIZON), MOST_AHEAD) if is_quick else 0
+        is_quick = self._slots <= MAX_MEAN_SECONDS * self._rate
+        return min(int(self._rate * HORIZON), MAX_PREFETCH) if is_quick else 0
 
     def _measure(self) -> None:
         if self._since is not None:
             now = self._clock()
             self._worked += now - self._since
             self._since = now
-        least_time, least_attempts = MEASURED
+        least_time, least_attempts = MIN_MEASUREMENT
         if self._worked < least_time:
             return
         rate = self._ended / self._worked

@@ -21,34 +21,34 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from peerd.domain.errors import DatabaseAway
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.task import Task
-from peerd.runtime.observability.events import Events, TasksClaimed
+from peerd.runtime.observability.events import EventBus, TasksClaimed
 from peerd.store.claim.claim import claim, claimed_by_token
-from peerd.store.claim.claimer import Claimed, Claimer
-from peerd.store.claim.mutex import Line
-from peerd.store.claim.quarantined import should_run_empty
+from peerd.store.claim.claimer import Claimer, ClaimResult
+from peerd.store.claim.mutex import ClaimMutex
+from peerd.store.claim.quarantined import should_empty_for_quarantined
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.connection.outages import Outages
-from peerd.store.limits.limited_claim import Turn, Waits, claim_by_turns, look
-from peerd.store.outcomes.recording import Held
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.limits.limited_claim import ClaimableWork, LimitedClaim, claim_limited, find_claimable
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.statements.token import new_token
-from peerd.work.claims.active_claims import Holdings
-from peerd.work.claims.limited_polling import TurnTaking
+from peerd.work.claims.active_claims import ActiveClaims
+from peerd.work.claims.limited_polling import LimitedPolling
 
-LOOK_FOR_LONELY_EVERY: Final = 1.0
+QUARANTINE_CHECK_EVERY: Final = 1.0
 """Seconds between two looks for tasks that must run alone."""
 FIRST_PAUSE: Final = 0.05
 """Seconds after the first empty look; doubled at each further one."""
 
 
-class Claiming:
+class TaskFetcher:
     """The claims of one process.
 
     Args:
         database: where.
         claimer: who, and which queues.
-        holdings: what was won is entered there before anything else can happen.
+        active_claims: what was won is entered there before anything else can happen.
         outages: what it learns about the database.
         events: how many were claimed.
         poll_every: asked for the seconds between two looks at the most.
@@ -59,50 +59,50 @@ class Claiming:
         self,
         database: DatabaseThreads,
         claimer: Claimer,
-        holdings: Holdings,
-        outages: Outages,
-        events: Events,
+        active_claims: ActiveClaims,
+        outages: OutageTracker,
+        events: EventBus,
         *,
         poll_every: Callable[[], float],
         patience: float = 10.0,
     ) -> None:
         self._database = database
         self._claimer = claimer
-        self._holdings = holdings
+        self._active_claims = active_claims
         self._outages = outages
         self._events = events
         self._poll_every = poll_every
         self._patience = patience
         self._now = asyncio.get_running_loop().time
-        self._line = Line(self._now)
-        self._next_lonely_look = 0.0
-        self._runs_empty = False
-        self._found_lonely = False
-        self._ran_alone = False
+        self._mutex = ClaimMutex(self._now)
+        self._next_quarantine_check = 0.0
+        self._drains_for_quarantine = False
+        self._found_quarantined = False
+        self._ran_quarantined = False
         self._is_busy = False
-        self._empty_looks = 0
-        self._turns = TurnTaking(self._now, poll_every)
-        self._waits = Waits()
-        self._limited: set[str] = set()
-        self._has_taken_turns = False
-        self._makes_way = False
-        self._has_place = True
+        self._empty_polls = 0
+        self._limited_polling = LimitedPolling(self._now, poll_every)
+        self._backlog = ClaimableWork()
+        self._limited_queues: set[str] = set()
+        self._has_claimed_limited = False
+        self._yields_to_limited = False
+        self._has_free_slot = True
         self._was_rung = False
 
-    def freed_by(self, ended: Iterable[Task]) -> set[str]:
+    def queues_freed_by(self, ended: Iterable[Task]) -> set[str]:
         """The queues in which a task may start because one has ended that was claimed by turns."""
-        if not self._has_taken_turns:
+        if not self._has_claimed_limited:
             return set()
-        return {task.queue for task in ended if task.limit_key is not None or task.queue in self._limited}
+        return {task.queue for task in ended if task.limit_key is not None or task.queue in self._limited_queues}
 
-    def may_have_changed(self) -> None:
+    def on_capacity_change(self) -> None:
         """A task that takes turns has ended, and others may start."""
-        self._turns.may_have_changed()
+        self._limited_polling.on_capacity_change()
 
-    def was_rung(self) -> None:
+    def on_ring(self) -> None:
         """Somebody says that there is work."""
-        self._was_rung = not self._database.database.has_one_writer
-        self._turns.may_have_changed()
+        self._was_rung = not self._database.database.is_single_writer
+        self._limited_polling.on_capacity_change()
 
     async def claim(self, wanted: int, running: int, free: int) -> list[Task]:
         """Claim for the free places.
@@ -112,160 +112,164 @@ class Claiming:
             running: tasks that run.
             free: places; what takes turns is not claimed ahead.
         """
-        if self._ran_alone or (self._look_is_due() and (running or self._is_busy)):
-            self._runs_empty = await self._is_its_turn()
-        if self._runs_empty:
-            return [] if running else await self._claim_alone()
+        if self._ran_quarantined or (self._quarantine_check_is_due() and (running or self._is_busy)):
+            self._drains_for_quarantine = await self._should_drain()
+        if self._drains_for_quarantine:
+            return [] if running else await self._claim_quarantined()
         won = await self._claim_next(wanted, free)
-        self._is_busy = bool(won.tasks) or won.lost_some
+        self._is_busy = bool(won.tasks) or won.lost_candidates
         if won.tasks:
-            self._empty_looks = 0
+            self._empty_polls = 0
         elif not self._is_busy:
-            self._empty_looks += 1
-        if not (running or self._is_busy) and (self._found_lonely or self._look_is_due()):
-            return await self._claim_alone()
+            self._empty_polls += 1
+        if not (running or self._is_busy) and (self._found_quarantined or self._quarantine_check_is_due()):
+            return await self._claim_quarantined()
         return won.tasks
 
     def pause(self) -> float:
         """Seconds until the next look. Spread, so that processes do not look together."""
-        if self._runs_empty:
-            return max(self._next_lonely_look - self._now(), FIRST_PAUSE)
-        if self._is_busy or not self._empty_looks:
+        if self._drains_for_quarantine:
+            return max(self._next_quarantine_check - self._now(), FIRST_PAUSE)
+        if self._is_busy or not self._empty_polls:
             return 0.0
-        grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_looks - 1, 16), self._poll_every())
+        grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_polls - 1, 16), self._poll_every())
         grown *= random.uniform(0.75, 1.25)
-        turn_in = self._turns.pause() if self._has_place else None  # a place that is free again wakes it
+        turn_in = self._limited_polling.pause() if self._has_free_slot else None  # a place that is free again wakes it
         return grown if turn_in is None else min(grown, turn_in)
 
-    async def _claim_next(self, wanted: int, free: int) -> Claimed:
+    async def _claim_next(self, wanted: int, free: int) -> ClaimResult:
         """Claim what comes first: by turns, or what takes none.
 
         Where a turn comes first and no place is free for it, nothing is claimed until one is. Who always claims ahead
         would otherwise never have a free one.
         """
-        self._has_place = free > 0
-        claims_at_once = self._was_rung and not self._waits.by_turns
+        self._has_free_slot = free > 0
+        claims_at_once = self._was_rung and not self._backlog.limited
         self._was_rung = False
-        if claims_at_once and (won := await self._claim_plain(wanted)).tasks:
+        if claims_at_once and (won := await self._claim_unlimited(wanted)).tasks:
             return won
         may_find_plain = True
-        if looks := claims_at_once or self._turns.look_is_due or not self._is_busy:
-            may_find_plain = not await self._look() or self._waits.plain
-        if looks or self._makes_way:
-            self._makes_way = not free and self._turns.next_queue(before_others=True) is not None
-            if self._makes_way:
-                return Claimed([])
-            if by_turns := await self._take_turn(free, before_others=True):
-                return Claimed(by_turns)
-        won = await self._claim_plain(wanted) if may_find_plain else Claimed([])
+        if checks_backlog := claims_at_once or self._limited_polling.check_is_due or not self._is_busy:
+            may_find_plain = not await self._check_backlog() or self._backlog.plain
+        if checks_backlog or self._yields_to_limited:
+            self._yields_to_limited = not free and self._limited_polling.next_queue(before_unlimited=True) is not None
+            if self._yields_to_limited:
+                return ClaimResult([])
+            if limited := await self._poll_limited(free, before_unlimited=True):
+                return ClaimResult(limited)
+        won = await self._claim_unlimited(wanted) if may_find_plain else ClaimResult([])
         if won.tasks:
             return won
-        if not looks:
-            await self._look()
-        return Claimed(await self._take_turn(free, before_others=False), lost_some=won.lost_some)
+        if not checks_backlog:
+            await self._check_backlog()
+        return ClaimResult(await self._poll_limited(free, before_unlimited=False), lost_candidates=won.lost_candidates)
 
-    async def _claim_plain(self, wanted: int) -> Claimed:
+    async def _claim_unlimited(self, wanted: int) -> ClaimResult:
         """Claim what takes no turns."""
-        won = await self._claim(wanted, alone=False)
+        won = await self._claim(wanted, quarantined=False)
         if won.tasks:
-            self._turns.others_went(-won.tasks[0].priority)
+            self._limited_polling.record_unlimited_claim(-won.tasks[0].priority)
         return won
 
-    async def _look(self) -> bool:
+    async def _check_backlog(self) -> bool:
         """Look what waits; return whether the database has told."""
-        self._turns.looks()
+        self._limited_polling.checks_backlog()
         try:
-            self._waits = await self._database.read(look, self._claimer)
-        except DatabaseAway as error:
+            self._backlog = await self._database.read(find_claimable, self._claimer)
+        except DatabaseUnavailable as error:
             self._outages.lost(error)
             return False
-        self._turns.saw(self._waits.by_turns)
+        self._limited_polling.record_backlog(self._backlog.limited)
         self._outages.found()
         return True
 
-    async def _take_turn(self, free: int, *, before_others: bool) -> list[Task]:
+    async def _poll_limited(self, free: int, *, before_unlimited: bool) -> list[Task]:
         """Take a turn where something waits for one; further ones, as long as they are in vain."""
-        while free > 0 and (queue := self._turns.next_queue(before_others=before_others)) is not None:
-            turn = await self._claim_by_turns(queue, free, alone=False)
-            self._turns.took(queue, free, len(turn.tasks), turn.again_in)
+        while free > 0 and (queue := self._limited_polling.next_queue(before_unlimited=before_unlimited)) is not None:
+            turn = await self._claim_limited(queue, free, quarantined=False)
+            self._limited_polling.record_claim(queue, free, len(turn.tasks), turn.again_in)
             if turn.tasks:
                 return turn.tasks
         return []
 
-    async def _claim_by_turns(self, queue: str, limit: int, *, alone: bool) -> Turn:
-        turn = Turn([])
+    async def _claim_limited(self, queue: str, limit: int, *, quarantined: bool) -> LimitedClaim:
+        turn = LimitedClaim([])
 
-        async def take(token: int) -> Claimed:
+        async def take(token: int) -> ClaimResult:
             nonlocal turn
-            turn = await self._database.run(claim_by_turns, self._claimer, queue, token=token, limit=limit, alone=alone)
-            return Claimed(turn.tasks)
+            turn = await self._database.run(
+                claim_limited, self._claimer, queue, token=token, limit=limit, quarantined=quarantined
+            )
+            return ClaimResult(turn.tasks)
 
-        won = (await self._held(take)).tasks
-        self._has_taken_turns |= bool(won)
-        self._limited |= {queue for task in won if task.limit_key is None}
-        return Turn(won, turn.again_in)
+        won = (await self._claim_and_hold(take)).tasks
+        self._has_claimed_limited |= bool(won)
+        self._limited_queues |= {queue for task in won if task.limit_key is None}
+        return LimitedClaim(won, turn.again_in)
 
-    def _look_is_due(self) -> bool:
+    def _quarantine_check_is_due(self) -> bool:
         """Whether it is time to look again for tasks that must run alone."""
-        return self._now() >= self._next_lonely_look
+        return self._now() >= self._next_quarantine_check
 
-    async def _is_its_turn(self) -> bool:
+    async def _should_drain(self) -> bool:
         """Whether this process, which has other things to do, is to run empty for a task that must run alone."""
-        self._look_later()
-        self._ran_alone = False
+        self._schedule_quarantine_check()
+        self._ran_quarantined = False
         try:
-            return await self._database.read(should_run_empty, self._claimer, self._patience)
-        except DatabaseAway as error:
+            return await self._database.read(should_empty_for_quarantined, self._claimer, self._patience)
+        except DatabaseUnavailable as error:
             self._outages.lost(error)
-            return self._runs_empty
+            return self._drains_for_quarantine
 
-    async def _claim_alone(self) -> list[Task]:
+    async def _claim_quarantined(self) -> list[Task]:
         """Claim a task that must run alone, for a process that runs nothing."""
-        self._look_later()
-        self._runs_empty = False
-        if self._turns.look_is_due:
-            await self._look()
-        lonely = (await self._claim(1, alone=True)).tasks if self._waits.crashed else []
-        for queue in [] if lonely else {**self._waits.crashed_by_turns, **self._waits.crashed}:
-            if lonely := (await self._claim_by_turns(queue, 1, alone=True)).tasks:
+        self._schedule_quarantine_check()
+        self._drains_for_quarantine = False
+        if self._limited_polling.check_is_due:
+            await self._check_backlog()
+        quarantined_tasks = (await self._claim(1, quarantined=True)).tasks if self._backlog.quarantined else []
+        for queue in [] if quarantined_tasks else {**self._backlog.quarantined_limited, **self._backlog.quarantined}:
+            if quarantined_tasks := (await self._claim_limited(queue, 1, quarantined=True)).tasks:
                 break
-        self._found_lonely = self._ran_alone = bool(lonely)
-        self._empty_looks = 0 if lonely else self._empty_looks
-        return lonely
+        self._found_quarantined = self._ran_quarantined = bool(quarantined_tasks)
+        self._empty_polls = 0 if quarantined_tasks else self._empty_polls
+        return quarantined_tasks
 
-    def _look_later(self) -> None:
-        self._next_lonely_look = self._now() + LOOK_FOR_LONELY_EVERY * random.uniform(0.5, 1.5)
+    def _schedule_quarantine_check(self) -> None:
+        self._next_quarantine_check = self._now() + QUARANTINE_CHECK_EVERY * random.uniform(0.5, 1.5)
 
-    async def _claim(self, limit: int, *, alone: bool) -> Claimed:
+    async def _claim(self, limit: int, *, quarantined: bool) -> ClaimResult:
         """One claim of what takes no turns."""
-        return await self._held(
-            lambda token: self._database.run_each(
-                claim, self._claimer, token=token, limit=limit, alone=alone, line=self._line
+        return await self._claim_and_hold(
+            lambda token: self._database.run_autocommit(
+                claim, self._claimer, token=token, limit=limit, quarantined=quarantined, mutex=self._mutex
             )
         )
 
-    async def _held(self, ask: Callable[[int], Awaitable[Claimed]]) -> Claimed:
+    async def _claim_and_hold(self, ask: Callable[[int], Awaitable[ClaimResult]]) -> ClaimResult:
         """Ask for a claim, and hold what it wins."""
         token = new_token()
         began = self._now()
-        self._holdings.begin_claim(token)
-        won = Claimed([])
+        self._active_claims.begin_claim(token)
+        won = ClaimResult([])
         try:
-            won = await self._once(token, ask)
+            won = await self._claim_once(token, ask)
         finally:
-            self._holdings.end_claim(token, [Held(task.id, task.lease) for task in won.tasks])
+            self._active_claims.end_claim(token, [ClaimId(task.id, task.lease) for task in won.tasks])
         if won.tasks:
             spent = (self._now() - began) * 1000
             self._events.emit(TasksClaimed(count=len(won.tasks), milliseconds=spent))
         return won
 
-    async def _once(self, token: int, ask: Callable[[int], Awaitable[Claimed]]) -> Claimed:
+    async def _claim_once(self, token: int, ask: Callable[[int], Awaitable[ClaimResult]]) -> ClaimResult:
         """One claim; when its answer is lost, read back by its token what it won before anything else is tried."""
         try:
             won = await ask(token)
-        except DatabaseAway as error:
+        except DatabaseUnavailable as error:
             self._outages.lost(error)
-            found = await self._outages.outlast(lambda: self._database.read(claimed_by_token, self._claimer, token))
-            return Claimed(found)
+            found = await self._outages.retry_while_down(
+                lambda: self._database.read(claimed_by_token, self._claimer, token)
+            )
+            return ClaimResult(found)
         self._outages.found()
         return won

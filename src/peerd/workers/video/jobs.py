@@ -5,40 +5,40 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from peerd.workers.video.environment import Bench, Context
+from peerd.workers.video.environment import JobContext, JobEnvironment
 from peerd.workers.video.errors import PartlyReadable
 from peerd.workers.video.files.paths import default_output
 from peerd.workers.video.media import Media, VideoStream
 from peerd.workers.video.plan import TranscodePlan, TranscodeRequest, check_request, plan_transcode
 from peerd.workers.video.poster_plan import check_poster, plan_poster
-from peerd.workers.video.programs.ffmpeg import OnReport
-from peerd.workers.video.programs.progress import Report
+from peerd.workers.video.programs.ffmpeg import OnProgress
+from peerd.workers.video.programs.progress import FfmpegProgress
 from peerd.workers.video.verify import (
-    blaming_the_source,
+    attributing_to_source,
     find_damage,
-    judge,
-    missing,
+    missing_seconds,
+    require_match,
     verify_poster,
     verify_transcode,
 )
 
-_ENCODED = 0.9  # of the work, when the encoder is done; checking decodes everything once more
-_CHECKED = 0.99
+_ENCODED_FRACTION = 0.9  # of the work, when the encoder is done; checking decodes everything once more
+_CHECKED_FRACTION = 0.99
 
 
-async def probe(ctx: Context, source: str) -> dict[str, Any]:
+async def probe(ctx: JobContext, source: str) -> dict[str, Any]:
     """Say what a file is: container, duration, picture, sound. Reads the headers only.
 
     ``source``: a name below the media directory.
     """
-    bench = await Bench.open(ctx)
-    with bench.reading(source) as file:
-        media, video = await bench.look_at(file, source)
+    environment = await JobEnvironment.open(ctx)
+    with environment.reading(source) as file:
+        media, video = await environment.probe_source(file, source)
     return {"source": source, **_describe(media, video)}
 
 
 async def transcode(
-    ctx: Context,
+    ctx: JobContext,
     source: str,
     output: str | None = None,
     height: int = 720,
@@ -56,53 +56,57 @@ async def transcode(
     keeps what is readable of a damaged source instead of refusing it.
 
     Returns the output's name, size in bytes, width, height, duration in seconds, frames, codecs, SHA-256, the
-    seconds it took, ffmpeg's version, ``missing`` (the seconds by which the source falls short of its own claim) and
-    ``damage`` (None unless salvaged).
+    seconds it took, ffmpeg's version, ``missing_seconds`` (the seconds by which the source falls short of its own
+    claim) and ``damage`` (None unless salvaged).
     """
     started = time.monotonic()
     request = TranscodeRequest(height=height, max_fps=max_fps, quality=quality, audio=audio)
     check_request(request)
-    bench = await Bench.open(ctx)
+    environment = await JobEnvironment.open(ctx)
     wanted = output or default_output(source, f"-{height}p.mp4")
-    with bench.working(source, wanted, ".mp4") as (file, made, place):
+    with environment.open_job_files(source, wanted, ".mp4") as (file, output_file, target):
         await ctx.progress(0.0, "reading the source")
-        media, seen = await bench.examine(file, source, audio=audio)
-        damage = find_damage(media, seen)
+        media, measured = await environment.survey_source(file, source, audio=audio)
+        damage = find_damage(media, measured)
         if damage and not salvage:
             raise PartlyReadable(source=source, reason=damage)
-        plan = plan_transcode(media, seen, request)
-        encoded = await bench.encode(file, made, plan, source, _reporter(ctx, 0.0, _ENCODED, plan))
-        checked = _reporter(ctx, _ENCODED, _CHECKED, None)
-        with blaming_the_source(source, encoded, seen):
-            proof, found = await verify_transcode(bench.tools, made, plan, source, bench.settings, checked)
+        plan = plan_transcode(media, measured, request)
+        encoded = await environment.encode(
+            file, output_file, plan, source, _progress_reporter(ctx, 0.0, _ENCODED_FRACTION, plan)
+        )
+        checked = _progress_reporter(ctx, _ENCODED_FRACTION, _CHECKED_FRACTION, None)
+        with attributing_to_source(source, encoded, measured):
+            verified, found = await verify_transcode(
+                environment.tools, output_file, plan, source, environment.settings, checked
+            )
         if salvage:
             damage = "; ".join([*([damage] if damage else []), *found, *encoded.errors[:3]]) or None
         else:
-            judge(source, encoded, found, seen, bench.settings)
-        await ctx.progress(_CHECKED, "publishing")
-        size, sha256 = await bench.publish(made, place)
-    await ctx.progress(1.0, f"{proof.width}x{proof.height}, {proof.duration:.1f} s, {size / 1e6:.1f} MB")
+            require_match(source, encoded, found, measured, environment.settings)
+        await ctx.progress(_CHECKED_FRACTION, "publishing")
+        size, sha256 = await environment.publish(output_file, target)
+    await ctx.progress(1.0, f"{verified.width}x{verified.height}, {verified.duration:.1f} s, {size / 1e6:.1f} MB")
     return {
         "source": source,
-        "output": place.relative,
+        "output": target.relative,
         "size": size,
-        "width": proof.width,
-        "height": proof.height,
-        "duration": round(proof.duration, 3),
-        "frames": proof.frames,
-        "video_codec": proof.video_codec,
-        "audio_codec": proof.audio_codec,
+        "width": verified.width,
+        "height": verified.height,
+        "duration": round(verified.duration, 3),
+        "frames": verified.frames,
+        "video_codec": verified.video_codec,
+        "audio_codec": verified.audio_codec,
         "sha256": sha256,
         "seconds": round(time.monotonic() - started, 3),
-        "ffmpeg": bench.tools.version,
+        "ffmpeg": environment.tools.version,
         "decode_errors": encoded.error_count,
-        "missing": None if (short := missing(media, seen)) is None else round(short, 3),
+        "missing": None if (short := missing_seconds(media, measured)) is None else round(short, 3),
         "damage": damage,
     }
 
 
 async def poster(
-    ctx: Context, source: str, output: str | None = None, at: float | None = None, height: int = 720
+    ctx: JobContext, source: str, output: str | None = None, at: float | None = None, height: int = 720
 ) -> dict[str, Any]:
     """Take one picture of a video as a JPEG, verify it, publish it.
 
@@ -111,31 +115,35 @@ async def poster(
     """
     started = time.monotonic()
     check_poster(height, at)
-    bench = await Bench.open(ctx)
-    with bench.working(source, output or default_output(source, "-poster.jpg"), ".jpg") as (file, made, place):
-        media, video = await bench.look_at(file, source)
-        bench.require_tone_map_for(video, source)
+    environment = await JobEnvironment.open(ctx)
+    with environment.open_job_files(source, output or default_output(source, "-poster.jpg"), ".jpg") as (
+        file,
+        output_file,
+        target,
+    ):
+        media, video = await environment.probe_source(file, source)
+        environment.require_tone_mapping(video, source)
         plan = plan_poster(media, height, at)
-        await bench.take_picture(file, made, plan, source)
-        await verify_poster(bench.tools, made, plan, source, bench.settings)
-        size, sha256 = await bench.publish(made, place)
+        await environment.encode_poster(file, output_file, plan, source)
+        await verify_poster(environment.tools, output_file, plan, source, environment.settings)
+        size, sha256 = await environment.publish(output_file, target)
     await ctx.progress(1.0, f"{plan.width}x{plan.height}")
     return {
         "source": source,
-        "output": place.relative,
+        "output": target.relative,
         "size": size,
         "width": plan.width,
         "height": plan.height,
         "at": round(plan.at, 3),
         "sha256": sha256,
         "seconds": round(time.monotonic() - started, 3),
-        "ffmpeg": bench.tools.version,
+        "ffmpeg": environment.tools.version,
     }
 
 
-def _reporter(ctx: Context, begin: float, end: float, plan: TranscodePlan | None) -> OnReport:
-    async def report(now: Report) -> None:
-        note = now.words(plan.expected.duration) if plan is not None else "checking the output"
+def _progress_reporter(ctx: JobContext, begin: float, end: float, plan: TranscodePlan | None) -> OnProgress:
+    async def report(now: FfmpegProgress) -> None:
+        note = now.format_note(plan.expected.duration) if plan is not None else "checking the output"
         await ctx.progress(begin + (end - begin) * now.fraction, note)
 
     return report

@@ -9,7 +9,7 @@ import msgspec
 # Containers by the names of their demuxers. No playlist, no concatenation script, no image sequence, no text:
 # those formats open other files, and ffmpeg recognises them whatever the file is called.
 FORMATS = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "avi", "mpeg", "mpegts", "ogg", "flv", "asf")
-FORMATS_IN_WORDS = "MP4, MOV, Matroska, WebM, AVI, MPEG, Ogg, FLV or ASF"
+FORMATS_TEXT = "MP4, MOV, Matroska, WebM, AVI, MPEG, Ogg, FLV or ASF"
 
 VIDEO_CODECS = frozenset(  # no still pictures, no text, no animations of old terminals
     {
@@ -75,7 +75,7 @@ AUDIO_CODECS = frozenset(
         "adpcm_ima_qt",
     }
 )
-LEFT_OUT_CODECS = frozenset(  # of streams that films come with and that are left out: subtitles, cover pictures
+IGNORED_CODECS = frozenset(  # of streams that films come with and that are left out: subtitles, cover pictures
     {
         "mov_text",
         "subrip",
@@ -92,7 +92,7 @@ LEFT_OUT_CODECS = frozenset(  # of streams that films come with and that are lef
         "gif",
     }
 )
-CODECS = VIDEO_CODECS | AUDIO_CODECS | LEFT_OUT_CODECS
+CODECS = VIDEO_CODECS | AUDIO_CODECS | IGNORED_CODECS
 """Whose decoders may be opened at all; ffprobe opens one for each stream, wanted or not."""
 HDR_TRANSFERS = frozenset({"smpte2084", "arib-std-b67"})
 

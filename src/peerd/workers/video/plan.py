@@ -40,14 +40,14 @@ class TranscodeRequest(msgspec.Struct, frozen=True):
     audio: bool = True
 
 
-class Expectation(msgspec.Struct, frozen=True):
+class ExpectedOutput(msgspec.Struct, frozen=True):
     """What the output must be like: seconds of picture and sound (None: no sound), and frames."""
 
     duration: float
     video: float
     audio: float | None
     frames: int
-    frames_may_miss: float
+    frame_tolerance: float
 
 
 class TranscodePlan(msgspec.Struct, frozen=True):
@@ -62,10 +62,10 @@ class TranscodePlan(msgspec.Struct, frozen=True):
     crf: int
     peak: int
     tone_map: bool
-    expected: Expectation
+    expected: ExpectedOutput
 
 
-def plan_transcode(media: Media, seen: Survey, request: TranscodeRequest) -> TranscodePlan:
+def plan_transcode(media: Media, measured: Survey, request: TranscodeRequest) -> TranscodePlan:
     """Decide how a file with a picture becomes an MP4 of H.264 and AAC.
 
     Raises RequestRefused when an argument makes no sense.
@@ -73,9 +73,9 @@ def plan_transcode(media: Media, seen: Survey, request: TranscodeRequest) -> Tra
     check_request(request)
     assert media.video is not None
     video = media.video
-    audio = media.audio if request.audio and seen.audio_end is not None else None
-    width, height = fit(video.displayed, request.height)
-    rate_cap = request.max_fps if _faster_than(video, seen, request.max_fps) else None
+    audio = media.audio if request.audio and measured.audio_end is not None else None
+    width, height = fit_size(video.displayed, request.height)
+    rate_cap = request.max_fps if _faster_than(video, measured, request.max_fps) else None
     preset, crf = _QUALITIES[request.quality]
     return TranscodePlan(
         width=width,
@@ -87,14 +87,14 @@ def plan_transcode(media: Media, seen: Survey, request: TranscodeRequest) -> Tra
         crf=crf,
         peak=_peak_for(height),
         tone_map=video.is_hdr,
-        expected=_expect(video, audio, seen, rate_cap),
+        expected=_expected_output(video, audio, measured, rate_cap),
     )
 
 
-def fit(displayed: tuple[int, int], highest: int) -> tuple[int, int]:
+def fit_size(displayed: tuple[int, int], highest: int) -> tuple[int, int]:
     """Return the output's size: the shape kept, even, no higher than ``highest``, and never enlarged.
 
-    >>> fit((1920, 1080), 720), fit((641, 361), 720), fit((1080, 1920), 720)
+    >>> fit_size((1920, 1080), 720), fit_size((641, 361), 720), fit_size((1080, 1920), 720)
     ((1280, 720), (640, 360), (404, 720))
     """
     width, height = displayed
@@ -126,8 +126,8 @@ def check_request(request: TranscodeRequest) -> None:
         )
 
 
-def _faster_than(video: VideoStream, seen: Survey, cap: int) -> bool:
-    counted = seen.frames / seen.video_length if seen.video_length > 0 else 0.0
+def _faster_than(video: VideoStream, measured: Survey, cap: int) -> bool:
+    counted = measured.frames / measured.video_length if measured.video_length > 0 else 0.0
     rate = float(video.frame_rate) if video.frame_rate is not None else counted
     # A header's rate may be a mere guess (90000/1); what was counted is not.
     return min(rate, counted or rate) > cap * 1.01
@@ -137,19 +137,21 @@ def _peak_for(height: int) -> int:
     return next((peak for most, peak in _PEAKS if height <= most), 60000)
 
 
-def _expect(video: VideoStream, audio: AudioStream | None, seen: Survey, rate_cap: int | None) -> Expectation:
-    audio_end = seen.audio_end if audio is not None else None
-    frames = seen.frames if rate_cap is None else min(seen.frames, math.ceil(seen.video_length * rate_cap))
-    return Expectation(
-        duration=max(seen.video_end, audio_end or 0.0),
-        video=seen.video_length,
+def _expected_output(
+    video: VideoStream, audio: AudioStream | None, measured: Survey, rate_cap: int | None
+) -> ExpectedOutput:
+    audio_end = measured.audio_end if audio is not None else None
+    frames = measured.frames if rate_cap is None else min(measured.frames, math.ceil(measured.video_length * rate_cap))
+    return ExpectedOutput(
+        duration=max(measured.video_end, audio_end or 0.0),
+        video=measured.video_length,
         audio=audio_end,
         frames=frames,
-        frames_may_miss=_share_of_packets_without_picture(video),
+        frame_tolerance=_frame_tolerance(video),
     )
 
 
-def _share_of_packets_without_picture(video: VideoStream) -> float:
+def _frame_tolerance(video: VideoStream) -> float:
     """How many packets need not become a frame of their own.
 
     In most codecs each does (1 % for the odd broken edge). VP8 keeps invisible reference frames in packets of their
@@ -174,7 +176,7 @@ def transcode_arguments(plan: TranscodePlan, threads: int) -> list[str]:
         *("-maxrate", f"{plan.peak}k", "-bufsize", f"{plan.peak * 2}k"),
         *("-force_key_frames", f"expr:gte(t,n_forced*{_KEY_FRAME_SECONDS})"),
         *("-threads", str(threads)),
-        *(_sound(plan.audio) if plan.audio else ()),
+        *(_audio_options(plan.audio) if plan.audio else ()),
         # Mad timestamps can make hours of silence out of seconds; what is cut here does not pass verification.
         *("-t", f"{plan.expected.duration * 1.05 + 5:.3f}"),
         *("-movflags", "+faststart", "-f", "mp4"),
@@ -193,7 +195,7 @@ def _picture_filters(plan: TranscodePlan) -> list[str]:
     ]
 
 
-def _sound(audio: AudioStream) -> Sequence[str]:
+def _audio_options(audio: AudioStream) -> Sequence[str]:
     channels = 1 if audio.channels == 1 else 2
     return (
         # Gaps are filled with silence, so that sound stays with the picture.

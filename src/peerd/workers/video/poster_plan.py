@@ -8,7 +8,7 @@ import msgspec
 
 from peerd.workers.video.errors import RequestRefused
 from peerd.workers.video.media import Media, VideoStream
-from peerd.workers.video.plan import TONE_MAP, TranscodeRequest, check_request, fit
+from peerd.workers.video.plan import TONE_MAP, TranscodeRequest, check_request, fit_size
 
 _MOST_CANDIDATES = 50
 _CANDIDATES_BYTES = 192 * 2**20  # ffmpeg holds each candidate, with three bytes per pixel
@@ -43,7 +43,7 @@ def plan_poster(media: Media, height: int, at: float | None) -> PosterPlan:
     if at is not None and length is not None and at >= length:
         end = f"a time from 0 to below {length:.2f} s"
         raise RequestRefused(argument="at", value=at, reason="the video is not that long", expected=end)
-    width, fitted = fit(media.video.displayed, height)
+    width, fitted = fit_size(media.video.displayed, height)
     # In what is very short the only picture may be the first.
     start = at if at is not None else (length or 0.0) / 10 if (length or 0.0) > 1 else 0.0
     return PosterPlan(width, fitted, media.video, start, at is None, media.video.is_hdr)
@@ -54,7 +54,7 @@ def poster_arguments(plan: PosterPlan) -> list[str]:
     filters = [
         # Scaled before one is chosen: the candidates are held in memory.
         f"scale={plan.width}:{plan.height}",
-        *([f"thumbnail=n={_candidates(plan)}"] if plan.choose else []),
+        *([f"thumbnail=n={_candidate_count(plan)}"] if plan.choose else []),
         *([TONE_MAP] if plan.tone_map else []),
         *("setsar=1", "format=yuvj420p"),
     ]
@@ -65,6 +65,6 @@ def poster_arguments(plan: PosterPlan) -> list[str]:
     ]
 
 
-def _candidates(plan: PosterPlan) -> int:
+def _candidate_count(plan: PosterPlan) -> int:
     """Among how many pictures to choose; ffmpeg's filter wants two at least."""
     return max(2, min(_MOST_CANDIDATES, _CANDIDATES_BYTES // (plan.width * plan.height * 3)))

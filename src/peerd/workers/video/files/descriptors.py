@@ -20,7 +20,7 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _ENTRY = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Held:
+class Descriptor:
     """A descriptor, closed at the end of ``with``."""
 
     def __init__(self, fd: int) -> None:
@@ -51,7 +51,7 @@ class Held:
         self.close()
 
 
-class HeldFolder(Held):
+class FolderDescriptor(Descriptor):
     """A folder. All names are single ones in it; a link of such a name is never followed. Everything raises OSError."""
 
     @classmethod
@@ -59,20 +59,20 @@ class HeldFolder(Held):
         """Hold the folder at a path that is to be trusted: links in it are followed."""
         return cls(os.open(path, _FOLDER))
 
-    def enter(self, name: str, *, make: int | None = None) -> HeldFolder:
+    def enter(self, name: str, *, make: int | None = None) -> FolderDescriptor:
         """Hold a folder in it; ``make`` is the mode with which it is made when it is not there."""
         if make is not None:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, make, dir_fd=self.fd)
-        return HeldFolder(os.open(name, _FOLDER | _ENTRY, dir_fd=self.fd))
+        return FolderDescriptor(os.open(name, _FOLDER | _ENTRY, dir_fd=self.fd))
 
-    def open(self, name: str) -> HeldFile:
+    def open(self, name: str) -> FileDescriptor:
         """Open a file to read. A pipe in its place is not waited for: look at ``status`` before it is used."""
-        return HeldFile(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | _ENTRY, dir_fd=self.fd))
+        return FileDescriptor(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | _ENTRY, dir_fd=self.fd))
 
-    def create(self, name: str) -> HeldFile:
+    def create(self, name: str) -> FileDescriptor:
         """Make a file that is not there yet, to write and to read."""
-        return HeldFile(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _ENTRY, 0o666, dir_fd=self.fd))
+        return FileDescriptor(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _ENTRY, 0o666, dir_fd=self.fd))
 
     def look_up(self, name: str) -> os.stat_result | None:
         """Return what has a name in it, a link as the link; None when nothing has."""
@@ -91,12 +91,12 @@ class HeldFolder(Held):
         with self.readable() as folder:
             return os.listdir(folder.fd)  # noqa: PTH208 - no path but a descriptor
 
-    def readable(self) -> Held:
+    def readable(self) -> Descriptor:
         """Hold the same folder once more so that it can be listed, locked and synced; needs the right to read it."""
-        return Held(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd))
+        return Descriptor(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd))
 
 
-class HeldFile(Held):
+class FileDescriptor(Descriptor):
     """An open file."""
 
     @classmethod

@@ -26,12 +26,12 @@ from peerd.workers.video.errors import (
     SourceUnavailable,
     VideoError,
 )
-from peerd.workers.video.files.descriptors import HeldFile, HeldFolder, identity_of
+from peerd.workers.video.files.descriptors import FileDescriptor, FolderDescriptor, identity_of
 
-_LONGEST_NAME = 255  # bytes; NAME_MAX of Linux's file systems
-_LONGEST_PATH = 1024  # bytes; less than PATH_MAX, so that errors can quote it
-_MOST_LINKS = 40  # as Linux itself has it
-_LEADS_OUT = "a link leads out of the media directory"
+_MAX_NAME_BYTES = 255  # bytes; NAME_MAX of Linux's file systems
+_MAX_PATH_BYTES = 1024  # bytes; less than PATH_MAX, so that errors can quote it
+_MAX_LINKS = 40  # as Linux itself has it
+_OUTSIDE_ROOT = "a link leads out of the media directory"
 _REFUSED_BY_SYSTEM = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV}
 """What the operating system refuses now and will refuse later; anything else may go away."""
 
@@ -43,7 +43,7 @@ class LinkRefused(Exception):
 class NamedEntry:
     """A name in a folder that is held; ``parts`` are those from the root, without links. Nothing need have the name."""
 
-    def __init__(self, directory: MediaDirectory, folder: HeldFolder, parts: Sequence[str], name: str) -> None:
+    def __init__(self, directory: MediaDirectory, folder: FolderDescriptor, parts: Sequence[str], name: str) -> None:
         self.folder = folder
         self.name = name
         self.parts = [*parts, *([name] if name else [])]
@@ -61,7 +61,7 @@ class NamedEntry:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.name)
         return status
 
-    def is_folder_in_place(self) -> bool:
+    def folder_is_in_place(self) -> bool:
         """Whether the names above it still lead to the folder that is held."""
         try:
             with self._directory.follow(self.parts, to_the_end=False) as now:
@@ -78,7 +78,7 @@ class NamedEntry:
         self.folder.close()
 
 
-class SourceFile(HeldFile):
+class SourceFile(FileDescriptor):
     """An open source, and the name that it was opened by."""
 
     def __init__(self, fd: int, directory: MediaDirectory, parts: Sequence[str]) -> None:
@@ -90,9 +90,9 @@ class SourceFile(HeldFile):
     def stamp(self) -> tuple[int, int, bool]:
         """Something else when it was written, or when its name leads to another file."""
         status = self.status
-        return status.st_size, status.st_mtime_ns, self._has_its_name(identity_of(status))
+        return status.st_size, status.st_mtime_ns, self._name_leads_here(identity_of(status))
 
-    def _has_its_name(self, identity: tuple[int, int]) -> bool:
+    def _name_leads_here(self, identity: tuple[int, int]) -> bool:
         try:
             with self._directory.follow(self._parts) as now:
                 return identity_of(now.look_up()) == identity
@@ -111,7 +111,7 @@ class MediaDirectory:
 
         Raises PathRefused, SourceEmpty, SourceMissing, SourceUnavailable.
         """
-        parts = self._below(name, role="source")
+        parts = self._parts_below_root(name, role="source")
         try:
             source = self._open(parts, name)
         except (FileNotFoundError, NotADirectoryError):
@@ -127,29 +127,29 @@ class MediaDirectory:
             raise SourceEmpty(source=name)
         return source
 
-    def place_output(self, name: str, suffix: str) -> NamedEntry:
+    def resolve_output(self, name: str, suffix: str) -> NamedEntry:
         """Return where an output may be written; its folder is made. ``suffix`` is the one that it must have.
 
         Raises PathRefused, DiskFull, PublishFailed.
         """
-        parts = self._below(name, role="output")
+        parts = self._parts_below_root(name, role="output")
         if PurePath(parts[-1]).suffix.lower() != suffix:
             raise PathRefused(name=name, role="output", reason=f"its name does not end in {suffix}")
         if any(part.startswith(".") for part in parts):
             raise PathRefused(name=name, role="output", reason="hidden names are kept for work in progress")
-        if len(os.fsencode(parts[-1])) > _LONGEST_NAME:
-            raise PathRefused(name=name, role="output", reason=f"its name has more than {_LONGEST_NAME} bytes")
+        if len(os.fsencode(parts[-1])) > _MAX_NAME_BYTES:
+            raise PathRefused(name=name, role="output", reason=f"its name has more than {_MAX_NAME_BYTES} bytes")
         try:
-            place = self.follow(parts, to_the_end=False, make=True)
+            target = self.follow(parts, to_the_end=False, make=True)
         except LinkRefused as error:
             raise PathRefused(name=name, role="output", reason=str(error)) from None
         except OSError as error:
-            raise self._no_place(error, name) from error
-        status = place.folder.look_up(place.name)
+            raise self._output_error(error, name) from error
+        status = target.folder.look_up(target.name)
         if status is not None and stat.S_ISDIR(status.st_mode):
-            place.folder.close()
+            target.folder.close()
             raise PathRefused(name=name, role="output", reason="it is a folder")
-        return place
+        return target
 
     def follow(self, parts: Sequence[str], *, to_the_end: bool = True, make: bool = False) -> NamedEntry:
         """Follow a name from the root, and return its last part with the folder that it lies in.
@@ -159,25 +159,25 @@ class MediaDirectory:
         Raises OSError, LinkRefused.
         """
         todo, done, links = deque(parts), list[str](), 0
-        folder = HeldFolder.at(self.root)
+        folder = FolderDescriptor.at(self.root)
         try:
             while todo:
                 part = todo.popleft()
                 if part == "..":
                     if not done:
-                        raise LinkRefused(_LEADS_OUT)
+                        raise LinkRefused(_OUTSIDE_ROOT)
                     done.pop()
-                    folder = _exchange(folder, self._reach(done))
+                    folder = _replace_folder(folder, self._reopen(done))
                 elif (todo or to_the_end) and (target := folder.link_target(part)) is not None:
                     links += 1
-                    if links > _MOST_LINKS:
+                    if links > _MAX_LINKS:
                         raise LinkRefused("it goes through too many links")
                     if target.startswith("/"):
                         target, done = self._from_root(target), []
-                        folder = _exchange(folder, HeldFolder.at(self.root))
+                        folder = _replace_folder(folder, FolderDescriptor.at(self.root))
                     todo.extendleft(reversed([each for each in target.split("/") if each not in ("", ".")]))
                 elif todo:
-                    folder = _exchange(folder, folder.enter(part, make=0o777 if make else None))
+                    folder = _replace_folder(folder, folder.enter(part, make=0o777 if make else None))
                     done.append(part)
                 else:
                     return NamedEntry(self, folder, done, part)
@@ -197,7 +197,7 @@ class MediaDirectory:
             raise PathRefused(name=name, role="source", reason="it is not a regular file")
         return source
 
-    def _no_place(self, error: OSError, name: str) -> VideoError:
+    def _output_error(self, error: OSError, name: str) -> VideoError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return DiskFull(directory=self.root)
         reason = f"its folder cannot be made ({error.strerror})"
@@ -205,9 +205,9 @@ class MediaDirectory:
             return PathRefused(name=name, role="output", reason=reason)
         return PublishFailed(output=name, reason=reason)
 
-    def _reach(self, parts: Sequence[str]) -> HeldFolder:
+    def _reopen(self, parts: Sequence[str]) -> FolderDescriptor:
         """Hold a folder that was found before; none of the parts is a link, or it has been exchanged."""
-        folder = HeldFolder.at(self.root)
+        folder = FolderDescriptor.at(self.root)
         for part in parts:
             with folder:
                 folder = folder.enter(part)
@@ -217,14 +217,14 @@ class MediaDirectory:
         """Say a link's absolute target from the root. Only the words are taken from there: each part is looked at."""
         real = Path(os.path.realpath(target))
         if not real.is_relative_to(self.root):
-            raise LinkRefused(_LEADS_OUT)
+            raise LinkRefused(_OUTSIDE_ROOT)
         return str(real.relative_to(self.root))
 
-    def _below(self, name: str, role: str) -> list[str]:
+    def _parts_below_root(self, name: str, role: str) -> list[str]:
         """Return the parts of a name, from the root."""
-        reason = _fault_of(name)
+        reason = _invalid_name_reason(name)
         if reason:
-            shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+            shown = name if len(name) <= _MAX_NAME_BYTES else f"{name[:_MAX_NAME_BYTES]}…"
             raise PathRefused(name=shown, role=role, reason=reason)
         path = Path(os.path.normpath(self.root / name))
         if path == self.root or not path.is_relative_to(self.root):
@@ -242,12 +242,12 @@ def default_output(source: str, ending: str) -> str:
     return str(path.with_name(path.stem.lstrip(".") + ending)) if path.name else ""
 
 
-def _exchange(before: HeldFolder, after: HeldFolder) -> HeldFolder:
+def _replace_folder(before: FolderDescriptor, after: FolderDescriptor) -> FolderDescriptor:
     before.close()
     return after
 
 
-def _fault_of(name: str) -> str | None:
+def _invalid_name_reason(name: str) -> str | None:
     if not name or not name.strip():
         return "it is empty"
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
@@ -256,8 +256,8 @@ def _fault_of(name: str) -> str | None:
         size = len(os.fsencode(name))
     except UnicodeEncodeError:
         return "it is not text that can be a file name"
-    if size > _LONGEST_PATH:
-        return f"it has {size} bytes, more than {_LONGEST_PATH}"
+    if size > _MAX_PATH_BYTES:
+        return f"it has {size} bytes, more than {_MAX_PATH_BYTES}"
     if ".." in PurePath(name).parts:
         return "it has '..' in it"
     return None

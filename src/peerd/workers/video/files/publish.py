@@ -31,18 +31,18 @@ from types import TracebackType
 from typing import Self
 
 from peerd.workers.video.errors import DiskFull, Misconfigured, PublishFailed, WorkFolderRefused
-from peerd.workers.video.files.descriptors import Held, HeldFile, HeldFolder, identity_of
+from peerd.workers.video.files.descriptors import Descriptor, FileDescriptor, FolderDescriptor, identity_of
 from peerd.workers.video.files.paths import NamedEntry
 
-_TRIES = 5
-_YOUNG_SECONDS = 60.0  # between mkdir and lock a new folder looks abandoned
+_ATTEMPTS = 5
+_MIN_ABANDONED_AGE = 60.0  # between mkdir and lock a new folder looks abandoned
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
-class MadeFile(HeldFile):
+class OutputFile(FileDescriptor):
     """A file in a private folder."""
 
-    def __init__(self, fd: int, folder: HeldFolder, name: str) -> None:
+    def __init__(self, fd: int, folder: FolderDescriptor, name: str) -> None:
         super().__init__(fd)
         self.folder = folder
         self.name = name
@@ -54,10 +54,10 @@ class PrivateFolder:
     def __init__(self, parent: Path, task: object) -> None:
         self._parent = parent
         self._task = f"task-{task}."
-        self._held = contextlib.ExitStack()
-        self._above: HeldFolder
-        self._beside: HeldFolder
-        self._folder: HeldFolder
+        self._exit_stack = contextlib.ExitStack()
+        self._base_folder: FolderDescriptor
+        self._parent_folder: FolderDescriptor
+        self._folder: FolderDescriptor
         self.path = parent
 
     def __enter__(self) -> Self:
@@ -68,20 +68,20 @@ class PrivateFolder:
                 if error.errno in _NO_ROOM:
                     raise DiskFull(directory=self._parent.parent) from error
                 raise Misconfigured(reason=f"no folder can be made in {self._parent} ({error})") from error
-            self._remove_left_behind()
-            self._held = held.pop_all()
+            self._remove_abandoned()
+            self._exit_stack = held.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._held:
-            _remove(self._beside, self.path.name)
+        with self._exit_stack:
+            _remove(self._parent_folder, self.path.name)
             with contextlib.suppress(OSError):  # another task is at work there
-                os.rmdir(self._parent.name, dir_fd=self._above.fd)
+                os.rmdir(self._parent.name, dir_fd=self._base_folder.fd)
 
     @contextlib.contextmanager
-    def create(self, name: str) -> Iterator[MadeFile]:
+    def create(self, name: str) -> Iterator[OutputFile]:
         """Make an empty file in it, and hold it. Raises DiskFull."""
         try:
             file = self._folder.create(name)
@@ -89,24 +89,24 @@ class PrivateFolder:
             if error.errno in _NO_ROOM:
                 raise DiskFull(directory=self._parent.parent) from error
             raise
-        with MadeFile(file.fd, self._folder, name) as made:
-            yield made
+        with OutputFile(file.fd, self._folder, name) as output_file:
+            yield output_file
 
-    def require_same_file_system(self, folder: HeldFolder, name: str) -> None:
+    def require_same_file_system(self, folder: FolderDescriptor, name: str) -> None:
         """An output, called ``name``, can only be moved atomically within a file system. Raises Misconfigured."""
         if self._folder.identity[0] != folder.identity[0]:
             raise Misconfigured(reason=f"scratch {self._parent} is not on the file system of {name}")
 
     def _make(self, held: contextlib.ExitStack) -> None:
         self._parent.parent.mkdir(parents=True, exist_ok=True)
-        self._above = held.enter_context(HeldFolder.at(self._parent.parent))
+        self._base_folder = held.enter_context(FolderDescriptor.at(self._parent.parent))
         name = f"{self._task}{secrets.token_hex(16)}"
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             self._require_no_link()
-            self._beside = held.enter_context(self._above.enter(self._parent.name, make=0o700))
-            _require_ours(self._beside, self._parent)
+            self._parent_folder = held.enter_context(self._base_folder.enter(self._parent.name, make=0o700))
+            _require_own_folder(self._parent_folder, self._parent)
             try:
-                self._folder = held.enter_context(self._beside.enter(name, make=0o700))
+                self._folder = held.enter_context(self._parent_folder.enter(name, make=0o700))
             except FileNotFoundError:  # the last task there has just removed the parent
                 continue
             self.path = self._parent / name
@@ -115,19 +115,19 @@ class PrivateFolder:
         raise FileNotFoundError(errno.ENOENT, "it vanishes again and again", str(self._parent))
 
     def _require_no_link(self) -> None:
-        target = self._above.link_target(self._parent.name)
+        target = self._base_folder.link_target(self._parent.name)
         if target is not None:
             raise WorkFolderRefused(folder=self._parent, reason=f"it is a link to {target}")
 
-    def _remove_left_behind(self) -> None:
-        for name in self._beside.names():
+    def _remove_abandoned(self) -> None:
+        for name in self._parent_folder.names():
             if name == self.path.name or not name.startswith("task-"):
                 continue
-            if name.startswith(self._task) or _is_abandoned(self._beside, name):
-                _remove(self._beside, name)
+            if name.startswith(self._task) or _is_abandoned(self._parent_folder, name):
+                _remove(self._parent_folder, name)
 
 
-def _require_ours(folder: HeldFolder, path: Path) -> None:
+def _require_own_folder(folder: FolderDescriptor, path: Path) -> None:
     """Whoever may write in a folder, or owns it, can exchange what lies in it. Raises WorkFolderRefused."""
     status = folder.status
     if status.st_uid != os.geteuid():
@@ -138,10 +138,10 @@ def _require_ours(folder: HeldFolder, path: Path) -> None:
         raise WorkFolderRefused(folder=path, reason=f"others may write in it (its mode is {mode:o})")
 
 
-def _is_abandoned(beside: HeldFolder, name: str) -> bool:
+def _is_abandoned(parent_folder: FolderDescriptor, name: str) -> bool:
     try:
-        with beside.enter(name) as folder, folder.readable() as lock:
-            if time.time() - folder.status.st_mtime < _YOUNG_SECONDS:
+        with parent_folder.enter(name) as folder, folder.readable() as lock:
+            if time.time() - folder.status.st_mtime < _MIN_ABANDONED_AGE:
                 return False
             _lock(lock)
     except OSError:
@@ -149,42 +149,42 @@ def _is_abandoned(beside: HeldFolder, name: str) -> bool:
     return True
 
 
-def _lock(folder: Held) -> None:
+def _lock(folder: Descriptor) -> None:
     """Lock it until it is closed. Raises OSError when somebody else has."""
     fcntl.flock(folder.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _remove(beside: HeldFolder, name: str) -> None:
-    shutil.rmtree(name, ignore_errors=True, dir_fd=beside.fd)
+def _remove(parent_folder: FolderDescriptor, name: str) -> None:
+    shutil.rmtree(name, ignore_errors=True, dir_fd=parent_folder.fd)
 
 
-def publish(made: MadeFile, place: NamedEntry) -> None:
+def publish(output_file: OutputFile, target: NamedEntry) -> None:
     """Move a verified file to its place, replacing what was there; after return it survives a power cut.
 
     Raises DiskFull, PublishFailed.
     """
     try:
-        os.fsync(made.fd)
-        _require_still_there(made, place)
-        os.replace(made.name, place.name, src_dir_fd=made.folder.fd, dst_dir_fd=place.folder.fd)
-        with place.folder.readable() as folder:
+        os.fsync(output_file.fd)
+        _require_in_place(output_file, target)
+        os.replace(output_file.name, target.name, src_dir_fd=output_file.folder.fd, dst_dir_fd=target.folder.fd)
+        with target.folder.readable() as folder:
             os.fsync(folder.fd)
     except OSError as error:
         if error.errno in _NO_ROOM:
-            raise DiskFull(directory=place.relative) from error
-        raise PublishFailed(output=place.relative, reason=str(error)) from error
+            raise DiskFull(directory=target.relative) from error
+        raise PublishFailed(output=target.relative, reason=str(error)) from error
 
 
-def _require_still_there(made: MadeFile, place: NamedEntry) -> None:
-    found = made.folder.look_up(made.name)
-    if found is None or identity_of(found) != made.identity:
+def _require_in_place(output_file: OutputFile, target: NamedEntry) -> None:
+    found = output_file.folder.look_up(output_file.name)
+    if found is None or identity_of(found) != output_file.identity:
         reason = "its private folder is gone; a newer attempt at the task has taken over"
-        raise PublishFailed(output=place.relative, reason=reason)
-    if not place.is_folder_in_place():
-        raise PublishFailed(output=place.relative, reason="its folder was moved or exchanged while the task ran")
+        raise PublishFailed(output=target.relative, reason=reason)
+    if not target.folder_is_in_place():
+        raise PublishFailed(output=target.relative, reason="its folder was moved or exchanged while the task ran")
 
 
-def digest(reader: io.BufferedReader) -> str:
+def sha256_of(reader: io.BufferedReader) -> str:
     """Read a file to its end, close it, and return its SHA-256 in hexadecimal."""
     with reader:
         return hashlib.file_digest(reader, "sha256").hexdigest()

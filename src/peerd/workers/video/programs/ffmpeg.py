@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from peerd.workers.video.errors import EncoderStalled
-from peerd.workers.video.files.descriptors import HeldFile
+from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.media import FORMATS
 from peerd.workers.video.programs.ffmpeg_errors import explain_failure
-from peerd.workers.video.programs.ffmpeg_tools import Tools
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools
 from peerd.workers.video.programs.ffprobe import guarded_input
-from peerd.workers.video.programs.program import Program, limits_of
-from peerd.workers.video.programs.progress import PROGRESS_OPTIONS, ProgressReader, Report
+from peerd.workers.video.programs.program import Program, program_limits
+from peerd.workers.video.programs.progress import PROGRESS_OPTIONS, FfmpegProgress, ProgressReader
 from peerd.workers.video.settings import VideoSettings
 
-OnReport = Callable[[Report], Awaitable[None]]
+OnProgress = Callable[[FfmpegProgress], Awaitable[None]]
 
 
-class Job(msgspec.Struct, frozen=True):
+class FfmpegJob(msgspec.Struct, frozen=True):
     """What to run. ``arguments`` stand between input and output; ``output`` None discards what comes out.
 
     ``source`` and ``doing`` are for the words of errors; ``total`` is the expected seconds of output.
@@ -27,23 +27,25 @@ class Job(msgspec.Struct, frozen=True):
 
     source: str
     doing: str
-    input: HeldFile
+    input: FileDescriptor
     arguments: Sequence[str]
-    output: HeldFile | None
+    output: FileDescriptor | None
     total: float
     before_input: Sequence[str] = ()
     formats: Sequence[str] = FORMATS
 
 
-class Finished(msgspec.Struct, frozen=True):
+class FfmpegResult(msgspec.Struct, frozen=True):
     """What a successful run reported: its last report, how many error lines, and the first of them."""
 
-    report: Report
+    report: FfmpegProgress
     error_count: int
     errors: list[str]
 
 
-async def run_ffmpeg(tools: Tools, job: Job, settings: VideoSettings, on_report: OnReport) -> Finished:
+async def run_ffmpeg(
+    tools: FfmpegTools, job: FfmpegJob, settings: VideoSettings, on_report: OnProgress
+) -> FfmpegResult:
     """Run ffmpeg to its end; whatever ends this coroutine ends ffmpeg and its children.
 
     Raises the error that explains it when ffmpeg fails, stalls, or passes a limit. Success is its word only:
@@ -52,8 +54,8 @@ async def run_ffmpeg(tools: Tools, job: Job, settings: VideoSettings, on_report:
     reader = ProgressReader(job.total)
     command = _command(tools, job, settings)
     files = [job.input, *([job.output] if job.output is not None else [])]
-    async with Program(command, limits_of(settings), doing=job.doing, source=job.source, files=files) as program:
-        lines = program.lines(silence=settings.stall, within=settings.max_wall, sign_of_life=lambda: _touched(job))
+    async with Program(command, program_limits(settings), doing=job.doing, source=job.source, files=files) as program:
+        lines = program.lines(silence=settings.stall, within=settings.max_wall, activity_probe=lambda: _touched(job))
         async for line in lines:
             report = reader.feed(line)
             if report is not None:
@@ -70,10 +72,10 @@ async def run_ffmpeg(tools: Tools, job: Job, settings: VideoSettings, on_report:
                 memory=settings.max_memory,
                 output=settings.max_output,
             )
-        return Finished(reader.report, program.errors.count, program.errors.first)
+        return FfmpegResult(reader.report, program.errors.count, program.errors.first)
 
 
-def _command(tools: Tools, job: Job, settings: VideoSettings) -> list[str]:
+def _command(tools: FfmpegTools, job: FfmpegJob, settings: VideoSettings) -> list[str]:
     return [
         *(tools.ffmpeg, "-hide_banner", "-nostdin", "-y", "-v", "repeat+error"),
         *PROGRESS_OPTIONS,
@@ -85,7 +87,7 @@ def _command(tools: Tools, job: Job, settings: VideoSettings) -> list[str]:
     ]
 
 
-def _touched(job: Job) -> tuple[int, int] | None:
+def _touched(job: FfmpegJob) -> tuple[int, int] | None:
     """Moving the index to the front of a large file takes long and reports nothing, but it writes."""
     if job.output is None:
         return None
@@ -93,6 +95,6 @@ def _touched(job: Job) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-def _require_growth(reader: ProgressReader, job: Job, settings: VideoSettings) -> None:
+def _require_growth(reader: ProgressReader, job: FfmpegJob, settings: VideoSettings) -> None:
     if reader.stalled > settings.stall:
         raise EncoderStalled(seconds=reader.stalled, doing=job.doing, source=job.source)

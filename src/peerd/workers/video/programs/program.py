@@ -13,27 +13,30 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from peerd import Limits, launch_command
+from peerd import ResourceLimits, launch_command
 from peerd.workers.video.errors import EncoderStalled, MediaTooLarge, MediaUnreadable
-from peerd.workers.video.files.descriptors import HeldFile
+from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.settings import VideoSettings
 
 _LONGEST_LINE = 400
 _CHUNK = 2**16
 _ADDRESS = re.compile(r"\[(\w[^@\]]*) @ 0x[0-9a-f]+\]")  # which object of its own ffmpeg speaks of
-_DESCRIPTOR = re.compile(r"(file:)?/proc/self/fd/\d+")  # what HeldFile.address is
+_DESCRIPTOR = re.compile(r"(file:)?/proc/self/fd/\d+")  # what FileDescriptor.address is
 _OPEN_FILES = 64
-_PASSED_ON = ("PATH", "LD_LIBRARY_PATH")  # what it takes to find a program that a wrapper starts, and its libraries
+_PASSED_VARIABLES = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+)  # what it takes to find a program that a wrapper starts, and its libraries
 
 
-def environment() -> dict[str, str]:
+def minimal_environment() -> dict[str, str]:
     """Return all that a program is told of this process's environment, in which the secrets of the cluster lie."""
-    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
 
 
-def limits_of(settings: VideoSettings, memory: int | None = None) -> Limits:
+def program_limits(settings: VideoSettings, memory: int | None = None) -> ResourceLimits:
     """What the kernel enforces on each program, as the worker's options say; ``memory`` if it is to be less."""
-    return Limits(
+    return ResourceLimits(
         cpu_seconds=settings.max_cpu,
         memory_bytes=min(memory or settings.max_memory, settings.max_memory),
         file_bytes=settings.max_output,
@@ -66,19 +69,19 @@ class ErrorLines:
     @property
     def kept(self) -> list[str]:
         """The first lines and the last ones."""
-        return [*self.first, *map(_sane, self._last)]
+        return [*self.first, *map(_printable, self._last)]
 
     def _add(self, line: bytes) -> None:
         if not line.strip():
             return
         self.count += 1
         if len(self.first) < self._keep:
-            self.first.append(_sane(line))
+            self.first.append(_printable(line))
         else:
             self._last.append(line)
 
 
-def _sane(line: bytes) -> str:
+def _printable(line: bytes) -> str:
     """Return a line for people: printable, without addresses and descriptors, and not too long."""
     text = _DESCRIPTOR.sub("the file", line[: _LONGEST_LINE * 4].decode(errors="replace").strip())
     text = _ADDRESS.sub(r"[\1]", text)[:_LONGEST_LINE]
@@ -92,7 +95,13 @@ class Program:
     """
 
     def __init__(
-        self, command: Sequence[str], limits: Limits, *, doing: str, source: str, files: Sequence[HeldFile] = ()
+        self,
+        command: Sequence[str],
+        limits: ResourceLimits,
+        *,
+        doing: str,
+        source: str,
+        files: Sequence[FileDescriptor] = (),
     ) -> None:
         self.errors = ErrorLines()
         self._files = files
@@ -110,7 +119,7 @@ class Program:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            env=environment(),
+            env=minimal_environment(),
             pass_fds=[file.fd for file in self._files],
         )
         self._draining = asyncio.create_task(self._drain_errors())
@@ -142,19 +151,19 @@ class Program:
                     if sum(map(len, parts)) > most:
                         raise MediaUnreadable(source=self._source, reason="it describes itself without end")
         except TimeoutError:
-            raise self._too_slow(within) from None
+            raise self._time_limit_error(within) from None
         return b"".join(parts)
 
     async def lines(
-        self, *, silence: float, within: float, sign_of_life: Callable[[], object] = lambda: None
+        self, *, silence: float, within: float, activity_probe: Callable[[], object] = lambda: None
     ) -> AsyncIterator[bytes]:
         """Yield the output line by line until it ends; a line of absurd length is left out.
 
-        ``silence``: seconds without a line, and without a new value of ``sign_of_life``, that count as a stall.
+        ``silence``: seconds without a line, and without a new value of ``activity_probe``, that count as a stall.
         ``within``: seconds for all of it. Raises EncoderStalled, MediaTooLarge.
         """
         deadline = time.monotonic() + within
-        last_sign = sign_of_life()
+        last_sign = activity_probe()
         rest = b""
         reading: asyncio.Task[bytes] | None = None
         try:
@@ -164,16 +173,16 @@ class Program:
                 reading = reading or asyncio.create_task(self._stdout.read(_CHUNK))
                 done, _ = await asyncio.wait({reading}, timeout=max(0.0, min(silence, left)))
                 if not done:
-                    sign = sign_of_life()
+                    sign = activity_probe()
                     if time.monotonic() >= deadline:
-                        raise self._too_slow(within)
+                        raise self._time_limit_error(within)
                     if sign == last_sign:
                         raise EncoderStalled(seconds=silence, doing=self._doing, source=self._source)
                     last_sign = sign
                     continue
                 chunk, reading = reading.result(), None
                 if time.monotonic() >= deadline and chunk:
-                    raise self._too_slow(within)
+                    raise self._time_limit_error(within)
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     yield line
@@ -211,7 +220,7 @@ class Program:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _too_slow(self, seconds: float) -> MediaTooLarge:
+    def _time_limit_error(self, seconds: float) -> MediaTooLarge:
         option = "probe_timeout" if self._doing == "probing" else "max_wall"
         return MediaTooLarge(
             source=self._source, need=f"more time for {self._doing}", limit=f"{seconds:.0f} s", option=option

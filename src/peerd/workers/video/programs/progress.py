@@ -10,7 +10,7 @@ import msgspec
 PROGRESS_OPTIONS = ("-nostats", "-progress", "pipe:1", "-stats_period", "0.5")
 
 
-class Report(msgspec.Struct, frozen=True):
+class FfmpegProgress(msgspec.Struct, frozen=True):
     """How far ffmpeg is: 0 to 1, seconds of output, frames, times real time, and the seconds that are left."""
 
     fraction: float
@@ -19,7 +19,7 @@ class Report(msgspec.Struct, frozen=True):
     speed: float | None
     left: float | None
 
-    def words(self, total: float) -> str:
+    def format_note(self, total: float) -> str:
         """For example '12 of 60 s encoded, 3.1× real time, 15 s left'."""
         parts = [f"{self.seconds:.0f} of {total:.0f} s encoded"]
         if self.speed is not None:
@@ -40,7 +40,7 @@ class ProgressReader:
         self._total = total
         self._clock = clock
         self._block: dict[str, str] = {}
-        self._best = Report(0.0, 0.0, 0, None, None)
+        self._best = FfmpegProgress(0.0, 0.0, 0, None, None)
         self._reached: tuple[float, int] = (0.0, 0)
         self._grown_at = clock()
 
@@ -50,11 +50,11 @@ class ProgressReader:
         return self._clock() - self._grown_at
 
     @property
-    def report(self) -> Report:
+    def report(self) -> FfmpegProgress:
         """The last report."""
         return self._best
 
-    def feed(self, line: bytes) -> Report | None:
+    def feed(self, line: bytes) -> FfmpegProgress | None:
         """Take one line; return a Report when it ends a block."""
         key, _, value = line.decode(errors="replace").strip().partition("=")
         self._block[key] = value.strip()
@@ -64,7 +64,7 @@ class ProgressReader:
         self._best = self._read(block)
         return self._best
 
-    def _read(self, block: dict[str, str]) -> Report:
+    def _read(self, block: dict[str, str]) -> FfmpegProgress:
         # out_time_ms is in microseconds too, in every version; the value may be absent, N/A or negative at first.
         seconds = max(self._best.seconds, (_integer(block.get("out_time_us")) or 0) / 1e6)
         self._note_growth(seconds, _integer(block.get("total_size")) or 0)
@@ -74,7 +74,7 @@ class ProgressReader:
         speed = _speed(block.get("speed"))
         left = (self._total - seconds) / speed if speed and self._total > seconds else None
         frames = max(self._best.frames, _integer(block.get("frame")) or 0)
-        return Report(max(self._best.fraction, fraction), seconds, frames, speed, left)
+        return FfmpegProgress(max(self._best.fraction, fraction), seconds, frames, speed, left)
 
     def _note_growth(self, seconds: float, size: int) -> None:
         if seconds > self._reached[0] or size > self._reached[1]:

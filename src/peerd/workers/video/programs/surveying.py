@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from peerd.workers.video.errors import MediaTooLarge
-from peerd.workers.video.files.descriptors import HeldFile
+from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.media import Media, Survey
 from peerd.workers.video.programs.ffmpeg_errors import explain_unreadable
-from peerd.workers.video.programs.ffmpeg_tools import Tools
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools
 from peerd.workers.video.programs.ffprobe import ffprobe
-from peerd.workers.video.programs.ffprobe_output import number
+from peerd.workers.video.programs.ffprobe_output import parse_number
 from peerd.workers.video.settings import VideoSettings
 
-_BACK = 0.1
-_AHEAD = 10.0  # where ffmpeg itself begins to doubt times (-dts_delta_threshold)
+_BACKWARD_TOLERANCE = 0.1
+_FORWARD_TOLERANCE = 10.0  # where ffmpeg itself begins to doubt times (-dts_delta_threshold)
 
 
-async def survey(tools: Tools, file: HeldFile, source: str, media: Media, settings: VideoSettings) -> Survey:
+async def survey(
+    tools: FfmpegTools, file: FileDescriptor, source: str, media: Media, settings: VideoSettings
+) -> Survey:
     """Read every packet of a file without decoding, and tell how far it really goes.
 
     A header's duration is a claim: half a Matroska file still claims the whole, and ffmpeg transcodes it with
@@ -25,21 +27,21 @@ async def survey(tools: Tools, file: HeldFile, source: str, media: Media, settin
     """
     entries = "packet=stream_index,pts_time,dts_time,duration_time,flags"
     show = ("-show_entries", entries, "-of", "csv=print_section=0")
-    tally = PacketTally(media)
+    counter = PacketCounter(media)
     async with ffprobe(tools, show, file, settings, doing="reading", source=source) as program:
         async for line in program.lines(silence=settings.stall, within=settings.max_wall):
-            tally.add(line)
-            if tally.packets > settings.max_packets:
+            counter.add(line)
+            if counter.packets > settings.max_packets:
                 most = str(settings.max_packets)
                 raise MediaTooLarge(source=source, need="more packets", limit=most, option="max_packets")
         status = await program.ended()
         if status < 0:  # else what is missing shows how it went
             memory = settings.max_probe_memory
             raise explain_unreadable(source, "reading", status, program.errors.kept, memory=memory)
-    return tally.survey()
+    return counter.survey()
 
 
-class PacketTally:
+class PacketCounter:
     """Adds up ffprobe's packet lines: ``stream,pts,dts,duration,flags``."""
 
     def __init__(self, media: Media) -> None:
@@ -63,21 +65,21 @@ class PacketTally:
             return  # outside the edit list, decoded but never shown
         stream = int(fields[0])
         self._frames += stream == self._video
-        shown, decoded = number(fields[1]), number(fields[2])
+        shown, decoded = parse_number(fields[1]), parse_number(fields[2])
         if decoded is not None:
             self._note_jump(stream, decoded)
         # AVI knows when to decode a picture, not when to show it; that is a few frames earlier at most.
         shown = decoded if shown is None else shown
         if shown is not None:
             begin = shown - self._start
-            end = begin + (number(fields[3]) or 0.0)
+            end = begin + (parse_number(fields[3]) or 0.0)
             self._ends[stream] = max(end, self._ends.get(stream, 0.0))
             if stream == self._video:
                 self._first_picture = min(begin, self._first_picture)
 
     def _note_jump(self, stream: int, decoded: float) -> None:
         last = self._last.get(stream, decoded)
-        if stream in (self._video, self._audio) and not -_BACK <= decoded - last <= _AHEAD:
+        if stream in (self._video, self._audio) and not -_BACKWARD_TOLERANCE <= decoded - last <= _FORWARD_TOLERANCE:
             self._jumps += 1
         self._last[stream] = decoded
 
