@@ -120,7 +120,7 @@ def test_dead_tasks_and_paused_queues_are_told(client: Client, holder: ClaimingP
 def test_counting_ends_where_it_would_cost(
     client: Client, monkeypatch: pytest.MonkeyPatch, holder: ClaimingProcess
 ) -> None:
-    monkeypatch.setattr(cluster, "MANY", 2)
+    monkeypatch.setattr(cluster, "MAX_COUNTED", 2)
     for _ in range(3):
         client.enqueue("video")
         holder.run(Failed(error="no"))

@@ -172,7 +172,7 @@ def repeated_outcome_of_anyone_is_accepted(patch: pytest.MonkeyPatch) -> None:
 
 
 def unique_key_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unique_keys, "_holds", lambda *_, **__: False)
+    patch.setattr(unique_keys, "_key_still_holds", lambda *_, **__: False)
 
 
 def unique_key_outlives_its_task(patch: pytest.MonkeyPatch) -> None:

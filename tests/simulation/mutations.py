@@ -176,7 +176,7 @@ async def _claim_crashed_among_others(self: Any, wanted: int, running: int, free
 
 
 def _unknown_among_in_flight_too(self: Any, found: Any) -> list[Any]:
-    return [held for held in found if held not in self._claim_and_hold]
+    return [held for held in found if held not in self._held]
 
 
 def _without_lease(connection: Any, ids: Any, *conditions: Any, **values: Any) -> int:
@@ -252,7 +252,7 @@ MUTATIONS: Final = (
         "a claim whose answer was lost is forgotten",
         (
             (TaskFetcher, "_claim_once", _ignore_lost_claims),
-            (Toucher, "_release_unknown_among", lambda self, found: None),
+            (Toucher, "_release_unknown", lambda self, found: None),
         ),
         ("lose the answer",),
     ),
@@ -270,7 +270,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the pulse does not see the clock's steps",
-        ((RescueGuard, "beat", _ignore_database_clock),),
+        ((RescueGuard, "record_heartbeat", _ignore_database_clock),),
         ("step the clock", "long"),
         seed=29,
     ),
@@ -280,7 +280,7 @@ MUTATIONS: Final = (
         ("cancel", "move", "retry", "long"),
     ),
     Mutation(
-        "claims in flight count as unknown_among",
+        "claims in flight count as unknown",
         ((ActiveClaims, "unknown_among", _unknown_among_in_flight_too),),
         ("delay the answer",),
     ),
@@ -326,7 +326,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "what the code does not know is dead at once",
-        ((unknown_handlers, "judge_not_served", dead_at_once),),
+        ((unknown_handlers, "decide_unsupported_task", dead_at_once),),
         (VERSIONS, "enqueue"),
     ),
     Mutation(
