@@ -14,7 +14,7 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test bench bench-revisions bench-boot bench-flame bench-galera bench-peers bench-reload faults simulate check format constraints clean
+.PHONY: help venv demo demo-recording test bench bench-revisions bench-boot bench-flame bench-galera bench-peers bench-reload faults simulate check format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ venv: $(VENV)/.dev ## Make .venv with everything that developing needs
 
 demo: $(VENV)/.user ## Show peerd at work: two nodes transcode real video, and one worker is killed
 	$(BIN)/peerd demo $(ARGUMENTS)
+
+demo-recording: $(VENV)/.dev ## Record the demo as docs/images/demo.svg, which README shows
+	$(BIN)/python scripts/record-demo docs/images/demo.svg $(BIN)/peerd demo
 
 test: $(VENV)/.dev ## Run the tests on SQLite, MariaDB and PostgreSQL (as root, apt installs the servers that are missing)
 	@scripts/debian-packages

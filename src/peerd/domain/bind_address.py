@@ -58,7 +58,7 @@ def parse_bind_address(text: str) -> SocketAddress:
         >>> parse_bind_address("127.0.0.1:8080"), parse_bind_address("[::1]:80"), parse_bind_address(":8080")
         (TcpAddress(host='127.0.0.1', port=8080), TcpAddress(host='::1', port=80), TcpAddress(host='', port=8080))
         >>> parse_bind_address("unix:/run/site.sock"), parse_bind_address("systemd:site")
-        (Unix(path='/run/site.sock'), Systemd(name='site'))
+        (UnixAddress(path='/run/site.sock'), SystemdSocket(name='site'))
         >>> parse_bind_address("8080")
         Traceback (most recent call last):
         ...
