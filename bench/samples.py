@@ -1,4 +1,7 @@
-"""What a run measures, raw; and the medians of it."""
+"""What a run measures, raw; and the medians of it.
+
+The tags are the names in saved runs, which later revisions read, and earlier ones in bench.revisions.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from statistics import median
 import msgspec
 
 
-class TimingSample(msgspec.Struct, kw_only=True, tag=True):
+class TimingSample(msgspec.Struct, kw_only=True, tag="Timing"):
     """Some tasks went through one measurement in so many seconds.
 
     ``by`` is who did it: ``bare`` (the driver on a bare table), ``same`` (the driver on peerd's table), ``peerd``, or
@@ -52,7 +55,7 @@ class PickUp(msgspec.Struct, kw_only=True, tag=True):
     milliseconds: float
 
 
-class FairnessWait(msgspec.Struct, kw_only=True, tag=True):
+class FairnessWait(msgspec.Struct, kw_only=True, tag="Wait"):
     """How long a task waited while a place was free, of several processes with one place each."""
 
     database: str
@@ -93,7 +96,7 @@ class Shape(msgspec.Struct, kw_only=True, tag=True):
     empty_read: ReadCounts
 
 
-class ClaimsDuringChore(msgspec.Struct, kw_only=True, tag=True):
+class ClaimsDuringChore(msgspec.Struct, kw_only=True, tag="Beside"):
     """Claims before, and beside, a chore of the manager's that has many rows to treat."""
 
     database: str
@@ -104,7 +107,7 @@ class ClaimsDuringChore(msgspec.Struct, kw_only=True, tag=True):
     milliseconds: tuple[float, ...]
 
 
-class MeasurementFailure(msgspec.Struct, kw_only=True, tag=True):
+class MeasurementFailure(msgspec.Struct, kw_only=True, tag="Failure"):
     """Something that was to be measured, and was not."""
 
     database: str
