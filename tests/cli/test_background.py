@@ -103,7 +103,9 @@ def test_without_a_node_and_a_log_it_says_so(folder: Path, peerd: Peerd) -> None
     assert "no line of this log is of nosuch" in peerd("logs", "hello", "nosuch", status=2).err
 
 
-def test_a_stop_that_takes_too_long_says_whom_it_waits_for_and_goes_on(tmp_path: Path, peerd: Peerd) -> None:
+def test_a_stop_that_takes_too_long_names_the_processes_it_waits_for_and_continues(
+    tmp_path: Path, peerd: Peerd
+) -> None:
     stub_node = StubNode(
         tmp_path, {"name": "agent", "role": "agent"}, {"name": "video-1", "until": str(tmp_path / "done")}
     )
@@ -111,7 +113,7 @@ def test_a_stop_that_takes_too_long_says_whom_it_waits_for_and_goes_on(tmp_path:
         stub_node.up()
         stop = ("stop", "--run-directory", str(stub_node.run_directory))
         said = peerd(*stop, "--timeout", "200ms", status=1).err
-        assert "has not ended within 200ms; it goes on stopping, and waits for agent, video-1" in said.replace(
+        assert "has not ended within 200ms; it is still stopping and waits for agent, video-1" in said.replace(
             "\n", " "
         )
         (tmp_path / "done").touch()

@@ -120,7 +120,7 @@ def test_dead_tasks_and_paused_queues_are_told(client: Client, holder: ClaimingP
 def test_counting_ends_where_it_would_cost(
     client: Client, monkeypatch: pytest.MonkeyPatch, holder: ClaimingProcess
 ) -> None:
-    monkeypatch.setattr(cluster, "MANY", 2)
+    monkeypatch.setattr(cluster, "MAX_COUNTED", 2)
     for _ in range(3):
         client.enqueue("video")
         holder.run(Failed(error="no"))
@@ -167,9 +167,9 @@ def test_a_user_who_may_not_look_is_told_so(database_factory: object, server_dat
 
 
 def test_the_doctor_words_its_findings_and_fails_on_a_problem(peerd: Peerd, project: Path) -> None:
-    assert "are not there yet" in peerd("doctor").out
+    assert "do not exist yet" in peerd("doctor").out
     peerd("migrate")
-    assert "all is well" in peerd("doctor").out
+    assert "no problems" in peerd("doctor").out
     (project / "peerd.toml").write_text('[workers.video]\ntasks = "peerd.workers.video.jobs:video"\n')
     assert any(finding["subject"] == "ffmpeg" for finding in peerd("doctor", "--json").json["findings"])
     with Client(f"sqlite:///{project / 'peerd.sqlite'}") as client:

@@ -35,10 +35,10 @@ def test_limits_are_set_listed_and_removed(peerd: Peerd, client: Client) -> None
     ]
     assert [" ".join(row.split()) for row in peerd("limits", "list", "mail").lines[1:]] == said[:1]
     assert peerd("limits", "list", "video").lines == ["video has no limits"]
-    assert peerd("limits", "remove", "uploads", "--key", "acme").out == "key acme of uploads is limited no more\n"
+    assert peerd("limits", "remove", "uploads", "--key", "acme").out == "key acme of uploads is no longer limited\n"
     assert peerd("limits", "remove", "uploads", "--key", "acme").out == "key acme of uploads had no limit\n"
-    assert peerd("limits", "remove", "uploads", "--each-key").out == "each key of uploads is limited no more\n"
-    assert peerd("limits", "remove", "uploads").out == "uploads is limited no more\n"
+    assert peerd("limits", "remove", "uploads", "--each-key").out == "each key of uploads is no longer limited\n"
+    assert peerd("limits", "remove", "uploads").out == "uploads is no longer limited\n"
     assert [limit.queue for limit in client.limits.list()] == ["mail"]
 
 

@@ -65,7 +65,7 @@ def test_a_schedule_is_shown_with_its_nodes_and_runs(peerd: Peerd, client: Clien
 def test_a_schedule_is_disabled_and_enabled(peerd: Peerd, client: Client, identity: NodeIdentity) -> None:
     peerd("schedules", "disable", "refresh", "nightly")
     assert {state.state for state in client.schedules.list()} == {"disabled"}
-    assert peerd("schedules", "enable", "refresh").lines == ["refresh ticks again"]
+    assert peerd("schedules", "enable", "refresh").lines == ["refresh is enabled"]
     assert client.schedules.get("refresh").state == "on"
     off = Schedule(name="refresh", run="studio:refresh", interval=60.0, enabled=False)
     client.database.run(schedules.declare_schedule, off, identity, 10.0)
@@ -95,7 +95,7 @@ def test_a_run_that_nobody_takes_is_told(peerd: Peerd, client: Client, identity:
     said = peerd("schedules", "run", "refresh", "--timeout", "10ms", status=1).err
     before = len(client.schedules.runs("refresh"))
     assert "has not ended within 10ms: no node has taken it" in said
-    assert "try: look again with `peerd schedules runs refresh`" in said
+    assert "try: see its end with `peerd schedules runs refresh`" in said
     assert "enqueues a task, whose body is its own" in peerd("schedules", "run", "nightly", "1", status=2).err
     for broken in ("{bad", "[1,", '"open'):
         assert f"the argument {broken} is not JSON" in peerd("schedules", "run", "refresh", broken, status=2).err
