@@ -122,8 +122,9 @@ class CommandContext:
             self.print_json_line(value)
             return
         for item in items:
-            renderable = item() if callable(item) else item
-            self.out.print(Text(sanitize(renderable)) if isinstance(renderable, str) else renderable)
+            printed = item() if callable(item) else item
+            is_text = isinstance(printed, str | Text)  # the terminal wraps it, so that it can be copied or piped
+            self.out.print(sanitize(printed) if isinstance(printed, str) else printed, soft_wrap=is_text)
 
     def print_json_line(self, value: object) -> None:
         """Print a value as JSON on one line."""

@@ -73,7 +73,7 @@ class DemoScript:
             snapshot = self._watch(ids, began)
             summary = DemoSummary.of(self._client, self._sandbox, snapshot, self._kill, time.monotonic() - began)
         self._sandbox.stop()
-        self._context.print_result(summary.as_json(), summary.render)
+        self._context.print_result(summary.as_json(), *summary.render())
         return summary.succeeded
 
     def _copy_clip(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from peerd.cli.demo.sandbox import DemoSandbox
@@ -20,7 +20,7 @@ from peerd.domain.size import format_size
 from peerd.domain.task import Attempt, Task
 from peerd.operate.client import Client
 
-COLUMNS = (right("task"), "status", "finished by", right("ran"), "file", right("size"), wide("failed attempts"))
+COLUMNS = (right("task"), "status", "finished by", right("ran"), wide("file"), right("size"), "failed attempts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ class DemoSummary:
     def _killed_task(self) -> Task | None:
         return next((task for task in self.snapshot.tasks if self.kill and task.id == self.kill.task_id), None)
 
-    def render(self) -> RenderableType:
+    def render(self) -> list[RenderableType]:
         """The table, and the conclusion."""
         rows = [self._row(task) for task in self.snapshot.tasks]
-        files = Text(f"The files are in {self.sandbox.media}; the nodes' logs are beside them.", no_wrap=True)
+        files = Text(f"The files are in {self.sandbox.media}; the nodes' logs are beside them.")
         done = sum(task.status is Status.DONE for task in self.snapshot.tasks)
         count = f"{done} of {len(self.snapshot.tasks)} transcodes done and verified"
         total = Text(f"{count} in {format_elapsed(self.seconds)}.")
-        return Group(Text(), AlignedTable(COLUMNS, rows), Text(), total, self._conclusion(), files)
+        return [Text(), AlignedTable(COLUMNS, rows), Text(), total, self._conclusion(), files]
 
     def as_json(self) -> dict[str, Any]:
         """The same for JSON."""

@@ -39,7 +39,6 @@ _COLUMNS: Final = (
     right("lag", drop_priority=4),
     right("tasks"),
 )
-_NOTES: Final = wide("current change, or last exit")
 
 
 def render_node(node_status: Mapping[str, Any] | None, now: datetime) -> RenderableType:
@@ -104,7 +103,7 @@ class SlotsTable:
         notes = ["; ".join(_slot_notes(slot, self._now)) for slot in self._slots]
         if options.max_width >= NOTES_MIN_WIDTH:
             rows = [[*row, note] for row, note in zip(rows, notes, strict=True)]
-            yield AlignedTable([*_COLUMNS, _NOTES], rows)
+            yield AlignedTable([*_COLUMNS, wide("notes")], rows)
             return
         yield AlignedTable(_COLUMNS, rows)
         for slot, note in zip(self._slots, notes, strict=True):

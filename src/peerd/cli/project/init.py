@@ -55,7 +55,7 @@ count = 4                     # tasks at once in each process
 """
 NEXT_STEPS: Final = (
     ("peerd check", "check the configuration"),
-    ("peerd up", "start this node (Ctrl-C stops it); then, in another terminal:"),
+    ("peerd up", "start this node; then, in another terminal:"),
     ("""peerd enqueue hello greet '{"name": "you"}'""", "enqueue a task"),
     ("peerd tasks watch", "watch it run"),
     ("peerd tasks list", "see its outcome"),
