@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from typing import Any, Final
 
 import typer
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
@@ -95,7 +96,7 @@ def _print_version(requested: bool) -> None:
     "Every command has --json; COMMAND --help shows its options.",
 )
 def _root(
-    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+    version: bool = Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
     pass
 

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from typer import Option
 
 from peerd.cli.context import CommandContext
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
 
 RunDirectoryOption = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="The node's run directory; then peerd.toml is not read.")
+    Path | None, Option(metavar="PATH", help="The node's run directory; then peerd.toml is not read.")
 ]
-NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return at once.")]
+NoWaitOption = Annotated[bool, Option("--no-wait", help="Return at once.")]
 
 
 def new_app(group_help: str | None = None) -> typer.Typer:

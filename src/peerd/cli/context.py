@@ -17,6 +17,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 from sqlalchemy.engine import make_url
+from typer import Option
 
 from peerd.cli.errors import CHECK_CONNECTION, EXIT_USAGE, CommandError, to_command_error
 from peerd.cli.output.formatting import sanitize
@@ -47,17 +48,15 @@ class CommandContext:
         self,
         config: Annotated[
             Path | None,
-            typer.Option("--config", "-c", metavar="PATH", rich_help_panel=_PANEL, help="The peerd.toml to read."),
+            Option("--config", "-c", metavar="PATH", rich_help_panel=_PANEL, help="The peerd.toml to read."),
         ] = None,
         database: Annotated[
             str | None,
-            typer.Option(
-                metavar="URL", rich_help_panel=_PANEL, help="The database to use instead of the configured one."
-            ),
+            Option(metavar="URL", rich_help_panel=_PANEL, help="The database to use instead of the configured one."),
         ] = None,
-        as_json: Annotated[bool, typer.Option("--json", rich_help_panel=_PANEL, help="Print JSON.")] = False,
+        as_json: Annotated[bool, Option("--json", rich_help_panel=_PANEL, help="Print JSON.")] = False,
         debug: Annotated[
-            bool, typer.Option("--debug", rich_help_panel=_PANEL, help="Print the traceback of an error.")
+            bool, Option("--debug", rich_help_panel=_PANEL, help="Print the traceback of an error.")
         ] = False,
     ) -> None:
         self.config = config

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
@@ -22,53 +22,47 @@ from peerd.operate.job import Job, task_result
 
 app = new_app()
 
-_TIME_PANEL = "When and where"
-_BODY_PANEL = "Instead of a JSON body"
+_WHEN = "When and where"
+_BODY = "Instead of a JSON body"
 
 
 @command(app)
 def enqueue(
     context: CommandContext,
-    queue: Annotated[str, typer.Argument(help="The queue.")],
-    name: Annotated[str, typer.Argument(help="The name of the handler.")] = "",
+    queue: Annotated[str, Argument(help="The queue.")],
+    name: Annotated[str, Argument(help="The name of the handler.")] = "",
     body: Annotated[
-        str | None, typer.Argument(metavar="JSON", help="The body: the handler's arguments; - reads stdin.")
+        str | None, Argument(metavar="JSON", help="The body: the handler's arguments; - reads stdin.")
     ] = None,
-    text: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A body that is text.", rich_help_panel=_BODY_PANEL)
-    ] = None,
+    text: Annotated[str | None, Option(metavar="TEXT", help="A body that is text.", rich_help_panel=_BODY)] = None,
     file: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A body of bytes, from a file.", rich_help_panel=_BODY_PANEL)
+        Path | None, Option(metavar="PATH", help="A body of bytes, from a file.", rich_help_panel=_BODY)
     ] = None,
-    priority: Annotated[int | None, typer.Option(help="Larger is first; default: 10.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="The maximum number of attempts.")] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="The longest run of an attempt.")] = None,
-    unique: Annotated[str | None, typer.Option(metavar="KEY", help="Allow only one task with this key.")] = None,
+    priority: Annotated[int | None, Option(help="Larger is first; default: 10.")] = None,
+    max_attempts: Annotated[int | None, Option(help="The maximum number of attempts.")] = None,
+    timeout: Annotated[str | None, Option(metavar="DURATION", help="The longest run of an attempt.")] = None,
+    unique: Annotated[str | None, Option(metavar="KEY", help="Allow only one task with this key.")] = None,
     unique_for: Annotated[
-        str | None, typer.Option(metavar="SCOPE", help="How long the key holds: unfinished, forever, or a duration.")
+        str | None, Option(metavar="SCOPE", help="How long the key holds: unfinished, forever, or a duration.")
     ] = None,
-    limit_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="The key that limits count, e.g. a customer.")
-    ] = None,
-    trace_context: Annotated[str | None, typer.Option(metavar="TRACEPARENT", help="W3C trace context.")] = None,
-    start_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The earliest start.", rich_help_panel=_TIME_PANEL)
-    ] = None,
+    limit_key: Annotated[str | None, Option(metavar="KEY", help="The key that limits count, e.g. a customer.")] = None,
+    trace_context: Annotated[str | None, Option(metavar="TRACEPARENT", help="W3C trace context.")] = None,
+    start_at: Annotated[str | None, Option(metavar="TIME", help="The earliest start.", rich_help_panel=_WHEN)] = None,
     start_in: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="The earliest start, from now.", rich_help_panel=_TIME_PANEL)
+        str | None, Option(metavar="DURATION", help="The earliest start, from now.", rich_help_panel=_WHEN)
     ] = None,
     finish_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Drop it unless started by then.", rich_help_panel=_TIME_PANEL)
+        str | None, Option(metavar="TIME", help="Drop it unless started by then.", rich_help_panel=_WHEN)
     ] = None,
     finish_in: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Drop it unless started by then.", rich_help_panel=_TIME_PANEL),
+        Option(metavar="DURATION", help="Drop it unless started by then.", rich_help_panel=_WHEN),
     ] = None,
     node: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this node may run it.", rich_help_panel=_TIME_PANEL)
+        str | None, Option(metavar="NAME", help="Only this node may run it.", rich_help_panel=_WHEN)
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended, and print its result.")] = False,
-    wait_for: Annotated[str | None, typer.Option(metavar="DURATION", help="With --wait: at most this long.")] = None,
+    wait: Annotated[bool, Option("--wait", help="Wait until it has ended, and print its result.")] = False,
+    wait_for: Annotated[str | None, Option(metavar="DURATION", help="With --wait: at most this long.")] = None,
 ) -> None:
     """Enqueue a task.
 
@@ -163,7 +157,7 @@ def parse_time_option(option: str, text: str | None) -> datetime | None:
 def ring(
     context: CommandContext,
     queues: Annotated[
-        list[str] | None, typer.Argument(metavar="QUEUE", help="Queues that have new tasks; default: any.")
+        list[str] | None, Argument(metavar="QUEUE", help="Queues that have new tasks; default: any.")
     ] = None,
 ) -> None:
     """Ring all nodes' doorbells, after tasks were inserted with SQL.

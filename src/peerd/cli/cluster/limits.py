@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
@@ -28,9 +28,9 @@ COLUMNS = ("queue", wide("key"), right("running"), right("starts"), right("full 
 class LimitSubject:
     """The options that say what is limited: a queue, one of its keys, or each of its keys."""
 
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="Only tasks with this limit_key.")] = None
-    each_key: Annotated[bool, typer.Option("--each-key", help="Each limit_key that has no limit of its own.")] = False
+    queue: Annotated[str, Argument(metavar="QUEUE", help="The queue.")]
+    key: Annotated[str | None, Option(metavar="KEY", help="Only tasks with this limit_key.")] = None
+    each_key: Annotated[bool, Option("--each-key", help="Each limit_key that has no limit of its own.")] = False
 
     def require_one(self) -> None:
         """Refuse both options at once, and the key that stands for each key in the table."""
@@ -43,7 +43,7 @@ class LimitSubject:
 @command(app, "list")
 def list_limits(
     context: CommandContext,
-    queue: Annotated[str | None, typer.Argument(metavar="QUEUE", help="Only of this queue.")] = None,
+    queue: Annotated[str | None, Argument(metavar="QUEUE", help="Only of this queue.")] = None,
 ) -> None:
     """List limits, and how much of each is in use."""
     limits = context.client.limits.list(queue)
@@ -56,9 +56,9 @@ def set_limit(
     context: CommandContext,
     subject: LimitSubject,
     running: Annotated[
-        int | None, typer.Option(metavar="N", help="Tasks that may run at once in the cluster; 0 stops them.")
+        int | None, Option(metavar="N", help="Tasks that may run at once in the cluster; 0 stops them.")
     ] = None,
-    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Starts in a period, e.g. 100/1m or 5/s.")] = None,
+    rate: Annotated[str | None, Option(metavar="RATE", help="Starts in a period, e.g. 100/1m or 5/s.")] = None,
 ) -> None:
     """Limit a queue, one of its keys, or each of its keys; an earlier limit of the same is replaced."""
     subject.require_one()

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
-import typer
 from rich.text import Text
+from typer import Argument
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
@@ -19,7 +19,7 @@ from peerd.store.nodes.nodes import Node
 
 app = new_app("List, drain, undrain and forget nodes.")
 
-NodeNames = Annotated[list[str], typer.Argument(metavar="NODE", help="Names of nodes.")]
+NodeNames = Annotated[list[str], Argument(metavar="NODE", help="Names of nodes.")]
 NODE_STATE_STYLES = {"active": "green", "draining": "yellow", "silent": "bold red", "stopped": "bright_black"}
 COLUMNS = ("node", "state", right("seen"), right("processes"), "zone", "version", wide("address"))
 

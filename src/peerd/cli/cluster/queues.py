@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
@@ -19,7 +19,7 @@ from peerd.store.queues import QueueState
 
 app = new_app("List, pause and resume queues.")
 
-QueueNamesArgument = Annotated[list[str], typer.Argument(metavar="QUEUE", help="Names of queues.")]
+QueueNamesArgument = Annotated[list[str], Argument(metavar="QUEUE", help="Names of queues.")]
 
 
 @command(app, "list")
@@ -36,7 +36,7 @@ def pause(
     context: CommandContext,
     queues: QueueNamesArgument,
     duration: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="How long, e.g. 1h; default: until resumed.")
+        str | None, Option("--for", metavar="DURATION", help="How long, e.g. 1h; default: until resumed.")
     ] = None,
 ) -> None:
     """Stop claims from queues; running tasks continue."""

@@ -13,6 +13,7 @@ import msgspec
 import typer
 from rich.console import RenderableType
 from rich.text import Text
+from typer import Argument, Option
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
@@ -26,8 +27,8 @@ from peerd.store.schedule_runs import ScheduleRun
 
 app = new_app("List, show, run, enable and disable schedules.")
 
-ScheduleNames = Annotated[list[str], typer.Argument(metavar="SCHEDULE", help="Names of schedules.")]
-ScheduleName = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The name of the schedule.")]
+ScheduleNames = Annotated[list[str], Argument(metavar="SCHEDULE", help="Names of schedules.")]
+ScheduleName = Annotated[str, Argument(metavar="SCHEDULE", help="The name of the schedule.")]
 POLL_INTERVAL = 0.2
 SCHEDULE_STATE_STYLES = {
     "on": "green",
@@ -97,8 +98,8 @@ def show(context: CommandContext, name: ScheduleName) -> None:
 @command(app)
 def runs(
     context: CommandContext,
-    name: Annotated[str | None, typer.Argument(metavar="SCHEDULE", help="Only of this schedule.")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="At most this many.")] = 20,
+    name: Annotated[str | None, Argument(metavar="SCHEDULE", help="Only of this schedule.")] = None,
+    limit: Annotated[int, Option("--limit", help="At most this many.")] = 20,
 ) -> None:
     """List the newest runs of a schedule, or of all."""
     found = context.client.schedules.runs(name, limit=limit)
@@ -111,11 +112,9 @@ def runs(
 def run(
     context: CommandContext,
     name: ScheduleName,
-    args: Annotated[
-        list[str] | None, typer.Argument(metavar="JSON", help="Arguments instead of the schedule's.")
-    ] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it has ended.")] = True,
-    timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="Wait at most this long.")] = None,
+    args: Annotated[list[str] | None, Argument(metavar="JSON", help="Arguments instead of the schedule's.")] = None,
+    wait: Annotated[bool, Option("--wait/--no-wait", help="Wait until it has ended.")] = True,
+    timeout: Annotated[str | None, Option(metavar="DURATION", help="Wait at most this long.")] = None,
 ) -> None:
     """Run a schedule now, on any of its nodes; also a disabled one."""
     seconds = None if timeout is None else parse_duration_option("--timeout", timeout)

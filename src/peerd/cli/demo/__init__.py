@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
@@ -21,13 +21,13 @@ def demo(
     context: CommandContext,
     clip: Annotated[
         Path | None,
-        typer.Option("--input", metavar="FILE", help="A video of your own.", exists=True, dir_okay=False),
+        Option("--input", metavar="FILE", help="A video of your own.", exists=True, dir_okay=False),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep all files in DIR; default: a new temporary folder.")
+        Path | None, Option(metavar="DIR", help="Keep all files in DIR; default: a new temporary folder.")
     ] = None,
-    tasks: Annotated[int, typer.Option(metavar="N", min=2, max=50, help="The number of transcodes.")] = 6,
-    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Give up after this time.")] = "10m",
+    tasks: Annotated[int, Option(metavar="N", min=2, max=50, help="The number of transcodes.")] = 6,
+    timeout: Annotated[str, Option(metavar="DURATION", help="Give up after this time.")] = "10m",
 ) -> None:
     """Show two nodes that transcode video while one of their workers is killed.
 

@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
+from typer import Option
 
 from peerd.cli.command import RunDirectoryOption, command, new_app
 from peerd.cli.context import CommandContext
@@ -31,9 +31,9 @@ app = new_app()
 
 LOG_TAIL_LINES = 20
 
-MigrateOption = Annotated[bool, typer.Option("--migrate", help="Create or migrate the tables first.")]
-FastOption = Annotated[bool, typer.Option("--fast", help="Release running tasks at once, without their grace.")]
-StartTimeoutOption = Annotated[str, typer.Option(metavar="DURATION", help="Time to become ready.")]
+MigrateOption = Annotated[bool, Option("--migrate", help="Create or migrate the tables first.")]
+FastOption = Annotated[bool, Option("--fast", help="Release running tasks at once, without their grace.")]
+StartTimeoutOption = Annotated[str, Option(metavar="DURATION", help="Time to become ready.")]
 
 
 @command(app)
@@ -41,7 +41,7 @@ def up(
     context: CommandContext,
     migrate_first: MigrateOption = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="For development: reload the processes whose code has changed.")
+        bool, Option("--watch", help="For development: reload the processes whose code has changed.")
     ] = False,
 ) -> None:
     """Start this node and stay in the foreground.
@@ -85,7 +85,7 @@ def stop(
     context: CommandContext,
     fast: FastOption = False,
     timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Wait at most this long; the node continues to stop.")
+        str | None, Option(metavar="DURATION", help="Wait at most this long; the node continues to stop.")
     ] = None,
     run_directory: RunDirectoryOption = None,
 ) -> None:

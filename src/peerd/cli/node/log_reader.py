@@ -47,16 +47,10 @@ class LineFilter:
 def last_lines(path: Path, count: int, line_filter: LineFilter, end: int) -> list[str]:
     """The last selected lines of the first `end` bytes of a log, and of its rotated files."""
     found: deque[str] = deque()
-    for file in _files_newest_first(path):
-        entry: deque[str] = deque()
-        for line in _read_backwards(file, end if file == path else end_of_lines(file)):
-            entry.appendleft(line)
-            if _ENTRY_START.match(line):
-                found.extendleft(reversed([one for one in entry if line_filter(one)]))
-                entry.clear()
-            if len(found) >= count:
-                return list(found)[-count:] if count else []
-        found.extendleft(reversed([one for one in entry if line_filter(one)]))
+    for entry in _entries_newest_first(path, end):
+        found.extendleft(reversed([line for line in entry if line_filter(line)]))
+        if len(found) >= count:
+            break
     return list(found)[-count:] if count else []
 
 
@@ -116,12 +110,18 @@ class LogFollower:
         current.until = now + ROTATION_LINGER
 
 
-def _files_newest_first(path: Path) -> Iterable[Path]:
-    yield path
-    number = 1
-    while rotated_path(path, number).exists():
-        yield rotated_path(path, number)
+def _entries_newest_first(path: Path, end: int) -> Iterator[Iterable[str]]:
+    file, number = path, 0
+    while file.exists():
+        entry: deque[str] = deque()
+        for line in _read_backwards(file, end_of_lines(file) if number else end):
+            entry.appendleft(line)
+            if _ENTRY_START.match(line):
+                yield entry
+                entry = deque()
+        yield entry
         number += 1
+        file = rotated_path(path, number)
 
 
 def _read_backwards(path: Path, end: int) -> Iterator[str]:

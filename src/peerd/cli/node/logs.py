@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from peerd.cli.command import RunDirectoryOption, command, new_app
 from peerd.cli.context import CommandContext
@@ -28,10 +29,10 @@ POLL_INTERVAL = 0.2
 def logs(
     context: CommandContext,
     slots: Annotated[
-        list[str] | None, typer.Argument(metavar="SLOT", help="Only these slots (video-1) or kinds (video).")
+        list[str] | None, Argument(metavar="SLOT", help="Only these slots (video-1) or kinds (video).")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="LINES", help="How many of the last.")] = 20,
+    follow: Annotated[bool, Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
+    lines: Annotated[int, Option("--lines", "-n", min=0, metavar="LINES", help="How many of the last.")] = 20,
     run_directory: RunDirectoryOption = None,
 ) -> None:
     """Show the end of this node's log, and follow it.

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from peerd.cli.command import NoWaitOption, RunDirectoryOption, command, new_app
 from peerd.cli.context import CommandContext
@@ -25,11 +25,9 @@ POLL_INTERVAL: Final = 0.2
 def reload(
     context: CommandContext,
     kinds: Annotated[
-        list[str] | None, typer.Argument(metavar="KIND", help="Only these, such as video; default: all.")
+        list[str] | None, Argument(metavar="KIND", help="Only these, such as video; default: all.")
     ] = None,
-    config_only: Annotated[
-        bool, typer.Option("--config-only", help="Only the kinds whose settings have changed.")
-    ] = False,
+    config_only: Annotated[bool, Option("--config-only", help="Only the kinds whose settings have changed.")] = False,
     no_wait: NoWaitOption = False,
     run_directory: RunDirectoryOption = None,
 ) -> None:
@@ -74,10 +72,10 @@ def _wait_for_reload(context: CommandContext, folder: Path, number: int) -> Mapp
 @command(app)
 def scale(
     context: CommandContext,
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="A worker or command, such as video.")],
-    processes: Annotated[int, typer.Argument(metavar="N", min=0, help="The new number of processes.")],
+    kind: Annotated[str, Argument(metavar="KIND", help="A worker or command, such as video.")],
+    processes: Annotated[int, Argument(metavar="N", min=0, help="The new number of processes.")],
     no_wait: NoWaitOption = False,
-    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Wait at most this long.")] = "5m",
+    timeout: Annotated[str, Option(metavar="DURATION", help="Wait at most this long.")] = "5m",
     run_directory: RunDirectoryOption = None,
 ) -> None:
     """Change the number of processes of a kind, until the next start or reload.

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
+from typer import Option
 
 from peerd.cli.cluster.nodes import nodes_table
 from peerd.cli.command import RunDirectoryOption, command, new_app
@@ -31,10 +31,8 @@ AGENT_TIMEOUT = 1.0
 @command(app)
 def status(
     context: CommandContext,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show the node, without the cluster, until Ctrl-C.")
-    ] = False,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="The interval of --watch.")] = "1s",
+    watch: Annotated[bool, Option("--watch", "-w", help="Show the node, without the cluster, until Ctrl-C.")] = False,
+    every: Annotated[str, Option(metavar="DURATION", help="The interval of --watch.")] = "1s",
     run_directory: RunDirectoryOption = None,
 ) -> None:
     """Show the processes of this node, and the cluster.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
 from rich.console import Group
 from rich.text import Text
+from typer import Argument
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
@@ -65,7 +65,7 @@ NEXT_STEPS: Final = (
 @command(app)
 def init(
     context: CommandContext,
-    folder: Annotated[Path, typer.Argument(help="The project's folder; it is created if needed.")] = Path(),
+    folder: Annotated[Path, Argument(help="The project's folder; it is created if needed.")] = Path(),
 ) -> None:
     """Create a project: write peerd.toml and an example module.
 

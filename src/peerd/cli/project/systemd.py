@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
 from rich.console import Group
 from rich.text import Text
+from typer import Option
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
@@ -80,13 +80,13 @@ PrivateTmp=yes
 @command(app)
 def systemd(
     context: CommandContext,
-    user: Annotated[bool, typer.Option("--user", help="A unit for systemctl --user, not for the system.")] = False,
+    user: Annotated[bool, Option("--user", help="A unit for systemctl --user, not for the system.")] = False,
     run_as: Annotated[
         str | None,
-        typer.Option("--as", metavar="NAME", help="The user of the processes; default: the owner of the project."),
+        Option("--as", metavar="NAME", help="The user of the processes; default: the owner of the project."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="PATH", help="Write it to this file, or into this folder.")
+        Path | None, Option("--output", "-o", metavar="PATH", help="Write it to this file, or into this folder.")
     ] = None,
 ) -> None:
     """Print a systemd unit for this node, or write it to a file.

@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import EXIT_USAGE, CommandError
 from peerd.cli.output.formatting import pluralize, sanitize
-from peerd.cli.tasks.show import FILTER_PANEL, FilterOptions
+from peerd.cli.tasks.show import FILTERS, FilterOptions
 from peerd.domain.errors import DatabaseUnavailable, PeerdError, TaskNotFound
 
 PAGE_SIZE = 500
@@ -23,14 +24,12 @@ PAGE_SIZE = 500
 class TaskSelection(FilterOptions):
     """The options of an action: ids, or a filter."""
 
-    ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Tasks; or select them with filters.")] = None
+    ids: Annotated[list[int] | None, Argument(metavar="ID", help="Tasks; or select them with filters.")] = None
     limit: Annotated[
         int | None,
-        typer.Option("--limit", "-l", metavar="N", rich_help_panel=FILTER_PANEL, help="At most N, the newest."),
+        Option("--limit", "-l", metavar="N", rich_help_panel=FILTERS, help="At most N, the newest."),
     ] = None
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation of what a filter finds.")] = (
-        False
-    )
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation of what a filter finds.")] = False
 
     @property
     def is_filter(self) -> bool:
@@ -65,7 +64,7 @@ def retry(context: CommandContext, selection: TaskSelection) -> None:
 def cancel(
     context: CommandContext,
     selection: TaskSelection,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which is stored as its error.")] = (
+    reason: Annotated[str, Option(metavar="TEXT", help="The reason, which is stored as its error.")] = (
         "canceled by hand"
     ),
 ) -> None:
@@ -81,8 +80,8 @@ def delete(context: CommandContext, selection: TaskSelection) -> None:
 def move(
     context: CommandContext,
     selection: TaskSelection,
-    to: Annotated[str | None, typer.Option("--to", metavar="NODE", help="Pin them to this node.")] = None,
-    to_any: Annotated[bool, typer.Option("--to-any", help="Let any node run them.")] = False,
+    to: Annotated[str | None, Option("--to", metavar="NODE", help="Pin them to this node.")] = None,
+    to_any: Annotated[bool, Option("--to-any", help="Let any node run them.")] = False,
 ) -> None:
     """Pin tasks to a node, or let any node run them.
 

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
+from typer import Argument, Option
 
 from peerd.cli.context import CommandContext
 from peerd.cli.output.formatting import (
@@ -43,13 +43,13 @@ COLUMNS = (
     Column("node", max_width=16),
     wide("note"),
 )
-FILTER_PANEL = "Filters"
+FILTERS = "Filters"
 
 QueueOption = Annotated[
-    str | None, typer.Option("--queue", "-q", metavar="QUEUE", rich_help_panel=FILTER_PANEL, help="Of this queue.")
+    str | None, Option("--queue", "-q", metavar="QUEUE", rich_help_panel=FILTERS, help="Of this queue.")
 ]
 NameOption = Annotated[
-    str | None, typer.Option("--name", "-n", metavar="NAME", rich_help_panel=FILTER_PANEL, help="Of this handler.")
+    str | None, Option("--name", "-n", metavar="NAME", rich_help_panel=FILTERS, help="Of this handler.")
 ]
 
 
@@ -61,11 +61,11 @@ class FilterOptions:
     name: NameOption = None
     status: Annotated[
         str | None,
-        typer.Option("--status", "-s", metavar="STATUS", rich_help_panel=FILTER_PANEL, help="In this status."),
+        Option("--status", "-s", metavar="STATUS", rich_help_panel=FILTERS, help="In this status."),
     ] = None
     node: Annotated[
         str | None,
-        typer.Option(metavar="NODE", rich_help_panel=FILTER_PANEL, help="Pinned to this node, or last claimed by it."),
+        Option(metavar="NODE", rich_help_panel=FILTERS, help="Pinned to this node, or last claimed by it."),
     ] = None
 
     def to_filter(self) -> TaskFilter:
@@ -81,9 +81,9 @@ def list_tasks(
     context: CommandContext,
     where: FilterOptions,
     before: Annotated[
-        int | None, typer.Option(metavar="ID", rich_help_panel=FILTER_PANEL, help="With an id below this one.")
+        int | None, Option(metavar="ID", rich_help_panel=FILTERS, help="With an id below this one.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", help="At most this many.")] = 50,
+    limit: Annotated[int, Option("--limit", "-l", help="At most this many.")] = 50,
 ) -> None:
     """List tasks, newest first."""
     found = where.list_page(context.client, before=before, limit=limit)
@@ -101,7 +101,7 @@ def list_tasks(
         context.out.print(_indent(Text(f"older ones: --before {found[-1].id}", "bright_black")))
 
 
-def show(context: CommandContext, ids: Annotated[list[int], typer.Argument(metavar="ID", help="Tasks.")]) -> None:
+def show(context: CommandContext, ids: Annotated[list[int], Argument(metavar="ID", help="Tasks.")]) -> None:
     """Show tasks in full, with their attempts."""
     names = node_names(context.client)
     found = [(context.client.tasks.get(task_id), context.client.tasks.attempts(task_id)) for task_id in ids]

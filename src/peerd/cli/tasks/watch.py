@@ -10,6 +10,7 @@ from typing import Annotated, assert_never
 import typer
 from rich.console import Console, Group
 from rich.text import Text
+from typer import Argument, Option
 
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import CommandError, parse_duration_option
@@ -41,13 +42,13 @@ UNFINISHED = (Status.PENDING, Status.WORKING, Status.FAILURE, Status.SCHEDULED, 
 
 def watch(
     context: CommandContext,
-    ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Only these tasks.")] = None,
+    ids: Annotated[list[int] | None, Argument(metavar="ID", help="Only these tasks.")] = None,
     queue: QueueOption = None,
     name: NameOption = None,
     until_done: Annotated[
-        bool, typer.Option("--until-done", help="Exit when all have ended; status 1 if one is dead.")
+        bool, Option("--until-done", help="Exit when all have ended; status 1 if one is dead.")
     ] = False,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="The polling interval.")] = "500ms",
+    every: Annotated[str, Option(metavar="DURATION", help="The polling interval.")] = "500ms",
 ) -> None:
     """Watch tasks run: a bar for each, and a line for each that has ended.
 
