@@ -1,4 +1,4 @@
-"""The doorbell on the command line: a real node says whether it works, and can be rung at."""
+"""The doorbell on the command line: a real node reports whether it works, and can be rung."""
 
 from __future__ import annotations
 

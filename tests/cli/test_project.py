@@ -206,7 +206,7 @@ def test_a_folder_in_which_nothing_can_be_written_is_a_problem(peerd: Peerd, mon
 
 @contextmanager
 def as_another_user() -> Iterator[None]:
-    """Root may write everywhere."""
+    """Run as a user without privileges: root may write everywhere."""
     if os.geteuid() != 0:
         yield
         return

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -76,15 +75,11 @@ class AlignedTable:
         )
         for index, width in widths.items():
             column = self._columns[index]
-            justify = "right" if column.right else "left"
-            rich_table.add_column(column.title, justify=justify, no_wrap=True, overflow="ellipsis", width=width)  # type: ignore[arg-type]
+            justify: JustifyMethod = "right" if column.right else "left"
+            rich_table.add_column(column.title, justify=justify, no_wrap=True, overflow="ellipsis", width=width)
         for row in self._rows:
             rich_table.add_row(*[row[index] for index in widths])
         yield Padding(rich_table, (0, 0, 0, GAP), expand=False)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """It takes any width."""
-        return Measurement(0, options.max_width)
 
     def _column_widths(self, available: int) -> dict[int, int]:
         """The widths of the columns that are shown, by their indexes."""

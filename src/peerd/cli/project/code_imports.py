@@ -52,8 +52,8 @@ def import_project_code(
     results: dict[SectionName, dict[str, Any]] = {}
     named = [one for one in _entry_points(settings) if one[0] in sections]
     while named:
-        answered_now, ended = _run_importer(json.dumps(request | {"named": named}), environment)
-        results |= answered_now
+        new_results, ended = _run_importer(json.dumps(request | {"named": named}), environment)
+        results |= new_results
         unanswered = [one for one in named if one[:2] not in results]
         if not unanswered:
             break
@@ -89,7 +89,7 @@ def _run_importer(request: str, environment: Mapping[str, str]) -> tuple[dict[Se
         )  # fmt: skip
         try:
             process.communicate(request, timeout=TIMEOUT)
-            ended = f"importing it ended the process with status {process.returncode}"
+            ended: str | None = f"importing it ended the process with status {process.returncode}"
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -107,9 +107,9 @@ def main(fd: int) -> None:
     add_project_folder(request["project_directory"])
     os.chdir(request["project_directory"])
     with os.fdopen(fd, "w", encoding="utf-8") as results:
-        for section, name, given in request["named"]:
+        for section, name, entry in request["named"]:
             try:
-                result = IMPORTERS[section](name, given)
+                result = IMPORTERS[section](name, entry)
             except (PeerdError, ImportStringError) as error:
                 result = {"error": str(error).removeprefix(f"[{section}.{name}] ")}
             results.write(json.dumps({"section": section, "name": name, **result}) + "\n")
@@ -120,10 +120,10 @@ def main(fd: int) -> None:
 def _describe_worker(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     from peerd.entrypoints.worker import load_worker, load_worker_object  # noqa: PLC0415 - only this process needs it
 
-    given = deserialize_section(settings, WorkerSettings)
-    worker = load_worker(name, given)
+    section = deserialize_section(settings, WorkerSettings)
+    worker = load_worker(name, section)
     queues: dict[str, list[str] | None] = dict.fromkeys(worker.settings.queues)
-    for entry in given.tasks or ():
+    for entry in section.tasks or ():
         queue = cast("Queue", load_worker_object(name, entry))
         if queue.name in queues:
             queues[queue.name] = [*(queues[queue.name] or ()), *queue.handlers]
@@ -149,9 +149,9 @@ def _check_schedule(_: str, entry: str) -> Mapping[str, Any]:
 def _check_web(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     from peerd.entrypoints.web import load_app, require_server  # noqa: PLC0415 - as above
 
-    given = deserialize_section(settings, WebSettings)
-    require_server(name, given.app)
-    load_app(name, given)
+    section = deserialize_section(settings, WebSettings)
+    require_server(name, section.app)
+    load_app(name, section)
     return {}
 
 

@@ -26,8 +26,7 @@ class TaskSelection(FilterOptions):
 
     ids: Annotated[list[int] | None, Argument(metavar="ID", help="Tasks; or select them with filters.")] = None
     limit: Annotated[
-        int | None,
-        Option("--limit", "-l", metavar="N", rich_help_panel=FILTERS, help="At most N, the newest."),
+        int | None, Option("--limit", "-l", metavar="N", rich_help_panel=FILTERS, help="At most N, the newest.")
     ] = None
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation of what a filter finds.")] = False
 
@@ -64,9 +63,7 @@ def retry(context: CommandContext, selection: TaskSelection) -> None:
 def cancel(
     context: CommandContext,
     selection: TaskSelection,
-    reason: Annotated[str, Option(metavar="TEXT", help="The reason, which is stored as its error.")] = (
-        "canceled by hand"
-    ),
+    reason: Annotated[str, Option(metavar="TEXT", help="Stored as the task's error.")] = "canceled by hand",
 ) -> None:
     """Cancel tasks that have not ended; running ones too."""
     _apply_action(context, selection, partial(context.client.tasks.cancel, reason=reason), "cancel", "canceled")
