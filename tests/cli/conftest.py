@@ -20,7 +20,7 @@ from tests.unit.operate.claiming_process import ClaimingProcess
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call of the command line wrote, and its exit status."""
+    """The output of a command, and its exit status."""
 
     status: int
     out: str
@@ -45,7 +45,7 @@ class Peerd(Protocol):
 
 @pytest.fixture
 def peerd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Peerd:
-    """`peerd …` in a folder of its own; the call fails the test when it leaves with another status."""
+    """`peerd …` in a new folder; another exit status than the expected one fails the test."""
     for name in {*setting_variables(), CONFIG_VARIABLE} & set(os.environ):
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -64,7 +64,7 @@ def peerd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Peerd:
 
 @pytest.fixture
 def project(peerd: Peerd, tmp_path: Path) -> Path:
-    """A folder with a peerd.toml and nothing to run; its database is the embedded one."""
+    """A folder with a peerd.toml without workers, and the embedded database."""
     (tmp_path / "peerd.toml").write_text('[node]\nname = "here"\n')
     return tmp_path
 

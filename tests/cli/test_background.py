@@ -25,7 +25,7 @@ def call(*words: str, folder: Path, status: int = 0) -> subprocess.CompletedProc
     return ran
 
 
-def asked(*words: str, folder: Path, status: int = 0) -> Any:
+def call_json(*words: str, folder: Path, status: int = 0) -> Any:
     return json.loads(call(*words, "--json", folder=folder, status=status).stdout)
 
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, peerd: Peerd) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_node_lives_in_the_background_from_start_to_stop(folder: Path, peerd: Peerd) -> None:
+def test_a_node_runs_in_the_background_from_start_to_stop(folder: Path, peerd: Peerd) -> None:
     began = call("start", folder=folder).stdout
     assert "started node here: 3 processes" in began
     assert "hello-1  running" in began
@@ -52,7 +52,7 @@ def test_a_node_lives_in_the_background_from_start_to_stop(folder: Path, peerd: 
     assert "no line of this log is of nosuch; there are: agent, hello, manager" in peerd("logs", "nosuch", status=2).err
     assert "ready: 3 processes" not in peerd("logs", "manager").out
     with subprocess.Popen([*PEERD, "logs", "-f", "-n0"], cwd=folder, stdout=subprocess.PIPE, text=True) as following:
-        restarted = asked("restart", folder=folder)
+        restarted = call_json("restart", folder=folder)
         assert restarted["stopped"] is True
         assert restarted["here"]["pid"] != here["pid"]
         assert following.stdout is not None
@@ -72,7 +72,7 @@ def test_a_node_that_cannot_start_in_the_background_shows_the_end_of_its_log(fol
     assert str(folder / ".peerd" / "here" / "peerd.log") in error["remedy"]
 
 
-def test_a_restart_looks_first_whether_the_code_can_be_imported(folder: Path, peerd: Peerd) -> None:
+def test_a_restart_first_imports_the_code(folder: Path, peerd: Peerd) -> None:
     (folder / "jobs.py").write_text("import os\n\nimport missing_module\n")
     error = peerd("restart", "--json", status=3).error
     assert error["message"] == (
@@ -93,25 +93,27 @@ def test_a_node_in_the_foreground_is_not_restarted_into_the_background(folder: P
     assert node.wait(30) == os.EX_OK
 
 
-def test_without_a_node_and_a_log_it_says_so(folder: Path, peerd: Peerd) -> None:
+def test_logs_fails_without_a_node_and_a_log(folder: Path, peerd: Peerd) -> None:
     assert "peerd start writes one" in peerd("logs", status=1).err
     log = folder / ".peerd" / "here" / "peerd.log"
     log.parent.mkdir(parents=True)
     log.write_text("12:00:00.1 began slot=gone-1\n")
-    assert "gone-1" in peerd("logs", "gone").out, "a kind of earlier"
-    assert peerd("logs", "hello").out == "", "it has said nothing so far"
+    assert "gone-1" in peerd("logs", "gone").out, "a kind that existed earlier"
+    assert peerd("logs", "hello").out == "", "it has logged nothing so far"
     assert "no line of this log is of nosuch" in peerd("logs", "hello", "nosuch", status=2).err
 
 
-def test_a_stop_that_takes_too_long_says_whom_it_waits_for_and_goes_on(tmp_path: Path, peerd: Peerd) -> None:
+def test_a_stop_that_takes_too_long_names_the_processes_it_waits_for_and_continues(
+    tmp_path: Path, peerd: Peerd
+) -> None:
     stub_node = StubNode(
         tmp_path, {"name": "agent", "role": "agent"}, {"name": "video-1", "until": str(tmp_path / "done")}
     )
     try:
         stub_node.up()
         stop = ("stop", "--run-directory", str(stub_node.run_directory))
-        said = peerd(*stop, "--timeout", "200ms", status=1).err
-        assert "has not ended within 200ms; it goes on stopping, and waits for agent, video-1" in said.replace(
+        output = peerd(*stop, "--timeout", "200ms", status=1).err
+        assert "has not ended within 200ms; it is still stopping and waits for agent, video-1" in output.replace(
             "\n", " "
         )
         (tmp_path / "done").touch()
@@ -122,12 +124,12 @@ def test_a_stop_that_takes_too_long_says_whom_it_waits_for_and_goes_on(tmp_path:
 
 @pytest.mark.slow
 def test_a_running_node_is_reloaded_and_scaled(folder: Path, peerd: Peerd) -> None:
-    first = asked("start", folder=folder)["here"]
+    first = call_json("start", folder=folder)["here"]
     pids = {slot["name"]: slot["pid"] for slot in first["slots"]}
 
-    said = peerd("reload", "hello").out
-    assert "replacing hello-1" in said
-    assert "reloaded" in said
+    output = peerd("reload", "hello").out
+    assert "replacing hello-1" in output
+    assert "reloaded" in output
     second = {slot["name"]: slot["pid"] for slot in peerd("status", "--json").json["here"]["slots"]}
     assert second["hello-1"] != pids["hello-1"]
     assert second["agent"] == pids["agent"], "the others are as they were"

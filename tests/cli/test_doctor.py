@@ -27,7 +27,7 @@ def client(database: str) -> Iterator[Client]:
 
 
 def found(client: Client, subject: str) -> Finding:
-    """What is wrong with the subject, or that nothing is."""
+    """The worst finding of the subject."""
     findings = [finding for finding in client.examine() if finding.subject == subject]
     return max(findings, key=lambda finding: list(Level).index(finding.level))
 
@@ -48,7 +48,7 @@ def test_a_silent_node_is_a_problem_and_one_that_left_is_none(client: Client, ho
     assert found(client, "nodes").level is Level.OK
 
 
-def test_a_task_that_nobody_touches_is_a_problem(client: Client, holder: ClaimingProcess) -> None:
+def test_a_running_task_that_is_not_touched_is_a_problem(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue("video")
     holder.claim()
     assert found(client, "running tasks").level is Level.OK
@@ -74,42 +74,42 @@ def test_tasks_pinned_to_a_node_that_never_was_are_a_problem(client: Client, hol
 def test_tasks_of_a_queue_that_no_worker_has_ever_served_are_a_problem(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue_many(["video", "viedo", "viedo"])
     client.enqueue("again", limit_key="a customer")
-    told = {one.message: one for one in client.examine() if one.subject == "queues"}
-    assert list(told) == [
+    findings = {one.message: one for one in client.examine() if one.subject == "queues"}
+    assert list(findings) == [
         "1 task is waiting in again, which no worker process has ever served",
         "2 tasks are waiting in viedo, which no worker process has ever served",
     ]
-    finding = told["2 tasks are waiting in viedo, which no worker process has ever served"]
+    finding = findings["2 tasks are waiting in viedo, which no worker process has ever served"]
     assert (finding.level, finding.remedy.startswith("did you mean 'video'?")) == (Level.PROBLEM, True)
 
 
 def test_tasks_that_wait_for_long_while_none_of_their_queue_runs_are_a_warning(
     client: Client, holder: ClaimingProcess
 ) -> None:
-    def told() -> list[str]:
+    def messages() -> list[str]:
         return [one.message for one in client.examine() if one.subject == "queues" and one.level is Level.WARNING]
 
     for _ in range(3):
         client.enqueue("video")
-    assert told() == []
+    assert messages() == []
     client.database.run(wait_for_ten_minutes)
-    assert told() == ["3 tasks are waiting in video, the first for 10m, and none of this queue runs"]
+    assert messages() == ["3 tasks are waiting in video, the first for 10m, and none of this queue runs"]
     holder.claim()
-    assert told() == [], "a worker takes them, one after the other"
+    assert messages() == [], "a worker takes them, one after the other"
     client.tasks.cancel(next(task.id for task in client.tasks.list(status="working")))
     client.queues.pause("video")
-    assert told() == [], "which is told by itself"
+    assert messages() == [], "a paused queue has a finding of its own"
     client.queues.resume("video")
     client.limits.set("video", running=0)
-    assert told() == [], "it may be the limit"
+    assert messages() == [], "it may be the limit"
 
 
 def wait_for_ten_minutes(connection: sa.Connection) -> None:
-    """Let the tasks have been there for so long."""
+    """Make all tasks older."""
     connection.execute(sa.update(tasks).values(created_at=seconds_from_now(-600)))
 
 
-def test_dead_tasks_and_paused_queues_are_told(client: Client, holder: ClaimingProcess) -> None:
+def test_dead_tasks_and_paused_queues_are_reported(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue("video")
     holder.run(Failed(error="no"))
     client.queues.pause("mail")
@@ -127,7 +127,7 @@ def test_counting_ends_where_it_would_cost(
     assert found(client, "dead tasks").message == "2 or more tasks are kept for you to look at"
 
 
-def test_a_long_open_transaction_is_told_with_its_session(
+def test_a_long_open_transaction_is_reported_with_its_session(
     server_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mysql, "OLD_TRANSACTION", -1.0)
@@ -145,7 +145,7 @@ def test_a_long_open_transaction_is_told_with_its_session(
     assert finding.level is Level.WARNING
 
 
-def test_a_user_who_may_not_look_is_told_so(database_factory: object, server_database: str) -> None:
+def test_missing_privileges_are_reported(database_factory: object, server_database: str) -> None:
     if "mysql" not in server_database:
         pytest.skip("on PostgreSQL every user may look at what is examined")
     with Client(server_database) as owner:
@@ -158,18 +158,18 @@ def test_a_user_who_may_not_look_is_told_so(database_factory: object, server_dat
         try:
             with Client(owner.database.url.set(username=user)) as client:
                 client.enqueue("video")
-                told = [finding for finding in client.examine() if "could not be examined" in finding.message]
-                assert {finding.level for finding in told} == {Level.NOTE}
+                missing = [finding for finding in client.examine() if "could not be examined" in finding.message]
+                assert {finding.level for finding in missing} == {Level.NOTE}
                 assert found(client, "dead tasks").level is Level.OK
         finally:
             with owner.database.engine.begin() as connection:
                 connection.execute(sa.text(f"DROP USER '{user}'@'%'"))
 
 
-def test_the_doctor_words_its_findings_and_fails_on_a_problem(peerd: Peerd, project: Path) -> None:
-    assert "are not there yet" in peerd("doctor").out
+def test_the_doctor_prints_its_findings_and_fails_on_a_problem(peerd: Peerd, project: Path) -> None:
+    assert "do not exist yet" in peerd("doctor").out
     peerd("migrate")
-    assert "all is well" in peerd("doctor").out
+    assert "no problems" in peerd("doctor").out
     (project / "peerd.toml").write_text('[workers.video]\ntasks = "peerd.workers.video.jobs:video"\n')
     assert any(finding["subject"] == "ffmpeg" for finding in peerd("doctor", "--json").json["findings"])
     with Client(f"sqlite:///{project / 'peerd.sqlite'}") as client:
@@ -183,20 +183,20 @@ def test_the_doctor_words_its_findings_and_fails_on_a_problem(peerd: Peerd, proj
     assert answer.lines[-1] == "1 problem"
 
 
-def test_an_application_on_mariadb_without_the_secret_is_told_what_it_waits_for(
+def test_a_missing_secret_on_mariadb_is_reported(
     peerd: Peerd, project: Path, server_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told() -> list[str]:
+    def remedies() -> list[str]:
         findings = peerd("doctor", "--database", server_database, "--json", status=1).json["findings"]
         return [finding["remedy"] for finding in findings if finding["subject"] == "doorbell"]
 
     if server_database.startswith("postgresql"):
-        assert told() == []
+        assert remedies() == []
         return
-    [remedy] = told()
+    [remedy] = remedies()
     assert "PEERD_CLUSTER_SECRET" in remedy
     monkeypatch.setenv("PEERD_CLUSTER_SECRET", "a secret that all nodes share")
-    assert told() == []
+    assert remedies() == []
 
 
 def test_a_server_without_tables_is_a_problem(peerd: Peerd, project: Path, server_database: str) -> None:

@@ -1,4 +1,4 @@
-"""The doorbell on the command line: a real node says whether it works, and can be rung at."""
+"""The doorbell on the command line: a real node reports whether it works, and can be rung."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cli.conftest import Peerd
 from tests.cli.test_node import call, folder, started  # noqa: F401 - a fixture
 
 
-def test_status_and_doctor_say_whether_it_works_and_why_not(folder: Path) -> None:  # noqa: F811
+def test_status_and_doctor_show_whether_it_works_and_why_not(folder: Path) -> None:  # noqa: F811
     with started(folder):
         eventually(lambda: json.loads(call("status", "--json", folder=folder))["here"]["bell"]["works"], timeout=20)
         assert "doorbell works by datagrams, at 127.0.0.1:" in call("status", folder=folder)
@@ -24,7 +24,7 @@ def test_status_and_doctor_say_whether_it_works_and_why_not(folder: Path) -> Non
         )
 
 
-def test_a_port_that_is_taken_is_told_and_the_node_works_without_it(folder: Path) -> None:  # noqa: F811
+def test_a_port_that_is_in_use_is_reported_and_the_node_works_without_it(folder: Path) -> None:  # noqa: F811
     import socket  # noqa: PLC0415
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:

@@ -51,7 +51,7 @@ def test_the_holder_of_a_key_is_named(peerd: Peerd, client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("video", "x", "{bad"), "the body is not JSON"),
         (("video", "x", "NaN"), "the body is not JSON"),
@@ -67,12 +67,12 @@ def test_the_holder_of_a_key_is_named(peerd: Peerd, client: Client) -> None:
         (("video", "x", "1", "--text", "1"), "not both"),
     ],
 )
-def test_what_is_wrong_is_refused_and_nothing_is_written(
-    peerd: Peerd, client: Client, words: tuple[str, ...], said: str
+def test_invalid_values_are_refused_and_nothing_is_written(
+    peerd: Peerd, client: Client, words: tuple[str, ...], message: str
 ) -> None:
     is_there = "--node" in words or "--file" in words  # no question of usage
     error = peerd("enqueue", *words, "--json", status=1 if is_there else 2).error
-    assert said in error["message"]
+    assert message in error["message"]
     assert client.tasks.list() == []
 
 

@@ -13,7 +13,7 @@ from tests.cli.conftest import Peerd
 from tests.support.servers import ServerFactory
 
 
-def test_an_unknown_user_and_an_unknown_database_are_said_with_the_remedy(
+def test_an_unknown_user_and_an_unknown_database_are_reported_with_the_remedy(
     peerd: Peerd, project: Path, server_database: str
 ) -> None:
     url = make_url(server_database)
@@ -29,14 +29,14 @@ def test_an_unknown_user_and_an_unknown_database_are_said_with_the_remedy(
 @pytest.mark.parametrize(
     "reason", ['Error writing file (Errcode: 28 "No space left on device")', "disk I/O error", "the disk is full"]
 )
-def test_a_full_disk_is_no_question_of_the_way_to_the_server(reason: str) -> None:
+def test_a_full_disk_is_not_reported_as_a_connection_problem(reason: str) -> None:
     failure = to_command_error(DatabaseUnavailable(reason))
     assert failure is not None
     assert failure.remedy == FREE_DISK_SPACE
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "postgresql"])
-def test_a_server_that_is_away_is_said_in_one_line(peerd: Peerd, project: Path, scheme: str) -> None:
+def test_a_server_that_is_down_is_reported_on_one_line(peerd: Peerd, project: Path, scheme: str) -> None:
     error = peerd("status", "--database", f"{scheme}://peerd@127.0.0.1:1/peerd", "--json").json["cluster"]["error"]
     assert error["type"] == "DatabaseUnavailable"
     assert "see that it runs" in error["remedy"]
@@ -45,19 +45,21 @@ def test_a_server_that_is_away_is_said_in_one_line(peerd: Peerd, project: Path, 
     assert answer.err.startswith("error: the database does not answer: ")
 
 
-def test_a_server_that_is_frozen_is_away_too(peerd: Peerd, project: Path, private_server: ServerFactory) -> None:
+def test_a_server_that_is_frozen_is_reported_as_down(
+    peerd: Peerd, project: Path, private_server: ServerFactory
+) -> None:
     server = private_server("postgresql")
     url = server.url("peerd")
     server.stop()
     assert "does not answer" in peerd("migrate", "--database", url, status=1).err
 
 
-def test_a_file_that_cannot_be_opened_is_said_so(peerd: Peerd, project: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_reported(peerd: Peerd, project: Path) -> None:
     answer = peerd("tasks", "list", "--database", "sqlite:///no/such/folder/x.sqlite", status=1)
     assert "its folder must be there" in answer.err
 
 
-def test_a_file_that_was_named_for_a_question_is_not_made(peerd: Peerd, project: Path) -> None:
+def test_a_database_file_is_not_created_by_a_command_that_reads(peerd: Peerd, project: Path) -> None:
     for words in (("tasks", "list"), ("enqueue", "video"), ("doctor",), ("queues", "pause", "video"), ("check",)):
         answer = peerd(*words, "--database", "sqlite:///typo.sqlite", status=0 if words == ("check",) else 1)
         assert words == ("check",) or f"there is no database {project}/typo.sqlite" in answer.err
@@ -66,7 +68,7 @@ def test_a_file_that_was_named_for_a_question_is_not_made(peerd: Peerd, project:
     assert peerd("tasks", "list", "--database", "sqlite:///typo.sqlite").lines == ["there are no tasks"]
 
 
-def test_an_address_on_the_command_line_is_blamed_there(peerd: Peerd, project: Path) -> None:
+def test_an_invalid_url_on_the_command_line_is_reported_with_its_option(peerd: Peerd, project: Path) -> None:
     for words in (("tasks", "list"), ("check",)):
         error = peerd(*words, "--database", "oracle://db/peerd", "--json", status=2).error
         assert error["message"].startswith("--database: oracle:// is no database that peerd knows")
@@ -76,7 +78,7 @@ def test_an_address_that_cannot_be_read_is_refused(peerd: Peerd, project: Path) 
     assert "oracle" in peerd("tasks", "list", "--database", "oracle://db/peerd", status=2).err
 
 
-def test_a_duration_that_is_none_is_named_by_its_option(peerd: Peerd, project: Path) -> None:
+def test_an_invalid_duration_is_reported_with_its_option(peerd: Peerd, project: Path) -> None:
     assert "--every: 'often' is not a duration" in peerd("tasks", "watch", "--every", "often", status=2).err
     assert "--timeout: 'soon' is not a duration" in peerd("stop", "--timeout", "soon", status=2).err
 

@@ -10,13 +10,13 @@ from tests.cli.conftest import Peerd
 
 def test_limits_are_set_listed_and_removed(peerd: Peerd, client: Client) -> None:
     assert peerd("limits", "list").lines == ["no queue has limits"]
-    said = [
+    expected = [
         peerd("limits", "set", "uploads", "--running", "8", "--rate", "1000/h").out,
         peerd("limits", "set", "uploads", "--each-key", "--running", "2").out,
         peerd("limits", "set", "uploads", "--key", "acme", "--rate", "1/s").out,
         peerd("limits", "set", "mail", "--running", "0").out,
     ]
-    assert said == [
+    assert expected == [
         "uploads: at most 8 at once, at most 1,000 starts in 1h\n",
         "each key of uploads: at most 2 at once\n",
         "key acme of uploads: at most 1 start in 1s\n",
@@ -26,23 +26,23 @@ def test_limits_are_set_listed_and_removed(peerd: Peerd, client: Client) -> None
         insert_task(client.database, Status.WORKING, queue="uploads", limit_key=key)
     head, *rows = peerd("limits", "list").lines
     assert head.split() == ["queue", "key", "running", "starts", "full", "keys"]
-    said = [" ".join(row.split()) for row in rows]
-    assert said == [
+    expected = [" ".join(row.split()) for row in rows]
+    assert expected == [
         "mail all tasks 0 of 0 – –",
         "uploads all tasks 4 of 8 0 of 1,000 in 1h –",
         "uploads each key 2 – 1",
         "uploads acme 1 0 of 1 in 1s –",
     ]
-    assert [" ".join(row.split()) for row in peerd("limits", "list", "mail").lines[1:]] == said[:1]
+    assert [" ".join(row.split()) for row in peerd("limits", "list", "mail").lines[1:]] == expected[:1]
     assert peerd("limits", "list", "video").lines == ["video has no limits"]
-    assert peerd("limits", "remove", "uploads", "--key", "acme").out == "key acme of uploads is limited no more\n"
+    assert peerd("limits", "remove", "uploads", "--key", "acme").out == "key acme of uploads is no longer limited\n"
     assert peerd("limits", "remove", "uploads", "--key", "acme").out == "key acme of uploads had no limit\n"
-    assert peerd("limits", "remove", "uploads", "--each-key").out == "each key of uploads is limited no more\n"
-    assert peerd("limits", "remove", "uploads").out == "uploads is limited no more\n"
+    assert peerd("limits", "remove", "uploads", "--each-key").out == "each key of uploads is no longer limited\n"
+    assert peerd("limits", "remove", "uploads").out == "uploads is no longer limited\n"
     assert [limit.queue for limit in client.limits.list()] == ["mail"]
 
 
-def test_programs_are_answered_in_json(peerd: Peerd, client: Client) -> None:
+def test_limits_are_printed_as_json(peerd: Peerd, client: Client) -> None:
     assert peerd("limits", "list", "--json").json == []
     set_one = peerd("limits", "set", "uploads", "--each-key", "--running", "2", "--rate", "5/s", "--json").json
     assert set_one == {"queue": "uploads", "key": "*", "running": 2, "rate": "5/1s"}
@@ -69,7 +69,7 @@ def test_programs_are_answered_in_json(peerd: Peerd, client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (("uploads",), "running: give running, rate or both; to take a limit away, remove it"),
         (("no spaces", "--running", "1"), "queue: 'no spaces' is not"),
@@ -85,10 +85,10 @@ def test_programs_are_answered_in_json(peerd: Peerd, client: Client) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_refused_and_nothing_is_written(
-    peerd: Peerd, client: Client, words: tuple[str, ...], said: str
+def test_invalid_values_are_refused_and_nothing_is_written(
+    peerd: Peerd, client: Client, words: tuple[str, ...], expected: str
 ) -> None:
-    assert said in peerd("limits", "set", *words, "--json", status=2).error["message"]
+    assert expected in peerd("limits", "set", *words, "--json", status=2).error["message"]
     assert client.limits.list() == []
 
 

@@ -1,4 +1,4 @@
-"""The entry point as people use it: a real node, from its start to its stop."""
+"""The entry point: a real node from start to stop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def node(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A node, ready."""
+    """A node that is ready."""
     with started(folder) as node:
         yield node
 

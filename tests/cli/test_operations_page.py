@@ -1,4 +1,4 @@
-"""The SQL in docs/operations.md is run as it stands there."""
+"""The SQL in docs/operations.md is run as it is written there."""
 
 from __future__ import annotations
 

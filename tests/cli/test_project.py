@@ -15,7 +15,7 @@ from tests.cli.conftest import Peerd
 NOBODY = 65534
 
 
-def test_a_new_project_is_right_as_it_stands(peerd: Peerd, tmp_path: Path) -> None:
+def test_a_new_project_has_no_problems(peerd: Peerd, tmp_path: Path) -> None:
     written = peerd("init").out
     assert (tmp_path / "jobs.py").read_text() == EXAMPLE
     assert "written peerd.toml" in written
@@ -26,10 +26,10 @@ def test_a_new_project_is_right_as_it_stands(peerd: Peerd, tmp_path: Path) -> No
     assert {"what": "worker hello", "words": "takes from hello; handles greet"} in answer["right"]
 
 
-def test_nothing_that_is_there_is_overwritten(peerd: Peerd, tmp_path: Path) -> None:
+def test_no_existing_file_is_overwritten(peerd: Peerd, tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text("mine")
     answer = peerd("init", status=1)
-    assert "jobs.py is there already; nothing was written" in answer.err
+    assert "jobs.py exists already; nothing was written" in answer.err
     assert not (tmp_path / "peerd.toml").exists()
     peerd("init", "other/folder")
     assert (tmp_path / "other/folder/jobs.py").exists()
@@ -39,7 +39,7 @@ def test_nothing_that_is_there_is_overwritten(peerd: Peerd, tmp_path: Path) -> N
     assert (tmp_path / "third" / ".gitignore").read_text() == "mine"
 
 
-def test_every_mistake_is_named_with_its_line_and_remedy(peerd: Peerd, project: Path) -> None:
+def test_every_mistake_is_reported_with_its_line_and_remedy(peerd: Peerd, project: Path) -> None:
     (project / "peerd.toml").write_text("[workers.video]\ntasks = 'jobs:video'\ncuont = 2\nprocesses = 0\n")
     answer = peerd("check", status=1)
     assert "peerd.toml:3: workers.video.cuont: unknown key" in answer.out
@@ -65,7 +65,7 @@ def test_the_apps_of_web_sections_are_imported_too(peerd: Peerd, project: Path) 
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("", "jobs has no video"),
         ("video = 7", "is a int, not a Queue"),
@@ -76,13 +76,15 @@ def test_the_apps_of_web_sections_are_imported_too(peerd: Peerd, project: Path) 
         ("import sys; print('noise'); sys.stderr.write('noise'); video = 1", "not a Queue"),
     ],
 )
-def test_code_that_cannot_be_used_is_named_at_its_worker(peerd: Peerd, project: Path, code: str, said: str) -> None:
+def test_code_that_cannot_be_used_is_reported_at_its_worker(
+    peerd: Peerd, project: Path, code: str, message: str
+) -> None:
     (project / "peerd.toml").write_text("[workers.video]\nprocesses = 2\ntasks = 'jobs:video'\n")
     (project / "jobs.py").write_text(code + "\n")
     answer = peerd("check", "--json", status=1).json
     [problem] = answer["problems"]
     assert (problem["line"], problem["key"]) == (3, "workers.video.tasks")
-    assert said in problem["message"]
+    assert message in problem["message"]
 
 
 def test_a_worker_that_is_not_enabled_is_not_imported(peerd: Peerd, project: Path) -> None:
@@ -98,10 +100,10 @@ def test_a_server_without_tables_is_a_problem_until_it_is_migrated(
     assert (first["before"], first["after"], first["changed"]) == (None, first["newest"], True)
     again = peerd("migrate", "--database", server_database).lines
     assert again == [f"the tables are at revision {first['newest']} already"]
-    assert "all is well" in peerd("check", "--database", server_database).out
+    assert "no problems" in peerd("check", "--database", server_database).out
 
 
-def test_a_configuration_that_is_not_there_is_said_so(peerd: Peerd) -> None:
+def test_a_missing_configuration_is_reported(peerd: Peerd) -> None:
     assert "run 'peerd init' to write one" in peerd("check", status=1).out
     assert "run 'peerd init' to write one" in peerd("up", status=1).err
 
@@ -145,12 +147,12 @@ def send(): ...
 """
 
 
-def test_mistakes_of_every_kind_are_told_in_one_report(peerd: Peerd, project: Path) -> None:
+def test_mistakes_of_every_kind_are_in_one_report(peerd: Peerd, project: Path) -> None:
     (project / "peerd.toml").write_text(EVERY_KIND_OF_MISTAKE)
     (project / "jobs.py").write_text(JOBS)
     (project / "leaves.py").write_text("import sys\nsys.exit(5)\n")
     answer = peerd("check", "--json", status=1).json
-    told = {problem["key"]: problem["message"] for problem in answer["problems"]}
+    messages = {problem["key"]: problem["message"] for problem in answer["problems"]}
     for key, words in {
         "node.cuont": "unknown key",
         "node.run_directory": "jobs.py: not a directory",
@@ -164,43 +166,47 @@ def test_mistakes_of_every_kind_are_told_in_one_report(peerd: Peerd, project: Pa
         "schedules.letters.task": "queue mail has no handler 'sned'; there are: send",
         "logging.file": "jobs.py: not a directory",
     }.items():
-        assert words in told.pop(key, ""), key
-    assert told == {}
+        assert words in messages.pop(key, ""), key
+    assert messages == {}
     assert [problem["line"] for problem in answer["problems"]] == sorted(
         problem["line"] for problem in answer["problems"]
     )
 
 
-def test_a_schedule_for_a_queue_that_no_worker_here_serves_is_doubted(peerd: Peerd, project: Path) -> None:
+def test_a_schedule_for_a_queue_that_no_worker_here_serves_is_a_warning(peerd: Peerd, project: Path) -> None:
     (project / "jobs.py").write_text(JOBS)
     (project / "peerd.toml").write_text(
         "[workers.mail]\ntasks = 'jobs:mail'\n[schedules.letters]\nqueue = 'mial'\ninterval = '1h'\n"
     )
     answer = peerd("check", "--json").json
-    [doubt] = answer["warnings"]
-    assert (doubt["line"], doubt["key"]) == (4, "schedules.letters.queue")
-    assert doubt["message"] == "no worker of this configuration serves the queue mial; its tasks wait for another node"
-    assert doubt["remedy"] == "did you mean 'mail'?"
-    assert "all is well, but for 1 doubt" in peerd("check").lines[-1]
+    [warning] = answer["warnings"]
+    assert (warning["line"], warning["key"]) == (4, "schedules.letters.queue")
+    assert (
+        warning["message"] == "no worker of this configuration serves the queue mial; its tasks wait for another node"
+    )
+    assert warning["remedy"] == "did you mean 'mail'?"
+    assert "no problems, 1 warning" in peerd("check").lines[-1]
 
 
 def test_a_folder_in_which_nothing_can_be_written_is_a_problem(peerd: Peerd, monkeypatch: pytest.MonkeyPatch) -> None:
-    with as_somebody_else(), TemporaryDirectory() as folder:
+    with as_another_user(), TemporaryDirectory() as folder:
         monkeypatch.chdir(folder)
         Path("peerd.toml").write_text("[node]\nname = 'here'\n")
         assert peerd("check", "--json").json["ok"]
         Path(folder).chmod(0o555)
-        told = {problem["key"]: problem["message"] for problem in peerd("check", "--json", status=1).json["problems"]}
+        messages = {
+            problem["key"]: problem["message"] for problem in peerd("check", "--json", status=1).json["problems"]
+        }
         Path(folder).chmod(0o755)
-    assert told == {
-        "node.run_directory": f"{folder}/.peerd/here cannot be made: {folder}: permission denied",
-        "database.url": f"{folder}/peerd.sqlite cannot be made: {folder}: permission denied",
+    assert messages == {
+        "node.run_directory": f"{folder}/.peerd/here cannot be created: {folder}: permission denied",
+        "database.url": f"{folder}/peerd.sqlite cannot be created: {folder}: permission denied",
     }
 
 
 @contextmanager
-def as_somebody_else() -> Iterator[None]:
-    """Root may write everywhere."""
+def as_another_user() -> Iterator[None]:
+    """Run as a user without privileges: root may write everywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -211,7 +217,7 @@ def as_somebody_else() -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_a_database_file_that_others_can_read_is_doubtful(peerd: Peerd, client: Client, project: Path) -> None:
+def test_a_database_file_that_others_can_read_is_a_warning(peerd: Peerd, client: Client, project: Path) -> None:
     def of_the_database() -> list[dict[str, str]]:
         return [one for one in peerd("check", "--json").json["warnings"] if one["key"] == "database.url"]
 

@@ -28,7 +28,7 @@ def test_queues_are_listed_paused_and_resumed(peerd: Peerd, client: Client) -> N
     ]
 
 
-def test_a_queue_that_nobody_has_served_is_shown_and_is_paused_with_a_warning(
+def test_a_queue_that_was_never_served_is_shown_and_is_paused_with_a_warning(
     peerd: Peerd, client: Client, holder: ClaimingProcess
 ) -> None:
     client.enqueue_many(["viedo", "video"])

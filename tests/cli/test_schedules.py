@@ -54,9 +54,9 @@ def test_schedules_are_listed_with_their_next_tick_and_latest_run(
 
 def test_a_schedule_is_shown_with_its_nodes_and_runs(peerd: Peerd, client: Client, identity: NodeIdentity) -> None:
     carried_out(client, identity, client.schedules.run("refresh"), RunStatus.DONE)
-    said = peerd("schedules", "show", "refresh").out
+    output = peerd("schedules", "show", "refresh").out
     for words in ("every 1m", '["a"]', "jitter", "skip, after 1 min", "video-1", "as the cluster's", "hand", "done"):
-        assert words in said, words
+        assert words in output, words
     assert "there is no schedule 'x'; known are: nightly, refresh" in peerd("schedules", "show", "x", status=1).err
     assert [run["status"] for run in peerd("schedules", "runs", "refresh", "--json").json] == ["done"]
     assert peerd("schedules", "runs", "nightly").lines == ["nothing has run yet"]
@@ -65,7 +65,7 @@ def test_a_schedule_is_shown_with_its_nodes_and_runs(peerd: Peerd, client: Clien
 def test_a_schedule_is_disabled_and_enabled(peerd: Peerd, client: Client, identity: NodeIdentity) -> None:
     peerd("schedules", "disable", "refresh", "nightly")
     assert {state.state for state in client.schedules.list()} == {"disabled"}
-    assert peerd("schedules", "enable", "refresh").lines == ["refresh ticks again"]
+    assert peerd("schedules", "enable", "refresh").lines == ["refresh is enabled"]
     assert client.schedules.get("refresh").state == "on"
     off = Schedule(name="refresh", run="studio:refresh", interval=60.0, enabled=False)
     client.database.run(schedules.declare_schedule, off, identity, 10.0)
@@ -73,11 +73,11 @@ def test_a_schedule_is_disabled_and_enabled(peerd: Peerd, client: Client, identi
     assert peerd("schedules", "disable", "x", status=1).err
 
 
-def test_a_run_by_hand_is_asked_for_and_waited_for(
+def test_a_manual_run_is_requested_and_waited_for(
     peerd: Peerd, client: Client, identity: NodeIdentity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = peerd("schedules", "run", "refresh", '{"b": 1}', "text", "--no-wait", "--json").json
-    assert (asked["status"], asked["args"]) == ("waiting", '[{"b":1},"text"]')
+    requested = peerd("schedules", "run", "refresh", '{"b": 1}', "text", "--no-wait", "--json").json
+    assert (requested["status"], requested["args"]) == ("waiting", '[{"b":1},"text"]')
     carry_out = partial(carried_out, client, identity)
     ends = [(RunStatus.DONE, None, 0), (RunStatus.FAILED, "OSError: no disk", 1)]
     for status, error, leaves_with in ends:
@@ -87,22 +87,22 @@ def test_a_run_by_hand_is_asked_for_and_waited_for(
                 carry_out(run, status, error)
 
         monkeypatch.setattr("time.sleep", meanwhile)
-        said = peerd("schedules", "run", "refresh", status=leaves_with).lines
-        assert re.fullmatch(rf"run \d+ of refresh: {status} in video-1{': ' + error if error else ''}", said[0])
+        output = peerd("schedules", "run", "refresh", status=leaves_with).lines
+        assert re.fullmatch(rf"run \d+ of refresh: {status} in video-1{': ' + error if error else ''}", output[0])
 
 
-def test_a_run_that_nobody_takes_is_told(peerd: Peerd, client: Client, identity: NodeIdentity) -> None:
-    said = peerd("schedules", "run", "refresh", "--timeout", "10ms", status=1).err
+def test_a_run_that_no_node_takes_is_reported(peerd: Peerd, client: Client, identity: NodeIdentity) -> None:
+    output = peerd("schedules", "run", "refresh", "--timeout", "10ms", status=1).err
     before = len(client.schedules.runs("refresh"))
-    assert "has not ended within 10ms: no node has taken it" in said
-    assert "try: look again with `peerd schedules runs refresh`" in said
+    assert "has not ended within 10ms: no node has taken it" in output
+    assert "try: see its end with `peerd schedules runs refresh`" in output
     assert "enqueues a task, whose body is its own" in peerd("schedules", "run", "nightly", "1", status=2).err
     for broken in ("{bad", "[1,", '"open'):
         assert f"the argument {broken} is not JSON" in peerd("schedules", "run", "refresh", broken, status=2).err
     assert len(client.schedules.runs("refresh")) == before
 
 
-def test_a_cluster_without_schedules_says_so(peerd: Peerd, client: Client) -> None:
+def test_a_cluster_without_schedules_is_reported(peerd: Peerd, client: Client) -> None:
     assert peerd("schedules", "list").lines == ["no node has had a schedule yet"]
 
 

@@ -1,4 +1,4 @@
-"""`peerd systemd`: a unit that systemd takes."""
+"""`peerd systemd`: a unit that systemd accepts."""
 
 from __future__ import annotations
 

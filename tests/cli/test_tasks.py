@@ -12,7 +12,7 @@ from tests.unit.operate.claiming_process import ClaimingProcess
 
 
 @pytest.fixture
-def three(client: Client, holder: ClaimingProcess) -> list[int]:
+def three_tasks(client: Client, holder: ClaimingProcess) -> list[int]:
     """A dead task, a running one, and one that is scheduled."""
     ids = [client.enqueue("video", name="transcode", body={"source": "a.mp4"}).id]
     holder.run(Failed(error="OSError: the disk is full\nsecond line", traceback="Traceback (most recent call last)"))
@@ -22,7 +22,7 @@ def three(client: Client, holder: ClaimingProcess) -> list[int]:
     return ids
 
 
-def test_tasks_are_listed_newest_first_in_words(peerd: Peerd, three: list[int]) -> None:
+def test_tasks_are_listed_newest_first(peerd: Peerd, three_tasks: list[int]) -> None:
     head, scheduled, working, dead = peerd("tasks", "list").lines
     assert head.split() == ["id", "task", "status", "tries", "node", "note"]
     assert scheduled.startswith("3  mail             scheduled  for ")
@@ -32,24 +32,24 @@ def test_tasks_are_listed_newest_first_in_words(peerd: Peerd, three: list[int]) 
     assert dead.endswith("1/3  video-1  OSError: the disk is full")
 
 
-def test_tasks_are_listed_for_programs(peerd: Peerd, three: list[int]) -> None:
+def test_tasks_are_listed_as_json(peerd: Peerd, three_tasks: list[int]) -> None:
     rows = peerd("tasks", "list", "--json").json
-    assert [row["id"] for row in rows] == three[::-1]
+    assert [row["id"] for row in rows] == three_tasks[::-1]
     assert (rows[1]["worker_node"], rows[1]["progress"], rows[1]["status"]) == ("video-1", 0.43, "working")
     assert rows[0]["start_at"].endswith("Z")
     for words, expected in (
-        (("--status", "dead"), three[:1]),
-        (("--queue", "mail"), three[2:]),
-        (("--name", "poster"), three[1:2]),
-        (("--node", "video-1"), three[1::-1]),
-        (("--limit", "1"), three[2:]),
-        (("--before", str(three[1])), three[:1]),
+        (("--status", "dead"), three_tasks[:1]),
+        (("--queue", "mail"), three_tasks[2:]),
+        (("--name", "poster"), three_tasks[1:2]),
+        (("--node", "video-1"), three_tasks[1::-1]),
+        (("--limit", "1"), three_tasks[2:]),
+        (("--before", str(three_tasks[1])), three_tasks[:1]),
     ):
         assert [row["id"] for row in peerd("tasks", "list", *words, "--json").json] == expected, words
 
 
-def test_a_page_that_is_full_says_how_to_go_on(peerd: Peerd, three: list[int]) -> None:
-    assert peerd("tasks", "list", "--limit", "2").lines[-1] == f"older ones: --before {three[1]}"
+def test_a_full_page_shows_how_to_list_older_tasks(peerd: Peerd, three_tasks: list[int]) -> None:
+    assert peerd("tasks", "list", "--limit", "2").lines[-1] == f"older ones: --before {three_tasks[1]}"
     assert peerd("tasks", "list", "--before", "1").lines == ["no such task"]
     assert peerd("tasks", "list", "--before", "1", "--json").json == []
 
@@ -60,7 +60,7 @@ def test_a_status_that_does_not_exist_is_refused_with_those_that_do(peerd: Peerd
     assert "scheduled, pending, working" in error["message"]
 
 
-def test_a_task_is_shown_with_its_attempts(peerd: Peerd, three: list[int]) -> None:
+def test_a_task_is_shown_with_its_attempts(peerd: Peerd, three_tasks: list[int]) -> None:
     page = peerd("tasks", "show", "1").out
     for words in ("task 1 video/transcode is dead", '"source": "a.mp4"', "the disk is full", "Traceback", "1 of 3"):
         assert words in page
@@ -68,26 +68,28 @@ def test_a_task_is_shown_with_its_attempts(peerd: Peerd, three: list[int]) -> No
     assert (row["failed_attempts"][0]["outcome"], row["body"]) == ("dead", '{"source":"a.mp4"}')
 
 
-def test_text_of_a_task_cannot_steer_the_terminal(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
+def test_text_of_a_task_cannot_control_the_terminal(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
     client.enqueue("video", name="\x1b[2J")
     holder.run(Failed(error="\x1b]0;owned\x07"))
     for words in (("tasks", "list"), ("tasks", "show", "1")):
         assert "\x1b" not in peerd(*words).out
 
 
-def test_a_task_that_is_not_there_is_said_so(peerd: Peerd, client: Client) -> None:
+def test_a_task_that_does_not_exist_is_reported(peerd: Peerd, client: Client) -> None:
     assert peerd("tasks", "show", "7", "--json", status=1).error["type"] == "TaskNotFound"
     assert "error: there is no task 7" in peerd("tasks", "show", "7", status=1).err
 
 
-def test_several_tasks_are_acted_on_and_refusals_are_named(peerd: Peerd, client: Client, three: list[int]) -> None:
+def test_several_tasks_are_acted_on_and_refusals_are_listed(
+    peerd: Peerd, client: Client, three_tasks: list[int]
+) -> None:
     answer = peerd("tasks", "cancel", "1", "2", "3", "99", "--reason", "not today", "--json", status=1).json
     assert answer["tasks"] == [2, 3]
     assert [refusal["id"] for refusal in answer["refused"]] == [1, 99]
     assert client.tasks.get(2).error == "not today"
 
 
-def test_tasks_are_retried_moved_and_deleted(peerd: Peerd, client: Client, three: list[int]) -> None:
+def test_tasks_are_retried_moved_and_deleted(peerd: Peerd, client: Client, three_tasks: list[int]) -> None:
     assert peerd("tasks", "retry", "1").lines == ["retried 1 task"]
     peerd("tasks", "move", "2", "--to", "video-1")
     moved = client.tasks.get(2)
@@ -98,7 +100,9 @@ def test_tasks_are_retried_moved_and_deleted(peerd: Peerd, client: Client, three
     assert [task.id for task in client.tasks.list()] == [2]
 
 
-def test_what_a_filter_finds_is_acted_on_after_a_yes(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
+def test_an_action_on_what_a_filter_finds_needs_a_confirmation(
+    peerd: Peerd, client: Client, holder: ClaimingProcess
+) -> None:
     for _ in range(3):
         client.enqueue("video")
         holder.run(Failed(error="no"))
@@ -113,7 +117,7 @@ def test_what_a_filter_finds_is_acted_on_after_a_yes(peerd: Peerd, client: Clien
     assert client.tasks.counts()[Status.DONE] == 1
 
 
-def test_an_action_wants_ids_or_a_filter(peerd: Peerd, client: Client) -> None:
+def test_an_action_needs_ids_or_a_filter(peerd: Peerd, client: Client) -> None:
     for words in (("tasks", "delete"), ("tasks", "delete", "1", "--status", "dead")):
         assert "which tasks?" in peerd(*words, status=2).err
     assert "where to?" in peerd("tasks", "move", "1", status=2).err
@@ -121,7 +125,7 @@ def test_an_action_wants_ids_or_a_filter(peerd: Peerd, client: Client) -> None:
     assert "--yes" in peerd("tasks", "delete", "--queue", "video", "--json", status=1).error["remedy"]
 
 
-def test_an_action_on_what_a_filter_found_leaves_alone_what_has_changed_since(
+def test_an_action_skips_tasks_that_have_changed_since_the_filter_found_them(
     peerd: Peerd, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed, same = (client.enqueue("video").id for _ in range(2))
@@ -130,7 +134,7 @@ def test_an_action_on_what_a_filter_found_leaves_alone_what_has_changed_since(
         client.tasks.cancel(changed)
         return True
 
-    monkeypatch.setattr("typer.confirm", change_and_agree)  # somebody else is quicker than the one who is asked
+    monkeypatch.setattr("typer.confirm", change_and_agree)  # it changes during the confirmation
     answer = peerd("tasks", "delete", "--status", "pending")
     assert answer.lines == ["deleted 1 task; 1 has changed since it was found"]
     assert client.tasks.find(same) is None

@@ -8,8 +8,9 @@ from threading import Thread
 import pytest
 from rich.console import Console
 
+from peerd.cli.output.live_display import LiveDisplay
+from peerd.cli.tasks.watch import TaskWatcher, show_changes
 from peerd.cli.tasks.watch_state import ChangeKind, TaskChange, WatchState, apply_poll
-from peerd.cli.tasks.watching import TaskWatcher, WatchBars
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed, Released
 from peerd.domain.task import Task
@@ -18,8 +19,8 @@ from tests.cli.conftest import Peerd
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 
-def seen(state: WatchState, client: Client) -> list[tuple[ChangeKind, int]]:
-    """One look at all that runs, and at what is followed."""
+def poll(state: WatchState, client: Client) -> list[tuple[ChangeKind, int]]:
+    """The changes since the last poll."""
     working = client.tasks.list(status=Status.WORKING)
     others: dict[int, Task | None] = {
         task_id: client.tasks.find(task_id) for task_id in state.tracked - {task.id for task in working}
@@ -27,20 +28,20 @@ def seen(state: WatchState, client: Client) -> list[tuple[ChangeKind, int]]:
     return [(change.kind, change.task.id) for change in apply_poll(state, working, others)]
 
 
-def test_each_change_is_told_once(client: Client, holder: ClaimingProcess) -> None:
+def test_each_change_is_reported_once(client: Client, holder: ClaimingProcess) -> None:
     state = WatchState()
     first, second = client.enqueue_many(["video", "video"])
-    assert seen(state, client) == []
+    assert poll(state, client) == []
     running = holder.claim()
-    assert seen(state, client) == [(ChangeKind.STARTED, first.id)]
-    assert seen(state, client) == []
+    assert poll(state, client) == [(ChangeKind.STARTED, first.id)]
+    assert poll(state, client) == []
     holder.report(running, 0.5, "half")
-    assert seen(state, client) == [(ChangeKind.PROGRESSED, first.id)]
+    assert poll(state, client) == [(ChangeKind.PROGRESSED, first.id)]
     holder.end(running, Done())
     holder.claim()
-    assert seen(state, client) == [(ChangeKind.STARTED, second.id), (ChangeKind.ENDED, first.id)]
+    assert poll(state, client) == [(ChangeKind.STARTED, second.id), (ChangeKind.ENDED, first.id)]
     client.tasks.delete(second.id)
-    assert seen(state, client) == [(ChangeKind.GONE, second.id)]
+    assert poll(state, client) == [(ChangeKind.GONE, second.id)]
     assert not state.running
 
 
@@ -48,21 +49,21 @@ def test_a_task_that_was_given_back_and_taken_again_is_started_anew(client: Clie
     state = WatchState()
     client.enqueue("video")
     running = holder.claim()
-    assert seen(state, client) == [(ChangeKind.STARTED, running.id)]
+    assert poll(state, client) == [(ChangeKind.STARTED, running.id)]
     holder.end(running, Released("its process must end"))
-    assert seen(state, client) == [(ChangeKind.RETURNED, running.id)]
+    assert poll(state, client) == [(ChangeKind.RETURNED, running.id)]
     again = holder.claim()
     holder.end(again, Released("its process must end"))
     holder.claim()
-    assert seen(state, client) == [(ChangeKind.STARTED, running.id)]
+    assert poll(state, client) == [(ChangeKind.STARTED, running.id)]
 
 
 def test_a_named_task_is_followed_until_it_has_ended(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
     state = WatchState([job.id])
-    assert seen(state, client) == []
+    assert poll(state, client) == []
     holder.run(Failed(error="no"))
-    assert seen(state, client) == [(ChangeKind.ENDED, job.id)]
+    assert poll(state, client) == [(ChangeKind.ENDED, job.id)]
     assert (state.unfinished, state.dead) == (set(), {job.id})
 
 
@@ -88,7 +89,9 @@ def test_watching_ends_when_nothing_is_left(
         assert all(line[2] == ":" for line in answer.lines)
 
 
-def test_a_task_that_started_and_ended_between_two_looks_is_told_once(client: Client, holder: ClaimingProcess) -> None:
+def test_a_task_that_started_and_ended_between_two_polls_is_reported_once(
+    client: Client, holder: ClaimingProcess
+) -> None:
     state = WatchState()
     client.enqueue("video")
     task = client.tasks.get(holder.run(Done()).id)
@@ -110,7 +113,7 @@ def test_watching_named_tasks_fails_when_one_is_dead(peerd: Peerd, client: Clien
 
 
 @pytest.mark.parametrize("option", ["--every=500ms", "--json"])
-def test_a_named_task_that_is_not_there_is_said_and_fails(
+def test_a_named_task_that_does_not_exist_is_an_error(
     peerd: Peerd, client: Client, holder: ClaimingProcess, option: str
 ) -> None:
     client.enqueue_many(["video", "video"])
@@ -129,22 +132,22 @@ ERASE = "\x1b[2J"
 def test_bars_of_a_terminal_that_has_become_narrower_leave_nothing_behind(
     client: Client, holder: ClaimingProcess
 ) -> None:
-    """A terminal wraps, or cuts, what was drawn for another width: how many rows it has then, nobody knows."""
+    """A terminal wraps or cuts what was drawn for another width, to an unknown number of rows."""
     client.enqueue_many(["video", "video"])
     console = Console(file=StringIO(), force_terminal=True, width=120, height=30, highlight=False)
     ended = TaskChange(ChangeKind.ENDED, client.tasks.get(holder.run(Done()).id))
     holder.report(holder.claim(), 0.5, "half of it")
     watcher = TaskWatcher(client, [], None, None)
     [changes] = islice(watcher.poll(), 1)
-    with WatchBars(console) as screen:
-        screen.show([ended], watcher)
-        screen.show(changes, watcher)
+    with LiveDisplay(console) as display:
+        show_changes(display, console, [ended], watcher)
+        show_changes(display, console, changes, watcher)
         console.file = StringIO()
-        screen.show([], watcher)
+        show_changes(display, console, [], watcher)
         assert ERASE not in console.file.getvalue(), "nothing has changed"
         console.width, console.file = 60, StringIO()
-        screen.show([], watcher)
+        show_changes(display, console, [], watcher)
         drawn = console.file.getvalue()
     assert ERASE in drawn.partition("video")[0]
-    assert "done" in drawn, "what had been told is told again"
+    assert "done" in drawn, "earlier lines are printed again"
     assert "half of it" in drawn.partition("done")[2]

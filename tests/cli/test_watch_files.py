@@ -52,7 +52,7 @@ def test_what_runs_changed_code_is_replaced_and_a_changed_configuration_is_follo
         assert node.wait(WITHIN) == 0
 
 
-def test_without_watchfiles_it_says_what_to_install(
+def test_without_watchfiles_the_error_names_the_package(
     peerd: Peerd, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)

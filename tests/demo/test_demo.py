@@ -1,4 +1,4 @@
-"""The demo, as a newcomer runs it; and what is left when it is interrupted."""
+"""The demo from start to end, and after an interruption."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def run_demo(folder: Path, *options: str) -> subprocess.Popen[bytes]:
     )
 
 
-def of_the_demo(folder: Path) -> list[int]:
-    """The processes that work in a demo's folder."""
+def demo_processes(folder: Path) -> list[int]:
+    """The processes whose working directory is the demo's folder."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -46,14 +46,14 @@ def test_the_demo_shows_a_killed_workers_task_finished_by_another_process(tmp_pa
     ending = json.loads(out)
     assert ending["well"]
     killed = ending["killed"]
-    [heir] = [row for row in ending["tasks"] if row["task"]["id"] == killed["task"]]
-    assert heir["task"]["status"] == "done"
-    assert heir["task"]["process_id"] != killed["process"]["id"]
-    assert [attempt["cause"] for attempt in heir["attempts"]] == ["killed by SIGKILL"]
+    [finished] = [row for row in ending["tasks"] if row["task"]["id"] == killed["task"]]
+    assert finished["task"]["status"] == "done"
+    assert finished["task"]["process_id"] != killed["process"]["id"]
+    assert [attempt["cause"] for attempt in finished["attempts"]] == ["killed by SIGKILL"]
     for row in ending["tasks"]:
         file = tmp_path / "media" / json.loads(row["task"]["result"])["output"]
         assert file.stat().st_size == json.loads(row["task"]["result"])["size"]
-    assert of_the_demo(tmp_path) == []
+    assert demo_processes(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -61,17 +61,17 @@ def test_the_demo_shows_a_killed_workers_task_finished_by_another_process(tmp_pa
 def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, how: signal.Signals) -> None:
     demo = run_demo(tmp_path, "--tasks", "2")
     try:
-        eventually(lambda: len(of_the_demo(tmp_path)) >= 5 or demo.poll() is not None, timeout=120)
+        eventually(lambda: len(demo_processes(tmp_path)) >= 5 or demo.poll() is not None, timeout=120)
         assert demo.poll() is None
         demo.send_signal(how)
         demo.wait(60)
-        eventually(lambda: of_the_demo(tmp_path) == [], timeout=60)
+        eventually(lambda: demo_processes(tmp_path) == [], timeout=60)
     finally:
         demo.kill()
         demo.communicate()
 
 
-def test_a_demo_whose_input_is_no_video_says_so(tmp_path: Path) -> None:
+def test_a_demo_whose_input_is_no_video_fails_with_the_cause(tmp_path: Path) -> None:
     text = tmp_path / "letter.txt"
     text.write_text("Dear reader,\n" * 100)
     demo = run_demo(tmp_path / "demo", "--input", str(text), "--tasks", "2")

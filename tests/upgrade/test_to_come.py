@@ -38,7 +38,7 @@ def test_nodes_of_this_version_go_on_with_newer_tables_and_replace_their_process
         load.wait_for_runs("old")
         log_text = next_one.call("migrate", "--database", project.url, folder=project.folder)
         assert f"migrated from revision {newest()} to 9998" in log_text
-        assert f"older nodes may go on: those that know revision {newest()} or later" in log_text
+        assert f"nodes that support revision {newest()} or later continue" in log_text
         for slot in ("jobs-1", "agent", "manager"):
             pid = old.pid(slot)
             load.note_death(pid)
@@ -69,7 +69,7 @@ def test_what_this_version_says_of_newer_tables(project: Cluster, tmp_path: Path
     for words in (("check",), ("doctor",), ("migrate",)):
         log_text = this.call(*words, *where, folder=project.folder)
         assert "at revision 9998" in log_text
-        assert f"newer than this version's {newest()}, which may go on with" in log_text
+        assert f"newer than this version's {newest()}, but compatible" in log_text
 
 
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)

@@ -85,7 +85,7 @@ def version_to_come(folder: Path, name: str, *changes: FutureRevision) -> Versio
     """The sources as they are, with further revisions of the tables."""
     sources = folder / name / "src"
     shutil.copytree(ROOT / "src" / "peerd", sources / "peerd", ignore=shutil.ignore_patterns("__pycache__"))
-    history = sources / "peerd" / "store" / "revisions.py"
+    history = sources / "peerd" / "store" / "schema" / "revisions.py"
     text = history.read_text()
     before = text.split('Revision("')[-1].partition('"')[0]
     for change in changes:

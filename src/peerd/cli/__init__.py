@@ -1,4 +1,4 @@
-"""What people type. One file per command, or a folder where a group has many."""
+"""The command line: a module for each command or group of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All commands on one screen. A command's module is loaded when it is called: ``peerd --help`` loads none."""
+"""The table of all commands. A command's module is imported when the command runs; ``peerd --help`` imports none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from typing import Any, Final
 
 import typer
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
@@ -18,37 +19,41 @@ from peerd.runtime.process import gc_tuning
 NODE, WORK, SETUP = "This node", "The cluster's work", "Setting up"
 
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
-    # name: module, panel, help (the first line of the module's docstring; a test holds them equal)
-    "init": ("peerd.cli.project.init", SETUP, "Begin a project: write peerd.toml and an example module."),
-    "check": ("peerd.cli.project.check", SETUP, "Say all that is wrong with the configuration, and how to mend it."),
-    "migrate": ("peerd.cli.project.migrate", SETUP, "Create the tables, or bring them to what this version needs."),
-    "doctor": ("peerd.cli.project.doctor", SETUP, "Examine the database and the cluster; say what needs a person."),
-    "systemd": ("peerd.cli.project.systemd", SETUP, "Print a systemd unit for this node, or write it."),
-    "demo": ("peerd.cli.demo", SETUP, "Show two nodes transcode real video, and one of their workers killed."),
-    "alerts": ("peerd.cli.project.alerts", SETUP, "Try the hooks that tell people what needs them."),
-    "up": ("peerd.cli.node.up", NODE, "Start this node and stay in the foreground."),
-    "start": ("peerd.cli.node.start", NODE, "Start this node in the background."),
-    "stop": ("peerd.cli.node.stop", NODE, "Stop this node and wait until it has ended."),
-    "restart": ("peerd.cli.node.restart", NODE, "Stop this node, and start it again in the background."),
-    "reload": ("peerd.cli.node.reload", NODE, "Replace processes of this node one by one, with new code and settings."),
-    "scale": ("peerd.cli.node.scale", NODE, "Change how many processes a kind has, until the next start or reload."),
-    "status": ("peerd.cli.node.status", NODE, "Show the processes of this node, and the cluster."),
-    "logs": ("peerd.cli.node.logs", NODE, "Show the log of this node, and follow it."),
-    "enqueue": ("peerd.cli.cluster.enqueue", WORK, "Enqueue a task."),
-    "ring": ("peerd.cli.cluster.ring", WORK, "Ring at all nodes, for tasks that were written with SQL."),
-    "tasks": ("peerd.cli.tasks", WORK, "List, show, watch, retry, cancel, delete and move tasks."),
-    "queues": ("peerd.cli.cluster.queues", WORK, "List, pause and resume queues."),
-    "limits": ("peerd.cli.cluster.limits", WORK, "List, set and remove limits of queues and keys."),
-    "nodes": ("peerd.cli.cluster.nodes", WORK, "List, drain, undrain and forget nodes."),
-    "schedules": ("peerd.cli.cluster.schedules", WORK, "List, show, run, enable and disable schedules."),
+    # name: module, panel, help (the first paragraph of the command's own help; a test compares them)
+    "init": ("project.init", SETUP, "Create a project: write peerd.toml and an example module."),
+    "check": (
+        "project.check",
+        SETUP,
+        "Check the configuration, and what it names; list every problem with its remedy.",
+    ),
+    "migrate": ("project.migrate", SETUP, "Create the tables, or migrate them to this version."),
+    "doctor": ("project.doctor", SETUP, "Examine the database and the cluster; list what needs attention."),
+    "systemd": ("project.systemd", SETUP, "Print a systemd unit for this node, or write it to a file."),
+    "demo": ("demo", SETUP, "Show two nodes that transcode video while one of their workers is killed."),
+    "alerts": ("project.alerts", SETUP, "Test the hooks that deliver alerts."),
+    "up": ("node.lifecycle", NODE, "Start this node and stay in the foreground."),
+    "start": ("node.lifecycle", NODE, "Start this node in the background."),
+    "stop": ("node.lifecycle", NODE, "Stop this node and wait until it has ended."),
+    "restart": ("node.lifecycle", NODE, "Stop this node, and start it again in the background."),
+    "reload": ("node.reload", NODE, "Replace processes of this node one by one, with new code and settings."),
+    "scale": ("node.reload", NODE, "Change the number of processes of a kind, until the next start or reload."),
+    "status": ("node.status", NODE, "Show the processes of this node, and the cluster."),
+    "logs": ("node.logs", NODE, "Show the end of this node's log, and follow it."),
+    "enqueue": ("cluster.enqueue", WORK, "Enqueue a task."),
+    "ring": ("cluster.enqueue", WORK, "Ring all nodes' doorbells, after tasks were inserted with SQL."),
+    "tasks": ("tasks", WORK, "List, show, watch, retry, cancel, delete and move tasks."),
+    "queues": ("cluster.queues", WORK, "List, pause and resume queues."),
+    "limits": ("cluster.limits", WORK, "List, set and remove limits of queues and keys."),
+    "nodes": ("cluster.nodes", WORK, "List, drain, undrain and forget nodes."),
+    "schedules": ("cluster.schedules", WORK, "List, show, run, enable and disable schedules."),
 }
 
 
 class LazyCommand(TyperCommand):
-    """A command that is loaded when it is called; until then its name and help are all there is."""
+    """A command of which only the name and the help text are known until it runs."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Load it, and let it read its arguments."""
+        """Import the command and parse its arguments."""
         return load_command(str(self.name)).make_context(info_name, args, parent=parent, **extra)
 
 
@@ -62,9 +67,9 @@ class LazyCommandGroup(TyperGroup):
 
 
 def load_command(name: str) -> Any:
-    """A command, loaded."""
-    module, _, _ = COMMANDS[name]
-    command = get_command(import_module(module).app)
+    """Import a command: a module's only one, one of several, or the module's whole group."""
+    command = get_command(import_module(f"peerd.cli.{COMMANDS[name][0]}").app)
+    command = getattr(command, "commands", {}).get(name, command)
     command.name = name
     if not gc.isenabled():
         gc_tuning.freeze_and_enable_gc()
@@ -75,37 +80,34 @@ app = typer.Typer(
     cls=LazyCommandGroup,
     name="peerd",
     no_args_is_help=True,
-    add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        version = import_module("peerd").__version__
-        sys.stdout.write(f"peerd {version}\n")
+def _print_version(requested: bool) -> None:
+    if requested:
+        sys.stdout.write(f"peerd {import_module('peerd').__version__}\n")
         raise typer.Exit
 
 
 @app.callback(
     help="Background work on a cluster of equal machines, with a SQL table for a queue.",
-    epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 3 the node could not start, 4 it runs already. "
-    "Every command takes --json, and --help says the rest.",
+    epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 3 the node cannot start, 4 the node is running already. "
+    "Every command has --json; COMMAND --help shows its options.",
 )
 def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    version: bool = Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
     pass
 
 
 def run() -> None:
-    """Run the command line, and leave with its exit status."""
+    """Run the command line and exit with its status."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal that knows ASCII only gets the rest in its letters
+        if isinstance(stream, TextIOWrapper):  # a terminal that takes only ASCII gets escapes for the rest
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
-    except BrokenPipeError:  # whoever read has had enough, as in `peerd tasks list | head`
+    except BrokenPipeError:  # the reader has closed the pipe, as in `peerd tasks list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -1,87 +1,68 @@
-"""Commands: functions of a `CommandContext` with options of their own. The options that all share are added here."""
+"""Registers functions as commands: each gets a `CommandContext` first, and its options next to the command's own."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from typer import Option
 
 from peerd.cli.context import CommandContext
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
-_PANEL = "Options of every command"
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", "-c", metavar="PATH", rich_help_panel=_PANEL, help="The peerd.toml to read.", show_default=False
-    ),
+RunDirectoryOption = Annotated[
+    Path | None, Option(metavar="PATH", help="The node's run directory; then peerd.toml is not read.")
 ]
-DatabaseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--database", metavar="URL", rich_help_panel=_PANEL, help="The database, whatever peerd.toml says.",
-        show_default=False,
-    ),
-]  # fmt: skip
-JsonOption = Annotated[
-    bool, typer.Option("--json", rich_help_panel=_PANEL, help="Answer in JSON, for programs.", show_default=False)
-]
-DebugOption = Annotated[
-    bool, typer.Option("--debug", rich_help_panel=_PANEL, help="Show the traceback of an error.", show_default=False)
-]
-_COMMON_OPTIONS: dict[str, Any] = {
-    "config": (ConfigOption, None),
-    "database": (DatabaseOption, None),
-    "as_json": (JsonOption, False),
-                           "debug": (DebugOption, False)}  # fmt: skip
+NoWaitOption = Annotated[bool, Option("--no-wait", help="Return at once.")]
 
 
-def new_app(text: str | None, **settings: Any) -> typer.Typer:
-    """The Typer application of one command, or of a group of them.
-
-    Args:
-        text: the module's docstring; its first line is the help.
-        settings: Typer's.
-    """
-    return typer.Typer(
-        help=text,
-        add_completion=False,
-        rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]},
-        pretty_exceptions_enable=False,
-        **settings,
-    )
+def new_app(group_help: str | None = None) -> typer.Typer:
+    """A Typer application for commands; with a help text, for a group of subcommands."""
+    return typer.Typer(help=group_help, add_completion=False, no_args_is_help=group_help is not None)
 
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[CommandFunction], CommandFunction]:
-    """Register a function ``(context, …)`` as a command of the application, with the options that every command has."""
+    """Register a function ``(context, …)`` as a command.
+
+    A parameter whose type is a dataclass stands for the options that the dataclass has as fields.
+    """
 
     def register(function: CommandFunction) -> CommandFunction:
-        hints = get_type_hints(function, include_extras=True)
-        own = list(inspect.signature(function).parameters.values())[1:]
-        common = [
-            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default)
-            for option, (_, default) in _COMMON_OPTIONS.items()
-        ]
+        _context, *own = _parameters(function)
+        groups: dict[str, Any] = {
+            parameter.name: parameter.annotation for parameter in own if is_dataclass(parameter.annotation)
+        }
+        _self, *common = _parameters(CommandContext.__init__)
+        options = [option for one in own for option in (_parameters(groups[one.name]) if one.name in groups else [one])]
+        options += common
 
-        def run(**given: Any) -> None:
-            config, database, as_json, debug = (given.pop(option) for option in _COMMON_OPTIONS)
-            with CommandContext(config, database, as_json=as_json, debug=debug) as context:
-                function(context, **given)
+        def run(**values: Any) -> None:
+            with CommandContext(**{option.name: values.pop(option.name) for option in common}) as context:
+                for parameter, group in groups.items():
+                    values[parameter] = group(**{option.name: values.pop(option.name) for option in _parameters(group)})
+                function(context, **values)
 
-        run.__name__, run.__doc__ = function.__name__, function.__doc__
-        run.__annotations__ = {parameter.name: hints[parameter.name] for parameter in own}
-        run.__annotations__ |= {option: annotation for option, (annotation, _) in _COMMON_OPTIONS.items()}
-        parameters = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=run.__annotations__[parameter.name])
-            for parameter in [*own, *common]
-        ]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__name__ = function.__name__
+        run.__doc__ = _unwrap_paragraphs(inspect.getdoc(function) or "")
+        run.__annotations__ = {option.name: option.annotation for option in options}
+        run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
         app.command(name)(run)
         return function
 
     return register
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(function, include_extras=True)
+    found = inspect.signature(function).parameters.values()
+    return [one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints.get(one.name)) for one in found]
+
+
+def _unwrap_paragraphs(text: str) -> str:
+    """The help text without the line breaks of the source, which Typer would keep."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))

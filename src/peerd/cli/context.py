@@ -1,4 +1,4 @@
-"""What every command has: its settings, a client, and a way to answer people and programs."""
+"""What every command has: its common options, the settings, a client, and output for people or programs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 from sqlalchemy.engine import make_url
+from typer import Option
 
 from peerd.cli.errors import CHECK_CONNECTION, EXIT_USAGE, CommandError, to_command_error
 from peerd.cli.output.formatting import sanitize
@@ -27,51 +28,63 @@ from peerd.operate.client import Client
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
 
 NON_TTY_WIDTH = 160
-"""Columns for tables that no terminal shows."""
+"""The width of tables that are not printed to a terminal."""
+_PANEL = "Common options"
 
 
 class CommandContext:
-    """One call of the command line.
+    """One run of a command. Its parameters are the options that every command has.
 
-    Answers go to stdout: for people as they read best, or (``--json``) as one JSON document. Errors go to stderr.
+    Results go to stdout: tables and sentences for people, or one JSON document. Errors go to stderr.
 
     Args:
-        config: the peerd.toml that was named.
-        database: the address that was named instead of the configured one.
-        as_json: whether a program reads.
-        debug: whether errors come with their traceback.
+        config: the peerd.toml to read.
+        database: the URL to use instead of the configured one.
+        as_json: whether the output is JSON.
+        debug: whether errors are printed with their traceback.
     """
 
-    def __init__(self, config: Path | None, database: str | None, *, as_json: bool, debug: bool) -> None:
+    def __init__(
+        self,
+        config: Annotated[
+            Path | None,
+            Option("--config", "-c", metavar="PATH", rich_help_panel=_PANEL, help="The peerd.toml to read."),
+        ] = None,
+        database: Annotated[
+            str | None,
+            Option(metavar="URL", rich_help_panel=_PANEL, help="The database to use instead of the configured one."),
+        ] = None,
+        as_json: Annotated[bool, Option("--json", rich_help_panel=_PANEL, help="Print JSON.")] = False,
+        debug: Annotated[
+            bool, Option("--debug", rich_help_panel=_PANEL, help="Print the traceback of an error.")
+        ] = False,
+    ) -> None:
         self.config = config
         self.as_json = as_json
         self.debug = debug
         self.may_create_database = False
-        """Whether an embedded database that the command line names is made where it is not there."""
+        """Whether an SQLite file that `database` names is created if it is missing."""
         self._database = database
         self._exit_stack = ExitStack()
-        self.out = console()
-        self.err = console(stderr=True)
+        self.out = _make_console()
+        self.err = _make_console(stderr=True)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment, with the file and the database's address that were named on the command line.
+        """The environment variables, with the configuration file and the database URL of the command line.
 
-        A node's processes inherit it, so that a user's code finds the same settings as the node.
+        The processes of a node inherit them, so that user code reads the same settings as the node.
         """
-        given = {**os.environ}
+        variables = {**os.environ}
         if self.config is not None:
-            given[CONFIG_VARIABLE] = str(self.config.absolute())
+            variables[CONFIG_VARIABLE] = str(self.config.absolute())
         if self._database is not None:
-            given["PEERD_DATABASE_URL"] = self._database_url(self._database)
-        return given
-
-    def _database_url(self, named: str) -> str:
-        try:
-            normalise_url(named)
-            return make_sqlite_path_absolute(named, Path.cwd())
-        except ValueError as error:
-            raise CommandError(f"--database: {error}", status=EXIT_USAGE) from None
+            try:
+                normalise_url(self._database)
+                variables["PEERD_DATABASE_URL"] = make_sqlite_path_absolute(self._database, Path.cwd())
+            except ValueError as error:
+                raise CommandError(f"--database: {error}", status=EXIT_USAGE) from None
+        return variables
 
     @cached_property
     def settings(self) -> Settings:
@@ -87,66 +100,70 @@ class CommandContext:
         """A client for the configured database; it is closed after the command.
 
         Raises:
-            Failure: the command line names a file that is not there, and the command makes none.
+            CommandError: `database` names an SQLite file that is missing, and the command may not create it.
         """
-        if self._database is not None and not self.may_create_database:
-            self._require_file(self.settings.database.url)
-        return self._exit_stack.enter_context(Client(self.settings.database.url, secret=self.settings.cluster.secret))
+        url = self.settings.database.url
+        if self._database is not None and not self.may_create_database and is_sqlite(url):
+            file = Path(make_url(url).database or "")
+            if file.parent.is_dir() and not file.exists():
+                remedy = f"create it with: peerd migrate --database {self._database}"
+                raise CommandError(f"there is no database {file}", remedy)
+        return self._exit_stack.enter_context(Client(url, secret=self.settings.cluster.secret))
 
-    def _require_file(self, url: str) -> None:
-        file = Path(make_url(url).database or "") if is_sqlite(url) else None
-        if file is not None and file.parent.is_dir() and not file.exists():
-            raise CommandError(f"there is no database {file}", f"peerd migrate --database {self._database} makes it")
+    def print_result(self, value: object, *items: RenderableType | Callable[[], RenderableType]) -> None:
+        """Print the command's result.
 
-    def answer(self, value: object, *renderables: RenderableType | Callable[[], RenderableType]) -> None:
-        """The command's answer: the value for programs; for people these renderables, or what makes them."""
+        Args:
+            value: what is printed as JSON.
+            items: what is printed for people, or functions that make it; strings are sanitized.
+        """
         if self.as_json:
-            self.line(value)
+            self.print_json_line(value)
             return
-        for item in renderables:
-            self.out.print(item() if callable(item) else item)
+        for item in items:
+            printed = item() if callable(item) else item
+            is_text = isinstance(printed, str | Text)  # the terminal wraps it, so that it can be copied or piped
+            self.out.print(sanitize(printed) if isinstance(printed, str) else printed, soft_wrap=is_text)
 
-    def warn(self, sentence: str) -> None:
-        """Say to people what may not be meant, on stderr."""
-        self.err.print(Text.assemble(("warning: ", "bold yellow"), sanitize(sentence)), soft_wrap=True)
-
-    def line(self, value: object) -> None:
-        """A JSON document on a line of stdout."""
+    def print_json_line(self, value: object) -> None:
+        """Print a value as JSON on one line."""
         typer.echo(to_json(value))
 
+    def print_warning(self, sentence: str) -> None:
+        """Print a warning to stderr."""
+        self.err.print(Text.assemble(("warning: ", "bold yellow"), sanitize(sentence)), soft_wrap=True)
+
+    def print_error(self, error: CommandError) -> None:
+        """Print an error to stderr."""
+        if self.as_json:
+            typer.echo(to_json({"error": error.as_json()}), err=True)
+        else:
+            self.err.print(error.render(), soft_wrap=True)
+
     def __enter__(self) -> Self:
-        """Begin."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close what was opened; an error becomes one clear line, and an exit status."""
+        """Close the client; print an expected error and exit with its status."""
         self._exit_stack.close()
+        if isinstance(error, KeyboardInterrupt):
+            raise typer.Exit(130) from None
         if isinstance(error, Exception) and not self.debug and (failure := self.to_command_error(error)) is not None:
             self.print_error(failure)
             raise typer.Exit(failure.status) from error
 
     def to_command_error(self, error: Exception) -> CommandError | None:
-        """The failure that an error is, with the address of a database that does not answer: drivers name no port."""
+        """The error with its remedy, which names the database's URL: drivers name no port. None if unexpected."""
         failure = to_command_error(error)
         if failure is not None and failure.remedy == CHECK_CONNECTION:
-            failure.remedy = CHECK_CONNECTION.replace(
-                "the address in [database] url", self.settings.database.masked_url
-            )
+            failure.remedy += f" at {self.settings.database.masked_url}"
         return failure
 
-    def print_error(self, failure: CommandError) -> None:
-        """Say what went wrong."""
-        if self.as_json:
-            typer.echo(to_json({"error": failure.as_json()}), err=True)
-        else:
-            self.err.print(failure.render(), soft_wrap=True)
 
-
-def console(*, stderr: bool = False) -> Console:
-    """A console that paints what we say and nothing else; wide where it is no terminal."""
-    made = Console(stderr=stderr, highlight=False)
+def _make_console(*, stderr: bool = False) -> Console:
+    made = Console(stderr=stderr, highlight=False, markup=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = NON_TTY_WIDTH
     return made
@@ -155,12 +172,12 @@ def console(*, stderr: bool = False) -> Console:
 def to_json(value: object) -> str:
     """A value as JSON: structs as objects, times in UTC as ISO 8601, bytes as base64, paths as text.
 
-    What could steer a terminal or turn the direction of its text is escaped.
+    Characters that control a terminal or the direction of its text are escaped.
     """
     try:
         text = msgspec.json.encode(value, enc_hook=_encode_value).decode()
         return UNSAFE_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # they only stand within strings
-    except UnicodeEncodeError:  # an argument that is no text is quoted in it
+    except UnicodeEncodeError:  # a surrogate, of an argument that is not UTF-8
         return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_value))
 
 

@@ -1,4 +1,4 @@
-"""Errors as the command line says them: what is wrong, and the remedy. What is not meant here stays a traceback."""
+"""Errors as the command line prints them: the cause, then the remedy. Any other exception keeps its traceback."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ from peerd.store.connection.database_errors import FREE_DISK_SPACE
 from peerd.supervision.control.control_client import CommandRefused, MasterNotRunning
 
 EXIT_USAGE: Final = 2
-"""The exit status where what was typed can mean nothing, whatever the database holds; also of Typer's errors."""
-
-
+"""The exit status of an argument that is invalid whatever the database holds; also that of Typer's errors."""
 USAGE_ERRORS: Final = (InvalidTask, InvalidArguments, InvalidFilter, InvalidLimit, InvalidSchedule)
-"""Errors about a value that was given, which here was typed."""
+CHECK_CONNECTION: Final = "see that it runs, and that this machine reaches it"
+DISK_FULL_PATTERN: Final = re.compile(r"no space left|disk is full|disk full|disk i/o error", re.IGNORECASE)
+"""The ways in which the database servers report it, with and without an error code."""
 
 
 class CommandError(PeerdError):
-    """What a command cannot do.
+    """A command failed.
 
     Args:
-        message: what is wrong.
+        message: the cause.
         remedy: what to do about it.
-        details: more lines, one for each thing that is wrong.
-        said: the last lines of a log that tells of it.
-        status: the exit status that it leads to.
+        kind: the type in JSON.
+        details: further problems, for JSON.
+        log_tail: the last lines of a log that shows the cause.
+        status: the exit status.
     """
 
     def __init__(
@@ -51,90 +52,69 @@ class CommandError(PeerdError):
         remedy: str = "",
         *,
         kind: str = "Failure",
-        details: list[dict[str, Any]] | None = None,
-        said: Sequence[str] = (),
+        details: Sequence[dict[str, Any]] = (),
+        log_tail: Sequence[str] = (),
         status: int = 1,
     ) -> None:
         self.message = message
         self.remedy = remedy
         self.kind = kind
-        self.details = details or []
-        self.said = said
+        self.details = details
+        self.log_tail = log_tail
         self.status = status
         super().__init__(message)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
-        answer: dict[str, Any] = {"type": self.kind, "message": self.message}
-        if self.remedy:
-            answer["remedy"] = self.remedy
-        if self.details:
-            answer["problems"] = self.details
-        if self.said:
-            answer["log"] = list(self.said)
-        return answer
+        """For JSON; empty parts are left out."""
+        optional = {"remedy": self.remedy, "problems": self.details, "log": self.log_tail}
+        return {"type": self.kind, "message": self.message} | {key: value for key, value in optional.items() if value}
 
     def render(self) -> RenderableType:
-        """One red line, and the remedy below it."""
+        """The message in red, the end of the log, and the remedy."""
         lines = [Text.assemble(("error: ", "bold red"), (sanitize(self.message), "red"))]
-        others = [line for line in self.said if not line.endswith(self.message)]
+        others = [line for line in self.log_tail if not line.endswith(self.message)]
         lines += [Text.assemble(("  │ ", "bright_black"), sanitize(line)) for line in others]
         if self.remedy:
             lines.append(Text.assemble(("  try: ", "bold"), sanitize(self.remedy)))
         return Group(*lines)
 
 
-CHECK_CONNECTION: Final = "see that it runs, and that this machine reaches it at the address in [database] url"
-
-
-DISK_FULL_PATTERN: Final = re.compile(r"no space left|disk is full|disk full|disk i/o error", re.IGNORECASE)
-"""What servers say of it in many ways, with and without a code."""
-
-
 def to_command_error(error: Exception) -> CommandError | None:
-    """The failure that an error is, or None where it is a fault of ours, which deserves its traceback."""
+    """An expected error with its remedy and exit status; None for an unexpected one, which keeps its traceback."""
     kind = type(error).__name__
     match error:
         case CommandError():
             return error
         case ConfigError(problems=problems):
-            details = [
-                {name: getattr(problem, name) for name in ("file", "line", "key", "message", "remedy")}
-                for problem in problems
-            ]
+            keys = ("file", "line", "key", "message", "remedy")
+            details = [{key: getattr(problem, key) for key in keys} for problem in problems]
             return CommandError(str(error), kind=kind, details=details)
-        case DatabaseConnectionRefused():
-            return CommandError(f"the database refuses us: {error.reason}", error.remedy, kind=kind)
         case DatabaseUnavailable():
-            return CommandError(str(error), _remedy_for(error), kind=kind)
+            return _database_error(error, kind)
+        case OSError(strerror=str(reason), filename=str(path)):
+            return CommandError(f"{path}: {reason.lower()}", kind=kind)
         case PeerdError() | MasterNotRunning() | CommandRefused() | OSError():
-            return CommandError(
-                _message_of(error), kind=kind, status=EXIT_USAGE if isinstance(error, USAGE_ERRORS) else 1
-            )
+            return CommandError(str(error), kind=kind, status=EXIT_USAGE if isinstance(error, USAGE_ERRORS) else 1)
         case _:
             return None
 
 
-def _remedy_for(error: DatabaseUnavailable) -> str:
-    if isinstance(error, DatabaseBusy):
-        return ""  # its words have it
-    return FREE_DISK_SPACE if DISK_FULL_PATTERN.search(error.reason) else CHECK_CONNECTION
-
-
-def _message_of(error: Exception) -> str:
-    """An error's own words; the system's without its number."""
+def _database_error(error: DatabaseUnavailable, kind: str) -> CommandError:
     match error:
-        case OSError(strerror=str(words), filename=str(path)):
-            return f"{path}: {words.lower()}"
+        case DatabaseConnectionRefused():
+            return CommandError(f"the database refuses the connection: {error.reason}", error.remedy, kind=kind)
+        case DatabaseBusy():  # its message has the remedy
+            return CommandError(str(error), kind=kind)
         case _:
-            return str(error)
+            remedy = FREE_DISK_SPACE if DISK_FULL_PATTERN.search(error.reason) else CHECK_CONNECTION
+            return CommandError(str(error), remedy, kind=kind)
 
 
 def parse_duration_option(option: str, duration: str) -> float:
-    """The seconds of a duration that was typed.
+    """The seconds of an option's duration.
 
     Raises:
-        Failure: it is none.
+        CommandError: it is not a duration; the message names the option.
     """
     try:
         return parse_duration(duration)

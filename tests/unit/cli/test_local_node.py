@@ -62,7 +62,7 @@ def drawn(width: int, here: dict[str, Any] = HERE) -> list[str]:
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
-def test_components_of_the_agent_that_fail_are_named_below() -> None:
+def test_failing_components_of_the_agent_are_listed_below() -> None:
     well = {"name": "heartbeat", "state": "running", "failures": 0, "last_error": None}
     ill = {"name": "prices", "state": "backoff", "failures": 3, "last_error": "OSError: no route\nto host"}
     lines = drawn(160, {**HERE, "components": [well, ill]})
@@ -93,7 +93,7 @@ def test_a_narrow_terminal_has_fewer_figures_and_the_notes_below_them(width: int
     assert ("gen" in titles) == (width == 80)
 
 
-def test_a_process_that_has_fallen_silent_is_told_from_one_that_speaks() -> None:
+def test_a_process_without_heartbeats_is_shown_as_silent() -> None:
     vitals = {"lag": 0.0, "in_flight": 1}
     slots = [slot("video-1", vitals=vitals, silent_for=3.9), slot("video-2", vitals=vitals, silent_for=75.0)]
     speaks, silent = [line for line in drawn(160, {**HERE, "slots": slots}) if "video-" in line]
@@ -103,7 +103,7 @@ def test_a_process_that_has_fallen_silent_is_told_from_one_that_speaks() -> None
     assert "silent" not in speaks
 
 
-def test_a_reload_that_goes_on_or_was_abandoned_is_told() -> None:
+def test_a_reload_that_is_running_or_was_abandoned_is_shown() -> None:
     ended = {"number": 1, "progress": "abandoned", "error": "video: no module", "kinds": {}}
     running = {"number": 2, "progress": "running", "error": None, "kinds": {"video": "replacing video-1"}}
     assert "the last reload was abandoned: video: no module" in drawn(120, {**HERE, "reloads": [ended]})
@@ -112,7 +112,7 @@ def test_a_reload_that_goes_on_or_was_abandoned_is_told() -> None:
     assert not any("abandoned" in line for line in lines)
 
 
-def test_without_a_node_it_says_how_to_start_one() -> None:
+def test_without_a_node_the_status_shows_how_to_start_one() -> None:
     console = Console(width=80, record=True, file=StringIO())
     console.print(render_node(None, NOW))
     assert "peerd start" in console.export_text()

@@ -62,7 +62,7 @@ def test_a_log_is_followed_over_its_rotation(tmp_path: Path) -> None:
         print(" is whole", file=old, flush=True)
         assert list(follower.read(2.0)) == ["half is whole", "three"]
         print("late", file=old, flush=True)
-        assert list(follower.read(3.0)) == ["late"], "somebody had not opened the new one"
+        assert list(follower.read(3.0)) == ["late"], "a process had not opened the new one yet"
     assert list(follower.read(3.0 + ROTATION_LINGER)) == []
     with log.open("a") as new:
         print("four", file=new)

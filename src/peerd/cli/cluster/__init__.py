@@ -1,1 +1,1 @@
-"""Commands on the cluster's work: queues, limits, nodes, schedules, enqueueing and ringing."""
+"""Commands for the cluster, through its database."""

@@ -1,4 +1,4 @@
-"""Enqueue a task."""
+"""``peerd enqueue`` and ``peerd ring``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
@@ -20,56 +20,49 @@ from peerd.cli.tasks.show import task_json
 from peerd.domain.task import BODY_LIMIT
 from peerd.operate.job import Job, task_result
 
-app = new_app(__doc__)
+app = new_app()
 
-_TIME_PANEL = "When and where"
-_BODY_PANEL = "Another body than JSON"
+_WHEN = "When and where"
+_BODY = "Instead of a JSON body"
 
 
 @command(app)
 def enqueue(
     context: CommandContext,
-    queue: Annotated[str, typer.Argument(help="The queue.", show_default=False)],
-    name: Annotated[str, typer.Argument(help="The handler's name.", show_default=False)] = "",
+    queue: Annotated[str, Argument(help="The queue.")],
+    name: Annotated[str, Argument(help="The name of the handler.")] = "",
     body: Annotated[
-        str | None,
-        typer.Argument(metavar="JSON", help="The body: the handler's arguments; - reads stdin.", show_default=False),
+        str | None, Argument(metavar="JSON", help="The body: the handler's arguments; - reads stdin.")
     ] = None,
-    text: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A body that is text.", rich_help_panel=_BODY_PANEL)
-    ] = None,
+    text: Annotated[str | None, Option(metavar="TEXT", help="A body that is text.", rich_help_panel=_BODY)] = None,
     file: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A body of bytes, from a file.", rich_help_panel=_BODY_PANEL)
+        Path | None, Option(metavar="PATH", help="A body of bytes, from a file.", rich_help_panel=_BODY)
     ] = None,
-    priority: Annotated[int | None, typer.Option(help="Larger first; 10 if not given.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Attempts at the most.")] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="An attempt's longest run.")] = None,
-    unique: Annotated[str | None, typer.Option(metavar="KEY", help="Only one task of this key.")] = None,
+    priority: Annotated[int | None, Option(help="Larger is first; default: 10.")] = None,
+    max_attempts: Annotated[int | None, Option(help="The maximum number of attempts.")] = None,
+    timeout: Annotated[str | None, Option(metavar="DURATION", help="The longest run of an attempt.")] = None,
+    unique: Annotated[str | None, Option(metavar="KEY", help="Allow only one task with this key.")] = None,
     unique_for: Annotated[
-        str | None, typer.Option(metavar="SCOPE", help="How long the key holds: unfinished, forever, or a duration.")
+        str | None, Option(metavar="SCOPE", help="How long the key holds: unfinished, forever, or a duration.")
     ] = None,
-    limit_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="By whom limits count it, e.g. a customer.")
-    ] = None,
-    trace_context: Annotated[str | None, typer.Option(metavar="TRACEPARENT", help="W3C trace context.")] = None,
-    start_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Not before.", rich_help_panel=_TIME_PANEL)
-    ] = None,
+    limit_key: Annotated[str | None, Option(metavar="KEY", help="The key that limits count, e.g. a customer.")] = None,
+    trace_context: Annotated[str | None, Option(metavar="TRACEPARENT", help="W3C trace context.")] = None,
+    start_at: Annotated[str | None, Option(metavar="TIME", help="The earliest start.", rich_help_panel=_WHEN)] = None,
     start_in: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Not before that much time.", rich_help_panel=_TIME_PANEL)
+        str | None, Option(metavar="DURATION", help="The earliest start, from now.", rich_help_panel=_WHEN)
     ] = None,
     finish_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Dropped if not started by then.", rich_help_panel=_TIME_PANEL)
+        str | None, Option(metavar="TIME", help="Drop it unless started by then.", rich_help_panel=_WHEN)
     ] = None,
     finish_in: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Dropped if not started by then.", rich_help_panel=_TIME_PANEL),
+        Option(metavar="DURATION", help="Drop it unless started by then.", rich_help_panel=_WHEN),
     ] = None,
     node: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this node may take it.", rich_help_panel=_TIME_PANEL)
+        str | None, Option(metavar="NAME", help="Only this node may run it.", rich_help_panel=_WHEN)
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end, and print its result.")] = False,
-    wait_for: Annotated[str | None, typer.Option(metavar="DURATION", help="With --wait: at most this long.")] = None,
+    wait: Annotated[bool, Option("--wait", help="Wait until it has ended, and print its result.")] = False,
+    wait_for: Annotated[str | None, Option(metavar="DURATION", help="With --wait: at most this long.")] = None,
 ) -> None:
     """Enqueue a task.
 
@@ -77,10 +70,13 @@ def enqueue(
 
     A TIME is ISO 8601 with its zone, e.g. 2026-11-21T09:30:00Z. A DURATION is e.g. 500ms, 10s, 1h30m.
     """
+    if body is not None and text is not None:
+        raise CommandError("two bodies: give JSON or --text, not both", status=EXIT_USAGE)
+    timeout_seconds = None if wait_for is None else parse_duration_option("--wait-for", wait_for)
     options: dict[str, Any] = {
         "name": name,
-        "text": text if body is None else read_json_body(body),
-        "bytes": None if file is None else read_body_file(file),
+        "text": text if body is None else _read_json_body(body),
+        "bytes": None if file is None else _read_body_file(file),
         "priority": priority,
         "max_attempts": max_attempts,
         "timeout": timeout,
@@ -94,61 +90,50 @@ def enqueue(
         "finish_in": finish_in,
         "node": node,
     }
-    timeout_seconds = None if wait_for is None else parse_duration_option("--wait-for", wait_for)
-    if body is not None and text is not None:
-        raise CommandError("two bodies: give JSON or --text, not both", status=EXIT_USAGE)
     job = context.client.enqueue(queue, **options)
     if wait:
-        print_job_result(context, job, timeout_seconds)
+        _print_job_result(context, job, timeout_seconds)
     else:
-        print_job(context, job, queue)
+        _print_job(context, job, queue)
 
 
-def print_job(context: CommandContext, job: Job, queue: str) -> None:
-    """Say which task it is."""
+def _print_job(context: CommandContext, job: Job, queue: str) -> None:
     task = job.refresh().task
     assert task is not None
-    if job.created:
-        words = Text.assemble("task ", (str(job.id), "bold"), f" is {task.status} in {sanitize(queue)}")
-    else:
-        words = Text.assemble("task ", (str(job.id), "bold"), f" has this key already; it is {task.status}")
-    context.answer({"id": job.id, "created": job.created, "status": task.status}, words)
+    state = f" is {task.status} in {sanitize(queue)}" if job.created else f" has this key already; it is {task.status}"
+    answer = {"id": job.id, "created": job.created, "status": task.status}
+    context.print_result(answer, Text.assemble("task ", (str(job.id), "bold"), state))
 
 
-def print_job_result(context: CommandContext, job: Job, timeout: float | None) -> None:
-    """Wait, and print what the handler returned: JSON, for people too."""
+def _print_job_result(context: CommandContext, job: Job, timeout: float | None) -> None:
+    """Wait, and print what the handler returned, as JSON also for people."""
     task = job.wait(timeout)
     result = task_result(task)
-    context.answer(
-        task_json(task, {}) | {"result": result}, Text(sanitize(json.dumps(result, ensure_ascii=False, indent=2)))
-    )
+    context.print_result(task_json(task, {}) | {"result": result}, json.dumps(result, ensure_ascii=False, indent=2))
 
 
-def read_json_body(body: str) -> str:
-    """The JSON that was typed, or comes from stdin; refused before anything is written."""
-    written = sys.stdin.read(BODY_LIMIT + 1) if body == "-" else body
+def _read_json_body(body: str) -> str:
+    """The JSON of the argument or of stdin; refused if it is invalid, before anything is written."""
+    text = sys.stdin.read(BODY_LIMIT + 1) if body == "-" else body
     try:
-        msgspec.json.decode(written)
+        msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
         raise CommandError(
             f"the body is not JSON: {error}",
             """quote it as the shell needs it: '{"source": "a.mp4"}'; other text goes with --text""",
             status=EXIT_USAGE,
         ) from None
-    return written.strip()
+    return text.strip()
 
 
-def read_body_file(path: Path) -> bytes:
-    """The bytes of a file, which may be a pipe, or endless: one more than may be enqueued are enough to refuse it."""
-    try:
-        with path.open("rb") as file:
-            return file.read(BODY_LIMIT + 1)
-    except OSError as error:
-        raise CommandError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+def _read_body_file(path: Path) -> bytes:
+    """The bytes of a file or a pipe, up to one more than is allowed: an endless one is refused too."""
+    with path.open("rb") as file:
+        return file.read(BODY_LIMIT + 1)
 
 
 def parse_time_option(option: str, text: str | None) -> datetime | None:
-    """An ISO 8601 time with its zone.
+    """The UTC time of an option.
 
     >>> parse_time_option("--start-at", "2026-11-21T10:30:00+01:00")
     datetime.datetime(2026, 11, 21, 9, 30, tzinfo=datetime.timezone.utc)
@@ -166,3 +151,26 @@ def parse_time_option(option: str, text: str | None) -> datetime | None:
         return found.astimezone(UTC)
     except OverflowError:
         raise CommandError(f"{option}: {text!r} is too far away", status=EXIT_USAGE) from None
+
+
+@command(app)
+def ring(
+    context: CommandContext,
+    queues: Annotated[
+        list[str] | None, Argument(metavar="QUEUE", help="Queues that have new tasks; default: any.")
+    ] = None,
+) -> None:
+    """Ring all nodes' doorbells, after tasks were inserted with SQL.
+
+    Tasks that peerd enqueues ring by themselves. A ring is not acknowledged: if one is lost, the tasks are found by the
+    next poll.
+    """
+    names = queues or []
+    context.client.ring(*names)
+    notifier = context.client.notifier
+    if not notifier.flush() or notifier.last_error:
+        raise CommandError(f"no node was rung: {notifier.last_error or 'the database does not answer'}")
+    if notifier.has_no_secret:
+        remedy = "give the nodes and this machine the same [cluster] secret_file"
+        raise CommandError("no node was rung: there is no secret", remedy)
+    context.print_result({"rung": names}, f"rung for {', '.join(names) or 'any queue'}")

@@ -1,4 +1,4 @@
-"""List, drain, undrain and forget nodes."""
+"""The commands ``peerd nodes …``."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
-import typer
 from rich.text import Text
+from typer import Argument
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
-from peerd.cli.output.formatting import format_age, sanitize
-from peerd.cli.output.tables import AlignedTable, Column, table
+from peerd.cli.output.formatting import format_age
+from peerd.cli.output.tables import AlignedTable, right, wide
 from peerd.store.nodes.nodes import Node
 
-app = new_app(__doc__, no_args_is_help=True)
+app = new_app("List, drain, undrain and forget nodes.")
 
-NodeNames = Annotated[list[str], typer.Argument(metavar="NODE", help="Names of nodes.", show_default=False)]
+NodeNames = Annotated[list[str], Argument(metavar="NODE", help="Names of nodes.")]
+NODE_STATE_STYLES = {"active": "green", "draining": "yellow", "silent": "bold red", "stopped": "bright_black"}
+COLUMNS = ("node", "state", right("seen"), right("processes"), "zone", "version", wide("address"))
 
 
 @command(app, "list")
 def list_nodes(context: CommandContext) -> None:
-    """List all nodes that ever registered, with their living processes."""
+    """List all nodes that ever registered, with their running processes."""
     nodes = context.client.nodes.list()
     processes = context.client.nodes.processes()
     answer = [
@@ -36,47 +38,38 @@ def list_nodes(context: CommandContext) -> None:
         for node in nodes
     ]
     running = Counter(process.node_id for process in processes)
-    context.answer(answer, lambda: nodes_table(nodes, running, context.client.now()))
+    context.print_result(answer, lambda: nodes_table(nodes, running, context.client.now()))
 
 
 @command(app)
 def drain(context: CommandContext, nodes: NodeNames) -> None:
-    """Let nodes take no new tasks; what runs there goes on. The node itself stays up."""
+    """Stop nodes from claiming tasks; running tasks continue, and the node stays up."""
     for name in nodes:
         context.client.nodes.drain(name)
-    context.answer({"draining": nodes}, *[Text(f"{sanitize(name)} takes no new tasks") for name in nodes])
+    context.print_result({"draining": nodes}, *[f"{name} claims no more tasks" for name in nodes])
 
 
 @command(app)
 def undrain(context: CommandContext, nodes: NodeNames) -> None:
-    """Let drained nodes take tasks again."""
+    """Let drained nodes claim tasks again."""
     for name in nodes:
         context.client.nodes.undrain(name)
-    context.answer({"undrained": nodes}, *[Text(f"{sanitize(name)} takes tasks") for name in nodes])
+    context.print_result({"undrained": nodes}, *[f"{name} claims tasks" for name in nodes])
 
 
 @command(app)
 def forget(context: CommandContext, nodes: NodeNames) -> None:
-    """Delete the rows of nodes that will not come back. One that is alive, or that tasks are pinned to, is refused."""
+    """Delete the rows of nodes that are gone for good.
+
+    A node that is alive, or that has pinned tasks, is refused.
+    """
     for name in nodes:
         context.client.nodes.forget(name)
-    context.answer({"forgotten": nodes}, *[Text(f"{sanitize(name)} is forgotten") for name in nodes])
-
-
-NODE_STATE_STYLES = {"active": "green", "draining": "yellow", "silent": "bold red", "stopped": "bright_black"}
-COLUMNS = (
-    Column("node"),
-    Column("state"),
-    Column("seen", right=True),
-    Column("processes", right=True),
-    Column("zone"),
-    Column("version"),
-    Column("address", wide=True),
-)
+    context.print_result({"forgotten": nodes}, *[f"{name} is forgotten" for name in nodes])
 
 
 def node_state(node: Node) -> str:
-    """A node in a word: active, draining, silent (it should be there and is not), stopped (in good order)."""
+    """``active``, ``draining``, ``stopped`` (it has deregistered) or ``silent`` (its heartbeats ended without that)."""
     if node.incarnation is None:
         return "stopped"
     if not node.active:
@@ -85,19 +78,13 @@ def node_state(node: Node) -> str:
 
 
 def nodes_table(nodes: Sequence[Node], running: Mapping[int, int], now: datetime) -> AlignedTable:
-    """Nodes for people."""
-    return table(COLUMNS, [_row(node, running.get(node.id, 0), now) for node in nodes])
+    """A row for each node, with its number of running processes."""
+    return AlignedTable(COLUMNS, [_row(node, running.get(node.id, 0), now) for node in nodes])
 
 
-def _row(node: Node, processes: int, now: datetime) -> list[Text]:
+def _row(node: Node, processes: int, now: datetime) -> list[Text | str]:
     state = node_state(node)
     drained = " (drained)" if node.draining and state != "draining" else ""
-    return [
-        Text(sanitize(node.name)),
-        Text(state + drained, NODE_STATE_STYLES[state]),
-        Text(format_age(node.checked_at, now)),
-        Text(str(processes)),
-        Text(sanitize(node.zone or "–")),
-        Text(sanitize(node.version or "–")),
-        Text(sanitize(node.address or "–")),
-    ]
+    styled = Text(state + drained, NODE_STATE_STYLES[state])
+    optional = [value or "–" for value in (node.zone, node.version, node.address)]
+    return [node.name, styled, format_age(node.checked_at, now), str(processes), *optional]

@@ -1,4 +1,4 @@
-"""List, pause and resume queues."""
+"""The commands ``peerd queues …``."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
-from peerd.cli.output.formatting import STATUS_STYLES, format_age, sanitize
-from peerd.cli.output.tables import AlignedTable, Column, table
+from peerd.cli.output.formatting import STATUS_STYLES, format_age
+from peerd.cli.output.tables import AlignedTable, Column, right
 from peerd.config.reading.suggestions import suggest_similar
 from peerd.domain.lifecycle import Status
 from peerd.store.queues import QueueState
 
-app = new_app(__doc__, no_args_is_help=True)
+app = new_app("List, pause and resume queues.")
 
-QueueNamesArgument = Annotated[list[str], typer.Argument(metavar="QUEUE", help="Names of queues.", show_default=False)]
+QueueNamesArgument = Annotated[list[str], Argument(metavar="QUEUE", help="Names of queues.")]
 
 
 @command(app, "list")
 def list_queues(context: CommandContext) -> None:
     """List all queues that have tasks, or were ever served or paused, with their tasks by status."""
     queues = context.client.queues.list()
-    if not queues:
-        context.answer([], Text("no queue has tasks"))
-    else:
-        context.answer(queues, lambda: queues_table(queues, context.client.now()))
+    context.print_result(
+        queues, lambda: _queues_table(queues, context.client.now()) if queues else Text("no queue has tasks")
+    )
 
 
 @command(app)
@@ -37,33 +36,31 @@ def pause(
     context: CommandContext,
     queues: QueueNamesArgument,
     duration: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="How long, e.g. 1h; without it until resume.")
+        str | None, Option("--for", metavar="DURATION", help="How long, e.g. 1h; default: until resumed.")
     ] = None,
 ) -> None:
-    """Let nobody claim from queues; running tasks go on."""
+    """Stop claims from queues; running tasks continue."""
     unknown = _find_unknown(context, queues)
     for name in queues:
         context.client.queues.pause(name, duration)
     until = "until it is resumed" if duration is None else f"for {duration}"
     _warn_unknown(context, unknown)
-    context.answer(
-        {"paused": queues, "for": duration, "unknown": unknown},
-        *[Text(f"{sanitize(name)} is paused {until}") for name in queues],
-    )
+    answer = {"paused": queues, "for": duration, "unknown": unknown}
+    context.print_result(answer, *[f"{name} is paused {until}" for name in queues])
 
 
 @command(app)
 def resume(context: CommandContext, queues: QueueNamesArgument) -> None:
-    """Let queues be claimed from again."""
+    """Allow claims from paused queues again."""
     unknown = _find_unknown(context, queues)
     for name in queues:
         context.client.queues.resume(name)
     _warn_unknown(context, unknown)
-    context.answer({"resumed": queues, "unknown": unknown}, *[Text(f"{sanitize(name)} is open") for name in queues])
+    context.print_result({"resumed": queues, "unknown": unknown}, *[f"{name} is open" for name in queues])
 
 
 def _find_unknown(context: CommandContext, queues: Sequence[str]) -> list[str]:
-    """Those that nobody has served or paused so far: perhaps they are mistyped."""
+    """Queues that no process has served or paused so far: their names may be misspelt."""
     return [name for name in queues if not context.client.queues.is_known(name)]
 
 
@@ -72,29 +69,29 @@ def _warn_unknown(context: CommandContext, unknown: Sequence[str]) -> None:
         return
     known = [queue.name for queue in context.client.queues.list() if queue.known and queue.name not in unknown]
     for name in unknown:
-        sentence = f"no worker process has ever served {sanitize(name)}"
-        context.warn("; ".join(filter(None, [sentence, suggest_similar(name, known)])))
+        sentence = f"no worker process has ever served {name}"
+        context.print_warning("; ".join(filter(None, [sentence, suggest_similar(name, known)])))
 
 
-def queues_table(queues: Sequence[QueueState], now: datetime) -> AlignedTable:
-    """Queues for people: a column for each status that occurs."""
+def _queues_table(queues: Sequence[QueueState], now: datetime) -> AlignedTable:
+    """A row for each queue; a column for each status that occurs."""
     statuses = [status for status in Status if any(queue.counts.get(status) for queue in queues)]
-    columns = [Column("queue"), Column("state"), *[Column(status, right=True) for status in statuses]]
-    return table(columns, [_row(queue, statuses, now) for queue in queues])
+    columns: list[Column | str] = ["queue", "state", *[right(status) for status in statuses]]
+    rows: list[list[Text | str]] = [[queue.name, _state(queue, now), *_counts(queue, statuses)] for queue in queues]
+    return AlignedTable(columns, rows)
 
 
-def _row(queue: QueueState, statuses: Sequence[Status], now: datetime) -> list[Text]:
+def _state(queue: QueueState, now: datetime) -> Text:
     if not queue.known:
-        state = Text("never served", "bold red")
-    elif not queue.paused:
-        state = Text("open", "green")
-    elif queue.paused_until is None:
-        state = Text("paused", "yellow")
-    else:
-        state = Text(f"paused, opens {format_age(queue.paused_until, now)}", "yellow")
-    counts = [queue.counts.get(status, 0) for status in statuses]
-    cells = [
-        Text(f"{count:,}", STATUS_STYLES[status]) if count else Text("·", "bright_black")
-        for count, status in zip(counts, statuses, strict=True)
+        return Text("never served", "bold red")
+    if not queue.paused:
+        return Text("open", "green")
+    until = "" if queue.paused_until is None else f", opens {format_age(queue.paused_until, now)}"
+    return Text(f"paused{until}", "yellow")
+
+
+def _counts(queue: QueueState, statuses: Sequence[Status]) -> list[Text]:
+    return [
+        Text(f"{count:,}", STATUS_STYLES[status]) if (count := queue.counts.get(status)) else Text("·", "bright_black")
+        for status in statuses
     ]
-    return [Text(sanitize(queue.name)), state, *cells]

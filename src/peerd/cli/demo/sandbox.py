@@ -1,4 +1,4 @@
-"""Where the demo plays: a folder with a project in it, and two nodes that are started there and always stopped."""
+"""The demo's folder: a project, and two nodes that run in it and are always stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import Final, Self
 
 from peerd.cli.errors import CommandError
 from peerd.runtime.launch import launch_command
@@ -40,8 +40,8 @@ grace = "5s"
 
 [workers.video]
 tasks = "{module}:video"
-processes = 2                   # two processes …
-count = 1                       # … with one transcode at a time in each
+processes = 2
+count = 1                       # transcodes at a time in each process
 update = "1s"
 
 [workers.video.options]
@@ -52,7 +52,7 @@ threads = 1
 
 @dataclass(frozen=True, slots=True)
 class NodeProcess:
-    """A node that was started: its name, its master, its log."""
+    """A node, and its master process."""
 
     name: str
     run_directory: Path
@@ -66,8 +66,8 @@ class DemoSandbox:
 
     Args:
         folder: the project.
-        database: its URL.
-        queue: its name, which is new each time: on a database that others use, nobody else takes these tasks.
+        database: the URL of its database.
+        queue: a new name for each demo, so that no other node of a shared database claims the tasks.
     """
 
     folder: Path
@@ -78,7 +78,7 @@ class DemoSandbox:
     @classmethod
     @contextmanager
     def create(cls, folder: Path | None, database: str | None) -> Iterator[Self]:
-        """Make the folder and its project; in the end, whatever happens, stop the nodes."""
+        """Create the folder and its project; at the end, always stop the nodes."""
         if folder is None:
             directory = Path(tempfile.mkdtemp(prefix="peerd-demo-"))
         else:
@@ -98,18 +98,14 @@ class DemoSandbox:
         return self.folder / "media"
 
     def start_nodes(self) -> None:
-        """Start both nodes, and wait until all their processes are ready.
-
-        Raises:
-            Failure: one of them could not start; with the last lines of its log.
-        """
+        """Start both nodes, and wait until all their processes are ready."""
         for config in sorted(self.folder.glob("demo-*.toml")):
             self.nodes.append(self._start(config))
         for node in self.nodes:
             self._wait_until_ready(node)
 
     def stop(self) -> None:
-        """Stop the nodes in good order; what does not end in time is killed."""
+        """Stop the nodes; kill those that do not end in time."""
         for node in self.nodes:
             if node.process.poll() is None:
                 node.process.terminate()
@@ -122,7 +118,7 @@ class DemoSandbox:
                 node.process.wait()
 
     def _write_project(self, run_id: str, suffix: str) -> None:
-        """Write the handlers and a config for each node; on a database that others use, the names are new too."""
+        """Write the handlers, and a peerd.toml for each node; on a shared database the nodes' names are new too."""
         self.media.mkdir(exist_ok=True)
         module = f"demo_jobs_{run_id}"
         (self.folder / f"{module}.py").write_text(JOBS.format(queue=self.queue))
@@ -133,10 +129,19 @@ class DemoSandbox:
             (self.folder / f"{name}{suffix}.toml").write_text(text)
 
     def _start(self, config: Path) -> NodeProcess:
+        """Start a node that ends with the demo, and that Ctrl-C in the terminal does not reach."""
         log = config.with_suffix(".log")
         command = [sys.executable, "-m", "peerd", "up", "--config", str(config)]
         with log.open("wb") as out:
-            process = _spawn(command, self.folder, out, {"PEERD_DATABASE_URL": self.database})
+            process = subprocess.Popen(
+                launch_command(command),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PEERD_DATABASE_URL": self.database},
+                start_new_session=True,
+            )
         return NodeProcess(config.stem, self.folder / config.stem, log, process)
 
     def _wait_until_ready(self, node: NodeProcess) -> None:
@@ -148,21 +153,8 @@ class DemoSandbox:
             time.sleep(0.1)
 
 
-def _spawn(command: list[str], folder: Path, out: IO[bytes], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a node that cannot outlive the demo, and that a Ctrl-C in the terminal does not reach."""
-    return subprocess.Popen(
-        launch_command(command),
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=out,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, **environment},
-        start_new_session=True,
-    )
-
-
 def _node_state(node: NodeProcess) -> str:
     try:
         return str(status(node.run_directory)["state"])
     except (MasterNotRunning, OSError):
-        return "not there yet"
+        return "starting"

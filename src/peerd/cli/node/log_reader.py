@@ -1,4 +1,4 @@
-"""Reading the node's log: its last lines, what is added to it, and which lines are of which process."""
+"""Reads the node's log: its last lines, new lines over rotations, and the lines of given processes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from peerd.runtime.observability.logfile import rotated_path
 
 BLOCK: Final = 64 * 1024
 ROTATION_LINGER: Final = 5.0
-"""Seconds that a file is still read after its rotation: others may not have opened the new one yet."""
+"""Seconds that a rotated file is still read: a process may not have opened the new one yet."""
 _ENTRY_START: Final = re.compile(r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+ |\{|peerd ")
-"""How an entry begins; what follows without that, such as a traceback, belongs to the entry before."""
+"""The start of an entry; other lines, such as those of a traceback, belong to the entry before."""
 
 
 class LineFilter:
-    """Which lines are shown: those of some slots, or all.
+    """Selects the lines of slots. Call it with one line after the other: an entry may have several.
 
     Args:
         slots: names of slots, or of kinds, which stand for all of their slots; none: all lines.
@@ -37,7 +37,7 @@ class LineFilter:
         self._shown = not slots
 
     def __call__(self, line: str) -> bool:
-        """Whether a line is wanted; to be asked of one line after the other."""
+        """Whether the next line is selected."""
         named = self._names.search(line) is not None
         if _ENTRY_START.match(line):
             self._shown = named
@@ -45,25 +45,12 @@ class LineFilter:
 
 
 def last_lines(path: Path, count: int, line_filter: LineFilter, end: int) -> list[str]:
-    """The last wanted lines of a log, also of the files that it was rotated to.
-
-    Args:
-        path: of the log.
-        count: how many at most.
-        line_filter: which.
-        end: how far to read the log; it may grow meanwhile.
-    """
+    """The last selected lines of the first `end` bytes of a log, and of its rotated files."""
     found: deque[str] = deque()
-    for file in _files_newest_first(path):
-        entry: deque[str] = deque()
-        for line in _read_backwards(file, end if file == path else end_of_lines(file)):
-            entry.appendleft(line)
-            if _ENTRY_START.match(line):
-                found.extendleft(reversed([one for one in entry if line_filter(one)]))
-                entry.clear()
-            if len(found) >= count:
-                return list(found)[-count:] if count else []
-        found.extendleft(reversed([one for one in entry if line_filter(one)]))
+    for entry in _entries_newest_first(path, end):
+        found.extendleft(reversed([line for line in entry if line_filter(line)]))
+        if len(found) >= count:
+            break
     return list(found)[-count:] if count else []
 
 
@@ -89,12 +76,7 @@ class _OpenLogFile:
 
 
 class LogFollower:
-    """Gives the lines that are added to a log, over its rotations.
-
-    Args:
-        path: of the log.
-        begin: from where.
-    """
+    """Reads the lines that are appended to a log after the offset `begin`, over its rotations."""
 
     def __init__(self, path: Path, begin: int) -> None:
         self._path = path
@@ -102,50 +84,48 @@ class LogFollower:
         self._files[0].file.seek(begin)
 
     def read(self, now: float) -> Iterator[str]:
-        """The whole lines that have come since the last call.
-
-        Args:
-            now: the time, seconds.
-        """
-        self._open_rotated(now)
-        for one in list(self._files):
-            yield from _read_added(one)
-            if one.until is not None and now >= one.until:
-                one.file.close()
-                self._files.remove(one)
+        """The complete lines since the last call; `now` is a time in seconds."""
+        self._open_new_file(now)
+        for log in list(self._files):
+            while data := log.file.read(BLOCK):
+                *lines, log.rest = (log.rest + data).split(b"\n")
+                yield from map(_decode, lines)
+            if log.until is not None and now >= log.until:
+                log.file.close()
+                self._files.remove(log)
 
     def close(self) -> None:
-        """Close its files."""
-        for one in self._files:
-            one.file.close()
+        """Close the files."""
+        for log in self._files:
+            log.file.close()
 
-    def _open_rotated(self, now: float) -> None:
-        present = self._files[-1]
+    def _open_new_file(self, now: float) -> None:
+        current = self._files[-1]
         try:
-            if os.path.samestat(self._path.stat(), os.fstat(present.file.fileno())):
+            if os.path.samestat(self._path.stat(), os.fstat(current.file.fileno())):
                 return
             self._files.append(_OpenLogFile(self._path.open("rb")))
-        except FileNotFoundError:  # between its renaming and its opening
+        except FileNotFoundError:  # between its rotation and the creation of the new one
             return
-        present.until = now + ROTATION_LINGER
+        current.until = now + ROTATION_LINGER
 
 
-def _read_added(one: _OpenLogFile) -> Iterator[str]:
-    while data := one.file.read(BLOCK):
-        *lines, one.rest = (one.rest + data).split(b"\n")
-        yield from map(_decode, lines)
-
-
-def _files_newest_first(path: Path) -> Iterable[Path]:
-    yield path
-    number = 1
-    while rotated_path(path, number).exists():
-        yield rotated_path(path, number)
+def _entries_newest_first(path: Path, end: int) -> Iterator[Iterable[str]]:
+    file, number = path, 0
+    while file.exists():
+        entry: deque[str] = deque()
+        for line in _read_backwards(file, end_of_lines(file) if number else end):
+            entry.appendleft(line)
+            if _ENTRY_START.match(line):
+                yield entry
+                entry = deque()
+        yield entry
         number += 1
+        file = rotated_path(path, number)
 
 
 def _read_backwards(path: Path, end: int) -> Iterator[str]:
-    """The lines of the first `end` bytes, last first; they end with the end of a line."""
+    """The lines of the first `end` bytes, which are complete lines, from the last to the first."""
     if not end:
         return
     with path.open("rb") as file:

@@ -1,104 +1,100 @@
-"""Replace processes of this node one by one, with new code and settings."""
+"""``peerd reload`` and ``peerd scale``: changes to the processes of a running node."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
-from peerd.cli.command import command, new_app
+from peerd.cli.command import NoWaitOption, RunDirectoryOption, command, new_app
 from peerd.cli.context import CommandContext
-from peerd.cli.errors import CommandError
-from peerd.cli.node.stop import RunDirectoryOption
-from peerd.cli.output.formatting import first_line, sanitize
+from peerd.cli.errors import CommandError, parse_duration_option
+from peerd.cli.output.formatting import first_line, pluralize, sanitize
 from peerd.supervision.control import control_client
 
-app = new_app(__doc__)
+app = new_app()
 
 POLL_INTERVAL: Final = 0.2
-FINISHED: Final = ("done", "abandoned")
 
 
 @command(app)
 def reload(
     context: CommandContext,
     kinds: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KIND", help="Only these, such as video; default: all.", show_default=False),
+        list[str] | None, Argument(metavar="KIND", help="Only these, such as video; default: all.")
     ] = None,
-    config_only: Annotated[
-        bool, typer.Option("--config-only", help="Only those whose settings have changed.", show_default=False)
-    ] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait for its end.", show_default=False)] = False,
+    config_only: Annotated[bool, Option("--config-only", help="Only the kinds whose settings have changed.")] = False,
+    no_wait: NoWaitOption = False,
     run_directory: RunDirectoryOption = None,
 ) -> None:
     """Replace processes of this node one by one, with new code and settings.
 
-    A new process first: when it is ready, the old one finishes its work and leaves. Kinds that peerd.toml has no more
-    are stopped, new ones are started, numbers of processes are followed. Where a new process does not become ready, its
-    kind is left as it was, with its old processes; the exit status is 1 then. Ctrl-C ends the waiting, not the reload.
+    A new process is started first; when it is ready, the old one finishes its tasks and ends. Kinds that were removed
+    from peerd.toml are stopped, new ones are started, and numbers of processes follow it. If a new process does not
+    become ready, its kind keeps its old processes and the exit status is 1. Ctrl-C ends the waiting, not the reload.
     """
     folder = run_directory or context.settings.node.run_directory
-    number = control_client.send_command(
-        folder, {"command": "reload", "kinds": kinds or None, "config_only": config_only}
-    )["number"]
+    request = {"command": "reload", "kinds": kinds or None, "config_only": config_only}
+    number = control_client.send_command(folder, request)["number"]
     if no_wait:
-        context.answer({"reload": {"number": number, "progress": "waiting"}}, Text("the reload is asked for"))
+        context.print_result({"reload": {"number": number, "progress": "waiting"}}, "the reload is requested")
         return
-    printer = _ReloadPrinter(context)
-    try:
-        ended = wait_for_reload(lambda: control_client.status(folder), number, printer)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    ended = _wait_for_reload(context, folder, number)
     if ended["progress"] == "abandoned":
-        raise CommandError(
-            _describe_abandoned(ended), "the old processes go on; mend it, and reload again", kind="ReloadAbandoned"
-        )
-    context.answer({"reload": ended}, Text("reloaded", "green"))
+        message = f"the reload was abandoned: {ended['error']}"
+        raise CommandError(message, "the old processes keep running; fix it, and reload again", kind="ReloadAbandoned")
+    context.print_result({"reload": ended}, Text("reloaded", "green"))
 
 
-def wait_for_reload(
-    status: Callable[[], Mapping[str, Any]], number: int, report: Callable[[Mapping[str, Any]], None]
-) -> Mapping[str, Any]:
-    """Wait until a reload is over, telling each look at it.
-
-    Args:
-        status: asks the master.
-        number: of the reload.
-        report: gets what the master says of it.
-
-    Raises:
-        Failure: the master has forgotten it, for it has had many others since.
-    """
+def _wait_for_reload(context: CommandContext, folder: Path, number: int) -> Mapping[str, Any]:
+    """Wait until a reload has ended; print the progress of each kind when it changes."""
+    printed: dict[str, str] = {}
     while True:
-        request: Mapping[str, Any] | None = next((one for one in status()["reloads"] if one["number"] == number), None)
-        if request is None:
-            raise CommandError("this reload is so long over that its end is forgotten", "peerd status")
-        report(request)
-        if request["progress"] in FINISHED:
-            return request
+        reloads = control_client.status(folder)["reloads"]
+        found: Mapping[str, Any] | None = next((one for one in reloads if one["number"] == number), None)
+        if found is None:
+            raise CommandError("the end of this reload is no longer known: many others came after it", "peerd status")
+        for kind, progress in found["kinds"].items():
+            if printed.get(kind) != progress and progress != "waiting" and not context.as_json:
+                style = "red" if progress.startswith("abandoned") else "green" if progress == "done" else ""
+                line = Text.assemble((f"{sanitize(kind)}  ", "bold"), (first_line(progress), style))
+                context.out.print(line, soft_wrap=True)
+            printed[kind] = progress
+        if found["progress"] in ("done", "abandoned"):
+            return found
         time.sleep(POLL_INTERVAL)
 
 
-class _ReloadPrinter:
-    """Prints what is new of each kind."""
+@command(app)
+def scale(
+    context: CommandContext,
+    kind: Annotated[str, Argument(metavar="KIND", help="A worker or command, such as video.")],
+    processes: Annotated[int, Argument(metavar="N", min=0, help="The new number of processes.")],
+    no_wait: NoWaitOption = False,
+    timeout: Annotated[str, Option(metavar="DURATION", help="Wait at most this long.")] = "5m",
+    run_directory: RunDirectoryOption = None,
+) -> None:
+    """Change the number of processes of a kind, until the next start or reload.
 
-    def __init__(self, context: CommandContext) -> None:
-        self._desk = context
-        self._reported: dict[str, str] = {}
-
-    def __call__(self, request: Mapping[str, Any]) -> None:
-        for kind, how in request["kinds"].items():
-            if self._reported.get(kind) != how and how != "waiting" and not self._desk.as_json:
-                style = "red" if how.startswith("abandoned") else "green" if how == "done" else ""
-                self._desk.out.print(
-                    Text.assemble((f"{sanitize(kind)}  ", "bold"), (first_line(how), style)), soft_wrap=True
-                )
-            self._reported[kind] = how
-
-
-def _describe_abandoned(request: Mapping[str, Any]) -> str:
-    return f"the reload was abandoned: {request['error']}"
+    Surplus processes finish their tasks and end. To keep the number, write it into peerd.toml.
+    """
+    deadline = time.monotonic() + parse_duration_option("--timeout", timeout)
+    folder = run_directory or context.settings.node.run_directory
+    scaled = control_client.send_command(folder, {"command": "scale", "kind": kind, "processes": processes})
+    number = pluralize(processes, "process")
+    if no_wait:
+        context.print_result({"scaled": scaled}, f"{kind} will have {number}")
+        return
+    while True:
+        slots = [slot for slot in control_client.status(folder)["slots"] if slot["kind"] == kind]
+        if len(slots) == processes and all(slot["state"] in {"RUNNING", "EXITED"} for slot in slots):
+            break
+        if time.monotonic() >= deadline:
+            states = ", ".join(f"{slot['name']} {slot['state']}" for slot in slots)
+            raise CommandError(f"not scaled within {timeout}: {states}", "peerd status; scaling continues")
+        time.sleep(POLL_INTERVAL)
+    context.print_result({"scaled": scaled}, f"{kind} has {number}, and had {scaled['before']}")

@@ -1,1 +1,1 @@
-"""How the command line prints: formatting, tables, and terminals that are resized."""
+"""How the command line prints: formatting of values, tables, and a display that is redrawn."""

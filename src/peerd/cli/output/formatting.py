@@ -1,4 +1,4 @@
-"""How values are worded and painted: times as people say them, statuses in their colours, text made harmless."""
+"""Values as text for people: durations and ages, coloured statuses, plurals; control characters are replaced."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def sanitize(text: str) -> str:
-    r"""A text that cannot steer a terminal: control characters are shown, not obeyed.
-
-    Nor halves of surrogate pairs, which is how Python hands over arguments that are no text, and which no stream takes.
+    r"""Replace characters that control a terminal, and surrogates, which no stream can encode.
 
     >>> sanitize("red \x1b[31m")
     'red ?[31m'
@@ -36,42 +34,44 @@ def sanitize(text: str) -> str:
     return UNSAFE_CHARACTERS.sub("?", text)
 
 
+def to_text(value: Text | str) -> Text:
+    """A styled text as it is; a string sanitized."""
+    return value if isinstance(value, Text) else Text(sanitize(value))
+
+
 def first_line(text: str | None) -> str:
-    """The first line of a text, harmless."""
+    """The first line of a text, sanitized."""
     stripped = (text or "").strip()
     return sanitize(stripped.splitlines()[0]) if stripped else ""
 
 
 def format_elapsed(seconds: float) -> str:
-    """A span in its one or two largest units.
+    """A duration in its one or two largest units.
 
     >>> [format_elapsed(seconds) for seconds in (0.2, 3.4, 75, 3 * 3600 + 120, 90000)]
     ['0 s', '3 s', '1 min 15 s', '3 h 2 min', '1 d 1 h']
     """
     rest = max(round(seconds), 0)
-    parts: list[tuple[int, str]] = []
+    parts: list[str] = []
     for size, unit in _UNITS:
         count, rest = divmod(rest, size)
         if count or parts:
-            parts.append((count, unit))
-    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count) or "0 s"
+            parts.append(f"{count} {unit}" if count else "")
+    return " ".join(filter(None, parts[:2])) or "0 s"
 
 
 def format_elapsed_short(seconds: float) -> str:
-    """A span in its largest unit.
+    """A duration in its largest unit.
 
     >>> format_elapsed_short(75), format_elapsed_short(90000)
     ('1 min', '1 d')
     """
     rest = max(round(seconds), 0)
-    for size, unit in _UNITS:
-        if rest >= size:
-            return f"{rest // size} {unit}"
-    return "0 s"
+    return next((f"{rest // size} {unit}" for size, unit in _UNITS if rest >= size), "0 s")
 
 
 def format_age(moment: datetime | None, now: datetime) -> str:
-    """When it was, or will be, seen from now.
+    """A time relative to now.
 
     >>> from datetime import timedelta, UTC
     >>> now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -85,17 +85,12 @@ def format_age(moment: datetime | None, now: datetime) -> str:
 
 
 def format_timestamp(moment: datetime | None, now: datetime) -> str:
-    """A moment in full, and how far it is."""
+    """A time in full, and relative to now."""
     return "–" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC ({format_age(moment, now)})"
 
 
-def status_text(status: Status) -> Text:
-    """A status in its colour."""
-    return Text(status, STATUS_STYLES[status])
-
-
 def pluralize(count: int, noun: str) -> str:
-    """A number of things.
+    """A number with its noun.
 
     >>> pluralize(1, "task"), pluralize(2, "process")
     ('1 task', '2 processes')

@@ -1,29 +1,35 @@
-"""Tables for people: no lines, one row a thing, each cell on one line, and only the wide column is cut."""
+"""Tables without rules: one line for each row, and the columns on the right give way before those on the left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from peerd.cli.output.formatting import to_text
+
 GAP: Final = 2
 """Spaces between two columns, and before the first."""
 MIN_WIDTH: Final = 8
-"""Columns that a wide column keeps, however narrow the terminal."""
+"""The width to which a column is cut in a narrow terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: the `wide` one has what room is left; `max_width` is the width that a column never exceeds.
+    """A column of a table.
 
-    Where there is not enough room, columns with a `drop_priority` are left out, those with the largest first.
+    Attributes:
+        title: its title.
+        right: whether it is aligned to the right.
+        wide: whether it is cut before all others where there is not enough room.
+        max_width: the width that it never exceeds.
+        drop_priority: columns with one are left out where there is not enough room, the largest first.
     """
 
     title: str = ""
@@ -33,70 +39,70 @@ class Column:
     drop_priority: int = 0
 
 
-class AlignedTable:
-    """Rows below their titles, indented. Rich would shrink all columns alike, until an id cannot be read."""
+def right(title: str, *, drop_priority: int = 0) -> Column:
+    """A column that is aligned to the right."""
+    return Column(title, right=True, drop_priority=drop_priority)
 
-    def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[Text]]) -> None:
-        self._columns = columns
-        self._rows = list(rows)
+
+def wide(title: str) -> Column:
+    """A column that is cut before all others."""
+    return Column(title, wide=True)
+
+
+class AlignedTable:
+    """Rows below their titles, indented; the first column is never cut.
+
+    Rich shrinks all columns alike, until an id cannot be read; therefore the widths are computed here.
+
+    Args:
+        columns: their properties, or titles alone.
+        rows: cells; plain strings are made harmless for a terminal.
+    """
+
+    def __init__(self, columns: Iterable[Column | str], rows: Iterable[Iterable[Text | str]]) -> None:
+        self._columns = [Column(column) if isinstance(column, str) else column for column in columns]
+        self._rows = [[to_text(cell) for cell in row] for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it as wide as there is room."""
-        indexes = self._visible_columns(options.max_width - GAP)
-        columns = [self._columns[index] for index in indexes]
-        titled = any(column.title for column in columns)
+        widths = self._column_widths(options.max_width - GAP)
         rich_table = Table(
-            box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=titled, header_style="bright_black"
+            box=None,
+            pad_edge=False,
+            padding=(0, GAP, 0, 0),
+            show_header=any(self._columns[index].title for index in widths),
+            header_style="bright_black",
         )
-        for column, width in zip(columns, self._column_widths(indexes, options.max_width - GAP), strict=True):
-            rich_table.add_column(
-                column.title,
-                justify="right" if column.right else "left",
-                no_wrap=True,
-                overflow="ellipsis",
-                width=width,
-            )
+        for index, width in widths.items():
+            column = self._columns[index]
+            justify: JustifyMethod = "right" if column.right else "left"
+            rich_table.add_column(column.title, justify=justify, no_wrap=True, overflow="ellipsis", width=width)
         for row in self._rows:
-            rich_table.add_row(*[row[index] for index in indexes])
+            rich_table.add_row(*[row[index] for index in widths])
         yield Padding(rich_table, (0, 0, 0, GAP), expand=False)
 
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """It takes what it is given."""
-        return Measurement(0, options.max_width)
+    def _column_widths(self, available: int) -> dict[int, int]:
+        """The widths of the columns that are shown, by their indexes."""
+        widths = {index: self._natural_width(index) for index in range(len(self._columns))}
+        by_drop_priority = sorted(widths, key=lambda index: -self._columns[index].drop_priority)
+        for index in by_drop_priority:
+            if self._columns[index].drop_priority and self._min_total(widths) > available:
+                del widths[index]
+        excess = sum(widths.values()) + GAP * (len(widths) - 1) - available
+        for index in sorted(list(widths)[1:], key=lambda index: (self._columns[index].wide, index), reverse=True):
+            cut = max(min(excess, widths[index] - MIN_WIDTH), 0)
+            widths[index] -= cut
+            excess -= cut
+        return widths
 
-    def _visible_columns(self, available_width: int) -> list[int]:
-        """The columns that there is room for."""
-        indexes = list(range(len(self._columns)))
-        while (drop_priority := max(indexes, key=lambda index: self._columns[index].drop_priority)) is not None:
-            needed = sum(self._min_width(index) for index in indexes) + GAP * (len(indexes) - 1)
-            if needed <= available_width or not self._columns[drop_priority].drop_priority:
-                break
-            indexes.remove(drop_priority)
-        return indexes
-
-    def _column_widths(self, indexes: Sequence[int], available_width: int) -> list[int]:
-        fixed = sum(self._natural_width(index) for index in indexes if not self._columns[index].wide)
-        left = available_width - fixed - GAP * (len(indexes) - 1)
-        return [
-            max(min(self._natural_width(index), left), self._min_width(index))
-            if self._columns[index].wide
-            else self._natural_width(index)
-            for index in indexes
-        ]
-
-    def _min_width(self, index: int) -> int:
-        natural = self._natural_width(index)
-        return min(MIN_WIDTH, natural) if self._columns[index].wide else natural
+    def _min_total(self, widths: dict[int, int]) -> int:
+        needed = [min(MIN_WIDTH, width) if self._columns[index].wide else width for index, width in widths.items()]
+        return sum(needed) + GAP * (len(needed) - 1)
 
     def _natural_width(self, index: int) -> int:
         column = self._columns[index]
-        cells = [cell_len(column.title), *[row[index].cell_len for row in self._rows]]
-        return min(max(cells), column.max_width or max(cells))
-
-
-def table(columns: Sequence[Column], rows: Iterable[Sequence[Text]]) -> AlignedTable:
-    """Rows below their titles."""
-    return AlignedTable(columns, rows)
+        widest = max([cell_len(column.title), *[row[index].cell_len for row in self._rows]])
+        return min(widest, column.max_width or widest)
 
 
 def make_key_value_table(pairs: Iterable[tuple[str, Text | str]]) -> Padding:
@@ -105,5 +111,5 @@ def make_key_value_table(pairs: Iterable[tuple[str, Text | str]]) -> Padding:
     rich_table.add_column(style="bright_black", no_wrap=True)
     rich_table.add_column(overflow="fold")
     for name, value in pairs:
-        rich_table.add_row(name, value)
+        rich_table.add_row(name, to_text(value))
     return Padding(rich_table, (0, 0, 0, GAP), expand=False)

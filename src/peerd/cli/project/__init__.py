@@ -1,1 +1,1 @@
-"""Commands that set up and examine a project: init, check, migrate, doctor, systemd and alerts."""
+"""Commands that set up a project, and check it."""

@@ -1,4 +1,4 @@
-"""What a configuration names in the user's code: workers, apps, the agent's setup, the functions of schedules."""
+"""Checks the user code that a configuration names: workers, web apps, the agent's setup, functions of schedules."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from peerd.config.schedules import applies_to_node
 
 ImportResults = Mapping[SectionName, Mapping[str, Any]]
 ServedQueues = dict[str, set[str] | None]
-"""Queues, each with its handlers; or None where a worker takes any task."""
+"""Queues, each with its handlers; None if a worker takes any task."""
 
 
 def check_project_code(settings: Settings, environment: Mapping[str, str], report: ConfigReport) -> None:
-    """Import it, and hold the tasks of schedules against the handlers that are there."""
+    """Import the code, and check that the tasks of schedules have handlers."""
     results = import_project_code(settings, environment)
     for (section, name), result in results.items():
         if "error" in result:
-            report.add_problem(
-                _key_path_of(section, name, settings), result["error"], _remedy(result["error"], settings)
-            )
+            error = result["error"]
+            remedy = f"modules are searched in {settings.project_directory} and in Python's packages"
+            is_missing = "ModuleNotFoundError" in error
+            report.add_problem(_key_path_of(section, name, settings), error, remedy if is_missing else "")
         else:
             report.passed.append(_describe_success(section, name, settings, result))
     _check_tasks_of_schedules(settings, results, report)
 
 
 def _check_tasks_of_schedules(settings: Settings, results: ImportResults, report: ConfigReport) -> None:
-    queues_served, complete = _served_queues(results)
+    queues_served = _served_queues(results)
+    complete = not any(section == "workers" and "error" in result for (section, _), result in results.items())
     for name, schedule in settings.schedules.items():
         queue, task = schedule.queue, schedule.task or ""
         if queue is None or not applies_to_node(schedule, settings):
@@ -48,15 +50,14 @@ def _check_tasks_of_schedules(settings: Settings, results: ImportResults, report
             report.add_problem(("schedules", name, key), message, suggest_similar(task, handlers))
 
 
-def _served_queues(results: ImportResults) -> tuple[ServedQueues, bool]:
-    """The queues of all workers that could be imported, and whether these are all."""
+def _served_queues(results: ImportResults) -> ServedQueues:
+    """The queues of all workers that could be imported."""
     queues_served: ServedQueues = {}
-    workers = [result for (section, _), result in results.items() if section == "workers"]
-    for result in workers:
+    for result in results.values():
         for queue, handlers in result.get("queues", {}).items():
             others = queues_served.get(queue, set())
             queues_served[queue] = None if handlers is None or others is None else others | set(handlers)
-    return queues_served, all("error" not in result for result in workers)
+    return queues_served
 
 
 def _key_path_of(section: str, name: str, settings: Settings) -> KeyPath:
@@ -74,7 +75,7 @@ def _key_path_of(section: str, name: str, settings: Settings) -> KeyPath:
 def _describe_success(section: str, name: str, settings: Settings, result: Mapping[str, Any]) -> tuple[str, str]:
     match section:
         case "agent":
-            return "agent", f"sets up by {settings.agent.setup}"
+            return "agent", f"is set up by {settings.agent.setup}"
         case "web":
             return f"web {name}", f"serves {settings.web[name].app}"
         case "schedules":
@@ -87,10 +88,4 @@ def _describe_worker(queues: Mapping[str, list[str] | None]) -> str:
     handlers = [handler for named in queues.values() for handler in named or ()]
     parts = [f"takes from {', '.join(queues)}"] if queues else []
     parts += [f"handles {', '.join(handlers)}"] if handlers else []
-    return "; ".join(parts) or "loops by itself"
-
-
-def _remedy(error: str, settings: Settings) -> str:
-    if "ModuleNotFoundError" in error:
-        return f"modules are looked for in {settings.project_directory} and where Python has its packages"
-    return ""
+    return "; ".join(parts) or "runs its own loop"

@@ -1,4 +1,4 @@
-"""What `peerd check` finds, each with its place in peerd.toml."""
+"""The findings of `peerd check`, with their lines in peerd.toml."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from peerd.config.reading.toml_lines import find_line, index_key_lines
 
 
 class ConfigReport:
-    """What is wrong, what is doubtful, and what was found right.
+    """Problems, warnings, and checks that passed.
 
     Args:
-        configuration: what its reader has found.
-        settings: those that are looked at.
+        configuration: the findings of the configuration's reader.
+        settings: the settings that are checked.
     """
 
     def __init__(self, configuration: Check, settings: Settings | None) -> None:
@@ -25,20 +25,20 @@ class ConfigReport:
         self._lines = {} if self._file is None else index_key_lines(self._file.read_text(encoding="utf-8"))
 
     def add_problem(self, key_path: KeyPath, message: str, remedy: str = "") -> None:
-        """Add what is wrong with a key."""
+        """Add a problem of a key."""
         self.problems.append(self._problem(key_path, message, remedy))
 
     def add_warning(self, key_path: KeyPath, message: str, remedy: str = "") -> None:
-        """Add what is allowed for a key, and probably not meant."""
+        """Add a value of a key that is allowed, but probably a mistake."""
         self.warnings.append(self._problem(key_path, message, remedy))
 
     def has_problem_in(self, section: str) -> bool:
-        """Whether something is wrong with a section, in the file or in the environment."""
+        """Whether a section has a problem, in the file or in the environment."""
         names = (f"{section}.", f"PEERD_{section}_".upper())
         return any(f"{problem.key}.".startswith(names) for problem in self.problems)
 
     def sort(self) -> None:
-        """Put them into the order of the file."""
+        """Sort them in the order of the file."""
         for problems in (self.problems, self.warnings):
             problems.sort(key=lambda problem: (problem.file, problem.line or 0, problem.key))
 

@@ -1,4 +1,4 @@
-"""Examine the database and the cluster; say what needs a person."""
+"""``peerd doctor``."""
 
 from __future__ import annotations
 
@@ -12,63 +12,58 @@ from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.output.formatting import pluralize, sanitize
 from peerd.config import Settings
-from peerd.operate.client import Client
 from peerd.operate.diagnostics import Finding, Level
 from peerd.runtime.process.process_context import DOORBELL_ACTION
 from peerd.store.schema.migrate import find_schema_version, newest
-from peerd.store.schema.revisions import SchemaVersion
 from peerd.supervision.control import control_client
 from peerd.workers.video.errors import ToolsMissing
 from peerd.workers.video.programs.ffmpeg_tools import find_tools
 
-app = new_app(__doc__)
+app = new_app()
 
 LEVEL_STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
 @command(app)
 def doctor(context: CommandContext) -> None:
-    """Examine the database and the cluster; say what needs a person.
+    """Examine the database and the cluster; list what needs attention.
 
-    Each finding comes with its remedy. Exit status 1 when there is a problem, 0 with warnings only.
+    Each finding has its remedy. Exit status 1 if there is a problem, 0 if there are only warnings.
     """
     findings = [*_check_tables(context), *_check_doorbell(context), *_check_video_tools(context.settings)]
     answer = {"ok": not any(finding.level is Level.PROBLEM for finding in findings), "findings": findings}
-    context.answer(answer, lambda: _render_findings(findings))
+    context.print_result(answer, _render_findings(findings))
     if not answer["ok"]:
         raise typer.Exit(1)
 
 
 def _check_tables(context: CommandContext) -> list[Finding]:
-    """The schema; where it is right, all that can be asked of it."""
+    """The revision of the schema; if it is the right one, the findings about the cluster."""
     database = context.client.database
     found = find_schema_version(database)
     if found is None:
         if database.name == "sqlite":
-            return [Finding(Level.NOTE, "tables", "are not there yet; they are made at the first use")]
-        return [Finding(Level.PROBLEM, "tables", "are not there", "peerd migrate")]
+            return [Finding(Level.NOTE, "tables", "do not exist yet; they are created at the first use")]
+        return [Finding(Level.PROBLEM, "tables", "do not exist", "peerd migrate")]
     if found.is_incompatible:
-        state = f"are at revision {found.revision}, which this version ({newest()}) may not work with"
+        state = f"are at revision {found.revision}, with which this version ({newest()}) cannot work"
         return [Finding(Level.PROBLEM, "tables", state, "install the version of peerd that migrated them")]
     if found.is_older:
         state = f"are at revision {found.revision}, this version needs {newest()}"
         return [Finding(Level.PROBLEM, "tables", state, "peerd migrate")]
-    return [_revision_finding(found), *context.client.examine(max_update=context.settings.manager.max_update)]
-
-
-def _revision_finding(found: SchemaVersion) -> Finding:
+    finding = Finding(Level.OK, "tables", f"at revision {found.revision}")
     if found.is_newer:
-        state = f"at revision {found.revision}, newer than this version's {newest()}, which may go on with them"
-        return Finding(Level.NOTE, "tables", state, "upgrade this node when it suits")
-    return Finding(Level.OK, "tables", f"at revision {found.revision}")
+        state = f"at revision {found.revision}, newer than this version's {newest()}, but compatible"
+        finding = Finding(Level.NOTE, "tables", state, "upgrade this node at any time")
+    return [finding, *context.client.examine(max_update=context.settings.manager.max_update)]
 
 
 def _check_doorbell(context: CommandContext) -> list[Finding]:
-    """The doorbell of the node that runs here; without one, whether what is enqueued from here rings."""
+    """The doorbell of the node that runs here; without a node, whether tasks enqueued here ring."""
     try:
         bell = control_client.call_agent(context.settings.node.run_directory, DOORBELL_ACTION, timeout=2.0)
     except (control_client.MasterNotRunning, control_client.CommandRefused):
-        return _check_notifier(context.client)
+        return _check_secret(context)
     found = []
     if bell["works"]:
         found.append(Finding(Level.OK, "doorbell", f"works by {bell['way']}"))
@@ -83,20 +78,19 @@ def _check_doorbell(context: CommandContext) -> list[Finding]:
     return found
 
 
-def _check_notifier(client: Client) -> list[Finding]:
-    """An application needs the nodes' secret: without it nobody is told of what it enqueues."""
-    if not client.notifier.has_no_secret:
+def _check_secret(context: CommandContext) -> list[Finding]:
+    if not context.client.notifier.has_no_secret:
         return []
     message = (
-        "there is no [cluster] secret here: what is enqueued with this configuration rings nobody and waits for a poll,"
+        "there is no [cluster] secret: tasks enqueued with this configuration do not ring and wait for a poll,"
         " up to 12.5 s where the nodes' own doorbell works"
     )
-    remedy = "give it the nodes' [cluster] secret_file, or PEERD_CLUSTER_SECRET; in code, Client(url, secret=…)"
+    remedy = "set the nodes' [cluster] secret_file, or PEERD_CLUSTER_SECRET; in code, Client(url, secret=…)"
     return [Finding(Level.WARNING, "doorbell", message, remedy)]
 
 
 def _check_video_tools(settings: Settings) -> list[Finding]:
-    """ffmpeg, where a worker of this node needs it."""
+    """ffmpeg, if a worker of this node needs it."""
     entries = [
         entry
         for worker in settings.workers.values()
@@ -121,4 +115,4 @@ def _render_findings(findings: list[Finding]) -> RenderableType:
             lines.append(Text.assemble(" " * 11, ("try: ", "bright_black"), sanitize(finding.remedy)))
     counted = Counter(finding.level for finding in findings)
     bad = [pluralize(counted[level], level) for level in (Level.PROBLEM, Level.WARNING) if counted[level]]
-    return Group(*lines, Text(", ".join(bad), "bold") if bad else Text("all is well", "green"))
+    return Group(*lines, Text(", ".join(bad), "bold") if bad else Text("no problems", "green"))

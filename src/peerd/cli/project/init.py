@@ -1,13 +1,13 @@
-"""Begin a project: write peerd.toml and an example module."""
+"""``peerd init``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
 from rich.console import Group
 from rich.text import Text
+from typer import Argument
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
@@ -16,7 +16,7 @@ from peerd.cli.output.formatting import sanitize
 from peerd.config import FILE_NAME
 from peerd.config.template import template
 
-app = new_app(__doc__)
+app = new_app()
 
 EXAMPLE_NAME: Final = "jobs.py"
 EXAMPLE: Final = '''\
@@ -38,12 +38,12 @@ async def greet(ctx: Context, name: str, seconds: int = 5) -> dict[str, str]:
     return {"greeting": f"Hello, {name}!"}
 '''
 GITIGNORE: Final = """\
-# What peerd writes here: the run directory with the log, and the embedded database.
+# Files of peerd: the run directory with the log, and the embedded database.
 .peerd/
 *.sqlite
 *.sqlite-shm
 *.sqlite-wal
-# Secrets that peerd.toml names.
+# Secret files.
 *.password
 *.secret
 """
@@ -54,51 +54,36 @@ count = 4                     # tasks at once in each process
 
 """
 NEXT_STEPS: Final = (
-    ("peerd check", "say what is wrong, if anything"),
-    ("peerd up", "start this node (Ctrl-C stops it); then, in another terminal:"),
+    ("peerd check", "check the configuration"),
+    ("peerd up", "start this node; then, in another terminal:"),
     ("""peerd enqueue hello greet '{"name": "you"}'""", "enqueue a task"),
     ("peerd tasks watch", "watch it run"),
-    ("peerd tasks list", "see what became of it"),
+    ("peerd tasks list", "see its outcome"),
 )
 
 
 @command(app)
 def init(
     context: CommandContext,
-    folder: Annotated[Path, typer.Argument(help="The project's folder; it is made if need be.")] = Path(),
+    folder: Annotated[Path, Argument(help="The project's folder; it is created if needed.")] = Path(),
 ) -> None:
-    """Begin a project: write peerd.toml and an example module.
+    """Create a project: write peerd.toml and an example module.
 
-    And a .gitignore, where there is none. Nothing that is there is overwritten.
+    A .gitignore is written if there is none. No file is overwritten.
     """
-    files = {folder / FILE_NAME: settings_text(), folder / EXAMPLE_NAME: EXAMPLE}
-    if there := [path for path in files if path.exists()]:
-        raise CommandError(
-            f"{' and '.join(map(str, there))} {'is' if len(there) == 1 else 'are'} there already; nothing was written",
-            "begin in another folder: peerd init FOLDER",
-        )
-    ignore = folder / ".gitignore"
-    if not ignore.exists():
-        files[ignore] = GITIGNORE
-    try:
-        write(files)
-    except OSError as error:
-        raise CommandError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
-    context.answer({"written": list(files)}, lambda: _render_next_steps(list(files), folder))
-
-
-def settings_text() -> str:
-    """The commented peerd.toml, with a worker for the example."""
     before, manager, after = template().partition("[manager]")
-    return f"{before}{WORKER_SECTION}{manager}{after}"
-
-
-def write(files: dict[Path, str]) -> None:
-    """Write files that are not there yet."""
+    files = {folder / FILE_NAME: f"{before}{WORKER_SECTION}{manager}{after}", folder / EXAMPLE_NAME: EXAMPLE}
+    if existing := [path for path in files if path.exists()]:
+        verb = "exists" if len(existing) == 1 else "exist"
+        message = f"{' and '.join(map(str, existing))} {verb} already; nothing was written"
+        raise CommandError(message, "use another folder: peerd init FOLDER")
+    if not (folder / ".gitignore").exists():
+        files[folder / ".gitignore"] = GITIGNORE
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
+    context.print_result({"written": list(files)}, _render_next_steps(list(files), folder))
 
 
 def _render_next_steps(written: list[Path], folder: Path) -> Group:

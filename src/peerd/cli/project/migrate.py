@@ -1,4 +1,4 @@
-"""Create the tables, or bring them to what this version needs."""
+"""``peerd migrate``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from peerd.cli.context import CommandContext
 from peerd.store.schema.migrate import find_schema_version, migrate, newest
 from peerd.store.schema.revisions import SchemaVersion
 
-app = new_app(__doc__)
+app = new_app()
 
 
 @command(app)
 def migrate_tables(context: CommandContext) -> None:
-    """Create the tables, or bring them to what this version needs.
+    """Create the tables, or migrate them to this version.
 
-    It may be done while nodes run. It says whether older nodes may go on; where they may not, it refuses to begin
-    until they are stopped.
+    Nodes may keep running. The command prints whether nodes of older versions may continue; if they may not, it starts
+    only after they are stopped.
     """
     context.may_create_database = True
     database = context.client.database
@@ -33,12 +33,12 @@ def migrate_tables(context: CommandContext) -> None:
         "changed": revision != after,
         "oldest": schema.oldest,
     }
-    context.answer(answer, _describe_result(revision, after), *_describe_compatibility(before, schema))
+    context.print_result(answer, _describe_result(revision, after), *_describe_compatibility(before, schema))
 
 
 def _describe_result(before: str | None, after: str) -> Text:
     if before == after:
-        newer = "" if after == newest() else f", newer than this version's {newest()}, which may go on with them"
+        newer = "" if after == newest() else f", newer than this version's {newest()}, but compatible"
         return Text(f"the tables are at revision {after} already{newer}")
     if before is None:
         return Text.assemble(("created", "green"), f" the tables, at revision {after}")
@@ -46,17 +46,13 @@ def _describe_result(before: str | None, after: str) -> Text:
 
 
 def _describe_compatibility(before: SchemaVersion | None, schema: SchemaVersion) -> list[Text]:
-    """What this means for the nodes of the version before."""
+    """The consequences for nodes of older versions."""
     if before is None or before.revision == schema.revision:
         return []
     if before.oldest is None:
-        return [
-            Text(
-                f"nodes of before revision {newest()} go on, but can start no process anew: upgrade them soon", "yellow"
-            )
-        ]
-    if schema.oldest is not None and schema.oldest <= before.revision:
-        return [Text(f"older nodes may go on: those that know revision {schema.oldest} or later; upgrade one by one")]
-    return [
-        Text(f"nodes that do not know revision {schema.oldest} may not go on: they are refused from now on", "yellow")
-    ]
+        warning = f"nodes older than revision {newest()} continue, but cannot start new processes: upgrade them soon"
+    elif schema.oldest is not None and schema.oldest <= before.revision:
+        return [Text(f"nodes that support revision {schema.oldest} or later continue: upgrade them one by one")]
+    else:
+        warning = f"nodes that do not support revision {schema.oldest} cannot continue: they are refused from now on"
+    return [Text(warning, "yellow")]

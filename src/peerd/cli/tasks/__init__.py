@@ -1,19 +1,14 @@
-"""List, show, watch, retry, cancel, delete and move tasks."""
+"""The commands ``peerd tasks …``."""
 
 from __future__ import annotations
 
 from peerd.cli.command import command, new_app
 from peerd.cli.tasks.actions import cancel, delete, move, retry
-from peerd.cli.tasks.listing import list_tasks
-from peerd.cli.tasks.show import show
-from peerd.cli.tasks.watching import watch
+from peerd.cli.tasks.show import list_tasks, show
+from peerd.cli.tasks.watch import watch
 
-app = new_app(__doc__, no_args_is_help=True)
+app = new_app("List, show, watch, retry, cancel, delete and move tasks.")
 
 command(app, "list")(list_tasks)
-command(app)(show)
-command(app)(watch)
-command(app)(retry)
-command(app)(cancel)
-command(app)(delete)
-command(app)(move)
+for function in (show, watch, retry, cancel, delete, move):
+    command(app)(function)

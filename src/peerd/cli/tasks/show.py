@@ -1,94 +1,233 @@
-"""``peerd tasks show``."""
+"""``peerd tasks list`` and ``peerd tasks show``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
+from typer import Argument, Option
 
 from peerd.cli.context import CommandContext
-from peerd.cli.output.formatting import format_elapsed, format_timestamp, sanitize, status_text
-from peerd.cli.output.tables import make_key_value_table
+from peerd.cli.output.formatting import (
+    STATUS_STYLES,
+    first_line,
+    format_elapsed,
+    format_elapsed_short,
+    format_timestamp,
+    sanitize,
+)
+from peerd.cli.output.tables import AlignedTable, Column, make_key_value_table, right, wide
 from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
 from peerd.operate.client import Client
+from peerd.operate.tasks import TaskFilter
 
 MAX_SHOWN_CHARACTERS = 4_000
-"""Characters of a body, a result or a traceback that are shown to people."""
+"""Characters of a body, a result or a traceback that are printed."""
+OMITTED_COLUMNS = ("body", "body_bytes", "result")
+"""Columns that a list leaves out, since they may be large; `peerd tasks show` has them."""
+COLUMNS = (
+    right("id"),
+    Column("task", max_width=32),
+    "status",
+    "",
+    right("tries"),
+    Column("node", max_width=16),
+    wide("note"),
+)
+FILTERS = "Filters"
+
+QueueOption = Annotated[
+    str | None, Option("--queue", "-q", metavar="QUEUE", rich_help_panel=FILTERS, help="Of this queue.")
+]
+NameOption = Annotated[
+    str | None, Option("--name", "-n", metavar="NAME", rich_help_panel=FILTERS, help="Of this handler.")
+]
 
 
-def show(
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions:
+    """The options that select tasks."""
+
+    queue: QueueOption = None
+    name: NameOption = None
+    status: Annotated[
+        str | None,
+        Option("--status", "-s", metavar="STATUS", rich_help_panel=FILTERS, help="In this status."),
+    ] = None
+    node: Annotated[
+        str | None,
+        Option(metavar="NODE", rich_help_panel=FILTERS, help="Pinned to this node, or last claimed by it."),
+    ] = None
+
+    def to_filter(self) -> TaskFilter:
+        """The same for the client."""
+        return TaskFilter(self.queue, self.name, self.status, self.node)
+
+    def list_page(self, client: Client, *, before: int | None, limit: int) -> list[Task]:
+        """The newest tasks with ids below `before`, without their bodies."""
+        return client.tasks.list(**msgspec.structs.asdict(self.to_filter()), before=before, limit=limit, bodies=False)
+
+
+def list_tasks(
     context: CommandContext,
-    ids: Annotated[list[int], typer.Argument(metavar="ID", help="Tasks.", show_default=False)],
+    where: FilterOptions,
+    before: Annotated[
+        int | None, Option(metavar="ID", rich_help_panel=FILTERS, help="With an id below this one.")
+    ] = None,
+    limit: Annotated[int, Option("--limit", "-l", help="At most this many.")] = 50,
 ) -> None:
+    """List tasks, newest first."""
+    found = where.list_page(context.client, before=before, limit=limit)
+    names = node_names(context.client)
+    if not found:
+        is_filter = before or where != FilterOptions()
+        context.print_result([], "no such task" if is_filter else "there are no tasks")
+        return
+    rows = [
+        {column: value for column, value in task_json(task, names).items() if column not in OMITTED_COLUMNS}
+        for task in found
+    ]
+    context.print_result(rows, lambda: _tasks_table(found, names, context.client.now()))
+    if len(found) == limit and not context.as_json:
+        context.out.print(_indent(Text(f"older ones: --before {found[-1].id}", "bright_black")))
+
+
+def show(context: CommandContext, ids: Annotated[list[int], Argument(metavar="ID", help="Tasks.")]) -> None:
     """Show tasks in full, with their attempts."""
     names = node_names(context.client)
     found = [(context.client.tasks.get(task_id), context.client.tasks.attempts(task_id)) for task_id in ids]
     answer = [task_json(task, names) | {"failed_attempts": attempts} for task, attempts in found]
-    context.answer(
-        answer if len(answer) > 1 else answer[0],
-        *[render_task(task, attempts, names, context.client.now()) for task, attempts in found if not context.as_json],
-    )
+    now = context.client.now()
+    pages = [render_task(task, attempts, names, now) for task, attempts in found if not context.as_json]
+    context.print_result(answer if len(answer) > 1 else answer[0], *pages)
 
 
 def node_names(client: Client) -> dict[int, str]:
-    """The nodes' names by their ids."""
+    """The names of all nodes, by their ids."""
     return {node.id: node.name for node in client.nodes.list()}
 
 
-def attempts_made(task: Task) -> int:
-    """Attempts that were made: the column leaves out the one that runs, and the one that succeeded."""
-    return task.attempts + (task.status in (Status.WORKING, Status.DONE))
-
-
 def task_json(task: Task, names: Mapping[int, str]) -> dict[str, Any]:
-    """A task for programs: its columns, and the names of the nodes that they mean."""
+    """A task for JSON: its columns, and the names of its nodes."""
     row: dict[str, Any] = msgspec.to_builtins(task)
     row["node"] = None if task.node_id is None else names.get(task.node_id)
     row["worker_node"] = None if task.worker_node_id is None else names.get(task.worker_node_id)
     return row
 
 
+def task_title(task: Task) -> str:
+    """Queue and handler."""
+    return sanitize(f"{task.queue}/{task.name}" if task.name else task.queue)
+
+
+def describe_since(task: Task, now: datetime) -> str:
+    """How long the task has had its status, or until when it keeps it."""
+    match task.status:
+        case Status.WORKING:
+            return "" if task.worker_started_at is None else f"for {_format_between(task.worker_started_at, now)}"
+        case Status.DONE | Status.DEAD | Status.CANCELED:
+            return f"{_format_between(task.finished_at or task.updated_at, now)} ago"
+        case Status.SCHEDULED | Status.FAILURE if task.start_at is not None and task.start_at > now:
+            return f"for {_format_between(now, task.start_at)} more"
+        case Status.SCHEDULED | Status.FAILURE:
+            return "due"
+        case _:
+            return f"for {_format_between(task.start_at or task.created_at, now)}"
+
+
+def describe_node(task: Task, names: Mapping[int, str]) -> str:
+    """The node that has claimed it, now or last; or the one that it is pinned to."""
+    if task.worker_node_id is not None and task.status is not Status.PENDING:
+        return sanitize(_node_name(task.worker_node_id, names))
+    return "" if task.node_id is None else sanitize(f"→ {_node_name(task.node_id, names)}")
+
+
+def format_run_time(task: Task) -> str:
+    """How long its last attempt ran; empty if it has not ended."""
+    if task.worker_started_at is None or task.finished_at is None:
+        return ""
+    return format_elapsed((task.finished_at - task.worker_started_at).total_seconds())
+
+
+def _tasks_table(tasks: Sequence[Task], names: Mapping[int, str], now: datetime) -> AlignedTable:
+    rows = [
+        (
+            str(task.id),
+            task_title(task),
+            Text(task.status, STATUS_STYLES[task.status]),
+            Text(describe_since(task, now), "bright_black"),
+            f"{_attempts_made(task)}/{task.max_attempts or '–'}",
+            describe_node(task, names),
+            _describe_note(task),
+        )
+        for task in tasks
+    ]
+    return AlignedTable(COLUMNS, rows)
+
+
+def _describe_note(task: Task) -> str:
+    """Its progress or its error."""
+    if task.status is Status.WORKING:
+        percent = "" if task.progress is None else f"{task.progress:.0%} "
+        return f"{percent}{first_line(task.progress_note)}".strip()
+    return "" if task.status in (Status.DONE, Status.PENDING) and task.attempts == 0 else first_line(task.error)
+
+
+def _attempts_made(task: Task) -> int:
+    """The column does not count an attempt that runs or has succeeded."""
+    return task.attempts + (task.status in (Status.WORKING, Status.DONE))
+
+
+def _format_between(earlier: datetime, later: datetime) -> str:
+    return format_elapsed_short((later - earlier).total_seconds())
+
+
+def _node_name(node_id: int, names: Mapping[int, str]) -> str:
+    return names.get(node_id, f"node {node_id}")
+
+
 def render_task(task: Task, attempts: Sequence[Attempt], names: Mapping[int, str], now: datetime) -> RenderableType:
-    """A task for people."""
+    """A task in full."""
     title = Text.assemble(
-        (f"task {task.id} ", "bold"), sanitize(f"{task.queue}/{task.name}" if task.name else task.queue), " is ",
-        status_text(task.status),
-    )  # fmt: skip
+        (f"task {task.id} ", "bold"), task_title(task), " is ", (task.status, STATUS_STYLES[task.status])
+    )
     parts: list[RenderableType] = [title, make_key_value_table(_details(task, names, now))]
-    for what, text in (("body", _format_body(task)), ("result", _indent_json(task.result)), ("error", task.error)):
+    body = _indent_json(task.body) if task.body_bytes is None else f"{len(task.body_bytes):,} bytes"
+    for name, text in (("body", body), ("result", _indent_json(task.result)), ("error", task.error)):
         if text:
-            parts += _render_block(what, text)
+            parts += _render_block(name, text)
     if attempts:
         parts.append(Text("attempts that did not succeed", "bold"))
         parts += [_render_attempt(attempt, names, now) for attempt in attempts]
         if attempts[-1].traceback:
-            parts += _render_block("the last one's traceback", attempts[-1].traceback)
+            parts += _render_block("traceback of the last one", attempts[-1].traceback)
     return Group(*parts, Text())
 
 
-def _details(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tuple[str, Text | str]]:
-    crashes = f", {task.crashes} took their process with them" if task.crashes else ""
-    yield "attempts", f"{attempts_made(task)} of {task.max_attempts or 'what its worker allows'}{crashes}"
+def _details(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tuple[str, str]]:
+    crashes = f", {task.crashes} crashed their process" if task.crashes else ""
+    yield "attempts", f"{_attempts_made(task)} of {task.max_attempts or 'the default of its worker'}{crashes}"
     yield "priority", str(task.priority)
     if task.progress is not None:
-        yield "progress", sanitize(f"{task.progress:.0%} {task.progress_note or ''}")
+        yield "progress", f"{task.progress:.0%} {task.progress_note or ''}"
     if task.node_id is not None:
-        yield "only on", sanitize(names.get(task.node_id, f"node {task.node_id}"))
+        yield "only on", _node_name(task.node_id, names)
     if task.worker_node_id is not None:
-        node = names.get(task.worker_node_id, f"node {task.worker_node_id}")
-        yield "holder", sanitize(f"{node}, process {task.process_id}, lease {task.lease}")
+        yield "holder", f"{_node_name(task.worker_node_id, names)}, process {task.process_id}, lease {task.lease}"
     if task.timeout is not None:
         yield "timeout", format_duration(task.timeout)
-    yield from _key_details(task)
+    for name, text in (("unique key", task.unique_key), ("limit key", task.limit_key), ("trace", task.trace_context)):
+        if text is not None:
+            yield name, text
     for name, moment in (
         ("created", task.created_at),
         ("not before", task.start_at),
@@ -99,26 +238,12 @@ def _details(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tu
     ):
         if moment is not None:
             yield name, format_timestamp(moment, now)
-    if task.worker_started_at is not None and task.finished_at is not None:
-        yield "ran for", format_elapsed((task.finished_at - task.worker_started_at).total_seconds())
-    if task.trace_context is not None:
-        yield "trace", sanitize(task.trace_context)
-
-
-def _key_details(task: Task) -> Iterator[tuple[str, str]]:
-    for name, key in (("unique key", task.unique_key), ("limit key", task.limit_key)):
-        if key is not None:
-            yield name, sanitize(key)
-
-
-def _format_body(task: Task) -> str | None:
-    if task.body_bytes is not None:
-        return f"{len(task.body_bytes):,} bytes"
-    return _indent_json(task.body)
+    if format_run_time(task):
+        yield "ran for", format_run_time(task)
 
 
 def _indent_json(text: str | None) -> str | None:
-    """JSON with its lines indented; other text as it is."""
+    """JSON with indented lines; any other text as it is."""
     try:
         return json.dumps(json.loads(text or ""), ensure_ascii=False, indent=2)
     except (ValueError, RecursionError):
@@ -126,11 +251,8 @@ def _indent_json(text: str | None) -> str | None:
 
 
 def _render_block(title: str, text: str) -> list[RenderableType]:
-    cut = (
-        f"\n… and {len(text) - MAX_SHOWN_CHARACTERS:,} characters more (--json has all)"
-        if len(text) > MAX_SHOWN_CHARACTERS
-        else ""
-    )
+    rest = len(text) - MAX_SHOWN_CHARACTERS
+    cut = f"\n… and {rest:,} characters more (--json has all)" if rest > 0 else ""
     return [Text(title, "bold"), _indent(Text(sanitize(text[:MAX_SHOWN_CHARACTERS]) + cut))]
 
 
@@ -139,16 +261,13 @@ def _render_attempt(attempt: Attempt, names: Mapping[int, str], now: datetime) -
     if attempt.started_at is not None:
         ran = f" after {format_elapsed((attempt.ended_at - attempt.started_at).total_seconds())}"
     number = f"{attempt.number}" if attempt.number else "not counted"
-    node = "" if attempt.node_id is None else f" on {names.get(attempt.node_id, f'node {attempt.node_id}')}"
-    head = Text.assemble(
-        (number, "bold"),
-        ": ",
-        (attempt.outcome, "magenta"),
-        sanitize(f"{ran}{node}, {format_timestamp(attempt.ended_at, now)}"),
-    )
-    why = attempt.cause or attempt.error or ""
-    return _indent(Group(head, *([_indent(Text(sanitize(why)))] if why else [])))
+    node = "" if attempt.node_id is None else f" on {_node_name(attempt.node_id, names)}"
+    end = sanitize(f"{ran}{node}, {format_timestamp(attempt.ended_at, now)}")
+    lines: list[RenderableType] = [Text.assemble((number, "bold"), ": ", (attempt.outcome, "magenta"), end)]
+    if reason := attempt.cause or attempt.error:
+        lines.append(_indent(Text(sanitize(reason))))
+    return _indent(Group(*lines))
 
 
-def _indent(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, 2), expand=False)
+def _indent(item: RenderableType) -> Padding:
+    return Padding(item, (0, 0, 0, 2), expand=False)

@@ -1,4 +1,4 @@
-"""What `peerd tasks watch` knows: from one look to the next, which tasks run and what became of the others. Pure."""
+"""The state of `peerd tasks watch` between two polls: which tasks run, and what happened to the others. No I/O."""
 
 from __future__ import annotations
 
@@ -12,65 +12,64 @@ from peerd.domain.task import Task
 
 
 class ChangeKind(StrEnum):
-    """What happened to a task between two looks."""
+    """What happened to a task between two polls."""
 
     STARTED = "started"
     PROGRESSED = "progressed"
     ENDED = "ended"
-    """done, dead or canceled."""
+    """It is done, dead or canceled."""
     RETURNED = "returned"
-    """It ran, and does not any more: failure, scheduled or pending."""
+    """It stopped running and has not ended: failure, scheduled or pending."""
     GONE = "gone"
     """Its row was deleted or purged."""
 
 
 class TaskChange(msgspec.Struct, frozen=True):
-    """A thing that happened; the task as it is now, or, when its row is gone, as it was."""
+    """A change; the task as it is now, or the last known one if its row is gone."""
 
     kind: ChangeKind
     task: Task
 
 
 class WatchState:
-    """The tasks that are followed: those that run, and those that were named until they have ended.
+    """The tasks that are tracked: those that run, and named ones until they have ended.
 
     Args:
-        ids: tasks to follow; without any, whatever runs.
+        ids: named tasks; without any, all tasks that run are tracked.
     """
 
     def __init__(self, ids: Iterable[int] = ()) -> None:
         self.unfinished = set(ids)
         """Named tasks that have not ended."""
         self.dead: set[int] = set()
-        """Tasks that were seen to end dead."""
+        """Tasks that have ended dead."""
         self.running: dict[int, Task] = {}
-        """Tasks that run, as they were last seen."""
+        """Tasks that run, as of the last poll."""
         self._reported_ends: set[tuple[int, int]] = set()
-        """Ends that were told: tasks, and the leases that ended."""
+        """Tasks and their leases whose end was reported."""
 
     @property
     def tracked(self) -> set[int]:
-        """Ids to look at by themselves."""
+        """Tasks that every poll must read."""
         return self.unfinished | set(self.running)
 
     def observe(self, task_id: int, task: Task | None) -> list[TaskChange]:
-        """Take note of one task; None when its row is gone."""
-        before = self.running.get(task_id)
-        if task is None:
-            self._untrack(task_id)
-            return [TaskChange(ChangeKind.GONE, before)] if before is not None else []
-        if task.status is Status.WORKING:
+        """Record the current state of a task; None if its row is gone."""
+        was_tracked = task_id in self.tracked
+        before = self.running.pop(task_id, None)
+        if task is not None and task.status is Status.WORKING:
             self.running[task_id] = task
             return _progress_changes(before, task)
-        was_tracked = task_id in self.tracked
-        self.running.pop(task_id, None)
-        if task.finished:
-            self._untrack(task_id)
+        if task is None or task.finished:
+            self.unfinished.discard(task_id)
+        if task is not None and task.finished:
             return self.record_end(task) if was_tracked else []
-        return [TaskChange(ChangeKind.RETURNED, task)] if before is not None else []
+        if before is None:
+            return []
+        return [TaskChange(ChangeKind.GONE, before) if task is None else TaskChange(ChangeKind.RETURNED, task)]
 
     def record_end(self, task: Task) -> list[TaskChange]:
-        """Take note of a task that has ended; it is told once."""
+        """Record that a task has ended; each end is reported once."""
         if (task.id, task.lease) in self._reported_ends:
             return []
         self._reported_ends.add((task.id, task.lease))
@@ -78,15 +77,11 @@ class WatchState:
             self.dead.add(task.id)
         return [TaskChange(ChangeKind.ENDED, task)]
 
-    def _untrack(self, task_id: int) -> None:
-        self.running.pop(task_id, None)
-        self.unfinished.discard(task_id)
-
 
 def apply_poll(
     state: WatchState, working: Iterable[Task], others: Mapping[int, Task | None], ended: Iterable[Task] = ()
 ) -> list[TaskChange]:
-    """Take note of the tasks that run, of the followed ones that do not, and of those that ended unseen."""
+    """Record the tasks that run, the tracked ones that do not, and those that started and ended between two polls."""
     changes: list[TaskChange] = []
     for task in sorted(working, key=lambda task: task.id):
         changes += state.observe(task.id, task)

@@ -1,0 +1,195 @@
+"""``peerd tasks watch``: a bar for each task that runs, a line for each that has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, assert_never
+
+import typer
+from rich.console import Console, Group
+from rich.text import Text
+from typer import Argument, Option
+
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import CommandError, parse_duration_option
+from peerd.cli.output.formatting import STATUS_STYLES, first_line, format_age
+from peerd.cli.output.live_display import LiveDisplay, render_progress_bar
+from peerd.cli.output.tables import AlignedTable, Column, right, wide
+from peerd.cli.tasks.show import (
+    NameOption,
+    QueueOption,
+    describe_node,
+    describe_since,
+    format_run_time,
+    node_names,
+    task_json,
+    task_title,
+)
+from peerd.cli.tasks.watch_state import ChangeKind, TaskChange, WatchState, apply_poll
+from peerd.domain.errors import TaskNotFound
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import Task
+from peerd.operate.client import Client
+
+NEWEST_LIMIT = 100
+"""The newest tasks, which every poll reads; by primary key, so that it costs the same in a large table."""
+WIDE_TERMINAL = 100
+"""The width from which bars and titles are longer."""
+UNFINISHED = (Status.PENDING, Status.WORKING, Status.FAILURE, Status.SCHEDULED, Status.WAITING)
+
+
+def watch(
+    context: CommandContext,
+    ids: Annotated[list[int] | None, Argument(metavar="ID", help="Only these tasks.")] = None,
+    queue: QueueOption = None,
+    name: NameOption = None,
+    until_done: Annotated[
+        bool, Option("--until-done", help="Exit when all have ended; status 1 if one is dead.")
+    ] = False,
+    every: Annotated[str, Option(metavar="DURATION", help="The polling interval.")] = "500ms",
+) -> None:
+    """Watch tasks run: a bar for each, and a line for each that has ended.
+
+    If stdout is not a terminal: a line for each change. With --json: an object for each change. Ctrl-C ends it.
+    """
+    pause = max(parse_duration_option("--every", every), 0.05)
+    watcher = TaskWatcher(context.client, ids or [], queue, name)
+    missing = watcher.drop_missing()
+    for error in missing:
+        context.print_error(CommandError(str(error), kind=type(error).__name__))
+    if missing and not watcher.ids:
+        raise typer.Exit(1)
+    with LiveDisplay(context.out, silent=context.as_json) as display:
+        for changes in watcher.poll():
+            if context.as_json:
+                for change in changes:
+                    task = task_json(change.task, watcher.names)
+                    context.print_json_line({"at": watcher.now, "change": change.kind, "task": task})
+            show_changes(display, context.out, changes, watcher)
+            if until_done and watcher.all_ended():
+                break
+            time.sleep(pause)
+    if until_done and (missing or watcher.state.dead):
+        raise typer.Exit(1)
+
+
+class TaskWatcher:
+    """The tasks that are watched, poll by poll."""
+
+    def __init__(self, client: Client, ids: Sequence[int], queue: str | None, name: str | None) -> None:
+        self.client = client
+        self.ids = set(ids)
+        self.queue = queue
+        self.name = name
+        self.state = WatchState(ids)
+        self.names = node_names(client)
+        self.started_at = self.now = client.now()
+
+    def drop_missing(self) -> list[TaskNotFound]:
+        """Stop watching tasks that do not exist."""
+        missing = [task_id for task_id in sorted(self.ids) if self.client.tasks.find(task_id) is None]
+        self.ids -= set(missing)
+        self.state.unfinished -= set(missing)
+        return [TaskNotFound(task_id) for task_id in missing]
+
+    def poll(self) -> Iterator[list[TaskChange]]:
+        """The changes since the last poll."""
+        while True:
+            self.now = self.client.now()
+            working = [] if self.ids else self._list(Status.WORKING, limit=200)
+            running = {task.id for task in working}
+            others = {task_id: self.client.tasks.find(task_id) for task_id in self.state.tracked - running}
+            changes = apply_poll(self.state, working, others, self._ended())
+            if any(change.task.worker_node_id not in self.names for change in changes):
+                self.names = node_names(self.client)
+            yield changes
+
+    def all_ended(self) -> bool:
+        """Whether all watched tasks have ended."""
+        if self.ids:
+            return not self.state.unfinished
+        return not any(self._list(status, limit=1) for status in UNFINISHED)
+
+    def _ended(self) -> list[Task]:
+        """New tasks that have ended since the start: they may have run between two polls."""
+        if self.ids:
+            return []
+        return [
+            task
+            for task in self.client.tasks.list(limit=NEWEST_LIMIT, bodies=False)
+            if task.finished_at is not None
+            and task.finished
+            and task.finished_at >= self.started_at
+            and self.queue in (None, task.queue)
+            and self.name in (None, task.name)
+        ]
+
+    def _list(self, status: Status, limit: int) -> list[Task]:
+        return self.client.tasks.list(queue=self.queue, name=self.name, status=status, limit=limit, bodies=False)
+
+
+def show_changes(display: LiveDisplay, console: Console, changes: Sequence[TaskChange], watcher: TaskWatcher) -> None:
+    """Print a line for each change; in a terminal only for ends, and draw a bar for each task that runs."""
+    for change in changes:
+        line = _render_change(change, watcher.names, watcher.now)
+        if not display.is_terminal:
+            display.print(Text.assemble(f"{watcher.now:%H:%M:%S}  ", line))
+        elif change.kind not in (ChangeKind.STARTED, ChangeKind.PROGRESSED):
+            display.print(line)
+    if display.is_terminal:
+        running = sorted(watcher.state.running.values(), key=lambda task: task.id)
+        display.update(render_bars(running, watcher.names, watcher.now, console))
+
+
+def render_bars(running: Sequence[Task], names: Mapping[int, str], now: datetime, console: Console) -> Group:
+    """A row for each task that runs, as many as the terminal has room for."""
+    fitting = running[: max(console.height - 4, 1)]
+    is_wide = console.width >= WIDE_TERMINAL
+    columns = (right(""), Column(max_width=28 if is_wide else 16), "", Column(max_width=14), wide(""))
+    rows = [
+        (
+            Text(str(task.id), "bold"),
+            task_title(task),
+            render_progress_bar(task.progress, 30 if is_wide else 16),
+            describe_node(task, names),
+            Text(_describe_progress(task, now), "bright_black"),
+        )
+        for task in fitting
+    ]
+    left = len(running) - len(fitting)
+    rest = [Text(f"… and {left} more", "bright_black")] if left else []
+    waiting = [] if running else [Text("no task is running (Ctrl-C ends the watch)", "bright_black")]
+    return Group(AlignedTable(columns, rows), *rest, *waiting)
+
+
+def _describe_progress(task: Task, now: datetime) -> str:
+    attempt = f"attempt {task.attempts + 1}: " if task.attempts else ""
+    return f"{attempt}{first_line(task.progress_note) or describe_since(task, now)}"
+
+
+def _render_change(change: TaskChange, names: Mapping[int, str], now: datetime) -> Text:
+    task = change.task
+    head = Text.assemble((f"{task.id:>4}", "bold"), "  ", task_title(task), "  ")
+    node = describe_node(task, names)
+    match change.kind:
+        case ChangeKind.GONE:
+            return head.append("was deleted or purged", "bright_black")
+        case ChangeKind.STARTED:
+            number = f", attempt {task.attempts + 1}" if task.attempts else ""
+            return head.append(f"started on {node}{number}", STATUS_STYLES[Status.WORKING])
+        case ChangeKind.PROGRESSED:
+            percent = "" if task.progress is None else f"{task.progress:.0%}"
+            return head.append(f"{percent} {first_line(task.progress_note)}".strip())
+        case ChangeKind.RETURNED:
+            is_later = task.start_at is not None and task.start_at > now
+            again = f", again {format_age(task.start_at, now)}" if is_later else ""
+            state = "pending again" if task.status is Status.PENDING else f"{task.status}{again}"
+        case ChangeKind.ENDED:
+            run_time = format_run_time(task)
+            state = f"{task.status}{f' in {run_time}' if run_time else ''}{f' on {node}' if node else ''}"
+        case _:
+            assert_never(change.kind)
+    head.append(state, STATUS_STYLES[task.status])
+    return head.append(f"  {first_line(task.error)}" if task.error and task.status is not Status.DONE else "")
