@@ -166,7 +166,7 @@ def test_a_program_that_cannot_be_started_is_tried_again_and_again(node: Nodes, 
 def test_a_child_that_sends_what_is_no_frame_is_killed_and_replaced(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.2", "once babble"]}).up()
     (death,) = eventually(lambda: stub_node.received("death", "agent"))
-    assert "sent what is no frame" in death["cause"]["text"]
+    assert "sent an invalid frame" in death["cause"]["text"]
     running_again(stub_node, "video-1", death["pid"])
 
 

@@ -83,7 +83,7 @@ def test_a_log_that_cannot_be_opened_anew_is_written_on_to(node: Nodes) -> None:
     stub_node.up()
     old = log.rename(stub_node.folder / "old.log")
     log.mkdir()
-    with pytest.raises(control_client.CommandRefused, match=r"goes on in the old one: .*Is a directory"):
+    with pytest.raises(control_client.CommandRefused, match=r"continues in the old one: .*Is a directory"):
         control_client.send_command(stub_node.run_directory, {"command": "reopen-logs"})
     assert "Is a directory" in old.read_text()
     assert stub_node.state() == "running"

@@ -71,7 +71,7 @@ def test_a_process_that_wants_to_be_replaced_before_the_node_is_ready_is_replace
             {"start": ["exit 5"]},
             "exit status 3 before it was ready: UnexpectedSystemExit: start() raised SystemExit: 5",
         ),
-        ({"start": ["block"], "boot_timeout": 1.0}, "killed, for it did not become ready in time"),
+        ({"start": ["block"], "boot_timeout": 1.0}, "killed because it did not become ready in time"),
     ],
 )
 def test_whatever_fails_in_a_first_boot_is_named(node: Nodes, more: dict[str, object], error: str) -> None:

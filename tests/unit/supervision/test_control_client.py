@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from peerd.supervision.control import control_client
-from peerd.supervision.host.node_lock import NodeLock
+from peerd.supervision.host.node_lock import node_lock
 
 
 @pytest.mark.parametrize("folder", ["", "missing"])
@@ -27,6 +27,6 @@ def test_a_file_that_names_somebody_else_names_no_master(tmp_path: Path, pid: st
 
 
 def test_the_master_that_holds_the_lock_is_named(tmp_path: Path) -> None:
-    with NodeLock(tmp_path):
+    with node_lock(tmp_path):
         assert control_client.find_running_master(tmp_path) == os.getpid()
     assert control_client.find_running_master(tmp_path) is None

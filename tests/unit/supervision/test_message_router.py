@@ -90,11 +90,11 @@ def test_what_waits_too_long_is_undeliverable(node: RouterNode) -> None:
     assert node.router.due_at <= node.now + WAIT_TIMEOUT + 1
     node.advance(after=12.0)
     assert node.received("video-1") == [
-        {"type": "reply", "id": 2, "error": "its time is over", "reason": "late"},
+        {"type": "reply", "id": 2, "error": "timed out", "reason": "late"},
     ]
     node.advance(after=WAIT_TIMEOUT)
     (report,) = node.received("video-1")
-    assert (report["delivered"], report["error"]) == (0, "nobody was there to take it for 30 s")
+    assert (report["delivered"], report["error"]) == (0, "its recipient did not become ready within 30 s")
     assert node.router.due_at == float("inf")
 
 
@@ -137,8 +137,8 @@ def test_a_node_that_stops_waits_for_nobody(node: RouterNode) -> None:
     node.send_request(video, {"role": "agent"}, 2)
     node.send(video, {"role": "workers", "kind": "site"}, 3)
     assert node.received("video-1") == [
-        {"type": "delivery", "id": 1, "delivered": 0, "error": "the node stops"},
-        {"type": "reply", "id": 2, "error": "the node stops", "reason": "undeliverable"},
+        {"type": "delivery", "id": 1, "delivered": 0, "error": "the node is stopping"},
+        {"type": "reply", "id": 2, "error": "the node is stopping", "reason": "undeliverable"},
         {"type": "delivery", "id": 3, "delivered": 1, "error": None},
     ]
 

@@ -8,7 +8,7 @@ import pytest
 
 from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES
 from peerd.supervision.control.channel import FrameChannel
-from peerd.supervision.messages.flow_control import FlowControl
+from peerd.supervision.messages.message_router import FlowControl
 from tests.unit.supervision.router_node import RouterNode, by_name
 
 # ---------------------------------------------------------------- floods
@@ -23,7 +23,7 @@ def test_a_flood_fills_the_senders_own_share_and_leaves_the_others_theirs(node: 
     report = node.received("video-1")
     assert sum(frame["delivered"] for frame in report) == MAX_IN_FLIGHT
     assert {frame["error"] for frame in report if not frame["delivered"]} == {
-        "too much waits already to be taken by site-1 (process 104)"
+        "too many unacknowledged messages for site-1 (process 104)"
     }
     node.send(other, to)
     assert node.received("video-2")[0]["delivered"] == 1
@@ -52,7 +52,7 @@ def test_what_reaches_only_some_is_told_as_such(node: RouterNode) -> None:
     node.received("agent")
     node.send(sender, {"role": "workers"}, 1)
     (report,) = node.received("agent")
-    assert (report["delivered"], report["error"]) == (2, "too much waits already to be taken by site-1 (process 104)")
+    assert (report["delivered"], report["error"]) == (2, "too many unacknowledged messages for site-1 (process 104)")
 
 
 def test_so_much_and_no_more_waits_of_each_sender(world: RouterNode) -> None:
@@ -63,7 +63,7 @@ def test_so_much_and_no_more_waits_of_each_sender(world: RouterNode) -> None:
         world.send(flooding_sender, {"role": "agent"}, number)
     (report,) = world.received("video-1")
     assert report["delivered"] == 0
-    assert "messages of its sender wait already" in report["error"]
+    assert "messages of this sender wait already" in report["error"]
     world.send(other, {"role": "agent"})
     assert world.received("video-2") == []
     world.end(flooding_sender)
@@ -91,7 +91,7 @@ def test_a_share_is_given_back_in_the_order_in_which_messages_were_handed_over()
     inboxes.acknowledge("x", 99)
     inboxes.acknowledge("x", -1)
     inboxes.remove("x")
-    assert inboxes._shares == inboxes._inboxes == {}
+    assert inboxes._quota.used == inboxes._inboxes == {}
 
 
 # ---------------------------------------------------------------- what makes no sense
@@ -137,7 +137,7 @@ def test_what_is_no_message_is_answered_with_what_is_wrong(node: RouterNode, mor
 def test_a_number_that_is_none_is_not_sent_back(node: RouterNode, number: Any) -> None:
     node.send(by_name(node, "video-1"), {"role": "agent"}, id=number)
     assert node.received("video-1") == [
-        {"type": "delivery", "id": None, "delivered": 0, "error": "this is no message: its `id` must be a number"}
+        {"type": "delivery", "id": None, "delivered": 0, "error": "malformed message: its `id` must be a number"}
     ]
 
 

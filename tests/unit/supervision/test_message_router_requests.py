@@ -42,7 +42,7 @@ def test_what_a_dead_process_has_asked_is_forgotten(node: RouterNode) -> None:
     (request,) = node.received("agent")
     node.end(video)
     node.router.route_reply(agent, {"type": "reply", "id": request["id"], "data": 1})
-    assert node.router._held == {}
+    assert node.router._held.used == {}
 
 
 def test_a_request_is_forgotten_when_nobody_waits_for_it_any_more(node: RouterNode) -> None:
@@ -51,7 +51,7 @@ def test_a_request_is_forgotten_when_nobody_waits_for_it_any_more(node: RouterNo
     assert node.router._awaiting_reply, "its sender's own clock is first"
     node.advance(after=1.0)
     assert not node.router._awaiting_reply
-    assert node.router._held == {}
+    assert node.router._held.used == {}
 
 
 def test_somebody_at_the_control_socket_can_ask_the_agent(node: RouterNode) -> None:
@@ -68,7 +68,7 @@ def test_somebody_at_the_control_socket_can_ask_the_agent(node: RouterNode) -> N
     node.router.call_agent("schedules", None, 5.0, answers.append, node.now)
     assert answers == [
         {"data": ["x"]},
-        {"error": "'schedules': its time is over"},
-        {"error": "'schedules': this is no message: its `timeout` must be seconds, more than 0 and at most 86400"},
-        {"error": "'schedules': the agent stops"},
+        {"error": "'schedules': timed out"},
+        {"error": "'schedules': malformed message: its `timeout` must be seconds, more than 0 and at most 86400"},
+        {"error": "'schedules': the agent is stopping"},
     ]

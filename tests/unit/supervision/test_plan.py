@@ -30,7 +30,7 @@ def test_processes_are_replaced_when_what_they_are_told_has_changed_and_not_for_
     [
         ([VIDEO | {"colour": "red"}], "kind 'video': unknown colour"),
         ([{"entry": "studio:video"}], "kind '\\?': .*'name'"),
-        ([VIDEO | {"role": "king"}], "role 'king' is none of agent, manager, watcher, worker, web"),
+        ([VIDEO | {"role": "king"}], "role 'king' is not one of agent, manager, watcher, worker, web"),
         ([VIDEO | {"payload": "x" * 600_000}], "its payload has 600018 bytes"),
         ([VIDEO | {"processes": -1}], "-1 processes of role worker are not possible"),
         ([VIDEO | {"role": "manager", "processes": 2}], "2 processes of role manager are not possible"),
