@@ -60,7 +60,7 @@ def test_the_apps_of_web_sections_are_imported_too(peerd: Peerd, project: Path) 
     [problem] = answer["problems"]
     assert (problem["key"], problem["message"]) == (
         "web.text.app",
-        "site_app:text: is a int, and no ASGI app: it cannot be called",
+        "site_app:text: is a int, not an ASGI app: it cannot be called",
     )
 
 

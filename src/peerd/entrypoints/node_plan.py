@@ -1,9 +1,17 @@
-"""The master's plan of a node: which kinds of processes it has, and what each is told."""
+"""Builds the master's plan of a node: its kinds of processes, and the settings that each gets.
+
+    python -P -m peerd.entrypoints.node_plan INCARNATION [FILE [watch]]
+
+prints the plan anew for a master that reloads; `watch` if the node has a watcher. Errors of the configuration go to
+stderr.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from peerd.config.serialization import serialize_section
@@ -17,22 +25,22 @@ ENTRIES: Final = {
     "worker": "peerd.entrypoints.worker:worker",
     "web": "peerd.entrypoints.web:web",
 }
-PLANNER: Final = (sys.executable, "-P", "-m", "peerd.entrypoints.planner")
+PLANNER: Final = (sys.executable, "-P", "-m", "peerd.entrypoints.node_plan")
 COMMON_SECTIONS: Final = ("project_directory", "file", "node", "database", "cluster", "logging")
-"""Sections that every process gets. A kind is replaced by `peerd reload --config-only` when what it gets has changed,
-so each gets what it needs and no more."""
+"""Sections that every process gets. A kind gets no more settings than it needs, because `peerd reload --config-only`
+replaces it when these have changed."""
 
 
 def build_node_plan(
     settings: Settings, incarnation: str | None = None, *, background: bool = False, watch: bool = False
 ) -> dict[str, Any]:
-    """The plan: agent, manager, workers, web processes and commands.
+    """Return the plan: agent, manager, workers, web processes and commands.
 
     Args:
         settings: from `peerd.config.load`.
-        incarnation: of the life of the master, when it is a plan for one that lives; a new one when None.
-        background: whether nobody looks at its output, so that it needs a log file.
-        watch: whether it has a watcher, which reloads it when its files change.
+        incarnation: of the running master; a new one when None.
+        background: whether the node is started detached, so that it needs a log file.
+        watch: whether it has a watcher.
     """
     master_incarnation = incarnation or new_incarnation()
     log_file = settings.log_file if background else settings.logging.file
@@ -101,7 +109,7 @@ def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterato
 
 
 def _plan_sockets(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the master binds, by where: a kind that is renamed goes on with what its elder listened on."""
+    """Yield sockets by address, not by kind: a renamed kind keeps the socket of the former one."""
     for web in settings.web.values():
         for bind in web.bind if web.enabled else ():
             how = {"backlog": web.backlog, "mode": web.unix_mode, "reuse_port": web.reuse_port}
@@ -114,3 +122,20 @@ def _plan_kind(name: str, role: str, **more: Any) -> dict[str, Any]:
 
 def _grace_override(grace: float | None) -> dict[str, float]:
     return {} if grace is None else {"grace": grace}
+
+
+def main(incarnation: str, file: str = "", watch: str = "") -> int:
+    """Print the plan; return the exit status."""
+    from peerd.config import ConfigError, load  # noqa: PLC0415 - only the planner's process reads the configuration
+
+    try:
+        settings = load(Path(file) if file else None)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    json.dump(build_node_plan(settings, incarnation, watch=bool(watch)), sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The watcher's process, for development: it asks for a reload when the project's code or configuration changes."""
+"""The watcher's process, for development: requests a reload when the project's code or configuration changes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from peerd.runtime.process.link import Link
 from peerd.runtime.process.service import Service
 
 DEBOUNCE_MS: Final = 200
-"""Milliseconds in which changes are one change: an editor writes several files, git a hundred."""
+"""Milliseconds within which changes count as one: an editor writes several files, git a hundred."""
 IGNORED_FOLDERS: Final = {"__pycache__", "node_modules", "venv"}
-"""Folders that are not looked into; nor are those whose names begin with a dot."""
+"""Folders that are ignored, as are those whose names begin with a dot."""
 
 
 def watcher(payload: Mapping[str, Any]) -> Service:
-    """The service of a node's watcher."""
+    """Return the service of a node's watcher."""
     settings = decode_settings(payload)
     watched_files = WatchedFiles(settings.project_directory, settings.file)
     return FileWatcher(watched_files, tuple(payload["kinds"]), create_events(payload, settings))
 
 
 class WatchedFiles:
-    """Which files matter.
+    """The files whose changes matter, as a filter of watchfiles.
 
     Args:
         folder: of the project.
-        config: its peerd.toml, wherever it is; None if there is none.
+        config: its peerd.toml, if there is one.
     """
 
     def __init__(self, folder: Path, config: Path | None) -> None:
@@ -41,7 +41,6 @@ class WatchedFiles:
         self._project_folder = folder
 
     def __call__(self, _: object, path: str) -> bool:
-        """Whether the change of a file matters: watchfiles asks it."""
         file = Path(path)
         return file == self.config or (file.suffix == ".py" and self._is_project_file(file))
 
@@ -56,9 +55,9 @@ class FileWatcher:
     """Watches a project's folder.
 
     Args:
-        watched_files: which files.
-        kinds: those that run the project's code, to be replaced when it changes.
-        events: what happens.
+        watched_files: the filter.
+        kinds: those that run the project's code, which are reloaded when it changes.
+        events: gets each change.
     """
 
     def __init__(self, watched_files: WatchedFiles, kinds: Collection[str], events: EventBus) -> None:
@@ -68,34 +67,32 @@ class FileWatcher:
         self._stopped = asyncio.Event()
 
     async def start(self, link: Link) -> Mapping[str, object]:
-        """There is nothing that must be there first."""
+        """Keep the link to the master."""
         self._link = link
         return {}
 
     async def run(self) -> None:
-        """Ask for a reload after each change."""
-        watched_files = self._watched_files
-        changed = awatch(
-            *watched_files.folders, watch_filter=watched_files, debounce=DEBOUNCE_MS, stop_event=self._stopped
-        )
+        """Request a reload after each change."""
+        watched = self._watched_files
+        changed = awatch(*watched.folders, watch_filter=watched, debounce=DEBOUNCE_MS, stop_event=self._stopped)
         async for changes in changed:
             files = {Path(path) for _, path in changes}
             self._events.emit(FilesChanged(files=tuple(sorted(file.name for file in files))))
-            self._link.send({"type": "reload", **reload_request_for(files, watched_files.config, self._kinds)})
+            self._link.send({"type": "reload", **reload_request_for(files, watched.config, self._kinds)})
 
     async def receive(self, message: Mapping[str, object]) -> None:
-        """Nothing that is told concerns it."""
+        """Ignore messages of the master."""
 
     async def quiet(self) -> None:
-        """It takes no work."""
+        """Do nothing: it takes no work."""
 
     async def stop(self, grace: float) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._stopped.set()
 
 
 def reload_request_for(files: Collection[Path], config: Path | None, kinds: Collection[str]) -> dict[str, object]:
-    """What is to be reloaded: of changed code the kinds that run it, of a changed configuration what it is about.
+    """Return the request for changed files: code reloads the kinds that run it, the configuration what it changes.
 
     Example:
         >>> toml = Path("peerd.toml")

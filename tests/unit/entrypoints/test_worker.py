@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from peerd.config.settings import WorkerSettings
-from peerd.entrypoints.worker import InvalidWorker, load_worker
+from peerd.entrypoints.import_string import InvalidEntry
+from peerd.entrypoints.worker import load_worker
 from peerd.work.task_worker import QueueWorker
 
 CODE = """
@@ -53,20 +54,20 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("Idle", "has no method loop()"),
         ("Deaf", "has no method handle_task(task)"),
         ("Nowhere", "names no queue"),
-        ("Broken", "cannot be made: OSError: no camera"),
-        ("text", "is not a class below"),
+        ("Broken", "cannot be created: OSError: no camera"),
+        ("text", "is not a subclass of"),
         ("missing", "has no missing"),
     ],
 )
 def test_a_class_that_cannot_work_is_refused_with_what_it_lacks(name: str, words: str) -> None:
-    with pytest.raises(InvalidWorker) as refused:
+    with pytest.raises(InvalidEntry) as refused:
         load_worker("studio", WorkerSettings(worker=f"studio_of_the_test:{name}"))
     assert "[workers.studio]" in str(refused.value)
     assert words in str(refused.value)
 
 
 def test_what_is_no_queue_is_refused_as_one() -> None:
-    with pytest.raises(InvalidWorker, match="not a Queue"):
+    with pytest.raises(InvalidEntry, match="not a Queue"):
         load_worker("studio", WorkerSettings(tasks=("studio_of_the_test:Good",)))
 
 
