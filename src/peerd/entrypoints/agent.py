@@ -32,7 +32,6 @@ LIMITS_REQUEST_TIMEOUT: Final = 2.0
 
 
 def agent(payload: Mapping[str, Any]) -> Service:
-    """Return the service of a node's agent."""
     settings = decode_settings(payload)
     events = create_events(payload, settings)
     incarnation = str(payload["incarnation"])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from peerd.config.serialization import serialize_section
-from peerd.config.settings import Settings
+from peerd.config.settings import CommandSettings, Settings, WebSettings, WorkerSettings
 from peerd.store.nodes.nodes import new_incarnation
 
 ENTRIES: Final = {
@@ -36,11 +36,8 @@ def build_node_plan(
 ) -> dict[str, Any]:
     """Return the plan: agent, manager, workers, web processes and commands.
 
-    Args:
-        settings: from `peerd.config.load`.
-        incarnation: of the running master; a new one when None.
-        background: whether the node is started detached, so that it needs a log file.
-        watch: whether it has a watcher.
+    `incarnation` is that of the running master, if there is one; a node in the background needs a log file; with
+    `watch` it has a watcher.
     """
     master_incarnation = incarnation or new_incarnation()
     log_file = settings.log_file if background else settings.logging.file
@@ -79,33 +76,18 @@ def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterato
         running_code = [*settings.workers, *settings.web, *(["agent"] if settings.agent.setup else [])]
         yield _plan_kind("watcher", "watcher", payload={**payload("watcher"), "kinds": running_code})
     for name, worker in settings.workers.items():
-        yield _plan_kind(
-            name,
-            "worker",
-            payload=payload(name, workers={name: plain["workers"][name]}),
-            hang_after=worker.hang_after,
-            processes=worker.processes if worker.enabled else 0,
-            **_grace_override(worker.grace),
-        )
-    for name, web in settings.web.items():
-        yield _plan_kind(
-            name,
-            "web",
-            payload=payload(name, web={name: plain["web"][name]}),
-            hang_after=web.hang_after,
-            processes=web.processes if web.enabled else 0,
-            sockets=list(web.bind) if web.enabled else [],
-            **_grace_override(web.grace),
-        )
-    for name, command in settings.commands.items():
-        yield {
-            "name": name,
-            "role": "command",
-            "command": list(command.command),
-            "environment": dict(command.environment),
-            "processes": command.processes if command.enabled else 0,
-            **_grace_override(command.grace),
+        own: dict[str, Any] = {
+            "payload": payload(name, workers={name: plain["workers"][name]}),
+            "hang_after": worker.hang_after,
         }
+        yield _plan_kind(name, "worker", **own, **_common_fields(worker))
+    for name, web in settings.web.items():
+        own = {"payload": payload(name, web={name: plain["web"][name]}), "hang_after": web.hang_after}
+        sockets = list(web.bind) if web.enabled else []
+        yield _plan_kind(name, "web", **own, sockets=sockets, **_common_fields(web))
+    for name, command in settings.commands.items():
+        own = {"command": list(command.command), "environment": dict(command.environment)}
+        yield {"name": name, "role": "command", **own, **_common_fields(command)}
 
 
 def _plan_sockets(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -120,8 +102,9 @@ def _plan_kind(name: str, role: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "role": role, "entry": ENTRIES[role], **more}
 
 
-def _grace_override(grace: float | None) -> dict[str, float]:
-    return {} if grace is None else {"grace": grace}
+def _common_fields(section: WorkerSettings | WebSettings | CommandSettings) -> dict[str, float]:
+    grace = {} if section.grace is None else {"grace": section.grace}
+    return {"processes": section.processes if section.enabled else 0, **grace}
 
 
 def main(incarnation: str, file: str = "", watch: str = "") -> int:

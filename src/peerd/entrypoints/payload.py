@@ -16,7 +16,6 @@ from peerd.shared.proxy import SharedClients
 
 
 def decode_settings(payload: Mapping[str, Any]) -> Settings:
-    """Return the node's settings, as `peerd up` has read them."""
     return deserialize_section(payload["settings"], Settings)
 
 

@@ -21,7 +21,6 @@ IGNORED_FOLDERS: Final = {"__pycache__", "node_modules", "venv"}
 
 
 def watcher(payload: Mapping[str, Any]) -> Service:
-    """Return the service of a node's watcher."""
     settings = decode_settings(payload)
     watched_files = WatchedFiles(settings.project_directory, settings.file)
     return FileWatcher(watched_files, tuple(payload["kinds"]), create_events(payload, settings))
@@ -67,12 +66,10 @@ class FileWatcher:
         self._stopped = asyncio.Event()
 
     async def start(self, link: Link) -> Mapping[str, object]:
-        """Keep the link to the master."""
         self._link = link
         return {}
 
     async def run(self) -> None:
-        """Request a reload after each change."""
         watched = self._watched_files
         changed = awatch(*watched.folders, watch_filter=watched, debounce=DEBOUNCE_MS, stop_event=self._stopped)
         async for changes in changed:
@@ -87,7 +84,6 @@ class FileWatcher:
         """Do nothing: it takes no work."""
 
     async def stop(self, grace: float) -> None:
-        """Stop watching."""
         self._stopped.set()
 
 

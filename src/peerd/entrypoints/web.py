@@ -21,7 +21,6 @@ from peerd.store.connection.database import Database
 
 
 def web(payload: Mapping[str, Any]) -> Service:
-    """Return the service of a web process."""
     settings = decode_settings(payload)
     kind = str(payload["kind"])
     given = settings.web[kind]

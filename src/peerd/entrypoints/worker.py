@@ -25,7 +25,6 @@ from peerd.work.worker import Worker
 
 
 def worker(payload: Mapping[str, Any]) -> Service:
-    """Return the service of a worker's process."""
     settings = decode_settings(payload)
     kind = str(payload["kind"])
     events = create_events(payload, settings)
@@ -93,5 +92,4 @@ def _load_worker_class(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
 
 
 def load_worker_object(kind: str, entry: str) -> object:
-    """Return the object that an entry of a worker's section names."""
     return import_entry(f"workers.{kind}", entry)

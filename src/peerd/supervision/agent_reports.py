@@ -56,13 +56,11 @@ class AgentReports:
             agent.link.send(report)
 
     def acknowledge_exit(self, number: object) -> None:
-        """Drop an exit report that the agent has processed."""
         if isinstance(number, int):
             self._unacknowledged.pop(number, None)
 
     @property
     def has_unacknowledged_exits(self) -> bool:
-        """Whether the agent has not processed all exits yet."""
         return bool(self._unacknowledged)
 
     def raise_alert(self, entry: SlotEntry | None, process: ChildProcess | None, alert: str, text: str) -> None:
@@ -73,7 +71,6 @@ class AgentReports:
         self._send({"type": "alert", "alert": alert, "text": text, **about, "pid": pid, "data": {}})
 
     def forward_alert(self, process: ChildProcess, message: Mapping[str, Any]) -> None:
-        """Log and send the alert of a process."""
         text, data = str(message.get("text")), message.get("data")
         self._console.log(f"alert of {process.slot}: {text}", level="error")
         about = {"slot": process.slot, "kind": process.kind.name, "pid": process.pid}

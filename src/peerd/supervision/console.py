@@ -48,7 +48,6 @@ class Console:
                 os.write(_STDERR, line)
 
     def report_fault(self, error: BaseException) -> None:
-        """Log an exception of the master itself."""
         self.log("fault in the master (please report it); the node continues:", level="error")
         for line in traceback.format_exception(error):
             for part in line.rstrip().splitlines():

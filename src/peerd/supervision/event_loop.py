@@ -20,11 +20,7 @@ class _Registration(NamedTuple):
 
 
 class SelectorLoop:
-    """A single-threaded loop over descriptors and signals. The caller of `wait` decides how long it waits.
-
-    Args:
-        on_error: called with the exception of a callback.
-    """
+    """A single-threaded loop over descriptors and signals; `on_error` is called with exceptions of callbacks."""
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         self._on_error = on_error
@@ -64,7 +60,6 @@ class SelectorLoop:
                 self.run_guarded(key.data.ready)
 
     def run_guarded(self, step: Callback) -> None:
-        """Call a function and report its exception."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 - the node's processes need their master, whatever fails

@@ -87,9 +87,7 @@ class Master:
             "reply": lambda _, one, message: self._router.route_reply(as_recipient(one), message),
             "taken": lambda _, one, message: self._router.acknowledge(as_recipient(one), message),
         }
-        self._reloads = ReloadCoordinator(
-            plan, self._table, self._loop, self._process_manager, sockets, self._console, self._reports
-        )
+        self._reloads = ReloadCoordinator(self._process_manager)
         self._has_terminal = has_controlling_tty()
         self._last_round_at = time.monotonic()
         self._started_at = datetime.now(UTC)
@@ -313,7 +311,6 @@ class Master:
 
 
 def main(fd: int) -> int:
-    """Run the master of the plan on a descriptor; return the exit status."""
     faulthandler.enable()
     systemd = SystemdNotifier.from_environment(os.environ, os.getpid())
     plan = None
@@ -335,7 +332,6 @@ def main(fd: int) -> int:
 
 
 def _report_start_error(plan: Plan | None, text: str) -> None:
-    """Write the cause of a failed start to stderr, in the plan's log format."""
     if plan is not None and plan.log_format == "json":
         Console(plan.node, plan.log_format).log(text, level="error")
     else:

@@ -26,11 +26,9 @@ class FrameChannel:
         self.is_open = True
 
     def fileno(self) -> int:
-        """Return the descriptor, for the loop."""
         return self._socket.fileno()
 
     def has_unsent(self) -> bool:
-        """Return whether frames wait to be sent."""
         return bool(self._outgoing)
 
     def send(self, message: Mapping[str, object]) -> bool:
@@ -52,7 +50,6 @@ class FrameChannel:
         self.is_open = False
 
     def flush(self) -> None:
-        """Send as much as the socket takes now."""
         while self._outgoing:
             try:
                 del self._outgoing[: self._socket.send(self._outgoing)]
@@ -84,6 +81,5 @@ class FrameChannel:
         return messages
 
     def close(self) -> None:
-        """Close the socket."""
         self.is_open = False
         self._socket.close()

@@ -59,7 +59,6 @@ class CommandRefused(Exception):
 
 
 def control_path(run_directory: str | Path) -> Path:
-    """Return the path of a run directory's control socket."""
     return Path(run_directory) / _SOCKET_NAME
 
 
@@ -102,14 +101,11 @@ def status(run_directory: str | Path) -> dict[str, Any]:
 def stop(run_directory: str | Path, *, fast: bool = False, timeout: float | None = None) -> None:
     """Stop the node, which may just have been started, and wait until its master has exited.
 
-    Args:
-        run_directory: the node's.
-        fast: give running work no grace.
-        timeout: seconds to wait at most; the node continues to stop afterwards.
+    With `fast`, running work has no grace. The node continues to stop after a timeout.
 
     Raises:
         MasterNotRunning: there is no master.
-        TimeoutError: it has not exited in time.
+        TimeoutError: it has not exited within `timeout` seconds.
     """
     with _connect(run_directory) as connection:
         _send_and_receive(connection, {"command": "stop", "fast": fast}, run_directory)
@@ -123,15 +119,9 @@ def call_agent(
 ) -> Any:
     """Send the node's agent a request, as `Messenger.request` does in a process of the node, and return its reply.
 
-    Args:
-        run_directory: the node's.
-        action: that a handler of the agent listens to.
-        data: any JSON value.
-        timeout: seconds to wait for the reply.
-
     Raises:
         MasterNotRunning: there is no master.
-        CommandRefused: there is no agent, it has not answered in time, or its handler failed.
+        CommandRefused: there is no agent, it has not answered within `timeout` seconds, or its handler failed.
     """
     command = {"command": "call-agent", "action": action, "data": data, "timeout": timeout}
     return send_command(run_directory, command, timeout + RESPONSE_TIMEOUT)["data"]
@@ -142,13 +132,8 @@ def send_command(
 ) -> dict[str, Any]:
     """Send a command, `{"command": NAME, …}`, to the master and return its answer.
 
-    Args:
-        run_directory: the node's.
-        command: the command.
-        timeout: seconds to wait for the answer.
-
     Raises:
-        MasterNotResponding: the master does not answer in time.
+        MasterNotResponding: the master does not answer within `timeout` seconds.
         MasterNotRunning: there is no master.
         CommandRefused: the command is unknown, or cannot be carried out.
     """

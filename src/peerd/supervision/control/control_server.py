@@ -52,17 +52,7 @@ class _ControlConnection:
 
 
 class ControlServer:
-    """Listens in the run directory, whose lock the caller holds, for commands of its owner.
-
-    Args:
-        run_directory: the node's.
-        loop: watches the socket and its connections.
-        handle_command: called with each command.
-        console: the master's log.
-
-    Raises:
-        OSError: the socket cannot be created.
-    """
+    """Listens in the run directory, whose lock the caller holds, for commands of its owner."""
 
     def __init__(
         self, run_directory: Path, loop: SelectorLoop, handle_command: CommandHandler, console: Console

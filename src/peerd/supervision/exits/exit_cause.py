@@ -35,7 +35,6 @@ class ExitCause:
     text: str
 
     def to_json(self) -> dict[str, object]:
-        """Return it as exit reports contain it."""
         return asdict(self)
 
 

@@ -41,12 +41,8 @@ def start_in_background(plan: Mapping[str, Any], timeout: float) -> dict[str, An
 
     It has no input, the plan's log file as its output, and the project's folder as its working folder.
 
-    Args:
-        plan: JSON, with a log file.
-        timeout: seconds until it must be ready; otherwise it is stopped again.
-
     Raises:
-        NodeStartError: it has ended, or was stopped because it was not ready in time.
+        NodeStartError: it has ended, or was stopped because it was not ready within `timeout` seconds.
         OSError: the process cannot be started.
     """
     log = Path(plan["log_file"])

@@ -21,11 +21,7 @@ and some programs iterate over all numbers up to their limit when they start."""
 
 @contextlib.contextmanager
 def master_command_line(plan: Mapping[str, object]) -> Iterator[tuple[list[str], int]]:
-    """Yield the command line of a plan's master, and the descriptor that it must inherit.
-
-    Args:
-        plan: JSON; see `peerd.supervision.plan`.
-    """
+    """Yield the command line of a plan's master, and the descriptor that it must inherit."""
     fd = os.memfd_create("peerd-plan", 0)
     try:
         with os.fdopen(os.dup(fd), "wb") as file:
@@ -38,11 +34,7 @@ def master_command_line(plan: Mapping[str, object]) -> Iterator[tuple[list[str],
 
 
 def exec_master(plan: Mapping[str, object]) -> NoReturn:
-    """Replace this process by the master of a plan, in a fresh interpreter that imports only the master.
-
-    Args:
-        plan: JSON; see `peerd.supervision.plan`.
-    """
+    """Replace this process by the master of a plan (see `peerd.supervision.plan`), in a fresh interpreter."""
     with master_command_line(plan) as (command, _):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -51,12 +51,7 @@ class _BoundSocket:
 
 
 class SystemdSockets:
-    """The sockets that systemd has passed by LISTEN_FDS; its variables are removed from the environment.
-
-    Args:
-        environment: `os.environ`.
-        pid: of this process; the sockets may be meant for another.
-    """
+    """The sockets that systemd has passed to process `pid` by LISTEN_FDS; its variables are removed."""
 
     def __init__(self, environment: MutableMapping[str, str], pid: int) -> None:
         listen_pid = environment.pop("LISTEN_PID", None)
@@ -90,11 +85,7 @@ class SystemdSockets:
 
 
 class ListeningSockets:
-    """All sockets that a node listens on.
-
-    Args:
-        inherited: those that systemd has passed.
-    """
+    """All sockets that a node listens on."""
 
     def __init__(self, inherited: SystemdSockets) -> None:
         self._inherited = inherited
@@ -142,7 +133,6 @@ class ListeningSockets:
 
     @property
     def plans(self) -> dict[str, SocketPlan]:
-        """The plans of the open sockets."""
         return {name: bound.plan for name, bound in self._open.items()}
 
     def descriptors(self, names: Iterable[str]) -> dict[str, int]:
@@ -164,7 +154,6 @@ class ListeningSockets:
         self.apply({})
 
     def to_json(self) -> list[dict[str, object]]:
-        """Return the sockets as `status` shows them."""
         return [
             {"name": name, "bind": bound.plan.bind, "addresses": [_format_address(one) for one in bound.sockets]}
             for name, bound in self._open.items()

@@ -64,12 +64,7 @@ def _is_healthy(agent: SlotEntry | None, now: float) -> bool:
 
 
 class SystemdNotifier:
-    """Sends notifications.
-
-    Args:
-        address: of systemd's socket, in the abstract namespace if it begins with @; None: there is none.
-        watchdog: seconds within which systemd expects a notification; None: it does not.
-    """
+    """Sends notifications to systemd's socket, if there is one, and within each `watchdog` seconds, if given."""
 
     def __init__(self, address: str | None, watchdog: float | None = None) -> None:
         self._address = "\0" + address[1:] if address and address.startswith("@") else address
@@ -81,11 +76,9 @@ class SystemdNotifier:
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str], pid: int) -> SystemdNotifier:
-        """Read the variables that systemd has set, and remove them: the node's children must not use them.
+        """Read and remove the variables that systemd has set, which the node's children must not use.
 
-        Args:
-            environment: of this process.
-            pid: of this process; a watchdog may be meant for another.
+        A watchdog for another process than `pid` is ignored.
         """
         address = environment.pop("NOTIFY_SOCKET", "")
         period = environment.pop("WATCHDOG_USEC", "")
@@ -103,12 +96,7 @@ class SystemdNotifier:
         return min([*watchdog, *extension], default=None)
 
     def notify(self, condition: NodeCondition, now: float) -> None:
-        """Send what has changed in the node's condition, and what is due.
-
-        Args:
-            condition: the present one.
-            now: the time, seconds of the monotonic clock.
-        """
+        """Send what has changed in the node's condition, and what is due; `now` is CLOCK_MONOTONIC."""
         if self._address is None:
             return
         changes, due = self._changes(condition, now), self._due(condition, now)
@@ -126,7 +114,6 @@ class SystemdNotifier:
             self._watchdog_at = now + ((self._watchdog or 0.0) / 2 if sent and condition.healthy else RETRY_DELAY)
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def _changes(self, condition: NodeCondition, now: float) -> list[str]:

@@ -56,18 +56,15 @@ class Envelope:
         return min(self.expires_at, self.wait_until) if self.receiver is None else self.expires_at
 
     def report_delivery(self, count: int, error: str | None = None) -> None:
-        """Send its sender the number of recipients, or the error."""
         if self.is_request:
             self.report_failure(error or "", "undeliverable")
         else:
             self.notify_sender({"type": "delivery", "id": self.sender_message_id, "delivered": count, "error": error})
 
     def report_failure(self, error: str, reason: str) -> None:
-        """Send the sender of a request an error instead of a reply."""
         self.notify_sender({"type": "reply", "id": self.sender_message_id, "error": error, "reason": reason})
 
     def report_reply(self, reply: Mapping[str, Any]) -> None:
-        """Pass the reply on to the sender of a request."""
         if "error" in reply:
             error = reply["error"] if isinstance(reply["error"], str) else quoted(reply["error"])
             self.report_failure(error[:_MAX_ERROR_LENGTH].encode(errors="replace").decode(), "handler")
@@ -87,15 +84,7 @@ class Envelope:
 def parse_envelope(
     message: Mapping[str, Any], number: int, origin: Peer, sender: Hashable, notify_sender: SendToSender, now: float
 ) -> Envelope:
-    """Parse the frame of a message.
-
-    Args:
-        message: the frame.
-        number: its number in the master.
-        origin: its sender, as the recipients see it.
-        sender: the same as a key.
-        notify_sender: sends a frame to the sender.
-        now: the time, seconds.
+    """Parse the frame of a message; `origin` is its sender as the recipients see it, `sender` the same as a key.
 
     Raises:
         MalformedMessage: a field is missing or invalid.

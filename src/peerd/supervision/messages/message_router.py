@@ -63,17 +63,14 @@ class Quota:
         self.used: dict[Hashable, tuple[int, int]] = {}
 
     def has_room(self, key: Hashable, size: int) -> bool:
-        """Whether one more message of this size is allowed."""
         count, used = self.used.get(key, (0, 0))
         return count < self._max_messages and used + size <= self._max_bytes
 
     def add(self, key: Hashable, size: int) -> None:
-        """Count a message."""
         count, used = self.used.get(key, (0, 0))
         self.used[key] = (count + 1, used + size)
 
     def subtract(self, key: Hashable, size: int) -> None:
-        """Count a message no more."""
         count, used = self.used.pop(key)
         if count > 1:
             self.used[key] = (count - 1, used - size)
@@ -96,11 +93,9 @@ class FlowControl:
         self._inboxes: dict[Hashable, deque[tuple[Hashable, int]]] = {}
 
     def has_room(self, receiver: Hashable, sender: Hashable, size: int) -> bool:
-        """Whether the sender may send the receiver a message of this size."""
         return self._quota.has_room((receiver, sender), size)
 
     def record_sent(self, receiver: Hashable, sender: Hashable, size: int) -> None:
-        """Count a message that was sent."""
         self._inboxes.setdefault(receiver, deque()).append((sender, size))
         self._quota.add((receiver, sender), size)
 
@@ -112,18 +107,12 @@ class FlowControl:
             self._quota.subtract((receiver, sender), size)
 
     def remove(self, receiver: Hashable) -> None:
-        """Remove a dead receiver."""
         for sender, size in self._inboxes.pop(receiver, ()):
             self._quota.subtract((receiver, sender), size)
 
 
 class MessageRouter:
-    """Routes messages. `now` is seconds of a monotonic clock.
-
-    Args:
-        look_up: returns the present and the expected processes.
-        choose: chooses one of several.
-    """
+    """Routes messages. `now` is seconds of a monotonic clock."""
 
     def __init__(
         self,
@@ -197,15 +186,7 @@ class MessageRouter:
             self._flow_control.acknowledge(receiver.process, number)
 
     def call_agent(self, action: object, data: object, timeout: object, answer: SendToSender, now: float) -> None:
-        """Send the agent a request of a control socket's client.
-
-        Args:
-            action: as of a message.
-            data: as of a message.
-            timeout: seconds.
-            answer: called once, with `{"data": …}` or `{"error": …}`.
-            now: the time.
-        """
+        """Send the agent a request of a control socket's client; call `answer` once, with its `data` or an `error`."""
 
         def notify_sender(frame: Mapping[str, object]) -> None:
             answer({"data": frame["data"]} if "data" in frame else {"error": f"{quoted(action)}: {frame['error']}"})

@@ -56,7 +56,6 @@ class NoRecipient(LookupError):
 
 
 def build_directory(table: ProcessTable) -> ProcessDirectory:
-    """Return the directory of a process table."""
     filled = [entry.slot.kind for entry in table.entries if entry.wanted and entry.slot.state in _STATES_WITH_PROCESS]
     return ProcessDirectory(
         present=tuple(map(as_recipient, table.processes())),
@@ -66,7 +65,6 @@ def build_directory(table: ProcessTable) -> ProcessDirectory:
 
 
 def as_recipient(process: ChildProcess) -> Recipient:
-    """Return a process as the router handles it."""
     peer = Peer(process.pid, process.slot, process.kind.name, process.kind.role, process.generation)
     leaving = process.asked_to_stop or bool(process.retired)
     return Recipient(process, peer, process.link, process.ready, leaving)

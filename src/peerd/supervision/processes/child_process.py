@@ -36,24 +36,15 @@ KILL_MARGIN: Final = 2.0
 
 
 class ChildProcess:
-    """A living or just ended child, the leader of its own process group."""
+    """A living or just ended child, the leader of its own process group. The constructor starts it, or raises OSError.
+
+    `generation` is the number of processes that the slot has had, this one included; `sockets` are the descriptors that
+    it inherits, by name.
+    """
 
     def __init__(
         self, plan: Plan, kind: Kind, slot: str, generation: int, now: float, sockets: Mapping[str, int]
     ) -> None:
-        """Start it.
-
-        Args:
-            plan: the node's.
-            kind: its kind.
-            slot: its slot's name.
-            generation: the number of processes that the slot has had, this one included.
-            now: the time, seconds.
-            sockets: descriptors that it inherits, by name.
-
-        Raises:
-            OSError: it cannot be started.
-        """
         self.kind = kind
         self.slot = slot
         self.generation = generation
@@ -97,12 +88,10 @@ class ChildProcess:
         return f"{self.slot} (process {self.pid})"
 
     def extend_boot(self, now: float) -> None:
-        """Start its boot timeout anew."""
         if not (self.ready or self.asked_to_stop):
             self.kill_at = now + self.kind.boot_timeout
 
     def mark_ready(self, identity: Mapping[str, object] | None) -> None:
-        """Record that it has booted."""
         self.ready = True
         self.identity = identity
         if not self.asked_to_stop:
@@ -111,10 +100,7 @@ class ChildProcess:
     def ask_to_stop(self, now: float, grace: float, reason: ExitCause | None = None) -> None:
         """Ask it to end within `grace` seconds plus those for giving work back, after which it is killed.
 
-        Args:
-            now: the time, seconds.
-            grace: seconds for running work.
-            reason: why it is replaced or removed; None when the node stops.
+        `reason` is why it is replaced or removed; None when the node stops.
         """
         self.asked_to_stop = True
         self._stop_reason = self._stop_reason or reason
@@ -146,14 +132,12 @@ class ChildProcess:
         return self.asked_to_stop or recycled or ended_for_stuck
 
     def kill_if_overdue(self, now: float) -> None:
-        """Kill its group if its deadline is over."""
         if self.kill_at is not None and now >= self.kill_at:
             self.kill_at = None
             self._out_of_time = True
             self.kill()
 
     def record_contact(self, now: float) -> None:
-        """Record that it has sent something."""
         self._last_contact_at = now
 
     def kill_if_silent(self, now: float) -> bool:
@@ -182,7 +166,6 @@ class ChildProcess:
 
     @property
     def leave_reason(self) -> str:
-        """Why it ends, as far as it is known."""
         return self.error or (self._stop_reason.text if self._stop_reason else "")
 
     def kill(self) -> None:

@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -29,39 +30,25 @@ CRASH_LOOP_FAILURES: Final = 3
 """Consecutive failures of a slot that raise an alert."""
 
 
+@dataclass(slots=True, eq=False)
 class ProcessManager:
-    """Manages the processes; when to start, replace and stop them is decided by the master and by reloads.
+    """Manages the processes; when to start, replace and stop them is decided by the master and by reloads."""
 
-    Args:
-        plan: the node's.
-        table: its slots.
-        loop: watches the processes.
-        console: the master's log.
-        reports: sends exits and alerts to the agent.
-        sockets: what processes listen on.
-        on_failure: called with a description of each failure of a slot, which is then due to be started again.
-    """
+    plan: Plan
+    table: ProcessTable
+    loop: SelectorLoop
+    console: Console
+    reports: AgentReports
+    sockets: ListeningSockets
+    on_failure: Callable[[str], None]
+    """Called with a description of each failure of a slot, which is then due to be started again."""
+    on_message: dict[str, Callable[[SlotEntry, ChildProcess, Mapping[str, Any]], object]] = field(init=False)
+    """The handler of each type of message from a child; the master adds its own."""
+    _oom_kills: OomKillCounter = field(init=False, default_factory=OomKillCounter)
+    _node_is_ready: bool = field(init=False, default=False)
 
-    def __init__(
-        self,
-        plan: Plan,
-        table: ProcessTable,
-        loop: SelectorLoop,
-        console: Console,
-        reports: AgentReports,
-        sockets: ListeningSockets,
-        on_failure: Callable[[str], None],
-    ) -> None:
-        self._plan = plan
-        self._table = table
-        self._loop = loop
-        self._console = console
-        self._reports = reports
-        self._sockets = sockets
-        self._on_failure = on_failure
-        self._oom_kills = OomKillCounter()
-        self._node_is_ready = False
-        self.on_message: dict[str, Callable[[SlotEntry, ChildProcess, Mapping[str, Any]], object]] = {
+    def __post_init__(self) -> None:
+        self.on_message = {
             "ready": self._on_ready,
             "still-booting": self._on_still_booting,
             "boot-failed": self._on_error,
@@ -74,14 +61,12 @@ class ProcessManager:
             "vitals": self._on_vitals,
             "samples": self._on_samples,
             "replace": self._on_replace,
-            "alert": lambda _, process, message: reports.forward_alert(process, message),
+            "alert": lambda _, process, message: self.reports.forward_alert(process, message),
             "reopen-logs": lambda *_: self.reopen_logs(),
-            "death-acknowledged": lambda _, __, message: reports.acknowledge_exit(message.get("id")),
+            "death-acknowledged": lambda _, __, message: self.reports.acknowledge_exit(message.get("id")),
         }
-        """The handler of each type of message from a child; the master adds its own."""
 
     def start(self, entry: SlotEntry, now: float) -> None:
-        """Start a process in a slot that has none."""
         slot = entry.slot
         slot.apply(SlotEvent.START, now)
         try:
@@ -131,51 +116,50 @@ class ProcessManager:
 
     def scale(self, name: object, processes: object) -> dict[str, object]:
         """Change the number of processes of a kind; return the answer of the command `scale`."""
-        kind = self._table.kinds.get(str(name))
+        kind = self.table.kinds.get(str(name))
         if kind is None or kind.role in SINGLETON_ROLES:
-            known = [one.name for one in self._table.kinds.values() if one.role not in SINGLETON_ROLES]
+            known = [one.name for one in self.table.kinds.values() if one.role not in SINGLETON_ROLES]
             return {"error": f"there is no kind {name!r} to scale; only {', '.join(known) or 'none'}"}
         if not isinstance(processes, int) or isinstance(processes, bool) or not 0 <= processes <= MAX_PROCESSES:
             return {"error": f"processes must be a number from 0 to {MAX_PROCESSES}"}
-        before = len(self._table.of_kind(kind.name))
-        self.stop_removed(self._table.scale(kind, processes), "scaled down")
-        self._console.log(f"{kind.name} is scaled from {before} to {processes} processes")
+        before = len(self.table.of_kind(kind.name))
+        self.stop_removed(self.table.scale(kind, processes), "scaled down")
+        self.console.log(f"{kind.name} is scaled from {before} to {processes} processes")
         return {"kind": kind.name, "before": before, "processes": processes}
 
     def stop_removed(self, entries: Sequence[SlotEntry], reason: str) -> None:
-        """Stop the processes of slots that are no longer wanted."""
         for entry in entries:
             if entry.slot.state not in {SlotState.STOPPED, SlotState.DRAINING}:
                 self.stop(entry, fast=False, reason=stop_reason(SCALED, reason))
 
     def reopen_logs(self) -> str:
         """Reopen the log file, in the master and in every child; return the error."""
-        if self._plan.log_file is None:
+        if self.plan.log_file is None:
             return "this node has no log file: it writes to the output of the command that started it"
         try:
-            logfile.redirect_output(self._plan.log_file)
+            logfile.redirect_output(self.plan.log_file)
         except OSError as error:
             text = f"cannot reopen the log, and continues in the old one: {error}"
-            self._console.log(text, level="error")
+            self.console.log(text, level="error")
             return text
-        for process in self._table.processes():
-            process.link.send({"type": "reopen-logs", "file": self._plan.log_file})
+        for process in self.table.processes():
+            process.link.send({"type": "reopen-logs", "file": self.plan.log_file})
         return ""
 
     def announce_node_ready(self) -> None:
         """Report that the node is ready to all processes, and later to each new one."""
         self._node_is_ready = True
-        for process in self._table.processes():
+        for process in self.table.processes():
             process.link.send({"type": "ready"})
 
     # ---------------------------------------------------------------- start and replacement
 
     def _spawn(self, entry: SlotEntry, kind: Kind, now: float) -> ChildProcess:
-        sockets = self._sockets.descriptors(kind.sockets)
-        process = ChildProcess(self._plan, kind, entry.slot.name, entry.slot.next_generation(), now, sockets)
-        self._loop.register(process.pidfd, partial(self._on_exit, entry, process))
+        sockets = self.sockets.descriptors(kind.sockets)
+        process = ChildProcess(self.plan, kind, entry.slot.name, entry.slot.next_generation(), now, sockets)
+        self.loop.register(process.pidfd, partial(self._on_exit, entry, process))
         if not process.ready:
-            self._loop.register(process.link, partial(self._receive, entry, process), process.link.has_unsent)
+            self.loop.register(process.link, partial(self._receive, entry, process), process.link.has_unsent)
         return process
 
     def _start_successor(self, entry: SlotEntry, replacement: Replacement, now: float) -> None:
@@ -219,19 +203,19 @@ class ProcessManager:
         process.record_contact(time.monotonic())
         try:
             for message in process.link.receive(max_bytes):
-                self._loop.run_guarded(partial(self._dispatch, entry, process, message))
+                self.loop.run_guarded(partial(self._dispatch, entry, process, message))
         except FrameError as error:
             process.error = f"sent an invalid frame: {error}"
             process.kill()
         if not process.link.is_open:
-            self._loop.unregister(process.link)
+            self.loop.unregister(process.link)
 
     def _dispatch(self, entry: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
         on_message = self.on_message.get(str(message.get("type")))
         if on_message:
             on_message(entry, process, message)
         else:
-            self._console.log(f"{process.slot} sent a message of the unknown type {message.get('type')!r}")
+            self.console.log(f"{process.slot} sent a message of the unknown type {message.get('type')!r}")
 
     def _on_ready(self, entry: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
         now = time.monotonic()
@@ -245,7 +229,7 @@ class ProcessManager:
         if entry.process is process:
             entry.error = ""
         if entry.is_agent:
-            self._reports.resend_exits(process)
+            self.reports.resend_exits(process)
 
     def _on_still_booting(self, entry: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
         entry.error = str(message.get("reason"))
@@ -260,22 +244,22 @@ class ProcessManager:
     def _on_samples(self, _: SlotEntry, __: ChildProcess, message: Mapping[str, Any]) -> None:
         samples = message.get("processes")
         for pid, sample in samples.items() if isinstance(samples, dict) else ():
-            if found := self._table.find(int(pid)):
+            if found := self.table.find(int(pid)):
                 found[1].sample = sample
 
     def _on_replace(self, _: SlotEntry, __: ChildProcess, message: Mapping[str, Any]) -> None:
         """The agent has measured that a process exceeds its limits."""
-        entry, process = self._table.find(message.get("pid")) or (None, None)
+        entry, process = self.table.find(message.get("pid")) or (None, None)
         how = message.get("how")
         reason = stop_reason(how if how in {MEMORY_LIMIT, CPU_LIMIT} else MEMORY_LIMIT, str(message.get("reason")))
         if process is not None and process.is_draining:  # it has a successor already
             process.ask_to_stop(time.monotonic(), process.kind.grace, reason)
-            self._console.log(f"{process} must end within its grace: {reason.text}")
+            self.console.log(f"{process} must end within its grace: {reason.text}")
         if entry is None or entry.process is not process:
             return  # it has ended meanwhile, or is leaving
         if entry.slot.state is not SlotState.RUNNING or entry.replacing:
             return
-        self._console.log(f"{process} is replaced: {reason.text}")
+        self.console.log(f"{process} is replaced: {reason.text}")
         self.replace(entry, Replacement(entry.slot.kind, reason), time.monotonic())
 
     def _on_stuck(self, _: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
@@ -293,31 +277,31 @@ class ProcessManager:
         text = f"{process} is {how}: {process.error}"
         if entry.process is not process or entry.slot.state is SlotState.DRAINING:
             if how in {"tainted", "hung"} and process in entry.leaving:  # it was draining, and now has a deadline
-                self._reports.raise_alert(entry, process, how, text)
+                self.reports.raise_alert(entry, process, how, text)
             return
         entry.process = None
         entry.leaving.append(process)
         if how in {"drain", "recycle"}:
             entry.slot.apply(SlotEvent.RECYCLE, now)
-            self._console.log(f"{process} is replaced: {process.error}")
+            self.console.log(f"{process} is replaced: {process.error}")
         else:
             entry.error = process.error
             self._fail(entry, now, text)
-            self._reports.raise_alert(entry, process, how, text)
+            self.reports.raise_alert(entry, process, how, text)
         self._promote_successor(entry, now)
 
     # ---------------------------------------------------------------- exits
 
     def _on_exit(self, entry: SlotEntry, process: ChildProcess) -> None:
         self._receive(entry, process, max_bytes=math.inf)  # its last messages
-        self._loop.unregister(process.link)
-        self._loop.unregister(process.pidfd)
+        self.loop.unregister(process.link)
+        self.loop.unregister(process.pidfd)
         cause = process.reap(self._oom_kills)
         was_current, was_successor = entry.process is process, entry.successor is process
         entry.remove(process)
         entry.last_cause = cause
-        orphans.kill_orphans(process.mark, self._table.pids())
-        self._reports.report_exit(process, cause)
+        orphans.kill_orphans(process.mark, self.table.pids())
+        self.reports.report_exit(process, cause)
         if was_successor and not process.asked_to_stop:
             entry.error = f"generation {process.generation} was abandoned: {cause.text}"
             if entry.replacement:
@@ -330,13 +314,13 @@ class ProcessManager:
         if entry.slot.state is SlotState.DRAINING:
             entry.slot.apply(SlotEvent.END, now)
             if cause.status != exit_codes.OK:
-                self._console.log(f"{process} {cause.text}")
+                self.console.log(f"{process} {cause.text}")
         elif process.asked_to_stop and entry.replacement:  # an agent or a command, which ends before its successor
             entry.slot.kind = entry.replacement.kind
             entry.slot.apply(SlotEvent.RECYCLE, now)
         elif cause.status == exit_codes.OK and process.ready and not entry.is_agent:
             entry.slot.apply(SlotEvent.LEAVE, now)
-            self._console.log(f"{process} has exited voluntarily")
+            self.console.log(f"{process} has exited voluntarily")
         else:
             self._fail(entry, now, f"{process} died: {cause.text}")
         self._promote_successor(entry, now)
@@ -346,7 +330,7 @@ class ProcessManager:
         if entry.replacement and entry.successor is None and entry.replacement.outcome is ReplacementOutcome.PENDING:
             entry.replacement.finish(ReplacementOutcome.ABANDONED, text)
             entry.slot.kind = entry.replacement.previous_kind or entry.slot.kind
-        self._on_failure(text)
+        self.on_failure(text)
         if entry.slot.failures >= CRASH_LOOP_FAILURES:
             text = f"{entry.slot.name} has failed {entry.slot.failures} times in a row: {text}"
-            self._reports.raise_alert(entry, None, "crash-loop", text)
+            self.reports.raise_alert(entry, None, "crash-loop", text)

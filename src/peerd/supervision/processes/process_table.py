@@ -33,7 +33,6 @@ class Replacement:
     error: str = ""
 
     def finish(self, outcome: ReplacementOutcome, error: str = "") -> None:
-        """Set the outcome unless it is set already."""
         if self.outcome is ReplacementOutcome.PENDING:
             self.outcome, self.error = outcome, error
 
@@ -54,16 +53,13 @@ class SlotEntry:
 
     @property
     def is_agent(self) -> bool:
-        """Whether it is the agent's."""
         return self.slot.kind.role == "agent"
 
     @property
     def processes(self) -> list[ChildProcess]:
-        """All of its living processes."""
         return [*(one for one in (self.process, self.successor) if one), *self.leaving]
 
     def remove(self, process: ChildProcess) -> None:
-        """Remove a process that has ended."""
         if self.process is process:
             self.process = None
         elif self.successor is process:
@@ -72,7 +68,6 @@ class SlotEntry:
             self.leaving.remove(process)
 
     def to_json(self, now: float) -> dict[str, object]:
-        """Return the slot as `status` shows it."""
         slot, process = self.slot, self.process
         silent_for = process.silent_for(now) if process else None
         wait = None if slot.backoff_until is None else timedelta(seconds=slot.backoff_until - now)
@@ -126,12 +121,10 @@ class ProcessTable:
 
     @property
     def agent(self) -> SlotEntry | None:
-        """The agent's slot."""
         return next((entry for entry in self.entries if entry.is_agent), None)
 
     @property
     def others(self) -> list[SlotEntry]:
-        """All slots but the agent's."""
         return [entry for entry in self.entries if not entry.is_agent]
 
     def of_kind(self, name: str) -> list[SlotEntry]:
@@ -157,7 +150,6 @@ class ProcessTable:
         return unwanted
 
     def drop_unwanted(self) -> None:
-        """Remove slots that are not wanted and have no process."""
         self.entries = [entry for entry in self.entries if entry.wanted or entry.processes]
 
     def _sort_key(self, entry: SlotEntry) -> tuple[int, int]:
@@ -168,12 +160,10 @@ class ProcessTable:
         return names.index(kind) if kind in names else len(names), int(number) if number.isdigit() else 0
 
     def processes(self) -> Iterator[ChildProcess]:
-        """Yield all living processes."""
         for entry in self.entries:
             yield from entry.processes
 
     def pids(self) -> set[int]:
-        """Return the process ids of all living processes."""
         return {process.pid for process in self.processes()}
 
     def sockets(self) -> set[str]:
@@ -182,7 +172,6 @@ class ProcessTable:
         return {name for kind in kinds for name in kind.sockets}
 
     def find(self, pid: object) -> tuple[SlotEntry, ChildProcess] | None:
-        """Return the living process with this id, and its slot."""
         return next(((entry, one) for entry in self.entries for one in entry.processes if one.pid == pid), None)
 
     def deadlines(self) -> Iterator[float]:

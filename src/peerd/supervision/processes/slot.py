@@ -106,12 +106,7 @@ class Slot:
         return max(0, self.generation - 1)
 
     def apply(self, event: SlotEvent, now: float, jitter: float = 0.5) -> None:
-        """Change the state by an event.
-
-        Args:
-            event: the event.
-            now: the time, seconds.
-            jitter: from 0 to 1; varies the back-off by a fifth either way.
+        """Change the state by an event; `jitter`, from 0 to 1, varies the back-off by a fifth either way.
 
         Raises:
             InvalidTransition: the event is not valid in this state.
@@ -130,7 +125,6 @@ class Slot:
         self.state = state
 
     def next_generation(self) -> int:
-        """Return the number of the slot's next process."""
         self.generation += 1
         return self.generation
 
@@ -141,7 +135,6 @@ class Slot:
             self.backoff_until = now
 
     def is_due(self, now: float) -> bool:
-        """Whether its back-off is over."""
         return self.state is SlotState.BACKOFF and self.backoff_until is not None and now >= self.backoff_until
 
 

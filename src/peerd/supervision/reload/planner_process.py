@@ -21,16 +21,9 @@ _MAX_ERROR_CHARS: Final = 4000
 
 
 class PlannerProcess:
-    """One run of a plan's planner.
+    """One run of a plan's planner. The constructor starts it, or raises OSError.
 
-    Args:
-        plan: the present one, which names the planner's command line.
-        loop: reads its output.
-        on_planned: called once with the new plan, or None and the error.
-        now: the time, seconds.
-
-    Raises:
-        OSError: it cannot be started.
+    `on_planned` is called once with the new plan, or with None and the error.
     """
 
     def __init__(
@@ -55,11 +48,9 @@ class PlannerProcess:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended."""
         return not self._open
 
     def advance(self, now: float) -> None:
-        """Kill it if its time is over."""
         if now >= self._deadline and not self.is_done:
             self._timed_out = True
             self._terminate()

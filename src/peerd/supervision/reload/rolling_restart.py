@@ -13,14 +13,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from peerd.supervision.agent_reports import AgentReports
-from peerd.supervision.console import Console
-from peerd.supervision.event_loop import SelectorLoop
 from peerd.supervision.exits.exit_cause import REPLACED, stop_reason
-from peerd.supervision.host.listening_sockets import ListenError, ListeningSockets
+from peerd.supervision.host.listening_sockets import ListenError
 from peerd.supervision.plan import Kind, Plan
 from peerd.supervision.processes.process_manager import ProcessManager
-from peerd.supervision.processes.process_table import ProcessTable, Replacement, ReplacementOutcome, SlotEntry
+from peerd.supervision.processes.process_table import Replacement, ReplacementOutcome, SlotEntry
 from peerd.supervision.reload.planner_process import PlannerProcess
 
 ROLES_REPLACED_LAST: Final = ("watcher", "manager", "agent")
@@ -51,50 +48,22 @@ class ReloadRequest:
     by_kind: dict[str, str] = field(default_factory=dict)
 
     def includes(self, kind: str) -> bool:
-        """Whether it applies to a kind."""
         return self.kinds is None or kind in self.kinds
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is done or abandoned."""
         return self.progress in {ReloadProgress.DONE, ReloadProgress.ABANDONED}
 
     def to_json(self) -> dict[str, object]:
-        """Return it as `status` shows it."""
         kinds = dict(self.by_kind)
         return {"number": self.number, "progress": self.progress.value, "error": self.error or None, "kinds": kinds}
 
 
 class ReloadCoordinator:
-    """The queue of reload requests. `advance` is idempotent, and is called while the node runs.
+    """The queue of reload requests. `advance` is idempotent, and is called while the node runs."""
 
-    Args:
-        plan: that the node was started with.
-        table: its slots.
-        loop: reads the planner's output.
-        process_manager: replaces processes.
-        sockets: what the node listens on.
-        console: the master's log.
-        reports: sends alerts to the agent.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        table: ProcessTable,
-        loop: SelectorLoop,
-        process_manager: ProcessManager,
-        sockets: ListeningSockets,
-        console: Console,
-        reports: AgentReports,
-    ) -> None:
-        self._plan = plan
-        self._table = table
-        self._loop = loop
-        self._process_manager = process_manager
-        self._sockets = sockets
-        self._console = console
-        self._reports = reports
+    def __init__(self, manager: ProcessManager) -> None:
+        self._manager = manager
         self._last_number = 0
         self._requests: deque[ReloadRequest] = deque()
         self._running: RollingRestart | None = None
@@ -102,15 +71,12 @@ class ReloadCoordinator:
 
     def submit(self, kinds: Sequence[str] | None, *, config_only: bool) -> ReloadRequest:
         """Add a request to the queue, or return an equal one that is waiting."""
-        kinds = None if kinds is None else tuple(kinds)
+        wanted = (None if kinds is None else tuple(kinds), config_only)
         for request in self._requests:
-            if request.progress is ReloadProgress.WAITING and (request.kinds, request.config_only) == (
-                kinds,
-                config_only,
-            ):
+            if request.progress is ReloadProgress.WAITING and (request.kinds, request.config_only) == wanted:
                 return request
         self._last_number += 1
-        self._requests.append(ReloadRequest(self._last_number, kinds, config_only))
+        self._requests.append(ReloadRequest(self._last_number, *wanted))
         while len(self._requests) > MAX_KEPT_REQUESTS and self._requests[0].is_finished:
             self._requests.popleft()
         return self._requests[-1]
@@ -125,38 +91,37 @@ class ReloadCoordinator:
             return
         if self._running:
             self._running = None
-            used = self._table.sockets()
-            self._sockets.apply({name: plan for name, plan in self._sockets.plans.items() if name in used})
+            used = self._manager.table.sockets()
+            self._manager.sockets.apply(
+                {name: plan for name, plan in self._manager.sockets.plans.items() if name in used}
+            )
         waiting = (request for request in self._requests if request.progress is ReloadProgress.WAITING)
         if request := next(waiting, None):
             self._start(request, now)
 
     def abandon_all(self, error: str) -> None:
-        """End all unfinished requests."""
         for request in self._requests:
             if not request.is_finished:
                 request.progress, request.error = ReloadProgress.ABANDONED, error
 
     @property
     def is_active(self) -> bool:
-        """Whether a request is unfinished."""
         return any(not request.is_finished for request in self._requests)
 
     def to_json(self) -> list[dict[str, object]]:
-        """Return the requests as `status` shows them, oldest first."""
         return [request.to_json() for request in self._requests]
 
     # ---------------------------------------------------------------- steps
 
     def _start(self, request: ReloadRequest, now: float) -> None:
         request.progress = ReloadProgress.RUNNING
-        self._console.log("reloading " + ("everything" if request.kinds is None else ", ".join(request.kinds)))
-        if not self._plan.planner:
-            self._on_plan_ready(request, self._plan, "")
+        self._manager.console.log("reloading " + ("everything" if request.kinds is None else ", ".join(request.kinds)))
+        if not self._manager.plan.planner:
+            self._on_plan_ready(request, self._manager.plan, "")
             return
         try:
             self.planner = PlannerProcess(
-                self._plan, self._loop, lambda *result: self._on_plan_ready(request, *result), now
+                self._manager.plan, self._manager.loop, lambda *result: self._on_plan_ready(request, *result), now
             )
         except OSError as error:
             self._abandon(request, f"the planner cannot be started: {error}")
@@ -168,16 +133,14 @@ class ReloadCoordinator:
         elif problem := self._find_conflict(plan, request) or self._bind_added_sockets(plan, request):
             self._abandon(request, problem)
         else:
-            self._running = RollingRestart(
-                request, plan, self._table, self._process_manager, self._console, self._reports
-            )
+            self._running = RollingRestart(request, plan, self._manager)
 
     def _find_conflict(self, plan: Plan, request: ReloadRequest) -> str:
         """Return why a running node cannot adopt this plan."""
         for name in ("node", "run_directory", "project_directory"):
-            if getattr(plan, name) != getattr(self._plan, name):
+            if getattr(plan, name) != getattr(self._manager.plan, name):
                 return f"{name} is {getattr(plan, name)} now: that takes a restart (peerd stop, then start it anew)"
-        known = {kind.name for kind in plan.kinds} | self._table.kinds.keys()
+        known = {kind.name for kind in plan.kinds} | self._manager.table.kinds.keys()
         if unknown := set(request.kinds or ()) - known:
             return f"there is no {', '.join(sorted(unknown))}; only {', '.join(sorted(known))}"
         return ""
@@ -187,7 +150,7 @@ class ReloadCoordinator:
         kinds = [kind for kind in plan.kinds if request.includes(kind.name)]
         added = {name: plan.sockets[name] for kind in kinds for name in kind.sockets}
         try:
-            self._sockets.apply(self._sockets.plans | added)
+            self._manager.sockets.apply(self._manager.sockets.plans | added)
         except ListenError as error:
             return str(error)
         return ""
@@ -195,8 +158,8 @@ class ReloadCoordinator:
     def _abandon(self, request: ReloadRequest, error: str) -> None:
         request.progress, request.error = ReloadProgress.ABANDONED, error
         text = f"the reload was abandoned, the node is unchanged: {error}"
-        self._console.log(text)
-        self._reports.raise_alert(None, None, "reload-abandoned", text)
+        self._manager.console.log(text)
+        self._manager.reports.raise_alert(None, None, "reload-abandoned", text)
 
 
 class RollingRestart:
@@ -205,20 +168,10 @@ class RollingRestart:
     Added kinds start, removed ones stop and changed counts apply at once; then processes are replaced one by one.
     """
 
-    def __init__(
-        self,
-        request: ReloadRequest,
-        plan: Plan,
-        table: ProcessTable,
-        process_manager: ProcessManager,
-        console: Console,
-        reports: AgentReports,
-    ) -> None:
+    def __init__(self, request: ReloadRequest, plan: Plan, manager: ProcessManager) -> None:
         self.request = request
-        self._table = table
-        self._process_manager = process_manager
-        self._console = console
-        self._reports = reports
+        self._manager = manager
+        self._table = manager.table
         self._step: tuple[SlotEntry, Replacement] | None = None
         """The slot whose process is being replaced now."""
         last = ROLES_REPLACED_LAST
@@ -226,7 +179,7 @@ class RollingRestart:
             self._kinds_to_replace(plan), key=lambda kind: last.index(kind.role) + 1 if kind.role in last else 0
         )
         self._apply_plan(plan)
-        self._queue = deque((entry, kind) for kind in kinds for entry in table.of_kind(kind.name))
+        self._queue = deque((entry, kind) for kind in kinds for entry in self._table.of_kind(kind.name))
         request.by_kind |= {kind.name: "waiting" for kind in kinds}
 
     def advance(self, now: float) -> None:
@@ -240,7 +193,7 @@ class RollingRestart:
             self.request.by_kind[kind.name] = f"replacing {entry.slot.name}"
         entry, replacement = self._step
         if entry.replacement is not replacement and entry.replacing is None:  # else it boots, or is being replaced
-            self._process_manager.replace(entry, replacement, now)
+            self._manager.replace(entry, replacement, now)
 
     def _kinds_to_replace(self, plan: Plan) -> Iterator[Kind]:
         for kind in plan.kinds:
@@ -253,7 +206,7 @@ class RollingRestart:
     def _apply_plan(self, plan: Plan) -> None:
         planned = {kind.name: kind for kind in plan.kinds if self.request.includes(kind.name)}
         for name in [name for name in self._table.kinds if self.request.includes(name) and name not in planned]:
-            self._process_manager.stop_removed(self._table.remove_kind(name), "the node no longer has this slot")
+            self._manager.stop_removed(self._table.remove_kind(name), "the node no longer has this slot")
             self.request.by_kind[name] = "removed"
         for name, kind in planned.items():
             present = self._table.kinds.get(name)
@@ -262,7 +215,7 @@ class RollingRestart:
                 self.request.by_kind[name] = f"added, {kind.processes} processes"
             elif kind.processes != present.processes:  # else it keeps the number that `peerd scale` may have set
                 removed = self._table.scale(replace(present, processes=kind.processes), kind.processes)
-                self._process_manager.stop_removed(removed, "the node no longer has this slot")
+                self._manager.stop_removed(removed, "the node no longer has this slot")
                 self.request.by_kind[name] = f"{kind.processes} processes"
 
     def _is_finished(self, entry: SlotEntry, replacement: Replacement) -> bool:
@@ -283,10 +236,10 @@ class RollingRestart:
         self.request.by_kind[name] = f"abandoned: {error}"
         self.request.error = self.request.error or f"{name}: {error}"
         text = f"the reload of {name} was abandoned, the old processes stay: {error}"
-        self._console.log(text)
-        self._reports.raise_alert(entry, None, "reload-abandoned", text)
+        self._manager.console.log(text)
+        self._manager.reports.raise_alert(entry, None, "reload-abandoned", text)
 
     def _finish(self) -> None:
         if not self.request.is_finished:
             self.request.progress = ReloadProgress.ABANDONED if self.request.error else ReloadProgress.DONE
-            self._console.log("reloaded" if not self.request.error else "reloaded, except what was abandoned")
+            self._manager.console.log("reloaded" if not self.request.error else "reloaded, except what was abandoned")
