@@ -75,12 +75,18 @@ class ChildProcess:
         self.link = FrameChannel(own_socket)
         try:
             with child_socket:
-                self._popen = self._spawn_command(plan) if self.ready else self._spawn_child(child_socket, sockets)
+                self._popen = self._spawn(plan, child_socket, sockets)
         except BaseException:
             self.link.close()
             raise
         self.pid = self._popen.pid
-        self.pidfd = self._open_pidfd()
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            self.kill()
+            self._popen.wait()
+            self.link.close()
+            raise
         if not self.ready:
             self._send_plan(plan, sockets)
 
@@ -195,36 +201,18 @@ class ChildProcess:
 
     # ---------------------------------------------------------------- steps
 
-    def _spawn_child(self, child_socket: socket.socket, sockets: Mapping[str, int]) -> subprocess.Popen[bytes]:
+    def _spawn(self, plan: Plan, child_socket: socket.socket, sockets: Mapping[str, int]) -> subprocess.Popen[bytes]:
+        is_command = self.kind.role == "command"
         # -P keeps the current folder off the module path: a project's queue.py must not replace the library's.
+        child = [sys.executable, "-P", "-m", "peerd.child", str(child_socket.fileno()), str(os.getpid())]
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "peerd.child", str(child_socket.fileno()), str(os.getpid())],
+            launch_command(self.kind.command) if is_command else child,
             stdin=subprocess.DEVNULL,
-            pass_fds=[child_socket.fileno(), *sockets.values()],
-            env=self._environment(),
+            cwd=plan.project_directory if is_command else None,
+            pass_fds=() if is_command else [child_socket.fileno(), *sockets.values()],
+            env={**os.environ, **self.kind.environment, **self.mark},
             process_group=0,
         )
-
-    def _spawn_command(self, plan: Plan) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            launch_command(self.kind.command),
-            stdin=subprocess.DEVNULL,
-            cwd=plan.project_directory,
-            env=self._environment(),
-            process_group=0,
-        )
-
-    def _environment(self) -> dict[str, str]:
-        return {**os.environ, **self.kind.environment, **self.mark}
-
-    def _open_pidfd(self) -> int:
-        try:
-            return os.pidfd_open(self.pid)
-        except OSError:
-            self.kill()
-            self._popen.wait()
-            self.link.close()
-            raise
 
     def _send_plan(self, plan: Plan, sockets: Mapping[str, int]) -> None:
         of_plan = ("node", "project_directory", "log_file", "log_format", "run_directory")
