@@ -84,11 +84,7 @@ def agent(payload: Mapping[str, Any]) -> Service:
 
 
 def find_setup(entry: str) -> SetupFunction:
-    """Return the function that [agent] setup names.
-
-    Raises:
-        ImportStringError: it cannot be imported or called.
-    """
+    """Return the function that [agent] setup names, or raise ImportStringError."""
     found = import_object(entry)
     if not callable(found):
         raise ImportStringError(f"{entry} is a {type(found).__name__}, not a function that takes the agent")

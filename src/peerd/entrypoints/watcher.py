@@ -27,12 +27,7 @@ def watcher(payload: Mapping[str, Any]) -> Service:
 
 
 class WatchedFiles:
-    """The files whose changes matter, as a filter of watchfiles.
-
-    Args:
-        folder: of the project.
-        config: its peerd.toml, if there is one.
-    """
+    """A filter of watchfiles: the project's modules and its peerd.toml."""
 
     def __init__(self, folder: Path, config: Path | None) -> None:
         self.config = config
@@ -51,13 +46,7 @@ class WatchedFiles:
 
 
 class FileWatcher:
-    """Watches a project's folder.
-
-    Args:
-        watched_files: the filter.
-        kinds: those that run the project's code, which are reloaded when it changes.
-        events: gets each change.
-    """
+    """Watches a project's folder, and requests a reload of `kinds`, which run its code, when that changes."""
 
     def __init__(self, watched_files: WatchedFiles, kinds: Collection[str], events: EventBus) -> None:
         self._watched_files = watched_files

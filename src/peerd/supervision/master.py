@@ -101,8 +101,8 @@ class Master:
             "status": self._status,
             "stop": self._stop_command,
             "reload": self._reload_command,
-            "scale": self._scale_command,
-            "reopen-logs": self._reopen_logs_command,
+            "scale": lambda command: self._process_manager.scale(command.get("kind"), command.get("processes")),
+            "reopen-logs": lambda _: self._process_manager.reopen_logs(),
             "modules": lambda _: {"modules": sorted(sys.modules)},
         }
 
@@ -263,6 +263,8 @@ class Master:
         if name == "call-agent":
             timeout = command.get("timeout", DEFAULT_REPLY_TIMEOUT)
             self._router.call_agent(command.get("action"), command.get("data"), timeout, answer, time.monotonic())
+        elif name in {"reload", "scale"} and self._phase is not NodePhase.RUNNING:
+            answer({"error": f"cannot {name}: the node is {self._phase}, not running"})
         elif handler := self._commands.get(str(name)):
             answer(handler(command))
         else:
@@ -290,24 +292,13 @@ class Master:
 
     def _reload_command(self, command: Mapping[str, Any]) -> Mapping[str, object]:
         kinds = command.get("kinds")
-        if self._phase is not NodePhase.RUNNING:
-            return {"error": f"the node is {self._phase}; only a running node can be reloaded"}
         if kinds is not None and not (isinstance(kinds, list) and kinds and all(isinstance(one, str) for one in kinds)):
             return {"error": "kinds must be a list of names, or null for all of them"}
         return {"number": self._reloads.submit(kinds, config_only=bool(command.get("config_only"))).number}
 
-    def _scale_command(self, command: Mapping[str, Any]) -> Mapping[str, object]:
-        if self._phase is not NodePhase.RUNNING:
-            return {"error": f"the node is {self._phase}; only a running node can be scaled"}
-        return self._process_manager.scale(command.get("kind"), command.get("processes"))
-
     def _stop_command(self, command: Mapping[str, Any]) -> Mapping[str, object]:
         self._stop(fast=bool(command.get("fast")))
         return {"pid": os.getpid()}
-
-    def _reopen_logs_command(self, _: Mapping[str, Any]) -> Mapping[str, object]:
-        error = self._process_manager.reopen_logs()
-        return {"error": error} if error else {"log_file": self._plan.log_file}
 
 
 def main(fd: int) -> int:

@@ -67,8 +67,7 @@ class SystemdSockets:
             )
             return
         named = names.split(":") if names else []
-        for number in range(int(count)):
-            fd = _FIRST_SYSTEMD_FD + number
+        for number, fd in enumerate(range(_FIRST_SYSTEMD_FD, _FIRST_SYSTEMD_FD + int(count))):
             os.set_inheritable(fd, False)
             self._by_name.setdefault(named[number] if number < len(named) else "unknown", []).append(fd)
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import InitVar, dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -35,6 +36,7 @@ KILL_MARGIN: Final = 2.0
 """Seconds that a child has after its own hard deadline to end itself and print its stacks."""
 
 
+@dataclass(eq=False, repr=False)
 class ChildProcess:
     """A living or just ended child, the leader of its own process group. The constructor starts it, or raises OSError.
 
@@ -42,34 +44,37 @@ class ChildProcess:
     it inherits, by name.
     """
 
-    def __init__(
-        self, plan: Plan, kind: Kind, slot: str, generation: int, now: float, sockets: Mapping[str, int]
-    ) -> None:
-        self.kind = kind
-        self.slot = slot
-        self.generation = generation
+    plan: InitVar[Plan]
+    kind: Kind
+    slot: str
+    generation: int
+    now: InitVar[float]
+    sockets: InitVar[Mapping[str, int]]
+    identity: Mapping[str, object] | None = None
+    """How the agent identifies it, as it has reported."""
+    asked_to_stop: bool = False
+    retired: str = ""
+    """`tainted`, `recycle` or `hung` once it has asked to be replaced."""
+    vitals: Mapping[str, object] | None = None
+    """Delay of its event loop, and what runs in it, as it has reported."""
+    sample: Mapping[str, object] | None = None
+    """Its memory and processor time, as the agent has measured them."""
+    error: str = ""
+    """The error or reason that it has reported."""
+    stuck: list[Mapping[str, object]] = field(default_factory=list)
+    """Attempts whose code ends only with the process, as it has reported; for the agent."""
+    kill_at: float | None = None
+    """When it is killed unless it has become ready, or ended, by then."""
+    _stop_reason: ExitCause | None = None
+    _killed_silence: float | None = None
+    """Seconds of silence for which it is being killed."""
+    _out_of_time: bool = False
+
+    def __post_init__(self, plan: Plan, now: float, sockets: Mapping[str, int]) -> None:
         self.started_at = datetime.now(UTC)
-        self.ready = kind.role == "command"  # a command has no way to report it
-        self.identity: Mapping[str, object] | None = None
-        """Its key in the table of processes, for the agent."""
-        self.asked_to_stop = False
-        self.retired = ""
-        """`tainted`, `recycle` or `hung` once it has asked to be replaced."""
-        self.vitals: Mapping[str, object] | None = None
-        """Delay of its event loop, and what runs in it, as it has reported."""
-        self.sample: Mapping[str, object] | None = None
-        """Its memory and processor time, as the agent has measured them."""
-        self.error = ""
-        """The error or reason that it has reported."""
-        self.stuck: list[Mapping[str, object]] = []
-        """Attempts whose code ends only with the process, as it has reported; for the agent."""
-        self.mark = mark(slot, generation)
-        self.kill_at: float | None = None
-        """When it is killed unless it has become ready, or ended, by then."""
-        self._stop_reason: ExitCause | None = None
+        self.mark = mark(self.slot, self.generation)
+        self.ready = self.kind.role == "command"  # a command has no way to report it
         self._last_contact_at = now
-        self._killed_silence: float | None = None
-        self._out_of_time = False
         self.extend_boot(now)
         own_socket, child_socket = socket.socketpair()
         self.link = FrameChannel(own_socket)

@@ -132,19 +132,19 @@ class ProcessManager:
             if entry.slot.state not in {SlotState.STOPPED, SlotState.DRAINING}:
                 self.stop(entry, fast=False, reason=stop_reason(SCALED, reason))
 
-    def reopen_logs(self) -> str:
-        """Reopen the log file, in the master and in every child; return the error."""
+    def reopen_logs(self) -> dict[str, object]:
+        """Reopen the log file, in the master and in every child; return the answer of the command `reopen-logs`."""
         if self.plan.log_file is None:
-            return "this node has no log file: it writes to the output of the command that started it"
+            return {"error": "this node has no log file: it writes to the output of the command that started it"}
         try:
             logfile.redirect_output(self.plan.log_file)
         except OSError as error:
             text = f"cannot reopen the log, and continues in the old one: {error}"
             self.console.log(text, level="error")
-            return text
+            return {"error": text}
         for process in self.table.processes():
             process.link.send({"type": "reopen-logs", "file": self.plan.log_file})
-        return ""
+        return {"log_file": self.plan.log_file}
 
     def announce_node_ready(self) -> None:
         """Report that the node is ready to all processes, and later to each new one."""
