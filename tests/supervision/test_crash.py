@@ -22,7 +22,7 @@ def running_again(stub_node: StubNode, slot: str, old: int) -> int:
     return eventually(its_pid, message=f"{slot} runs again") or 0
 
 
-def test_a_killed_worker_is_replaced_at_once_and_its_death_is_told(node: Nodes) -> None:
+def test_a_killed_worker_is_replaced_at_once_and_its_exit_is_reported(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "backoff_initial": 60.0}).up()
     eventually(lambda: stub_node.received("ready", "video-1"))
     pid = stub_node.kill("video-1")
@@ -45,7 +45,7 @@ def test_a_killed_worker_is_replaced_at_once_and_its_death_is_told(node: Nodes) 
     assert video["last_cause"]["text"] == "killed by SIGKILL"
 
 
-def test_an_exception_out_of_run_is_a_crash_with_its_words(node: Nodes) -> None:
+def test_an_exception_out_of_run_is_a_crash_with_its_text(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "run": ["once fail"]}).up()
     (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert death["cause"]["kind"] == "exit"
@@ -53,14 +53,14 @@ def test_an_exception_out_of_run_is_a_crash_with_its_words(node: Nodes) -> None:
     running_again(stub_node, "video-1", death["pid"])
 
 
-def test_sys_exit_in_user_code_is_no_leave_for_good(node: Nodes) -> None:
+def test_sys_exit_in_user_code_is_a_crash(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.3", "once exit 0"]}).up()
     (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert death["cause"]["status"] == 70
     running_again(stub_node, "video-1", death["pid"])
 
 
-def test_deaths_are_told_to_a_new_agent_until_it_has_acknowledged_them(node: Nodes) -> None:
+def test_exits_are_reported_to_each_new_agent_until_one_acknowledges_them(node: Nodes) -> None:
     stub_node = node({**AGENT, "unacknowledged": 1}, WORKER).up()
     pid = stub_node.kill("video-1")
     eventually(lambda: stub_node.received("death"))
@@ -110,7 +110,7 @@ def test_a_replacement_that_dies_in_its_boot_is_tried_again(node: Nodes) -> None
     assert stub_node.status()["state"] == "running"
 
 
-def test_a_boot_that_says_what_it_waits_for_has_its_time_again(node: Nodes) -> None:
+def test_a_boot_that_reports_what_it_waits_for_has_its_timeout_again(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "entry": "stub_services:waits_when_it_replaces", "boot_timeout": 1.7}).up()
     pid = stub_node.kill("video-1")
     eventually(lambda: stub_node.slot("video-1")["error"] == "the database does not answer", message="status says why")
@@ -143,7 +143,7 @@ def test_an_exception_never_ends_the_agent(node: Nodes) -> None:
     assert stub_node.slot("agent")["restarts"] == 0
 
 
-def test_a_recycled_process_is_replaced_without_blame(node: Nodes) -> None:
+def test_recycling_a_process_is_no_failure(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.2", "once recycle"], "work": 0.5}).up()
     (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert (death["cause"]["status"], death["cause"]["text"]) == (75, "recycled (exit status 75): had 1000 tasks")
@@ -181,7 +181,7 @@ def test_what_a_dead_worker_has_started_dies_with_it(node: Nodes, how: str) -> N
 
 
 @pytest.mark.parametrize("slot", ["video-1", "agent"])
-def test_a_process_that_a_stranger_asks_to_stop_finishes_its_work_and_is_replaced(node: Nodes, slot: str) -> None:
+def test_a_process_that_another_program_stops_finishes_its_work_and_is_replaced(node: Nodes, slot: str) -> None:
     stub_node = node(AGENT, {**WORKER, "work": 0.3}).up()
     pid = stub_node.slot(slot)["pid"]
     os.kill(pid, signal.SIGTERM)

@@ -74,7 +74,7 @@ def background(tmp_path: Path) -> Iterator[Make]:
         one.end()
 
 
-def test_a_node_in_the_background_is_ready_and_belongs_to_nobody(background: Make) -> None:
+def test_a_node_in_the_background_is_ready_and_detached(background: Make) -> None:
     stub_node = background(AGENT, WORKER)
     status = stub_node.begin()
     assert (status["state"], status["background"], status["log_file"]) == ("running", True, str(stub_node.log))
@@ -120,7 +120,7 @@ def test_what_the_log_said_before_is_not_the_cause(background: Make) -> None:
     assert answer["status"] == exit_codes.REFUSED
 
 
-def test_a_node_that_is_not_ready_in_time_is_stopped_again_and_names_what_it_waited_for(background: Make) -> None:
+def test_a_node_that_is_not_ready_in_time_is_stopped_again_and_names_the_missing_slots(background: Make) -> None:
     stub_node = background(AGENT, {**WORKER, "start": ["sleep 60"]}, {"name": "video-2"})
     answer = stub_node.begin(timeout=2.0)
     waited_for = answer["why"].removeprefix("it was not ready in time, and was stopped; it had waited for ").split(", ")

@@ -80,7 +80,7 @@ def test_a_node_whose_master_was_killed_can_listen_again_at_once(node: Nodes) ->
     assert ask(port_of(again, bind))[0] == again.slot("web-1")["pid"]
 
 
-def test_sockets_of_systemd_are_used_and_no_child_hears_of_their_variables(node: Nodes) -> None:
+def test_sockets_of_systemd_are_used_and_no_child_gets_their_variables(node: Nodes) -> None:
     """Two sockets of one name, as a socket unit with two ListenStream= has them, and one of another."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         stub_node = node(AGENT, web(1, "systemd:site"), sockets=listening("systemd:site"))

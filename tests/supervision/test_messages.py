@@ -30,7 +30,7 @@ def delivered(answer: dict[str, Any]) -> int:
     return int(answer["value"])
 
 
-def test_messages_reach_whom_they_are_for(node: Nodes) -> None:
+def test_messages_reach_their_recipients(node: Nodes) -> None:
     stub_node = node(AGENT, VIDEO, VIDEO_2, SITE).up()
     assert delivered(stub_node.ask("video-1", "broadcast", "note", "to all")) == 4
     assert delivered(stub_node.ask("agent", "send_to_workers", "note", "to workers")) == 3
@@ -48,7 +48,7 @@ def test_messages_reach_whom_they_are_for(node: Nodes) -> None:
     assert len(set(got(stub_node, "random"))) > 1, "it is not always the same"
 
 
-def test_each_kind_of_process_can_write_to_each_by_its_process_id(node: Nodes) -> None:
+def test_each_kind_of_process_can_send_to_each_by_its_process_id(node: Nodes) -> None:
     stub_node = node(AGENT, VIDEO, SITE).up()
     slots = ["agent", "site-1", "video-1"]
     for sender in slots:
@@ -69,7 +69,7 @@ def test_what_is_sent_before_the_node_is_ready_waits_for_it(node: Nodes) -> None
     assert first > max(fact["at"] for fact in stub_node.notes("run")) - 0.05
 
 
-def test_a_request_is_answered_or_says_why_not(node: Nodes) -> None:
+def test_a_request_is_answered_or_fails_with_the_reason(node: Nodes) -> None:
     stub_node = node(AGENT, VIDEO, SITE).up()
     site = stub_node.slot("site-1")["pid"]
     assert stub_node.ask("video-1", "request", site, "note", "asked") == {"value": None}
@@ -140,7 +140,7 @@ def test_the_agent_learns_of_workers_as_they_start_and_after_a_death_and_its_own
     eventually(lambda: stub_node.notes("peers")[-1]["pid"] != former and known() == living())
 
 
-def test_a_process_that_leaves_is_written_to_only_by_its_process_id(node: Nodes, tmp_path: Path) -> None:
+def test_a_leaving_process_is_addressed_only_by_its_process_id(node: Nodes, tmp_path: Path) -> None:
     done = tmp_path / "done"
     stub_node = node(AGENT, {**VIDEO, "run": ["sleep 0.3", "once taint"], "until": str(done)}).up()
     (leaving,) = eventually(lambda: stub_node.slot("video-1")["leaving"])
@@ -185,7 +185,7 @@ def memory_of(pid: int) -> int:
     return int(line.split()[1]) * 1024
 
 
-def test_frames_that_are_no_messages_are_answered_and_harm_nobody(node: Nodes) -> None:
+def test_malformed_messages_are_answered_and_harm_no_process(node: Nodes) -> None:
     stub_node = node(AGENT, {**VIDEO, "raw": True, "run": ["sleep 0.2", "nonsense"]}).up()
     eventually(lambda: len(stub_node.received("delivery", "video-1")) == 4)
     says = [answer["error"] for answer in stub_node.received("delivery", "video-1")]

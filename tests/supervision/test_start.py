@@ -17,7 +17,7 @@ MANAGER = {"name": "manager", "role": "manager"}
 WORKER = {"name": "video-1"}
 
 
-def test_the_agent_is_ready_before_others_start_and_all_hear_when_the_node_is(node: Nodes) -> None:
+def test_the_agent_is_ready_before_others_start_and_all_are_notified_when_the_node_is(node: Nodes) -> None:
     stub_node = node({**AGENT, "start": ["sleep 0.3"]}, MANAGER, WORKER, {"name": "video-2"}).up()
     eventually(lambda: len(stub_node.received("ready")) == 4, message="everybody has heard it")
     notes = stub_node.notes()
@@ -88,7 +88,7 @@ def test_an_agent_that_cannot_boot_ends_the_node_before_anything_else_starts(nod
 
 
 @pytest.mark.parametrize("slot", ["agent", "video-1"])
-def test_who_dies_while_others_still_boot_ends_the_node_and_is_not_replaced(node: Nodes, slot: str) -> None:
+def test_a_process_that_dies_while_others_still_boot_ends_the_node_and_is_not_replaced(node: Nodes, slot: str) -> None:
     stub_node = node(AGENT, WORKER, {"name": "audio-1", "start": ["sleep 60"]}).start()
     eventually(lambda: stub_node.notes("run", "video-1") and stub_node.notes("start", "audio-1"))
     pid = stub_node.kill(slot)
@@ -166,7 +166,7 @@ def test_the_master_loads_the_standard_library_and_its_own_few_modules_only(node
     assert not {m for m in loaded if m in ("asyncio", "sqlite3", "http", "email")}
 
 
-def test_an_unknown_command_is_refused_with_those_that_are_known(node: Nodes) -> None:
+def test_an_unknown_command_is_refused_with_the_known_ones(node: Nodes) -> None:
     stub_node = node(AGENT).up()
     with pytest.raises(control_client.CommandRefused, match="unknown command 'dance': one of status, stop"):
         control_client.send_command(stub_node.run_directory, {"command": "dance"})

@@ -49,7 +49,7 @@ def test_whatever_can_be_called_as_an_asgi_app_is_one(name: str, factory: bool) 
         ("broken", True, "cannot be created: OSError: no templates"),
     ],
 )
-def test_what_is_no_app_is_refused(name: str, factory: bool, problem: str) -> None:  # noqa: FBT001 - of the table
+def test_an_object_that_is_no_app_is_refused(name: str, factory: bool, problem: str) -> None:  # noqa: FBT001 - of the table
     with pytest.raises(InvalidEntry) as refused:
         load(name, factory=factory)
     assert str(refused.value).startswith(f"[web.site] site_of_the_test:{name}: ")

@@ -59,14 +59,14 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("missing", "has no missing"),
     ],
 )
-def test_a_class_that_cannot_work_is_refused_with_what_it_lacks(name: str, words: str) -> None:
+def test_an_unusable_worker_class_is_refused_with_the_reason(name: str, words: str) -> None:
     with pytest.raises(InvalidEntry) as refused:
         load_worker("studio", WorkerSettings(worker=f"studio_of_the_test:{name}"))
     assert "[workers.studio]" in str(refused.value)
     assert words in str(refused.value)
 
 
-def test_what_is_no_queue_is_refused_as_one() -> None:
+def test_an_object_that_is_no_queue_is_refused() -> None:
     with pytest.raises(InvalidEntry, match="not a Queue"):
         load_worker("studio", WorkerSettings(tasks=("studio_of_the_test:Good",)))
 

@@ -42,7 +42,7 @@ from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_
         (ExitFacts(75, ready=True, retired="recycle", error="had 9"), "recycled", "recycled (exit status 75): had 9"),
     ],
 )
-def test_a_death_has_one_cause_in_words(story: ExitFacts, kind: str, text: str) -> None:
+def test_an_exit_has_one_cause_and_its_text(story: ExitFacts, kind: str, text: str) -> None:
     cause = determine_cause(story)
     assert (cause.kind, cause.text) == (kind, text)
     assert (cause.status is None) == (story.returncode < 0) == (cause.signal is not None)

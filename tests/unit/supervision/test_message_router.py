@@ -20,7 +20,7 @@ from tests.unit.supervision.router_node import RouterNode, by_name
         ({"pid": 104}, {"site-1"}),
     ],
 )
-def test_a_message_reaches_whom_it_is_for_and_its_sender_is_told(
+def test_a_message_reaches_its_recipients_and_its_sender_gets_their_number(
     node: RouterNode, to: object, receivers: set[str]
 ) -> None:
     sender = by_name(node, "video-1")
@@ -34,7 +34,7 @@ def test_a_message_reaches_whom_it_is_for_and_its_sender_is_told(
         assert frame["from"] == sender.peer.to_json()
 
 
-def test_everybody_is_told_who_is_there_after_each_change_and_only_then(node: RouterNode) -> None:
+def test_the_list_of_processes_is_sent_after_each_change_and_only_then(node: RouterNode) -> None:
     names = [[peer["slot"] for peer in one["processes"]] for one in node.received("agent", "processes")]
     assert names == [
         ["agent"],
@@ -114,7 +114,7 @@ def test_a_kind_whose_only_process_is_replaced_is_waited_for(node: RouterNode) -
     assert [frame["action"] for frame in node.received("site-1")] == ["hello"]
 
 
-def test_who_leaves_gets_nothing_that_is_for_all_but_can_be_written_to(node: RouterNode) -> None:
+def test_a_leaving_process_is_excluded_from_broadcasts_but_can_be_addressed(node: RouterNode) -> None:
     leaving = node.change(by_name(node, "video-2"), leaving=True)
     agent = by_name(node, "agent")
     node.send(agent, {"role": "workers"}, 1)
@@ -128,7 +128,7 @@ def test_who_leaves_gets_nothing_that_is_for_all_but_can_be_written_to(node: Rou
     assert node.received("video-2") == [{"type": "reply", "id": 4, "data": "yes"}]
 
 
-def test_a_node_that_stops_waits_for_nobody(node: RouterNode) -> None:
+def test_a_stopping_node_expects_no_more_processes(node: RouterNode) -> None:
     video = by_name(node, "video-1")
     node.expected.add(("agent", "agent"))
     node.end(by_name(node, "agent"))

@@ -44,7 +44,7 @@ def test_a_process_that_does_not_read_costs_the_master_no_more_than_its_room(nod
     assert site.link.send({"type": "stop"}), "there is room for what the master has to say"
 
 
-def test_what_reaches_only_some_is_told_as_such(node: RouterNode) -> None:
+def test_a_delivery_to_only_some_recipients_is_reported(node: RouterNode) -> None:
     sender = by_name(node, "agent")
     for number in range(MAX_IN_FLIGHT):
         node.send(sender, {"role": "workers", "kind": "site"}, number)
@@ -55,7 +55,7 @@ def test_what_reaches_only_some_is_told_as_such(node: RouterNode) -> None:
     assert (report["delivered"], report["error"]) == (2, "too many unacknowledged messages for site-1 (process 104)")
 
 
-def test_so_much_and_no_more_waits_of_each_sender(world: RouterNode) -> None:
+def test_waiting_messages_are_limited_for_each_sender(world: RouterNode) -> None:
     world.begin("agent", "agent")
     flooding_sender = world.begin("video-1")
     other = world.begin("video-2")
@@ -80,7 +80,7 @@ def test_requests_that_are_open_are_bounded_too(node: RouterNode) -> None:
     assert len(node.router._awaiting_reply) == MAX_IN_FLIGHT
 
 
-def test_a_share_is_given_back_in_the_order_in_which_messages_were_handed_over() -> None:
+def test_quota_is_released_in_the_order_in_which_messages_were_sent() -> None:
     inboxes = FlowControl(max_messages=2, max_bytes=100)
     for sender, size in (("a", 60), ("b", 10), ("a", 30)):
         inboxes.record_sent("x", sender, size)
@@ -125,7 +125,7 @@ def test_a_share_is_given_back_in_the_order_in_which_messages_were_handed_over()
         ({"request": True, "timeout": True}, "its `timeout` must be seconds"),
     ],
 )
-def test_what_is_no_message_is_answered_with_what_is_wrong(node: RouterNode, more: dict[str, Any], says: str) -> None:
+def test_a_malformed_message_is_answered_with_the_error(node: RouterNode, more: dict[str, Any], says: str) -> None:
     node.send(by_name(node, "video-1"), {"role": "agent"}, 7, **more)
     (report,) = node.received("video-1")
     assert report["id"] == 7
@@ -134,7 +134,7 @@ def test_what_is_no_message_is_answered_with_what_is_wrong(node: RouterNode, mor
 
 
 @pytest.mark.parametrize("number", [None, "x" * 900_000, True, 1.5, 2**70, [1]])
-def test_a_number_that_is_none_is_not_sent_back(node: RouterNode, number: Any) -> None:
+def test_an_invalid_message_id_is_not_sent_back(node: RouterNode, number: Any) -> None:
     node.send(by_name(node, "video-1"), {"role": "agent"}, id=number)
     assert node.received("video-1") == [
         {"type": "delivery", "id": None, "delivered": 0, "error": "malformed message: its `id` must be a number"}
