@@ -1,4 +1,4 @@
-"""The control socket of a real master, and whoever can reach it or its folder."""
+"""The control socket of a real master, and its clients, also hostile ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.supervision.nodes import StubNode, eventually
 AGENT = {"name": "agent", "role": "agent"}
 WORKER = {"name": "video-1"}
 STRANGER = 12_345
-only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 
 
 def connected(stub_node: StubNode) -> socket.socket:
@@ -72,7 +72,7 @@ def test_invalid_commands_are_answered_with_the_error_and_harm_nothing(node: Nod
     ):
         assert answered(stub_node, command.encode()) is not None, command
     eventually(lambda: stub_node.status()["reloads"] and stub_node.status()["reloads"][-1]["progress"] != "running")
-    assert "\ud800" in json.dumps(stub_node.status()["reloads"], ensure_ascii=False), "and it can still be told"
+    assert "\ud800" in json.dumps(stub_node.status()["reloads"], ensure_ascii=False), "and it can still be encoded"
     assert stub_node.state() == "running"
 
 
@@ -85,7 +85,7 @@ def test_idle_connections_cost_the_master_no_time_and_are_closed(node: Nodes) ->
         spent = processor_seconds(stub_node.pid)
         time.sleep(1.0)
         assert processor_seconds(stub_node.pid) - spent < 0.3
-        assert stub_node.state() == "running", "who asks something is answered"
+        assert stub_node.state() == "running", "other clients are answered"
         assert idle[0].recv(1) == b"", "it is closed"
 
 

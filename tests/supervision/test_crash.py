@@ -39,7 +39,7 @@ def test_a_killed_worker_is_replaced_at_once_and_its_exit_is_reported(node: Node
         "expected": False,
         "cause": {"kind": "signal", "status": None, "signal": "SIGKILL", "text": "killed by SIGKILL"},
     }
-    eventually(lambda: len(stub_node.received("ready", "video-1")) == 2, message="the new one hears it")
+    eventually(lambda: len(stub_node.received("ready", "video-1")) == 2, message="the new one is notified")
     video = stub_node.slot("video-1")
     assert (video["generation"], video["restarts"]) == (2, 1)
     assert video["last_cause"]["text"] == "killed by SIGKILL"
@@ -71,7 +71,7 @@ def test_exits_are_reported_to_each_new_agent_until_one_acknowledges_them(node: 
     again = stub_node.kill("agent")
     running_again(stub_node, "agent", again)
     eventually(lambda: [d for d in stub_node.received("death") if d["pid"] == again])
-    assert [d["id"] for d in stub_node.received("death")] == [1, 1, 2, 3], "what is acknowledged is not told again"
+    assert [d["id"] for d in stub_node.received("death")] == [1, 1, 2, 3], "acknowledged exits are not reported again"
 
 
 def test_a_process_that_leaves_with_status_0_is_not_replaced(node: Nodes) -> None:
@@ -138,7 +138,7 @@ def test_a_tainted_process_is_replaced_at_once_finishes_its_work_and_leaves_with
 
 def test_an_exception_never_ends_the_agent(node: Nodes) -> None:
     stub_node = node({**AGENT, "run": ["sleep 0.2", "taint_thread", "taint_task", "sleep 0.5", "taint"]}).up()
-    eventually(lambda: stub_node.log_text().count("alert of agent") == 3, message="each was told")
+    eventually(lambda: stub_node.log_text().count("alert of agent") == 3, message="each was reported")
     assert stub_node.slot("agent")["state"] == "RUNNING"
     assert stub_node.slot("agent")["restarts"] == 0
 

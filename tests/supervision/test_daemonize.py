@@ -1,4 +1,4 @@
-"""A node in the background: detached from whoever started it, ready or explained, and alone in its run directory."""
+"""A node in the background: detached, ready or with the cause of its failure, and alone in its run directory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print(json.dumps(answer))
 
 
 class BackgroundNode(StubNode):
-    """A node whose master is nobody's child."""
+    """A node whose master is no child of the test."""
 
     def __init__(self, folder: Path, *slots: dict[str, Any]) -> None:
         super().__init__(folder, *slots, log_file=str(folder / "logs" / "peerd.log"), background=True)
@@ -112,7 +112,7 @@ def test_a_node_that_cannot_start_says_why_and_leaves_nothing_behind(background:
 def test_what_the_log_said_before_is_not_the_cause(background: Make) -> None:
     stub_node = background(AGENT)
     stub_node.log.parent.mkdir()
-    stub_node.log.write_text("peerd toys: cannot start: that was yesterday\n")
+    stub_node.log.write_text("peerd stubs: cannot start: that was yesterday\n")
     stub_node.plan["log_file"] = str(stub_node.folder)  # which is no file
     answer = stub_node.begin()
     assert "Is a directory" in answer["why"] + "".join(answer["said"])

@@ -48,7 +48,7 @@ def test_an_event_loop_that_stalls_is_shown_and_its_process_replaced(node: Nodes
     old = stub_node.notes("start", "video-1")[0]["pid"]
     running_again(stub_node, "video-1", old)
     (death,) = eventually(lambda: stub_node.received("death", "agent"))
-    assert death["cause"]["kind"] == "killed-after-grace", "its loop could not even hear that it is to stop"
+    assert death["cause"]["kind"] == "killed-after-grace", "its loop could not process the stop"
     assert "its event loop has not answered for" in death["cause"]["text"]
     assert "do_block" in stub_node.log_text(), "the log shows where it hung"
 

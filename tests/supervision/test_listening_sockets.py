@@ -28,7 +28,7 @@ def port_of(stub_node: StubNode, bind: str = PORT) -> int:
 
 
 def ask(to: int | Path) -> tuple[int, str]:
-    """The process id of who answers, and the names of its sockets."""
+    """The process id of the process that answers, and the names of its sockets."""
     family = socket.AF_INET if isinstance(to, int) else socket.AF_UNIX
     with socket.socket(family) as client:
         client.settimeout(20)
@@ -48,7 +48,7 @@ def test_several_processes_answer_on_one_port_which_never_refuses_while_they_die
         stub_node.kill(slot)
         assert ask(port)[0] not in (None, stub_node.pid)
     killed = {stub_node.kill("web-1"), stub_node.kill("web-2")}
-    assert ask(port)[0] not in both | killed, "while nobody was there, the connection has waited"
+    assert ask(port)[0] not in both | killed, "without any process, the connection has waited"
 
 
 def test_a_unix_socket_and_a_port_serve_the_same_kind_and_the_file_goes_with_the_node(

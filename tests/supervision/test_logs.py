@@ -44,7 +44,7 @@ def test_no_line_is_lost_or_torn_when_eight_processes_write_while_the_log_is_rot
             assert len(match[3]) == int(match[2]) * 37 % 3000
             found[match[1]].append(int(match[2]))
         else:
-            assert "peerd toys: " in line, "every line is whole"
+            assert "peerd stubs: " in line, "every line is whole"
     assert {slot: sorted(numbers) for slot, numbers in found.items()} == {
         f"writer-{number}": list(range(LINES)) for number in WRITERS
     }

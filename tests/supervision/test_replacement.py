@@ -1,4 +1,4 @@
-"""Processes that die again and again, all at once, or while nobody listens any more."""
+"""Processes that die repeatedly or all at once, and a node whose output is no longer read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process does when it is asked to leave: it is waited for, and it cannot hold anybody up."""
+"""Hooks of a process at a stop: they are awaited, and cannot delay the stop for ever."""
 
 from __future__ import annotations
 

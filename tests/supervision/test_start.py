@@ -19,7 +19,7 @@ WORKER = {"name": "video-1"}
 
 def test_the_agent_is_ready_before_others_start_and_all_are_notified_when_the_node_is(node: Nodes) -> None:
     stub_node = node({**AGENT, "start": ["sleep 0.3"]}, MANAGER, WORKER, {"name": "video-2"}).up()
-    eventually(lambda: len(stub_node.received("ready")) == 4, message="everybody has heard it")
+    eventually(lambda: len(stub_node.received("ready")) == 4, message="all are notified")
     notes = stub_node.notes()
     ran = next(f["at"] for f in notes if f["fact"] == "run" and f["slot"] == "agent")
     started = [f for f in notes if f["fact"] == "start"]
@@ -32,7 +32,7 @@ def test_the_agent_is_ready_before_others_start_and_all_are_notified_when_the_no
 def test_the_status_shows_each_slot(node: Nodes) -> None:
     stub_node = node(AGENT, WORKER).up()
     status = stub_node.status()
-    assert (status["node"], status["pid"], status["state"]) == ("toys", stub_node.pid, "running")
+    assert (status["node"], status["pid"], status["state"]) == ("stubs", stub_node.pid, "running")
     video = stub_node.slot("video-1")
     assert (video["kind"], video["role"], video["state"], video["generation"]) == ("video", "worker", "RUNNING", 1)
     assert video["identity"] == {"process_id": video["pid"] * 10}
@@ -64,8 +64,8 @@ def test_a_process_that_wants_to_be_replaced_before_the_node_is_ready_is_replace
 @pytest.mark.parametrize(
     ("more", "error"),
     [
-        ({"entry": "stub_services:unmade"}, "cannot load stub_services:unmade: LookupError: there is no such toy"),
-        ({"entry": "nowhere:toy"}, "cannot load nowhere:toy: ModuleNotFoundError: No module named 'nowhere'"),
+        ({"entry": "stub_services:unmade"}, "cannot load stub_services:unmade: LookupError: there is no such service"),
+        ({"entry": "nowhere:stub"}, "cannot load nowhere:stub: ModuleNotFoundError: No module named 'nowhere'"),
         ({"start": ["crash"]}, "killed by SIGKILL before it was ready"),
         (
             {"start": ["exit 5"]},
@@ -176,7 +176,7 @@ def test_a_run_directory_may_have_a_path_longer_than_a_socket_address(node: Node
     stub_node = node(AGENT)
     stub_node.run_directory = stub_node.folder / ("long-" * 40) / "run"
     stub_node.plan["run_directory"] = str(stub_node.run_directory)
-    assert stub_node.up().status()["node"] == "toys"
+    assert stub_node.up().status()["node"] == "stubs"
     control_client.stop(stub_node.run_directory, timeout=20)
     assert stub_node.wait() == exit_codes.OK
 

@@ -139,8 +139,8 @@ def test_a_fast_stop_leaves_no_grace(node: Nodes) -> None:
 def test_a_stopping_node_waits_for_its_agent_to_deal_with_the_deaths(node: Nodes) -> None:
     stub_node = node({**AGENT, "entry": "stub_services:dies_of_first_exit_report"}, {**WORKER, "work": 0.5}).up()
     assert stub_node.stop() == 0
-    told = stub_node.received("death", "agent")
-    assert [d["slot"] for d in told] == ["video-1", "video-1", "agent"], "the new agent was told again"
+    reports = stub_node.received("death", "agent")
+    assert [d["slot"] for d in reports] == ["video-1", "video-1", "agent"], "exits are reported again to the new agent"
 
 
 @pytest.mark.parametrize("how", ["loop", "handler"])

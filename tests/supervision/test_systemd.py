@@ -1,4 +1,4 @@
-"""A node under systemd, which is played by a socket; and as the first process of a container."""
+"""A node under systemd, which a socket simulates, and as the first process of a container."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORKER = {"name": "video-1"}
 
 
 class Notifications:
-    """All that systemd has heard so far."""
+    """All notifications that systemd has received."""
 
     def __init__(self, fake_systemd: FakeSystemd) -> None:
         self._fake_systemd = fake_systemd
@@ -143,7 +143,7 @@ def test_as_process_1_it_reaps_orphans_and_stops_normally(container: Container, 
     try:
         assert stub_node.status()["pid"] == 1
         (orphan,) = eventually(lambda: stub_node.notes("orphaned"))
-        assert orphan["parent"] == 1, "whoever loses its parent is the master's"
+        assert orphan["parent"] == 1, "orphans become children of the master"
         here = Path(f"/proc/{stub_node.pid}/root/proc/{orphan['orphan']}")
         assert is_alive_in(here)
         (stub_node.folder / "orphan-may-end").touch()

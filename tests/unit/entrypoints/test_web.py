@@ -1,4 +1,4 @@
-"""What [web.NAME] may name; everything else is refused at the door, with what is wrong with it."""
+"""What [web.NAME] may name; everything else is refused with the cause."""
 
 from __future__ import annotations
 

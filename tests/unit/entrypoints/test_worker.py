@@ -1,4 +1,4 @@
-"""What [workers.NAME] may name; everything else is refused at the door, with what is wrong with it."""
+"""What [workers.NAME] may name; everything else is refused with the cause."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "problem"),
     [
         ("Idle", "has no method loop()"),
         ("Deaf", "has no method handle_task(task)"),
@@ -59,11 +59,11 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("missing", "has no missing"),
     ],
 )
-def test_an_unusable_worker_class_is_refused_with_the_reason(name: str, words: str) -> None:
+def test_an_unusable_worker_class_is_refused_with_the_reason(name: str, problem: str) -> None:
     with pytest.raises(InvalidEntry) as refused:
         load_worker("studio", WorkerSettings(worker=f"studio_of_the_test:{name}"))
     assert "[workers.studio]" in str(refused.value)
-    assert words in str(refused.value)
+    assert problem in str(refused.value)
 
 
 def test_an_object_that_is_no_queue_is_refused() -> None:

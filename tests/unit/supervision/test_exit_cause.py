@@ -6,7 +6,7 @@ from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_
 
 
 @pytest.mark.parametrize(
-    ("story", "kind", "text"),
+    ("facts", "kind", "text"),
     [
         (ExitFacts(0, ready=True), "exit", "exit status 0"),
         (ExitFacts(1, ready=True, error="ValueError: no"), "exit", "exit status 1: ValueError: no"),
@@ -42,7 +42,7 @@ from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_
         (ExitFacts(75, ready=True, retired="recycle", error="had 9"), "recycled", "recycled (exit status 75): had 9"),
     ],
 )
-def test_an_exit_has_one_cause_and_its_text(story: ExitFacts, kind: str, text: str) -> None:
-    cause = determine_cause(story)
+def test_an_exit_has_one_cause_and_its_text(facts: ExitFacts, kind: str, text: str) -> None:
+    cause = determine_cause(facts)
     assert (cause.kind, cause.text) == (kind, text)
-    assert (cause.status is None) == (story.returncode < 0) == (cause.signal is not None)
+    assert (cause.status is None) == (facts.returncode < 0) == (cause.signal is not None)

@@ -49,7 +49,7 @@ def test_a_port_is_bound_once_and_handed_on_by_its_descriptor(sockets: Listening
     sockets.bind(plans("127.0.0.1:0"))
     assert accepts(sockets, "127.0.0.1:0", socket.create_connection(("127.0.0.1", port(sockets))))
     [fd] = sockets.descriptors(["127.0.0.1:0"]).values()
-    assert not os.get_inheritable(fd), "who inherits it is said for each child"
+    assert not os.get_inheritable(fd), "inheritance is decided for each child"
     assert not os.get_blocking(fd)
 
 

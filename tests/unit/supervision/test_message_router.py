@@ -1,4 +1,4 @@
-"""The post: whom a message reaches, and for whom it waits, how long and in which order."""
+"""The recipients of messages, and how long and in which order messages wait for them."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def test_the_list_of_processes_is_sent_after_each_change_and_only_then(node: Rou
     assert [peer["slot"] for peer in node.received("video-3", "processes")[-1]["processes"]][-1] == "video-3"
 
 
-def test_what_is_sent_before_the_node_is_ready_waits_and_keeps_its_order(world: RouterNode) -> None:
-    agent = world.begin("agent", "agent")
-    world.send(agent, {"role": "workers"}, 1)
-    world.send(agent, {"role": "agent"}, 2)
-    world.begin("video-1")
-    world.advance(after=1000.0)
-    assert world.received("agent") == world.received("video-1") == []
-    world.router.open(world.now)
-    world.send(agent, {"role": "workers"}, 3)
-    assert [frame["data"]["n"] for frame in world.received("video-1")] == [1, 3]
-    assert [frame["data"]["n"] for frame in world.received("agent", "message")] == [2]
+def test_what_is_sent_before_the_node_is_ready_waits_and_keeps_its_order(router_node: RouterNode) -> None:
+    agent = router_node.begin("agent", "agent")
+    router_node.send(agent, {"role": "workers"}, 1)
+    router_node.send(agent, {"role": "agent"}, 2)
+    router_node.begin("video-1")
+    router_node.advance(after=1000.0)
+    assert router_node.received("agent") == router_node.received("video-1") == []
+    router_node.router.open(router_node.now)
+    router_node.send(agent, {"role": "workers"}, 3)
+    assert [frame["data"]["n"] for frame in router_node.received("video-1")] == [1, 3]
+    assert [frame["data"]["n"] for frame in router_node.received("agent", "message")] == [2]
 
 
 def test_what_is_for_an_agent_that_is_being_replaced_waits_for_the_next_one(node: RouterNode) -> None:

@@ -1,4 +1,4 @@
-"""Whatever a process posts, in whatever number: it is told what is wrong, and the others have what is theirs."""
+"""Floods and malformed messages: their sender gets an error, and other processes are not affected."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ def test_a_delivery_to_only_some_recipients_is_reported(node: RouterNode) -> Non
     assert (report["delivered"], report["error"]) == (2, "too many unacknowledged messages for site-1 (process 104)")
 
 
-def test_waiting_messages_are_limited_for_each_sender(world: RouterNode) -> None:
-    world.begin("agent", "agent")
-    flooding_sender = world.begin("video-1")
-    other = world.begin("video-2")
+def test_waiting_messages_are_limited_for_each_sender(router_node: RouterNode) -> None:
+    router_node.begin("agent", "agent")
+    flooding_sender = router_node.begin("video-1")
+    other = router_node.begin("video-2")
     for number in range(MAX_IN_FLIGHT + 1):
-        world.send(flooding_sender, {"role": "agent"}, number)
-    (report,) = world.received("video-1")
+        router_node.send(flooding_sender, {"role": "agent"}, number)
+    (report,) = router_node.received("video-1")
     assert report["delivered"] == 0
     assert "messages of this sender wait already" in report["error"]
-    world.send(other, {"role": "agent"})
-    assert world.received("video-2") == []
-    world.end(flooding_sender)
-    world.router.open(world.now)
-    assert len(world.received("agent")) == 1, "what the dead have sent and is not delivered is forgotten"
+    router_node.send(other, {"role": "agent"})
+    assert router_node.received("video-2") == []
+    router_node.end(flooding_sender)
+    router_node.router.open(router_node.now)
+    assert len(router_node.received("agent")) == 1, "what the dead have sent and is not delivered is forgotten"
 
 
 def test_requests_that_are_open_are_bounded_too(node: RouterNode) -> None:

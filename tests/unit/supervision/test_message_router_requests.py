@@ -1,4 +1,4 @@
-"""Requests by post: each is answered once, by whom was asked or by the post itself."""
+"""Requests: each is answered once, by its recipient or by the router."""
 
 from __future__ import annotations
 
