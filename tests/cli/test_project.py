@@ -158,7 +158,7 @@ def test_mistakes_of_every_kind_are_told_in_one_report(peerd: Peerd, project: Pa
         "workers.gone.tasks": "ended the process with status 5",
         "workers.video.tasks": "No module named 'missing'",
         "workers.mail.processes": "must be at least 1",
-        "web.site.app": "no ASGI app",
+        "web.site.app": "not an ASGI app",
         "schedules.nightly.run": "jobs has no nightly",
         "schedules.number.run": "jobs:NUMBER is a int, not a function",
         "schedules.letters.task": "queue mail has no handler 'sned'; there are: send",
