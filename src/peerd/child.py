@@ -1,7 +1,7 @@
-"""The first lines of every process that the master starts: `python -P -m peerd.child FD MASTER`.
+"""The entry point of every process that the master starts: `python -P -m peerd.child FD MASTER`.
 
-A fresh interpreter, so new code is always read anew. FD is its end of the link with the master, whose first frame is
-the plan; MASTER is the master's process id.
+It runs in a fresh interpreter, so that changed code is always read anew. FD is its end of the link with the master,
+whose first frame is the plan; MASTER is the master's process id.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +30,7 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception, log_bo
 
 
 def main(fd: int, master: int) -> int:
-    """Live the life that the plan on the link describes; return the exit status."""
+    """Run the service of the plan; return the exit status."""
     master_socket = socket.socket(fileno=fd)
     master_socket.set_inheritable(False)
     if not die_with_parent(signal.SIGTERM, master):
@@ -50,30 +51,20 @@ def main(fd: int, master: int) -> int:
 
 
 def _start_logging(plan: Mapping[str, Any]) -> None:
-    with blocked_import("rich"):  # with which structlog paints tracebacks; in our log they are text
-        from peerd.runtime.observability.log_messages import configure_logging  # noqa: PLC0415 - the first that loads structlog
+    with blocked_import("rich"):  # structlog would use it for tracebacks, which are plain text in our log
+        from peerd.runtime.observability.log_messages import configure_logging  # noqa: PLC0415 - imports structlog
     configure_logging("info", plan["log_format"], node=plan["node"], slot=plan["slot"])
 
 
 def _read_process_info(plan: Mapping[str, Any]) -> ProcessInfo:
-    return ProcessInfo(
-        slot=plan["slot"],
-        kind=plan["kind"],
-        role=plan["role"],
-        node=plan["node"],
-        generation=plan["generation"],
-        grace=plan["grace"],
-        give_back=plan["give_back"],
-        hang_after=plan["hang_after"],
-        log_file=plan["log_file"],
-        run_directory=Path(plan["run_directory"]),
-    )
+    values = {field.name: plan[field.name] for field in fields(ProcessInfo)}
+    return ProcessInfo(**values | {"run_directory": Path(plan["run_directory"])})
 
 
 def _use_line_buffering() -> None:
-    """What user code prints belongs into the log at once, and a line at a time: other processes write there too.
+    """Write each line of `print` to the log immediately and in one piece, since other processes write there too.
 
-    (Unbuffered, as PYTHONUNBUFFERED wants it, a line and its end are two writes, with room for others between them.)
+    With PYTHONUNBUFFERED a line and its newline are two writes, between which another process may write.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -81,10 +72,10 @@ def _use_line_buffering() -> None:
 
 
 def _adopt_sockets(plan: Mapping[str, Any]) -> dict[str, socket.socket]:
-    found = {name: socket.socket(fileno=number) for name, number in plan["sockets"].items()}
-    for one in found.values():
-        one.set_inheritable(False)  # the programs that user code starts have nothing to do with them
-    return found
+    sockets = {name: socket.socket(fileno=number) for name, number in plan["sockets"].items()}
+    for one in sockets.values():
+        one.set_inheritable(False)  # for programs that user code starts
+    return sockets
 
 
 def _set_process_title(link: Link) -> None:
@@ -98,7 +89,7 @@ def _set_process_title(link: Link) -> None:
 def _run_service(plan: Mapping[str, Any], link: Link) -> int:
     try:
         service = _create_service(plan)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: whatever it raises, the boot has failed
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
         log_boot_failure(error)
         link.send({"type": "boot-failed", "error": f"cannot load {plan['entry']}: {describe_exception(error)}"})
         return exit_codes.BOOT_FAILED
@@ -106,7 +97,7 @@ def _run_service(plan: Mapping[str, Any], link: Link) -> int:
     try:
         return asyncio.run(run_service(service, link))
     except (SystemExit, KeyboardInterrupt) as error:
-        # Raised in any task these end the whole loop; nobody has asked for that, so it is no way to leave for good.
+        # Raised in any task these end the whole loop; that is a crash, not a voluntary exit.
         log_exception(error)
         link.send({"type": "crashed", "error": f"{describe_exception(error)} was raised inside the event loop"})
         return exit_codes.CRASHED

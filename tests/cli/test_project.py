@@ -60,7 +60,7 @@ def test_the_apps_of_web_sections_are_imported_too(peerd: Peerd, project: Path) 
     [problem] = answer["problems"]
     assert (problem["key"], problem["message"]) == (
         "web.text.app",
-        "site_app:text: is a int, and no ASGI app: it cannot be called",
+        "site_app:text: is a int, not an ASGI app: it cannot be called",
     )
 
 
@@ -160,7 +160,7 @@ def test_mistakes_of_every_kind_are_in_one_report(peerd: Peerd, project: Path) -
         "workers.gone.tasks": "ended the process with status 5",
         "workers.video.tasks": "No module named 'missing'",
         "workers.mail.processes": "must be at least 1",
-        "web.site.app": "no ASGI app",
+        "web.site.app": "not an ASGI app",
         "schedules.nightly.run": "jobs has no nightly",
         "schedules.number.run": "jobs:NUMBER is a int, not a function",
         "schedules.letters.task": "queue mail has no handler 'sned'; there are: send",

@@ -41,7 +41,7 @@ def test_what_runs_changed_code_is_replaced_and_a_changed_configuration_is_follo
         assert slots_of(run_directory)["watcher"]["pid"] == before["watcher"]["pid"]
 
         (tmp_path / "jobs.py").rename(tmp_path / "jobs.txt")
-        eventually(lambda: "the old processes go on" in (tmp_path / "log").read_text(), timeout=WITHIN)
+        eventually(lambda: "the old processes stay" in (tmp_path / "log").read_text(), timeout=WITHIN)
         (tmp_path / "jobs.txt").rename(tmp_path / "jobs.py")
 
         (tmp_path / "peerd.toml").write_text(TOML + "processes = 2\n")

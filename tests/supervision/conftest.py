@@ -13,7 +13,7 @@ Nodes = Callable[..., StubNode]
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Nodes]:
-    """Make nodes of toys, and see to it that none leaves a process behind."""
+    """Make nodes of stub services, and check that none leaves a process behind."""
     made: list[StubNode] = []
 
     def make(*slots: dict[str, Any], **plan: Any) -> StubNode:

@@ -1,4 +1,4 @@
-"""A node of toys for a test: a real master with real children, and a proof that none of them stays."""
+"""A node of stub services: a real master with real children, and a check that no process is left behind."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StubNode:
     """A master in a process of its own."""
 
     PREFIX: tuple[str, ...] = ()
-    """What its command line begins with."""
+    """The beginning of its command line."""
 
     def __init__(self, folder: Path, *slots: dict[str, Any], **plan: Any) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class StubNode:
         self.run_directory = folder / "run"
         self.mark = f"PEERD_TEST={uuid.uuid4()}"
         self.plan = {
-            "node": "toys",
+            "node": "stubs",
             "run_directory": str(self.run_directory),
             "project_directory": str(HERE),
             "kinds": self._kinds(slots),
@@ -68,7 +68,7 @@ class StubNode:
         self.master: subprocess.Popen[bytes] | None = None
 
     def _kinds(self, slots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Toys are told slot by slot what they do; what a plan has for a kind is taken from all of its slots."""
+        """Options of stub services are given per slot; those of a kind are merged from all of its slots."""
         kinds: dict[str, dict[str, Any]] = {}
         for slot in slots:
             name, role = slot["name"], slot.get("role", "worker")
@@ -126,11 +126,11 @@ class StubNode:
     def slot(self, name: str) -> dict[str, Any]:
         return next(slot for slot in self.status()["slots"] if slot["name"] == name)
 
-    def notes(self, fact: str | None = None, slot: str | None = None) -> list[dict[str, Any]]:
+    def notes(self, kind: str | None = None, slot: str | None = None) -> list[dict[str, Any]]:
         # The last line may be being written.
         lines = self.notes_file.read_text().rpartition("\n")[0].splitlines()
         notes = [json.loads(line) for line in lines]
-        return [f for f in notes if fact in (None, f["fact"]) and slot in (None, f["slot"])]
+        return [one for one in notes if kind in (None, one["fact"]) and slot in (None, one["slot"])]
 
     def received(self, kind: str, slot: str | None = None) -> list[dict[str, Any]]:
         return [f["message"] for f in self.notes("received", slot) if f["message"]["type"] == kind]
@@ -139,7 +139,7 @@ class StubNode:
         return self.errors.read_text()
 
     def processes(self) -> list[int]:
-        """All living processes that descend from this node, whatever became of their parents."""
+        """All living processes that descend from this node, also orphaned ones."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -152,8 +152,8 @@ class StubNode:
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
-    def ask(self, slot: str, call: str, *args: Any, **more: Any) -> dict[str, Any]:
-        """Have a slot's process call a method of its messenger, by way of the agent; return what came of it."""
+    def call_messenger(self, slot: str, call: str, *args: Any, **more: Any) -> dict[str, Any]:
+        """Have a slot's process call a method of its messenger, through the agent; return the result or error."""
         data = {"pid": self.slot(slot)["pid"], "call": call, "args": args, "more": more}
         answer: dict[str, Any] = control_client.call_agent(self.run_directory, "relay", data, timeout=25.0)
         return answer
@@ -174,7 +174,7 @@ class StubNode:
         return self.wait()
 
     def clean_up(self) -> list[int]:
-        """End it in any case; return what a stop has left behind."""
+        """Stop it, by force if necessary; return the processes that a stop has left behind."""
         assert self.master is not None
         if self.master.poll() is None:
             self.signal(signal.SIGTERM)

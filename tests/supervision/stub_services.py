@@ -1,4 +1,4 @@
-"""Services that a toy plan's slots run. They write what happens to them into a file, a line of JSON each."""
+"""Services of a stub node's slots. They append what happens to them to a file, a line of JSON each."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ class StubService:
         async def fail() -> None:
             raise RuntimeError("nobody looks at this task")
 
-        # Kept by nobody, as in careless code: its failure is told when it is collected.
+        # No reference is kept, as in careless code: its failure is reported when it is collected.
         asyncio.get_running_loop().create_task(fail()).add_done_callback(lambda _: None)
 
     def do_taint_thread(self, _: str) -> None:
@@ -293,7 +293,7 @@ def stub(payload: Mapping[str, Any]) -> StubService:
 
 
 def unmade(payload: Mapping[str, Any]) -> StubService:
-    raise LookupError("there is no such toy")
+    raise LookupError("there is no such service")
 
 
 class SignalAtTheEnd:
@@ -361,7 +361,7 @@ def waits_when_it_replaces(payload: Mapping[str, Any]) -> StubService:
 
 
 class DiesOfFirstExitReport(StubService):
-    """An agent that is killed by the first death that it is told."""
+    """An agent that is killed by the first exit report."""
 
     async def receive(self, message: Mapping[str, Any]) -> None:
         if message["type"] == "death" and self.link.generation == 1:

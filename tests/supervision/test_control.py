@@ -1,4 +1,4 @@
-"""The control socket of a real master, and whoever can reach it or its folder."""
+"""The control socket of a real master, and its clients, also hostile ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.supervision.nodes import StubNode, eventually
 AGENT = {"name": "agent", "role": "agent"}
 WORKER = {"name": "video-1"}
 STRANGER = 12_345
-only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 
 
 def connected(stub_node: StubNode) -> socket.socket:
@@ -48,7 +48,7 @@ def processor_seconds(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def test_what_is_no_command_is_answered_with_what_is_wrong_and_harms_nothing(node: Nodes) -> None:
+def test_invalid_commands_are_answered_with_the_error_and_harm_nothing(node: Nodes) -> None:
     stub_node = node(AGENT, WORKER).up()
     for body in (b"", b"{", b"\xff\xfe", b"[]", b"[" * 100_000):
         answer = answered(stub_node, body)
@@ -72,11 +72,11 @@ def test_what_is_no_command_is_answered_with_what_is_wrong_and_harms_nothing(nod
     ):
         assert answered(stub_node, command.encode()) is not None, command
     eventually(lambda: stub_node.status()["reloads"] and stub_node.status()["reloads"][-1]["progress"] != "running")
-    assert "\ud800" in json.dumps(stub_node.status()["reloads"], ensure_ascii=False), "and it can still be told"
+    assert "\ud800" in json.dumps(stub_node.status()["reloads"], ensure_ascii=False), "and it can still be encoded"
     assert stub_node.state() == "running"
 
 
-def test_connections_that_say_nothing_cost_the_master_no_time_and_do_not_last(node: Nodes) -> None:
+def test_idle_connections_cost_the_master_no_time_and_are_closed(node: Nodes) -> None:
     stub_node = node(AGENT, WORKER)
     stub_node.before = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))"
     stub_node.up()
@@ -85,12 +85,12 @@ def test_connections_that_say_nothing_cost_the_master_no_time_and_do_not_last(no
         spent = processor_seconds(stub_node.pid)
         time.sleep(1.0)
         assert processor_seconds(stub_node.pid) - spent < 0.3
-        assert stub_node.state() == "running", "who asks something is answered"
+        assert stub_node.state() == "running", "other clients are answered"
         assert idle[0].recv(1) == b"", "it is closed"
 
 
 @pytest.mark.slow
-def test_a_connection_that_asks_nothing_is_closed_and_one_that_waits_for_the_end_is_not(node: Nodes) -> None:
+def test_an_idle_connection_is_closed_and_one_that_waits_for_the_exit_is_not(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "run": ["block"], "grace": 12.0, "give_back": 0.5}).up()
     eventually(lambda: stub_node.notes("blocks"))
     with connected(stub_node) as idle:
@@ -111,7 +111,7 @@ def test_the_soft_limit_of_descriptors_is_raised_for_the_node(node: Nodes) -> No
 # ---------------------------------------------------------------- the run directory
 
 
-def test_why_there_is_no_node_is_told_in_the_form_of_its_log(node: Nodes) -> None:
+def test_the_cause_of_a_failed_start_is_in_the_format_of_the_log(node: Nodes) -> None:
     stub_node = node(AGENT)
     stub_node.plan["log_format"] = "json"
     stub_node.run_directory.mkdir()
@@ -136,7 +136,7 @@ def test_a_run_directory_that_others_may_write_to_is_refused(node: Nodes, mode: 
 
 
 @only_root
-def test_a_run_directory_of_somebody_else_is_refused(node: Nodes) -> None:
+def test_a_run_directory_of_another_user_is_refused(node: Nodes) -> None:
     stub_node = node(AGENT)
     stub_node.run_directory.mkdir(mode=0o700)
     os.chown(stub_node.run_directory, STRANGER, STRANGER)
@@ -186,7 +186,7 @@ except Exception as error:
 
 
 @only_root
-def test_a_control_socket_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
+def test_a_control_socket_of_another_user_is_not_trusted(tmp_path: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents[:-2]):
         folder.chmod(0o755)
     path = tmp_path / "control.sock"

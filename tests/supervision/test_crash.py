@@ -22,7 +22,7 @@ def running_again(stub_node: StubNode, slot: str, old: int) -> int:
     return eventually(its_pid, message=f"{slot} runs again") or 0
 
 
-def test_a_killed_worker_is_replaced_at_once_and_its_death_is_told(node: Nodes) -> None:
+def test_a_killed_worker_is_replaced_at_once_and_its_exit_is_reported(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "backoff_initial": 60.0}).up()
     eventually(lambda: stub_node.received("ready", "video-1"))
     pid = stub_node.kill("video-1")
@@ -39,13 +39,13 @@ def test_a_killed_worker_is_replaced_at_once_and_its_death_is_told(node: Nodes) 
         "expected": False,
         "cause": {"kind": "signal", "status": None, "signal": "SIGKILL", "text": "killed by SIGKILL"},
     }
-    eventually(lambda: len(stub_node.received("ready", "video-1")) == 2, message="the new one hears it")
+    eventually(lambda: len(stub_node.received("ready", "video-1")) == 2, message="the new one is notified")
     video = stub_node.slot("video-1")
     assert (video["generation"], video["restarts"]) == (2, 1)
     assert video["last_cause"]["text"] == "killed by SIGKILL"
 
 
-def test_an_exception_out_of_run_is_a_crash_with_its_words(node: Nodes) -> None:
+def test_an_exception_out_of_run_is_a_crash_with_its_text(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "run": ["once fail"]}).up()
     (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert death["cause"]["kind"] == "exit"
@@ -53,14 +53,14 @@ def test_an_exception_out_of_run_is_a_crash_with_its_words(node: Nodes) -> None:
     running_again(stub_node, "video-1", death["pid"])
 
 
-def test_sys_exit_in_user_code_is_no_leave_for_good(node: Nodes) -> None:
+def test_sys_exit_in_user_code_is_a_crash(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.3", "once exit 0"]}).up()
     (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert death["cause"]["status"] == 70
     running_again(stub_node, "video-1", death["pid"])
 
 
-def test_deaths_are_told_to_a_new_agent_until_it_has_acknowledged_them(node: Nodes) -> None:
+def test_exits_are_reported_to_each_new_agent_until_one_acknowledges_them(node: Nodes) -> None:
     stub_node = node({**AGENT, "unacknowledged": 1}, WORKER).up()
     pid = stub_node.kill("video-1")
     eventually(lambda: stub_node.received("death"))
@@ -71,7 +71,7 @@ def test_deaths_are_told_to_a_new_agent_until_it_has_acknowledged_them(node: Nod
     again = stub_node.kill("agent")
     running_again(stub_node, "agent", again)
     eventually(lambda: [d for d in stub_node.received("death") if d["pid"] == again])
-    assert [d["id"] for d in stub_node.received("death")] == [1, 1, 2, 3], "what is acknowledged is not told again"
+    assert [d["id"] for d in stub_node.received("death")] == [1, 1, 2, 3], "acknowledged exits are not reported again"
 
 
 def test_a_process_that_leaves_with_status_0_is_not_replaced(node: Nodes) -> None:
@@ -110,7 +110,7 @@ def test_a_replacement_that_dies_in_its_boot_is_tried_again(node: Nodes) -> None
     assert stub_node.status()["state"] == "running"
 
 
-def test_a_boot_that_says_what_it_waits_for_has_its_time_again(node: Nodes) -> None:
+def test_a_boot_that_reports_what_it_waits_for_has_its_timeout_again(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "entry": "stub_services:waits_when_it_replaces", "boot_timeout": 1.7}).up()
     pid = stub_node.kill("video-1")
     eventually(lambda: stub_node.slot("video-1")["error"] == "the database does not answer", message="status says why")
@@ -138,12 +138,12 @@ def test_a_tainted_process_is_replaced_at_once_finishes_its_work_and_leaves_with
 
 def test_an_exception_never_ends_the_agent(node: Nodes) -> None:
     stub_node = node({**AGENT, "run": ["sleep 0.2", "taint_thread", "taint_task", "sleep 0.5", "taint"]}).up()
-    eventually(lambda: stub_node.log_text().count("alert of agent") == 3, message="each was told")
+    eventually(lambda: stub_node.log_text().count("alert of agent") == 3, message="each was reported")
     assert stub_node.slot("agent")["state"] == "RUNNING"
     assert stub_node.slot("agent")["restarts"] == 0
 
 
-def test_a_recycled_process_is_replaced_without_blame(node: Nodes) -> None:
+def test_recycling_a_process_is_no_failure(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.2", "once recycle"], "work": 0.5}).up()
     (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert (death["cause"]["status"], death["cause"]["text"]) == (75, "recycled (exit status 75): had 1000 tasks")
@@ -166,7 +166,7 @@ def test_a_program_that_cannot_be_started_is_tried_again_and_again(node: Nodes, 
 def test_a_child_that_sends_what_is_no_frame_is_killed_and_replaced(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.2", "once babble"]}).up()
     (death,) = eventually(lambda: stub_node.received("death", "agent"))
-    assert "sent what is no frame" in death["cause"]["text"]
+    assert "sent an invalid frame" in death["cause"]["text"]
     running_again(stub_node, "video-1", death["pid"])
 
 
@@ -181,7 +181,7 @@ def test_what_a_dead_worker_has_started_dies_with_it(node: Nodes, how: str) -> N
 
 
 @pytest.mark.parametrize("slot", ["video-1", "agent"])
-def test_a_process_that_a_stranger_asks_to_stop_finishes_its_work_and_is_replaced(node: Nodes, slot: str) -> None:
+def test_a_process_that_another_program_stops_finishes_its_work_and_is_replaced(node: Nodes, slot: str) -> None:
     stub_node = node(AGENT, {**WORKER, "work": 0.3}).up()
     pid = stub_node.slot(slot)["pid"]
     os.kill(pid, signal.SIGTERM)

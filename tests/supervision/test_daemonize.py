@@ -1,4 +1,4 @@
-"""A node in the background: detached from whoever started it, ready or explained, and alone in its run directory."""
+"""A node in the background: detached, ready or with the cause of its failure, and alone in its run directory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print(json.dumps(answer))
 
 
 class BackgroundNode(StubNode):
-    """A node whose master is nobody's child."""
+    """A node whose master is no child of the test."""
 
     def __init__(self, folder: Path, *slots: dict[str, Any]) -> None:
         super().__init__(folder, *slots, log_file=str(folder / "logs" / "peerd.log"), background=True)
@@ -74,7 +74,7 @@ def background(tmp_path: Path) -> Iterator[Make]:
         one.end()
 
 
-def test_a_node_in_the_background_is_ready_and_belongs_to_nobody(background: Make) -> None:
+def test_a_node_in_the_background_is_ready_and_detached(background: Make) -> None:
     stub_node = background(AGENT, WORKER)
     status = stub_node.begin()
     assert (status["state"], status["background"], status["log_file"]) == ("running", True, str(stub_node.log))
@@ -112,7 +112,7 @@ def test_a_node_that_cannot_start_says_why_and_leaves_nothing_behind(background:
 def test_what_the_log_said_before_is_not_the_cause(background: Make) -> None:
     stub_node = background(AGENT)
     stub_node.log.parent.mkdir()
-    stub_node.log.write_text("peerd toys: cannot start: that was yesterday\n")
+    stub_node.log.write_text("peerd stubs: cannot start: that was yesterday\n")
     stub_node.plan["log_file"] = str(stub_node.folder)  # which is no file
     answer = stub_node.begin()
     assert "Is a directory" in answer["why"] + "".join(answer["said"])
@@ -120,7 +120,7 @@ def test_what_the_log_said_before_is_not_the_cause(background: Make) -> None:
     assert answer["status"] == exit_codes.REFUSED
 
 
-def test_a_node_that_is_not_ready_in_time_is_stopped_again_and_names_what_it_waited_for(background: Make) -> None:
+def test_a_node_that_is_not_ready_in_time_is_stopped_again_and_names_the_missing_slots(background: Make) -> None:
     stub_node = background(AGENT, {**WORKER, "start": ["sleep 60"]}, {"name": "video-2"})
     answer = stub_node.begin(timeout=2.0)
     waited_for = answer["why"].removeprefix("it was not ready in time, and was stopped; it had waited for ").split(", ")

@@ -12,14 +12,14 @@ AGENT = {"name": "agent", "role": "agent"}
 WORKER = {"name": "video-1"}
 
 
-def test_a_process_says_how_its_event_loop_answers(node: Nodes) -> None:
+def test_a_process_reports_the_delay_of_its_event_loop(node: Nodes) -> None:
     stub_node = node(AGENT, WORKER).up()
     vitals = eventually(lambda: stub_node.slot("video-1")["vitals"])
     assert vitals["lag"] < 2.0
     assert vitals["in_flight"] == 0
 
 
-def test_the_status_tells_for_how_long_a_process_has_said_nothing(node: Nodes) -> None:
+def test_the_status_shows_how_long_a_process_has_been_silent(node: Nodes) -> None:
     stub_node = node(AGENT, WORKER, {"name": "any-1", "role": "command", "command": ["sleep", "600"]}).up()
     eventually(lambda: stub_node.slot("video-1")["vitals"])
     pid = stub_node.slot("video-1")["pid"]
@@ -48,7 +48,7 @@ def test_an_event_loop_that_stalls_is_shown_and_its_process_replaced(node: Nodes
     old = stub_node.notes("start", "video-1")[0]["pid"]
     running_again(stub_node, "video-1", old)
     (death,) = eventually(lambda: stub_node.received("death", "agent"))
-    assert death["cause"]["kind"] == "killed-after-grace", "its loop could not even hear that it is to stop"
+    assert death["cause"]["kind"] == "killed-after-grace", "its loop could not process the stop"
     assert "its event loop has not answered for" in death["cause"]["text"]
     assert "do_block" in stub_node.log_text(), "the log shows where it hung"
 
@@ -61,7 +61,7 @@ def test_an_agent_that_is_frozen_is_replaced_and_the_workers_are_not(node: Nodes
     assert stub_node.slot("video-1")["pid"] == worker
 
 
-def test_a_master_that_was_frozen_itself_calls_nobody_silent(node: Nodes) -> None:
+def test_a_master_that_was_frozen_itself_takes_no_process_for_silent(node: Nodes) -> None:
     stub_node = node({**AGENT, "silent_after": 3.0}, {**WORKER, "silent_after": 3.0}).up()
     before = [slot["pid"] for slot in stub_node.status()["slots"]]
     stub_node.signal(signal.SIGSTOP)
@@ -71,7 +71,7 @@ def test_a_master_that_was_frozen_itself_calls_nobody_silent(node: Nodes) -> Non
     assert [slot["pid"] for slot in stub_node.status()["slots"]] == before
 
 
-def test_a_slot_that_fails_ten_times_in_its_boot_recovers_by_itself_and_its_status_tells(node: Nodes) -> None:
+def test_a_slot_that_fails_ten_times_in_its_boot_recovers_by_itself_and_its_status_shows_it(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "entry": "stub_services:weak_for_ten_boots", "backoff_maximum": 0.3}).up()
     pid = stub_node.kill("video-1")
     seen = set()

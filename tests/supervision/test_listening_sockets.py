@@ -28,7 +28,7 @@ def port_of(stub_node: StubNode, bind: str = PORT) -> int:
 
 
 def ask(to: int | Path) -> tuple[int, str]:
-    """The process id of who answers, and the names of its sockets."""
+    """The process id of the process that answers, and the names of its sockets."""
     family = socket.AF_INET if isinstance(to, int) else socket.AF_UNIX
     with socket.socket(family) as client:
         client.settimeout(20)
@@ -48,7 +48,7 @@ def test_several_processes_answer_on_one_port_which_never_refuses_while_they_die
         stub_node.kill(slot)
         assert ask(port)[0] not in (None, stub_node.pid)
     killed = {stub_node.kill("web-1"), stub_node.kill("web-2")}
-    assert ask(port)[0] not in both | killed, "while nobody was there, the connection has waited"
+    assert ask(port)[0] not in both | killed, "without any process, the connection has waited"
 
 
 def test_a_unix_socket_and_a_port_serve_the_same_kind_and_the_file_goes_with_the_node(
@@ -80,7 +80,7 @@ def test_a_node_whose_master_was_killed_can_listen_again_at_once(node: Nodes) ->
     assert ask(port_of(again, bind))[0] == again.slot("web-1")["pid"]
 
 
-def test_sockets_of_systemd_are_used_and_no_child_hears_of_their_variables(node: Nodes) -> None:
+def test_sockets_of_systemd_are_used_and_no_child_gets_their_variables(node: Nodes) -> None:
     """Two sockets of one name, as a socket unit with two ListenStream= has them, and one of another."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         stub_node = node(AGENT, web(1, "systemd:site"), sockets=listening("systemd:site"))

@@ -44,14 +44,14 @@ def test_no_line_is_lost_or_torn_when_eight_processes_write_while_the_log_is_rot
             assert len(match[3]) == int(match[2]) * 37 % 3000
             found[match[1]].append(int(match[2]))
         else:
-            assert "peerd toys: " in line, "every line is whole"
+            assert "peerd stubs: " in line, "every line is whole"
     assert {slot: sorted(numbers) for slot, numbers in found.items()} == {
         f"writer-{number}": list(range(LINES)) for number in WRITERS
     }
 
 
 @pytest.mark.parametrize("how", ["signal", "command"])
-def test_who_rotates_the_log_himself_has_it_opened_anew_by_all(node: Nodes, how: str) -> None:
+def test_a_log_that_another_program_rotates_is_reopened_by_all_processes(node: Nodes, how: str) -> None:
     stub_node, log = with_a_log(node, AGENT, {**WORKER, "run": ["block"], "grace": 0.5, "give_back": 0.5})
     stub_node.up()
     eventually(lambda: stub_node.notes("blocks"))
@@ -71,7 +71,7 @@ def same_file(log: Path, pid: int) -> bool:
     return all(log.exists() and log.samefile(f"/proc/{pid}/fd/{number}") for number in (1, 2))
 
 
-def test_a_log_that_somebody_has_deleted_is_there_again(node: Nodes) -> None:
+def test_a_deleted_log_is_created_again(node: Nodes) -> None:
     stub_node, log = with_a_log(node, {**AGENT, "run": ["rotate"]})
     stub_node.up()
     log.unlink()
@@ -83,13 +83,13 @@ def test_a_log_that_cannot_be_opened_anew_is_written_on_to(node: Nodes) -> None:
     stub_node.up()
     old = log.rename(stub_node.folder / "old.log")
     log.mkdir()
-    with pytest.raises(control_client.CommandRefused, match=r"goes on in the old one: .*Is a directory"):
+    with pytest.raises(control_client.CommandRefused, match=r"continues in the old one: .*Is a directory"):
         control_client.send_command(stub_node.run_directory, {"command": "reopen-logs"})
     assert "Is a directory" in old.read_text()
     assert stub_node.state() == "running"
 
 
-def test_whoever_has_started_a_node_that_cannot_start_is_told_where_to_look(node: Nodes) -> None:
+def test_a_failed_start_names_the_log_on_the_original_stderr(node: Nodes) -> None:
     stub_node, log = with_a_log(node, AGENT, {**WORKER, "start": ["fail no ffmpeg here"]})
     assert stub_node.start().wait() == exit_codes.BOOT_FAILED
     assert stub_node.log_text() == f"peerd: cannot start; {log} says why\n"

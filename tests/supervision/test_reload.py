@@ -144,7 +144,7 @@ def test_a_plan_that_cannot_be_followed_changes_nothing(node: Nodes, change: str
     assert pids(stub_node) == before
 
 
-def test_a_kind_that_there_is_not_is_refused_with_those_that_there_are(node: Nodes) -> None:
+def test_an_unknown_kind_is_refused_with_the_known_ones(node: Nodes) -> None:
     stub_node = node(AGENT, VIDEO).up()
     assert reload(stub_node, "vidoe")["error"] == "there is no vidoe; only agent, video"
 

@@ -1,4 +1,4 @@
-"""Processes that die again and again, all at once, or while nobody listens any more."""
+"""Processes that die repeatedly or all at once, and a node whose output is no longer read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_agent_that_keeps_failing_is_tried_again_and_the_workers_go_on(node: 
     assert stub_node.status()["state"] == "running"
 
 
-def test_a_node_whose_output_nobody_reads_any_more_goes_on(node: Nodes) -> None:
+def test_a_node_whose_output_is_not_read_any_more_continues(node: Nodes) -> None:
     """As after the end of the program that had started it, and read what it wrote."""
     stub_node = node(AGENT, {**WORKER, "run": ["write 5"]})
     stub_node.before = """

@@ -1,4 +1,4 @@
-"""What a process does when it is asked to leave: it is waited for, and it cannot hold anybody up."""
+"""Hooks of a process at a stop: they are awaited, and cannot delay the stop for ever."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_stop_waits_for_what_agent_and_workers_still_do(node: Nodes) -> None:
         assert ended["at"] - began["at"] >= 0.3
 
 
-def test_a_process_whose_stop_raises_ends_all_the_same_and_its_words_are_told(node: Nodes) -> None:
+def test_a_process_whose_stop_raises_ends_all_the_same_and_its_error_is_reported(node: Nodes) -> None:
     stub_node = node({**AGENT, "stop": ["fail the agent's"]}, {**WORKER, "stop": ["fail the worker's"]}).up()
     assert stub_node.stop() == 0
     (death,) = stub_node.received("death", "agent")

@@ -17,9 +17,9 @@ MANAGER = {"name": "manager", "role": "manager"}
 WORKER = {"name": "video-1"}
 
 
-def test_the_agent_is_ready_before_others_start_and_all_hear_when_the_node_is(node: Nodes) -> None:
+def test_the_agent_is_ready_before_others_start_and_all_are_notified_when_the_node_is(node: Nodes) -> None:
     stub_node = node({**AGENT, "start": ["sleep 0.3"]}, MANAGER, WORKER, {"name": "video-2"}).up()
-    eventually(lambda: len(stub_node.received("ready")) == 4, message="everybody has heard it")
+    eventually(lambda: len(stub_node.received("ready")) == 4, message="all are notified")
     notes = stub_node.notes()
     ran = next(f["at"] for f in notes if f["fact"] == "run" and f["slot"] == "agent")
     started = [f for f in notes if f["fact"] == "start"]
@@ -32,7 +32,7 @@ def test_the_agent_is_ready_before_others_start_and_all_hear_when_the_node_is(no
 def test_the_status_shows_each_slot(node: Nodes) -> None:
     stub_node = node(AGENT, WORKER).up()
     status = stub_node.status()
-    assert (status["node"], status["pid"], status["state"]) == ("toys", stub_node.pid, "running")
+    assert (status["node"], status["pid"], status["state"]) == ("stubs", stub_node.pid, "running")
     video = stub_node.slot("video-1")
     assert (video["kind"], video["role"], video["state"], video["generation"]) == ("video", "worker", "RUNNING", 1)
     assert video["identity"] == {"process_id": video["pid"] * 10}
@@ -64,14 +64,14 @@ def test_a_process_that_wants_to_be_replaced_before_the_node_is_ready_is_replace
 @pytest.mark.parametrize(
     ("more", "error"),
     [
-        ({"entry": "stub_services:unmade"}, "cannot load stub_services:unmade: LookupError: there is no such toy"),
-        ({"entry": "nowhere:toy"}, "cannot load nowhere:toy: ModuleNotFoundError: No module named 'nowhere'"),
+        ({"entry": "stub_services:unmade"}, "cannot load stub_services:unmade: LookupError: there is no such service"),
+        ({"entry": "nowhere:stub"}, "cannot load nowhere:stub: ModuleNotFoundError: No module named 'nowhere'"),
         ({"start": ["crash"]}, "killed by SIGKILL before it was ready"),
         (
             {"start": ["exit 5"]},
             "exit status 3 before it was ready: UnexpectedSystemExit: start() raised SystemExit: 5",
         ),
-        ({"start": ["block"], "boot_timeout": 1.0}, "killed, for it did not become ready in time"),
+        ({"start": ["block"], "boot_timeout": 1.0}, "killed because it did not become ready in time"),
     ],
 )
 def test_whatever_fails_in_a_first_boot_is_named(node: Nodes, more: dict[str, object], error: str) -> None:
@@ -88,7 +88,7 @@ def test_an_agent_that_cannot_boot_ends_the_node_before_anything_else_starts(nod
 
 
 @pytest.mark.parametrize("slot", ["agent", "video-1"])
-def test_who_dies_while_others_still_boot_ends_the_node_and_is_not_replaced(node: Nodes, slot: str) -> None:
+def test_a_process_that_dies_while_others_still_boot_ends_the_node_and_is_not_replaced(node: Nodes, slot: str) -> None:
     stub_node = node(AGENT, WORKER, {"name": "audio-1", "start": ["sleep 60"]}).start()
     eventually(lambda: stub_node.notes("run", "video-1") and stub_node.notes("start", "audio-1"))
     pid = stub_node.kill(slot)
@@ -166,7 +166,7 @@ def test_the_master_loads_the_standard_library_and_its_own_few_modules_only(node
     assert not {m for m in loaded if m in ("asyncio", "sqlite3", "http", "email")}
 
 
-def test_an_unknown_command_is_refused_with_those_that_are_known(node: Nodes) -> None:
+def test_an_unknown_command_is_refused_with_the_known_ones(node: Nodes) -> None:
     stub_node = node(AGENT).up()
     with pytest.raises(control_client.CommandRefused, match="unknown command 'dance': one of status, stop"):
         control_client.send_command(stub_node.run_directory, {"command": "dance"})
@@ -176,7 +176,7 @@ def test_a_run_directory_may_have_a_path_longer_than_a_socket_address(node: Node
     stub_node = node(AGENT)
     stub_node.run_directory = stub_node.folder / ("long-" * 40) / "run"
     stub_node.plan["run_directory"] = str(stub_node.run_directory)
-    assert stub_node.up().status()["node"] == "toys"
+    assert stub_node.up().status()["node"] == "stubs"
     control_client.stop(stub_node.run_directory, timeout=20)
     assert stub_node.wait() == exit_codes.OK
 

@@ -100,7 +100,7 @@ def test_a_command_that_ignores_signals_is_killed_after_its_grace_with_all_that_
     assert not stub_node.processes()
 
 
-def test_a_pid_file_that_somebody_has_deleted_is_no_error(node: Nodes) -> None:
+def test_a_deleted_pid_file_is_no_error(node: Nodes) -> None:
     stub_node = node(AGENT).up()
     (stub_node.run_directory / "master.pid").unlink()
     assert stub_node.status()["state"] == "running"
@@ -108,7 +108,7 @@ def test_a_pid_file_that_somebody_has_deleted_is_no_error(node: Nodes) -> None:
     assert "Error" not in stub_node.log_text()
 
 
-def test_a_thread_that_nobody_can_end_does_not_hold_the_process_up(node: Nodes) -> None:
+def test_a_thread_that_cannot_be_ended_does_not_block_the_exit(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "run": ["thread"], "grace": 60.0, "give_back": 0.5}).up()
     eventually(lambda: stub_node.notes("run", "video-1"))
     assert stub_node.stop() == 0
@@ -139,8 +139,8 @@ def test_a_fast_stop_leaves_no_grace(node: Nodes) -> None:
 def test_a_stopping_node_waits_for_its_agent_to_deal_with_the_deaths(node: Nodes) -> None:
     stub_node = node({**AGENT, "entry": "stub_services:dies_of_first_exit_report"}, {**WORKER, "work": 0.5}).up()
     assert stub_node.stop() == 0
-    told = stub_node.received("death", "agent")
-    assert [d["slot"] for d in told] == ["video-1", "video-1", "agent"], "the new agent was told again"
+    reports = stub_node.received("death", "agent")
+    assert [d["slot"] for d in reports] == ["video-1", "video-1", "agent"], "exits are reported again to the new agent"
 
 
 @pytest.mark.parametrize("how", ["loop", "handler"])

@@ -1,4 +1,4 @@
-"""A node under systemd, which is played by a socket; and as the first process of a container."""
+"""A node under systemd, which a socket simulates, and as the first process of a container."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from peerd.supervision.control import control_client
-from peerd.supervision.processes.health import AGENT_LOST_AFTER
+from peerd.supervision.host.sd_notify import AGENT_LOST_AFTER
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import StubNode, eventually
 from tests.unit.supervision.test_sd_notify import FakeSystemd
@@ -22,7 +22,7 @@ WORKER = {"name": "video-1"}
 
 
 class Notifications:
-    """All that systemd has heard so far."""
+    """All notifications that systemd has received."""
 
     def __init__(self, fake_systemd: FakeSystemd) -> None:
         self._fake_systemd = fake_systemd
@@ -43,7 +43,9 @@ def notifications(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     fake_systemd.end.close()
 
 
-def test_systemd_hears_of_a_start_a_reload_a_stop_and_a_living_loop(node: Nodes, notifications: Notifications) -> None:
+def test_systemd_is_notified_of_a_start_a_reload_a_stop_and_a_running_loop(
+    node: Nodes, notifications: Notifications
+) -> None:
     stub_node = node(AGENT, {**WORKER, "start": ["sleep 0.5"], "work": 0.3}).start()
     eventually(lambda: "STATUS=starting: 1 of 2 processes run; video-1 STARTING" in notifications.lines())
     assert "READY=1" not in notifications.lines()
@@ -136,12 +138,12 @@ def container(tmp_path: Path) -> Container:
 
 @in_a_container
 @pytest.mark.parametrize("how", [signal.SIGTERM, "control"])
-def test_as_process_1_it_reaps_orphans_and_stops_in_good_order(container: Container, how: signal.Signals | str) -> None:
+def test_as_process_1_it_reaps_orphans_and_stops_normally(container: Container, how: signal.Signals | str) -> None:
     stub_node = container.up()
     try:
         assert stub_node.status()["pid"] == 1
         (orphan,) = eventually(lambda: stub_node.notes("orphaned"))
-        assert orphan["parent"] == 1, "whoever loses its parent is the master's"
+        assert orphan["parent"] == 1, "orphans become children of the master"
         here = Path(f"/proc/{stub_node.pid}/root/proc/{orphan['orphan']}")
         assert is_alive_in(here)
         (stub_node.folder / "orphan-may-end").touch()
@@ -164,7 +166,7 @@ def is_alive_in(process: Path) -> bool:
 
 
 @in_a_container
-def test_a_stop_that_comes_before_process_1_hears_it_is_not_lost(container: Container) -> None:
+def test_a_stop_signal_before_process_1_handles_signals_is_not_lost(container: Container) -> None:
     stub_node = container.start()
     try:
         eventually(lambda: Path(f"/proc/{stub_node.pid}/cmdline").read_bytes().count(b"peerd.supervision.master"))

@@ -1,4 +1,4 @@
-"""Where the concrete pieces meet: settings → a plan for the master (`plan`), a plan's payload → a service in a child.
+"""Builds the plan of a node from its settings (`node_plan`), and in each child the service of its role from the plan.
 
-Each role has a module of its own, so that a process loads what it needs and nothing else.
+Each role has a module of its own, so that a process imports only what it needs.
 """

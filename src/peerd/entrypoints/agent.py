@@ -28,17 +28,16 @@ from peerd.schedules.registry import ScheduleRegistry
 from peerd.store.connection.database import Database
 
 LIMITS_REQUEST_TIMEOUT: Final = 2.0
-"""Seconds that a worker has to tell its limits; it is asked again."""
+"""Seconds that a worker has to answer with its limits; the request is repeated."""
 
 
 def agent(payload: Mapping[str, Any]) -> Service:
-    """The service of a node's agent."""
     settings = decode_settings(payload)
     events = create_events(payload, settings)
     incarnation = str(payload["incarnation"])
     silence = settings.manager.inactive_after
     registry = ScheduleRegistry(schedules_for_node(settings))
-    user = SetupRunner(
+    setup = SetupRunner(
         settings.agent.setup,
         find_setup,
         events,
@@ -50,10 +49,16 @@ def agent(payload: Mapping[str, Any]) -> Service:
     )
     database = Database(settings.database.url, pool_size=5)
     schedules = SchedulesComponent(
-        registry, lambda: user.process, import_object, database, incarnation=incarnation, silence=silence, events=events
+        registry,
+        lambda: setup.process,
+        import_object,
+        database,
+        incarnation=incarnation,
+        silence=silence,
+        events=events,
     )
     bell = DoorbellComponent(
-        settings.node, settings.cluster, lambda: user.process, database, incarnation=incarnation, events=events
+        settings.node, settings.cluster, lambda: setup.process, database, incarnation=incarnation, events=events
     )
     events.listen(DoorbellEventListener(bell.ring))
     service = AgentService(
@@ -66,10 +71,10 @@ def agent(payload: Mapping[str, Any]) -> Service:
         agent_components=(
             AlertDispatcher(lambda: make_deliveries(settings.alerts, settings.project_directory, events)),
             DatabaseHealthMonitor(database, events),
-            user,
+            setup,
             bell,
             ResourceMonitor(
-                lambda pid: user.request(pid, LIMITS_ACTION, within=LIMITS_REQUEST_TIMEOUT),
+                lambda pid: setup.request(pid, LIMITS_ACTION, within=LIMITS_REQUEST_TIMEOUT),
                 {kind: UsageLimits(*limits) for kind, limits in payload["limits_of_commands"].items()},
             ),
             schedules,
@@ -79,11 +84,7 @@ def agent(payload: Mapping[str, Any]) -> Service:
 
 
 def find_setup(entry: str) -> SetupFunction:
-    """The function that [agent] setup names.
-
-    Raises:
-        ImportStringError: it is not there, or cannot be called.
-    """
+    """Return the function that [agent] setup names, or raise ImportStringError."""
     found = import_object(entry)
     if not callable(found):
         raise ImportStringError(f"{entry} is a {type(found).__name__}, not a function that takes the agent")

@@ -15,7 +15,6 @@ from peerd.store.connection.database import Database
 
 
 def manager(payload: Mapping[str, Any]) -> Service:
-    """The service of a node's manager."""
     settings = decode_settings(payload)
     database = Database(settings.database.url, pool_size=1)
     events = create_events(payload, settings)

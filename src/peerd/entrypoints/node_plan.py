@@ -1,13 +1,21 @@
-"""The master's plan of a node: which kinds of processes it has, and what each is told."""
+"""Builds the master's plan of a node: its kinds of processes, and the settings that each gets.
+
+    python -P -m peerd.entrypoints.node_plan INCARNATION [FILE [watch]]
+
+prints the plan anew for a master that reloads; `watch` if the node has a watcher. Errors of the configuration go to
+stderr.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from peerd.config.serialization import serialize_section
-from peerd.config.settings import Settings
+from peerd.config.settings import CommandSettings, Settings, WebSettings, WorkerSettings
 from peerd.store.nodes.nodes import new_incarnation
 
 ENTRIES: Final = {
@@ -17,22 +25,19 @@ ENTRIES: Final = {
     "worker": "peerd.entrypoints.worker:worker",
     "web": "peerd.entrypoints.web:web",
 }
-PLANNER: Final = (sys.executable, "-P", "-m", "peerd.entrypoints.planner")
+PLANNER: Final = (sys.executable, "-P", "-m", "peerd.entrypoints.node_plan")
 COMMON_SECTIONS: Final = ("project_directory", "file", "node", "database", "cluster", "logging")
-"""Sections that every process gets. A kind is replaced by `peerd reload --config-only` when what it gets has changed,
-so each gets what it needs and no more."""
+"""Sections that every process gets. A kind gets no more settings than it needs, because `peerd reload --config-only`
+replaces it when these have changed."""
 
 
 def build_node_plan(
     settings: Settings, incarnation: str | None = None, *, background: bool = False, watch: bool = False
 ) -> dict[str, Any]:
-    """The plan: agent, manager, workers, web processes and commands.
+    """Return the plan: agent, manager, workers, web processes and commands.
 
-    Args:
-        settings: from `peerd.config.load`.
-        incarnation: of the life of the master, when it is a plan for one that lives; a new one when None.
-        background: whether nobody looks at its output, so that it needs a log file.
-        watch: whether it has a watcher, which reloads it when its files change.
+    `incarnation` is that of the running master, if there is one; a node in the background needs a log file; with
+    `watch` it has a watcher.
     """
     master_incarnation = incarnation or new_incarnation()
     log_file = settings.log_file if background else settings.logging.file
@@ -71,37 +76,22 @@ def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterato
         running_code = [*settings.workers, *settings.web, *(["agent"] if settings.agent.setup else [])]
         yield _plan_kind("watcher", "watcher", payload={**payload("watcher"), "kinds": running_code})
     for name, worker in settings.workers.items():
-        yield _plan_kind(
-            name,
-            "worker",
-            payload=payload(name, workers={name: plain["workers"][name]}),
-            hang_after=worker.hang_after,
-            processes=worker.processes if worker.enabled else 0,
-            **_grace_override(worker.grace),
-        )
-    for name, web in settings.web.items():
-        yield _plan_kind(
-            name,
-            "web",
-            payload=payload(name, web={name: plain["web"][name]}),
-            hang_after=web.hang_after,
-            processes=web.processes if web.enabled else 0,
-            sockets=list(web.bind) if web.enabled else [],
-            **_grace_override(web.grace),
-        )
-    for name, command in settings.commands.items():
-        yield {
-            "name": name,
-            "role": "command",
-            "command": list(command.command),
-            "environment": dict(command.environment),
-            "processes": command.processes if command.enabled else 0,
-            **_grace_override(command.grace),
+        own: dict[str, Any] = {
+            "payload": payload(name, workers={name: plain["workers"][name]}),
+            "hang_after": worker.hang_after,
         }
+        yield _plan_kind(name, "worker", **own, **_common_fields(worker))
+    for name, web in settings.web.items():
+        own = {"payload": payload(name, web={name: plain["web"][name]}), "hang_after": web.hang_after}
+        sockets = list(web.bind) if web.enabled else []
+        yield _plan_kind(name, "web", **own, sockets=sockets, **_common_fields(web))
+    for name, command in settings.commands.items():
+        own = {"command": list(command.command), "environment": dict(command.environment)}
+        yield {"name": name, "role": "command", **own, **_common_fields(command)}
 
 
 def _plan_sockets(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the master binds, by where: a kind that is renamed goes on with what its elder listened on."""
+    """Yield sockets by address, not by kind: a renamed kind keeps the socket of the former one."""
     for web in settings.web.values():
         for bind in web.bind if web.enabled else ():
             how = {"backlog": web.backlog, "mode": web.unix_mode, "reuse_port": web.reuse_port}
@@ -112,5 +102,23 @@ def _plan_kind(name: str, role: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "role": role, "entry": ENTRIES[role], **more}
 
 
-def _grace_override(grace: float | None) -> dict[str, float]:
-    return {} if grace is None else {"grace": grace}
+def _common_fields(section: WorkerSettings | WebSettings | CommandSettings) -> dict[str, float]:
+    grace = {} if section.grace is None else {"grace": section.grace}
+    return {"processes": section.processes if section.enabled else 0, **grace}
+
+
+def main(incarnation: str, file: str = "", watch: str = "") -> int:
+    """Print the plan; return the exit status."""
+    from peerd.config import ConfigError, load  # noqa: PLC0415 - only the planner's process reads the configuration
+
+    try:
+        settings = load(Path(file) if file else None)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    json.dump(build_node_plan(settings, incarnation, watch=bool(watch)), sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What a child reads from its payload: the node's settings, and where its events go."""
+"""Settings and event bus of a child, from the payload of its plan."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from peerd.shared.proxy import SharedClients
 
 
 def decode_settings(payload: Mapping[str, Any]) -> Settings:
-    """The node's settings, as `peerd up` read them."""
     return deserialize_section(payload["settings"], Settings)
 
 
 def create_events(payload: Mapping[str, Any], settings: Settings) -> EventBus:
-    """Where the process's events go: its log, many successes in a line unless everything is wanted."""
+    """Return an event bus that writes the log, with many successes aggregated into a line unless the level is debug."""
     log = configure_logging(
         settings.logging.level, settings.logging.format, node=settings.node.name, slot=str(payload["slot"])
     )
     if settings.logging.level == "debug":
         return EventBus(LogEventListener(log))
-    condensed = SuccessAggregator(LogEventListener(log))
-    atexit.register(condensed.flush)
-    return EventBus(condensed)
+    aggregator = SuccessAggregator(LogEventListener(log))
+    atexit.register(aggregator.flush)
+    return EventBus(aggregator)
 
 
 def shared_clients_factory(settings: Settings) -> Callable[[], SharedClients]:
-    """What makes the process's way to the clients that the agent shares, on its event loop. It connects when used."""
+    """Return a factory of the process's connection to the agent's shared clients, which connects at its first use."""
     return lambda: SharedClients(SharedConnection(settings.node.run_directory))

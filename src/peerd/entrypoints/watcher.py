@@ -1,4 +1,4 @@
-"""The watcher's process, for development: it asks for a reload when the project's code or configuration changes."""
+"""The watcher's process, for development: requests a reload when the project's code or configuration changes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,19 @@ from peerd.runtime.process.link import Link
 from peerd.runtime.process.service import Service
 
 DEBOUNCE_MS: Final = 200
-"""Milliseconds in which changes are one change: an editor writes several files, git a hundred."""
+"""Milliseconds within which changes count as one: an editor writes several files, git a hundred."""
 IGNORED_FOLDERS: Final = {"__pycache__", "node_modules", "venv"}
-"""Folders that are not looked into; nor are those whose names begin with a dot."""
+"""Folders that are ignored, as are those whose names begin with a dot."""
 
 
 def watcher(payload: Mapping[str, Any]) -> Service:
-    """The service of a node's watcher."""
     settings = decode_settings(payload)
     watched_files = WatchedFiles(settings.project_directory, settings.file)
     return FileWatcher(watched_files, tuple(payload["kinds"]), create_events(payload, settings))
 
 
 class WatchedFiles:
-    """Which files matter.
-
-    Args:
-        folder: of the project.
-        config: its peerd.toml, wherever it is; None if there is none.
-    """
+    """A filter of watchfiles: the project's modules and its peerd.toml."""
 
     def __init__(self, folder: Path, config: Path | None) -> None:
         self.config = config
@@ -41,7 +35,6 @@ class WatchedFiles:
         self._project_folder = folder
 
     def __call__(self, _: object, path: str) -> bool:
-        """Whether the change of a file matters: watchfiles asks it."""
         file = Path(path)
         return file == self.config or (file.suffix == ".py" and self._is_project_file(file))
 
@@ -53,13 +46,7 @@ class WatchedFiles:
 
 
 class FileWatcher:
-    """Watches a project's folder.
-
-    Args:
-        watched_files: which files.
-        kinds: those that run the project's code, to be replaced when it changes.
-        events: what happens.
-    """
+    """Watches a project's folder, and requests a reload of `kinds`, which run its code, when that changes."""
 
     def __init__(self, watched_files: WatchedFiles, kinds: Collection[str], events: EventBus) -> None:
         self._watched_files = watched_files
@@ -68,34 +55,29 @@ class FileWatcher:
         self._stopped = asyncio.Event()
 
     async def start(self, link: Link) -> Mapping[str, object]:
-        """There is nothing that must be there first."""
         self._link = link
         return {}
 
     async def run(self) -> None:
-        """Ask for a reload after each change."""
-        watched_files = self._watched_files
-        changed = awatch(
-            *watched_files.folders, watch_filter=watched_files, debounce=DEBOUNCE_MS, stop_event=self._stopped
-        )
+        watched = self._watched_files
+        changed = awatch(*watched.folders, watch_filter=watched, debounce=DEBOUNCE_MS, stop_event=self._stopped)
         async for changes in changed:
             files = {Path(path) for _, path in changes}
             self._events.emit(FilesChanged(files=tuple(sorted(file.name for file in files))))
-            self._link.send({"type": "reload", **reload_request_for(files, watched_files.config, self._kinds)})
+            self._link.send({"type": "reload", **reload_request_for(files, watched.config, self._kinds)})
 
     async def receive(self, message: Mapping[str, object]) -> None:
-        """Nothing that is told concerns it."""
+        """Ignore messages of the master."""
 
     async def quiet(self) -> None:
-        """It takes no work."""
+        """Do nothing: it takes no work."""
 
     async def stop(self, grace: float) -> None:
-        """Watch no more."""
         self._stopped.set()
 
 
 def reload_request_for(files: Collection[Path], config: Path | None, kinds: Collection[str]) -> dict[str, object]:
-    """What is to be reloaded: of changed code the kinds that run it, of a changed configuration what it is about.
+    """Return the request for changed files: code reloads the kinds that run it, the configuration what it changes.
 
     Example:
         >>> toml = Path("peerd.toml")

@@ -1,4 +1,4 @@
-"""A web process: the ASGI app that the config names, in the service that serves it."""
+"""A web process: serves the ASGI app that the configuration names."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from peerd.config.settings import WebSettings
-from peerd.domain.errors import PeerdError
-from peerd.entrypoints.import_string import ImportStringError, import_object
+from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
 from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
 from peerd.operate.client import Client
 from peerd.runtime.observability.alert_detection import AlertingService
@@ -21,16 +20,7 @@ from peerd.schedules.run_executor import ScheduleRunExecutor
 from peerd.store.connection.database import Database
 
 
-class InvalidWebApp(PeerdError):
-    """What [web.NAME] names is not there, or is no ASGI app."""
-
-    def __init__(self, kind: str, entry: str, problem: str) -> None:
-        self.kind = kind
-        super().__init__(f"[web.{kind}] {entry}: {problem}")
-
-
 def web(payload: Mapping[str, Any]) -> Service:
-    """The service of a process that serves a user's app."""
     settings = decode_settings(payload)
     kind = str(payload["kind"])
     given = settings.web[kind]
@@ -71,51 +61,49 @@ def web(payload: Mapping[str, Any]) -> Service:
 
 
 def require_server(kind: str, entry: str) -> None:
-    """Refuse to begin without the packages that serving takes.
+    """Check that the packages of the extra `web` are installed.
 
     Raises:
-        InvalidWebApp: one of them is not installed.
+        InvalidEntry: one of them is not.
     """
     for package in ("uvicorn", "httptools", "websockets"):
         try:
-            with blocked_import("watchfiles"):  # with which uvicorn's own master reloads
+            with blocked_import("watchfiles"):  # only uvicorn's own reloader needs it
                 import_module(package)
         except ImportError as error:
-            problem = f"serving it takes {package} ({error}); install peerd[web]"
-            raise InvalidWebApp(kind, entry, problem) from error
+            problem = f"serving it requires {package} ({error}); install peerd[web]"
+            raise InvalidEntry(f"web.{kind}", entry, problem) from error
 
 
 def load_app(kind: str, given: WebSettings) -> Any:
-    """The ASGI app that a section of the config names.
+    """Return the ASGI app that a section of the configuration names.
 
     Raises:
-        InvalidWebApp: it cannot be imported or made, or is no ASGI app.
+        InvalidEntry: it cannot be imported or created, or is no ASGI app.
     """
-    try:
-        app: Any = import_object(given.app)
-    except ImportStringError as error:
-        raise InvalidWebApp(kind, given.app, str(error)) from error
+    section = f"web.{kind}"
+    app: Any = import_entry(section, given.app)
     if given.factory:
         try:
             app = app()
         except Exception as error:
-            raise InvalidWebApp(kind, given.app, f"cannot be made: {describe_exception(error)}") from error
+            raise InvalidEntry(section, given.app, f"cannot be created: {describe_exception(error)}") from error
     if not callable(app):
-        raise InvalidWebApp(kind, given.app, f"is a {type(app).__name__}, and no ASGI app: it cannot be called")
-    if problem := _check_asgi_signature(app):
-        remedy = "" if given.factory else "; if it makes the app, say factory = true"
-        raise InvalidWebApp(kind, given.app, problem + remedy)
+        raise InvalidEntry(section, given.app, f"is a {type(app).__name__}, not an ASGI app: it cannot be called")
+    if not _accepts_asgi_arguments(app):
+        remedy = "" if given.factory else "; if it creates the app, set factory = true"
+        problem = f"is no ASGI app: it does not take scope, receive and send{remedy}"
+        raise InvalidEntry(section, given.app, problem)
     return app
 
 
-def _check_asgi_signature(app: Any) -> str:
-    """What in its signature says that it is no app; nothing where nothing is known about it."""
+def _accepts_asgi_arguments(app: Any) -> bool:
     try:
         signature = inspect.signature(app)
     except (TypeError, ValueError):
-        return ""
+        return True  # unknown
     try:
         signature.bind({}, None, None)
     except TypeError:
-        return "is no ASGI app: it does not take scope, receive and send"
-    return ""
+        return False
+    return True

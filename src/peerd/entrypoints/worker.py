@@ -1,14 +1,13 @@
-"""A worker's process: the user's code, found by what the config names, in the service that fits it."""
+"""A worker's process: runs the worker class or the queues that the configuration names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from peerd.config.settings import WorkerSettings
-from peerd.domain.errors import PeerdError
 from peerd.doorbell.event_listener import DoorbellEventListener
-from peerd.entrypoints.import_string import ImportStringError, import_object
+from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
 from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
 from peerd.operate.client import Client
 from peerd.runtime.concurrency import threads
@@ -25,21 +24,12 @@ from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import Worker
 
 
-class InvalidWorker(PeerdError):
-    """What [workers.NAME] names is not there, or is not what it should be."""
-
-    def __init__(self, kind: str, entry: str, problem: str) -> None:
-        self.kind = kind
-        super().__init__(f"[workers.{kind}] {entry}: {problem}")
-
-
 def worker(payload: Mapping[str, Any]) -> Service:
-    """The service of a process that runs a user's code."""
     settings = decode_settings(payload)
     kind = str(payload["kind"])
     events = create_events(payload, settings)
-    user = load_worker(kind, settings.workers[kind])
-    user.events = events
+    user_worker = load_worker(kind, settings.workers[kind])
+    user_worker.events = events
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
     if database.is_single_writer:
         threads.shorten_switch_interval()
@@ -47,78 +37,59 @@ def worker(payload: Mapping[str, Any]) -> Service:
     events.listen(DoorbellEventListener(client.notifier.ring))
     shared = shared_clients_factory(settings)
 
-    def run_schedules(process: ProcessContext) -> None:
-        ScheduleRunExecutor(process, import_object, events, timeout_grace=user.settings.timeout_grace)
+    def attach(process: ProcessContext) -> None:
+        ScheduleRunExecutor(process, import_object, events, timeout_grace=user_worker.settings.timeout_grace)
 
-    match user:
-        case TaskWorker():
-            service: Service = TaskService(
-                user, database, events, client.aio.enqueue, client, shared=shared, attach=run_schedules
-            )
-        case Worker():
-            service = PeriodicService(user, database, events, client, shared, attach=run_schedules)
-        case other:
-            raise InvalidWorker(kind, type(other).__name__, "is neither a Worker nor a TaskWorker")
+    service: Service
+    if isinstance(user_worker, TaskWorker):
+        service = TaskService(user_worker, database, events, client.aio.enqueue, client, shared=shared, attach=attach)
+    else:
+        service = PeriodicService(user_worker, database, events, client, shared, attach=attach)
     return AlertingService(service, events)
 
 
 def load_worker(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
-    """The worker object that a section of the config names, with its settings.
+    """Return the worker object that a section of the configuration names, with its settings.
 
     Raises:
-        InvalidWorker: what it names cannot be imported, or is not what it should be.
+        InvalidEntry: it cannot be imported or created, or is no worker.
     """
-    found = _load_queue_worker(kind, given) if given.tasks is not None else _load_worker_class(kind, given)
+    section = f"workers.{kind}"
+    found = _load_queue_worker(kind, given.tasks) if given.tasks is not None else _load_worker_class(kind, given)
     found.settings = WorkSettings.of(found, given)
     if isinstance(found, TaskWorker) and not found.settings.queues:
-        raise InvalidWorker(kind, type(found).__name__, "names no queue; give it queues = (…,)")
-    if isinstance(found, QueueWorker):
-        _require_handlers(kind, found)
+        raise InvalidEntry(section, type(found).__name__, "names no queue; give it queues = (…,)")
+    if isinstance(found, QueueWorker) and (unknown := set(found.settings.queues) - set(found.queues)):
+        # Every task of such a queue would be dead at once.
+        problem = f"no handlers are declared for {', '.join(sorted(unknown))}; only {', '.join(found.queues)}"
+        raise InvalidEntry(section, "queues", problem)
     return found
 
 
-def _require_handlers(kind: str, worker: QueueWorker) -> None:
-    """Refuse to serve queues that no declaration names: every task of them would be dead at once."""
-    unknown = set(worker.settings.queues) - set(worker.queues)
-    if unknown:
-        declared = ", ".join(worker.queues)
-        raise InvalidWorker(
-            kind, "queues", f"no handlers are declared for {', '.join(sorted(unknown))}; only {declared}"
-        )
-
-
-def _load_queue_worker(kind: str, given: WorkerSettings) -> QueueWorker:
+def _load_queue_worker(kind: str, entries: Sequence[str]) -> QueueWorker:
     queues = []
-    for entry in given.tasks or ():
+    for entry in entries:
         queue = load_worker_object(kind, entry)
         if not isinstance(queue, Queue):
-            raise InvalidWorker(kind, entry, f"is a {type(queue).__name__}, not a Queue")
+            raise InvalidEntry(f"workers.{kind}", entry, f"is a {type(queue).__name__}, not a Queue")
         queues.append(queue)
     return QueueWorker(queues)
 
 
 def _load_worker_class(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
-    entry = given.worker or ""
+    section, entry = f"workers.{kind}", given.worker or ""
     found = load_worker_object(kind, entry)
     if not (isinstance(found, type) and issubclass(found, Worker | TaskWorker)):
-        raise InvalidWorker(kind, entry, "is not a class below peerd.Worker or peerd.TaskWorker")
+        raise InvalidEntry(section, entry, "is not a subclass of peerd.Worker or peerd.TaskWorker")
     if issubclass(found, Worker) and found.loop is Worker.loop:
-        raise InvalidWorker(kind, entry, "has no method loop(), which is what it would do")
+        raise InvalidEntry(section, entry, "has no method loop(), which a Worker needs")
     if issubclass(found, TaskWorker) and found.handle_task is TaskWorker.handle_task:
-        raise InvalidWorker(kind, entry, "has no method handle_task(task), which is what it would do")
+        raise InvalidEntry(section, entry, "has no method handle_task(task), which a TaskWorker needs")
     try:
         return found()
     except Exception as error:
-        raise InvalidWorker(kind, entry, f"cannot be made: {describe_exception(error)}") from error
+        raise InvalidEntry(section, entry, f"cannot be created: {describe_exception(error)}") from error
 
 
 def load_worker_object(kind: str, entry: str) -> object:
-    """What an entry ``module:name`` of the config names.
-
-    Raises:
-        InvalidWorker: it cannot be imported, or is not there.
-    """
-    try:
-        return import_object(entry)
-    except ImportStringError as error:
-        raise InvalidWorker(kind, entry, str(error)) from error
+    return import_entry(f"workers.{kind}", entry)

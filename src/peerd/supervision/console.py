@@ -1,4 +1,4 @@
-"""What the master says to people: lines on stderr, which must never hold it up or end it."""
+"""The master's log lines on stderr, which must never block or end the master."""
 
 from __future__ import annotations
 
@@ -14,31 +14,29 @@ from peerd.runtime.observability.escaping import escape_line
 from peerd.runtime.observability.logfile import is_regular_file
 
 CANNOT_START: Final = "cannot start: "
-"""What stands before the cause of a start that failed."""
+"""Precedes the cause of a failed start."""
 
 _STDERR: Final = 2
 _MAX_LINE_BYTES: Final = select.PIPE_BUF
 
 
 class Console:
-    """The master's voice.
-
-    A pipe that nobody reads, a terminal that is held, a reader that has gone: the line is dropped, the node goes on.
+    """The master's log. A line that stderr cannot take at once (a full pipe, a stopped terminal) is dropped.
 
     Args:
         node: its name.
-        form: `console` for people, or `json`: an object a line, as the log of the node's processes has it.
+        form: `console` for text, or `json` for an object per line, as in the log of the node's processes.
     """
 
     def __init__(self, node: str, form: str = "console") -> None:
         self._node = node
         self._is_json = form == "json"
-        self._dated = is_regular_file(_STDERR)  # which may be read much later
+        self._dated = is_regular_file(_STDERR)
 
     def log(self, text: str, *, level: str = "info") -> None:
-        """Write one line. For people all levels look alike."""
+        """Write one line; only JSON shows its level."""
         line = self._line(text, level)
-        if len(line) > _MAX_LINE_BYTES:  # poll promises room for this many bytes and no more
+        if len(line) > _MAX_LINE_BYTES:  # poll guarantees room for this many bytes and no more
             room = _MAX_LINE_BYTES - len(self._line("...", level))
             most = room // 3 if self._is_json else room  # JSON escapes two bytes by six
             fitting = escape_line(text).encode(errors="replace")[:most]
@@ -50,8 +48,7 @@ class Console:
                 os.write(_STDERR, line)
 
     def report_fault(self, error: BaseException) -> None:
-        """Say that the master itself has a fault, and where."""
-        self.log("fault in the master (please report it); the node goes on:", level="error")
+        self.log("fault in the master (please report it); the node continues:", level="error")
         for line in traceback.format_exception(error):
             for part in line.rstrip().splitlines():
                 self.log(part, level="error")
@@ -61,5 +58,5 @@ class Console:
             at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
             entry = {"node": self._node, "slot": "master", "level": level, "timestamp": at, "event": text}
             return json.dumps(entry).encode() + b"\n"
-        time = f"{datetime.now():%Y-%m-%d %H:%M:%S.%f} " if self._dated else ""  # noqa: DTZ005 - as the log's others
+        time = f"{datetime.now():%Y-%m-%d %H:%M:%S.%f} " if self._dated else ""  # noqa: DTZ005 - as other log lines
         return f"{time}peerd {self._node}: {escape_line(text)}\n".encode(errors="replace")

@@ -1,4 +1,4 @@
-"""The master's loop: waits for descriptors and signals, calls what watches them, and outlives every mistake in it."""
+"""The master's event loop, which survives every error in a callback."""
 
 from __future__ import annotations
 
@@ -6,51 +6,39 @@ import selectors
 import signal
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 Callback = Callable[[], None]
 
 
-class HasFileno(Protocol):
-    """What can be waited for."""
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Registration:
+class _Registration(NamedTuple):
     ready: Callback
     has_unsent: Callable[[], bool]
 
 
 class SelectorLoop:
-    """A single thread's loop. It knows no time: who calls `wait` says how long."""
+    """A single-threaded loop over descriptors and signals; `on_error` is called with exceptions of callbacks."""
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
-        """Make it.
-
-        Args:
-            on_error: gets the exceptions of callbacks; the loop goes on.
-        """
         self._on_error = on_error
         self._selector = selectors.DefaultSelector()
 
     def register(
-        self, source: int | HasFileno, ready: Callback, has_unsent: Callable[[], bool] = lambda: False
+        self, source: FileDescriptorLike, ready: Callback, has_unsent: Callable[[], bool] = lambda: False
     ) -> None:
-        """Call `ready` when there is something to read, or, while `has_unsent` is true, room to write."""
+        """Call `ready` when the source is readable or, while `has_unsent` returns true, writable."""
         self._selector.register(source, selectors.EVENT_READ, _Registration(ready, has_unsent))
 
-    def unregister(self, source: int | HasFileno) -> None:
-        """Watch it no more; unknown ones are no error."""
+    def unregister(self, source: FileDescriptorLike) -> None:
+        """Stop watching a source; an unknown one is ignored."""
         if source in self._selector.get_map():
             self._selector.unregister(source)
 
     def handle_signals(self, numbers: tuple[signal.Signals, ...], on_signals: Callable[[list[int]], None]) -> None:
-        """Call `on_signals` with the numbers of signals that have come, from the loop and never from a handler."""
+        """Call `on_signals` with the numbers of received signals, from the loop and never from a signal handler."""
         receiver, sender = socket.socketpair()
         receiver.setblocking(False)
         sender.setblocking(False)
@@ -59,21 +47,20 @@ class SelectorLoop:
         signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         self._waker = sender  # kept open
         self.register(receiver, lambda: on_signals(list(receiver.recv(4096))))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # what came before there was anybody to hear it
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # delivers signals that came before
 
     def wait(self, seconds: float) -> None:
-        """Wait so long at most, and call what is due."""
+        """Wait for events for at most this time, and call their callbacks."""
         for key in list(self._selector.get_map().values()):
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if key.data.has_unsent() else 0)
             if events != key.events:
                 self._selector.modify(key.fileobj, events, key.data)
         for key, _ in self._selector.select(seconds):
-            if self._selector.get_map().get(key.fd) is key:  # else one called before it has ended it
+            if self._selector.get_map().get(key.fd) is key:  # otherwise an earlier callback has unregistered it
                 self.run_guarded(key.data.ready)
 
     def run_guarded(self, step: Callback) -> None:
-        """Call it; a mistake in it is reported, and is no reason to fall."""
         try:
             step()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the node's processes need their master
+        except Exception as error:  # noqa: BLE001 - the node's processes need their master, whatever fails
             self._on_error(error)

@@ -1,4 +1,4 @@
-"""The plan of a node: which kinds of processes it has. Others compute it, the master believes it."""
+"""The plan of a node: its kinds of processes. `peerd up` and the planner compute it; the master carries it out."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from peerd.runtime.messages.frames import MAX_BODY_BYTES, FrameError, encode
 
 ROLES: Final = ("agent", "manager", "watcher", "worker", "web", "command")
 SINGLETON_ROLES: Final = ("agent", "manager", "watcher")
-"""Roles of which a node has one process at the most; its slot is named like its kind."""
+"""Roles with at most one process per node, whose slot has the name of its kind."""
 
 MAX_PAYLOAD_BYTES: Final = MAX_BODY_BYTES // 2
-"""Bytes; it travels in one frame with the rest of a kind's plan."""
+"""Bytes; it is sent in one frame with the rest of a kind's plan."""
 MAX_PROCESSES: Final = 1000
-"""Of a kind, as in the config."""
+"""Per kind, as in the configuration."""
 
 
 class PlanError(ValueError):
-    """The plan cannot be carried out: which part of it, and why."""
+    """The plan is invalid; the text says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketPlan:
-    """A listening socket, which the master binds: where, as `peerd.domain.bind_address` reads it, and how.
+    """A listening socket: where it is bound, as `peerd.domain.bind_address` parses it, and its options.
 
-    `backlog` connections may wait to be accepted (the kernel allows net.core.somaxconn at the most); `mode` is that of
-    a unix socket's file; with `reuse_port` other programs, such as a second node, may listen on the port too.
+    `backlog` connections may wait to be accepted (the kernel's maximum is net.core.somaxconn); `mode` is that of a unix
+    socket's file; with `reuse_port` other programs, such as a second node, may listen on the port too.
     """
 
     bind: str
@@ -38,14 +38,14 @@ class SocketPlan:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Processes of one kind: a section of the config, or the agent, or the manager. All times are seconds.
+    """Processes of one kind: a section of the configuration, the agent, or the manager. All times are seconds.
 
-    One of role `command` runs `command`, any program; the others call `entry` (`module:callable`) with `payload` in a
-    fresh interpreter. A stop leaves `grace` to running work and then `give_back` for giving the rest back. A slot that
-    keeps failing is tried again after `backoff_initial`, doubled each time, at most `backoff_maximum`; one that has
-    been ready for `stable_after` starts from nothing again. A process that has said nothing for `silent_after` and is
-    stopped, or for three times as long otherwise, is killed; one whose event loop has not answered for `hang_after` is
-    replaced (None: it may take its time). Each process inherits the plan's `sockets` of these names.
+    A process of role `command` runs `command`, any program; others call `entry` (`module:callable`) with `payload` in a
+    fresh interpreter. A stop leaves `grace` for running work and then `give_back` for releasing the rest. A failing
+    slot is started again after `backoff_initial`, doubled each time up to `backoff_maximum`; after `stable_after`
+    seconds of being ready its failures are reset. A process that is silent for `silent_after` and is stopped (SIGSTOP),
+    or for three times as long otherwise, is killed; one whose event loop does not respond for `hang_after` is replaced
+    (None: never). Each process inherits the plan's `sockets` of these names.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Kind:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Kind:
-        """Read a kind from the plan's JSON.
+        """Parse a kind of the plan's JSON.
 
         Raises:
             PlanError: a key is missing, unknown, or contradicts another.
@@ -79,9 +79,9 @@ class Kind:
         except FrameError as error:
             raise PlanError(f"{where}: its payload: {error}") from error
         if size > MAX_PAYLOAD_BYTES:
-            raise PlanError(f"{where}: its payload has {size} bytes, and {MAX_PAYLOAD_BYTES} are allowed")
+            raise PlanError(f"{where}: its payload has {size} bytes; {MAX_PAYLOAD_BYTES} are allowed")
         if kind.role not in ROLES:
-            raise PlanError(f"{where}: role {kind.role!r} is none of {', '.join(ROLES)}")
+            raise PlanError(f"{where}: role {kind.role!r} is not one of {', '.join(ROLES)}")
         if (kind.role == "command") != bool(kind.command) or (kind.role != "command") != bool(kind.entry):
             raise PlanError(f"{where}: a command has a command line, and every other kind an entry")
         if kind.role == "command" and kind.sockets:
@@ -91,7 +91,7 @@ class Kind:
         return kind
 
     def slot_name(self, number: int) -> str:
-        """Return the name of its slot of a number, from 1.
+        """Return the name of its slot with a number, from 1.
 
         Example:
             >>> Kind("video", entry="studio:video").slot_name(2)
@@ -102,20 +102,17 @@ class Kind:
         return self.name if self.role in SINGLETON_ROLES else f"{self.name}-{number}"
 
     def is_like(self, other: Kind) -> bool:
-        """Whether its processes need not be replaced to become those of the other; only their number may differ."""
+        """Whether the other differs in the number of processes at most, so that none needs to be replaced."""
         return replace(self, processes=0) == replace(other, processes=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A node: its name, its folders, its kinds; `shutdown_interval` is the longest time between two looks, seconds.
+    """A node: its name, folders and kinds. The master's loop waits at most `shutdown_interval` seconds.
 
-    `planner` is the command line that prints the plan as JSON once more, from a configuration that may have changed; a
-    plan without one can be reloaded only as it is.
-
-    All of its processes write to `log_file`, or, where there is none, to what the master was started with; in
-    `log_format`, `console` for people or `json`, an object a line. `background`
-    says that it was started detached, by `peerd start`.
+    `planner` is the command line that prints the plan anew, as JSON, from a configuration that may have changed;
+    without it a reload uses the present plan. All processes write to `log_file`, or to the master's stderr, in
+    `log_format`: `console` for text or `json`. `background` is set by `peerd start`.
     """
 
     node: str
@@ -132,16 +129,15 @@ class Plan:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Plan:
-        """Read a plan from its JSON.
+        """Parse a plan's JSON.
 
         Raises:
-            PlanError: it is not one; the text says where.
+            PlanError: it is invalid.
         """
         grace = {"grace": data["grace"]} if "grace" in data else {}
         kinds = tuple(Kind.parse({**grace, **kind}) for kind in data.get("kinds", ()))
-        sockets = {
-            name: _parse(SocketPlan, f"socket {name!r}", socket) for name, socket in data.get("sockets", {}).items()
-        }
+        given = data.get("sockets", {})
+        sockets = {name: _parse(SocketPlan, f"socket {name!r}", socket) for name, socket in given.items()}
         plan: Plan = _parse(cls, "the plan", _with_tuples({**data, "kinds": kinds, "sockets": sockets}, "planner"))
         names = [kind.name for kind in kinds]
         if len(set(names)) < len(names):
@@ -154,7 +150,6 @@ class Plan:
 
 
 def _with_tuples(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """JSON has no tuples."""
     return {**data, **{name: tuple(data.get(name, ())) for name in names}}
 
 

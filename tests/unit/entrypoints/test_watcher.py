@@ -7,7 +7,7 @@ import pytest
 from peerd.entrypoints.watcher import WatchedFiles
 
 FOLDER = Path("/srv/.work/venv/studio")
-"""That the project itself lies in such folders does not matter."""
+"""Folders above the project do not matter."""
 
 
 @pytest.mark.parametrize(

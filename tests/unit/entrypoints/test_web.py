@@ -1,4 +1,4 @@
-"""What [web.NAME] may name; everything else is refused at the door, with what is wrong with it."""
+"""What [web.NAME] may name; everything else is refused with the cause."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from peerd.config.settings import WebSettings
-from peerd.entrypoints.web import InvalidWebApp, load_app
+from peerd.entrypoints.import_string import InvalidEntry
+from peerd.entrypoints.web import load_app
 
 CODE = """
 async def app(scope, receive, send): ...
@@ -41,15 +42,15 @@ def test_whatever_can_be_called_as_an_asgi_app_is_one(name: str, factory: bool) 
     ("name", "factory", "problem"),
     [
         ("nothing", False, "site_of_the_test has no nothing"),
-        ("text", False, "is a str, and no ASGI app: it cannot be called"),
-        ("text", True, "cannot be made: TypeError: 'str' object is not callable"),
-        ("make", False, "it does not take scope, receive and send; if it makes the app, say factory = true"),
+        ("text", False, "is a str, not an ASGI app: it cannot be called"),
+        ("text", True, "cannot be created: TypeError: 'str' object is not callable"),
+        ("make", False, "it does not take scope, receive and send; if it creates the app, set factory = true"),
         ("half", False, "it does not take scope, receive and send"),
-        ("broken", True, "cannot be made: OSError: no templates"),
+        ("broken", True, "cannot be created: OSError: no templates"),
     ],
 )
-def test_what_is_no_app_is_refused(name: str, factory: bool, problem: str) -> None:  # noqa: FBT001 - of the table
-    with pytest.raises(InvalidWebApp) as refused:
+def test_an_object_that_is_no_app_is_refused(name: str, factory: bool, problem: str) -> None:  # noqa: FBT001 - of the table
+    with pytest.raises(InvalidEntry) as refused:
         load(name, factory=factory)
     assert str(refused.value).startswith(f"[web.site] site_of_the_test:{name}: ")
     assert problem in str(refused.value)

@@ -1,4 +1,4 @@
-"""What [workers.NAME] may name; everything else is refused at the door, with what is wrong with it."""
+"""What [workers.NAME] may name; everything else is refused with the cause."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from peerd.config.settings import WorkerSettings
-from peerd.entrypoints.worker import InvalidWorker, load_worker
+from peerd.entrypoints.import_string import InvalidEntry
+from peerd.entrypoints.worker import load_worker
 from peerd.work.task_worker import QueueWorker
 
 CODE = """
@@ -48,25 +49,25 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "problem"),
     [
         ("Idle", "has no method loop()"),
         ("Deaf", "has no method handle_task(task)"),
         ("Nowhere", "names no queue"),
-        ("Broken", "cannot be made: OSError: no camera"),
-        ("text", "is not a class below"),
+        ("Broken", "cannot be created: OSError: no camera"),
+        ("text", "is not a subclass of"),
         ("missing", "has no missing"),
     ],
 )
-def test_a_class_that_cannot_work_is_refused_with_what_it_lacks(name: str, words: str) -> None:
-    with pytest.raises(InvalidWorker) as refused:
+def test_an_unusable_worker_class_is_refused_with_the_reason(name: str, problem: str) -> None:
+    with pytest.raises(InvalidEntry) as refused:
         load_worker("studio", WorkerSettings(worker=f"studio_of_the_test:{name}"))
     assert "[workers.studio]" in str(refused.value)
-    assert words in str(refused.value)
+    assert problem in str(refused.value)
 
 
-def test_what_is_no_queue_is_refused_as_one() -> None:
-    with pytest.raises(InvalidWorker, match="not a Queue"):
+def test_an_object_that_is_no_queue_is_refused() -> None:
+    with pytest.raises(InvalidEntry, match="not a Queue"):
         load_worker("studio", WorkerSettings(tasks=("studio_of_the_test:Good",)))
 
 

@@ -1,4 +1,4 @@
-"""`world`: a node without processes for the post. `node`: the same with an agent and three workers, open."""
+"""`router_node`: a router of a node without processes. `node`: the same, open, with an agent and three workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.supervision.router_node import RouterNode
 
 
 @pytest.fixture
-def world() -> Iterator[RouterNode]:
+def router_node() -> Iterator[RouterNode]:
     made = RouterNode()
     yield made
     for one in made.present:
@@ -22,9 +22,9 @@ def world() -> Iterator[RouterNode]:
 
 
 @pytest.fixture
-def node(world: RouterNode) -> RouterNode:
+def node(router_node: RouterNode) -> RouterNode:
     """An agent and three workers, one of them a web process; open."""
     for slot, role in (("agent", "agent"), ("video-1", "worker"), ("video-2", "worker"), ("site-1", "web")):
-        world.begin(slot, role)
-    world.router.open(world.now)
-    return world
+        router_node.begin(slot, role)
+    router_node.router.open(router_node.now)
+    return router_node

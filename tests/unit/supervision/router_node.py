@@ -1,4 +1,4 @@
-"""A node of values for the post: a directory that the test writes, and channels whose other ends the test reads."""
+"""A simulated node for a message router: the test sets its processes, and reads the other ends of their channels."""
 
 from __future__ import annotations
 
@@ -85,5 +85,5 @@ class RouterNode:
         return [frame for frame in frames if frame["type"] in (types or ("message", "delivery", "reply"))]
 
 
-def by_name(world: RouterNode, slot: str) -> Recipient:
-    return next(one for one in world.present if one.peer.slot == slot)
+def by_name(router_node: RouterNode, slot: str) -> Recipient:
+    return next(one for one in router_node.present if one.peer.slot == slot)

@@ -10,7 +10,7 @@ SPEAK = (
 )
 
 
-def test_a_pipe_that_nobody_reads_does_not_hold_the_master_up() -> None:
+def test_an_unread_pipe_does_not_block_the_master() -> None:
     reader, writer = os.pipe()
     try:
         began = time.monotonic()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from peerd.supervision.control import control_client
-from peerd.supervision.host.node_lock import NodeLock
+from peerd.supervision.host.node_lock import node_lock
 
 
 @pytest.mark.parametrize("folder", ["", "missing"])
@@ -18,7 +18,7 @@ def test_a_folder_without_a_master_says_so(tmp_path: Path, folder: str) -> None:
 
 
 @pytest.mark.parametrize("pid", ["ours", "1", "999999999", "none", "-1", ""])
-def test_a_file_that_names_somebody_else_names_no_master(tmp_path: Path, pid: str) -> None:
+def test_a_pid_file_of_another_process_names_no_master(tmp_path: Path, pid: str) -> None:
     (tmp_path / "master.pid").write_text(f"{os.getpid() if pid == 'ours' else pid}\n")
     (tmp_path / "lock").touch()
     assert control_client.find_running_master(tmp_path) is None
@@ -27,6 +27,6 @@ def test_a_file_that_names_somebody_else_names_no_master(tmp_path: Path, pid: st
 
 
 def test_the_master_that_holds_the_lock_is_named(tmp_path: Path) -> None:
-    with NodeLock(tmp_path):
+    with node_lock(tmp_path):
         assert control_client.find_running_master(tmp_path) == os.getpid()
     assert control_client.find_running_master(tmp_path) is None

@@ -6,7 +6,7 @@ from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_
 
 
 @pytest.mark.parametrize(
-    ("story", "kind", "text"),
+    ("facts", "kind", "text"),
     [
         (ExitFacts(0, ready=True), "exit", "exit status 0"),
         (ExitFacts(1, ready=True, error="ValueError: no"), "exit", "exit status 1: ValueError: no"),
@@ -14,7 +14,7 @@ from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_
         (ExitFacts(-40, ready=True), "signal", "killed by signal 40"),
         (ExitFacts(3, error="no database"), "boot-failed", "exit status 3 before it was ready: no database"),
         (ExitFacts(-9), "signal", "killed by SIGKILL before it was ready"),
-        (ExitFacts(-9, out_of_time=True), "boot-failed", "killed, for it did not become ready in time"),
+        (ExitFacts(-9, out_of_time=True), "boot-failed", "killed because it did not become ready in time"),
         (ExitFacts(70, ready=True, retired="tainted", error="oh"), "tainted", "tainted (exit status 70): oh"),
         (
             ExitFacts(-9, ready=True, out_of_time=True),
@@ -37,12 +37,12 @@ from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_
         (
             ExitFacts(-6, ready=True, silent_for=60.2),
             "silent",
-            "silent for 60 s (frozen, or its interpreter was held), and killed",
+            "silent for 60 s (frozen, or its interpreter was blocked), and killed",
         ),
         (ExitFacts(75, ready=True, retired="recycle", error="had 9"), "recycled", "recycled (exit status 75): had 9"),
     ],
 )
-def test_a_death_has_one_cause_in_words(story: ExitFacts, kind: str, text: str) -> None:
-    cause = determine_cause(story)
+def test_an_exit_has_one_cause_and_its_text(facts: ExitFacts, kind: str, text: str) -> None:
+    cause = determine_cause(facts)
     assert (cause.kind, cause.text) == (kind, text)
-    assert (cause.status is None) == (story.returncode < 0) == (cause.signal is not None)
+    assert (cause.status is None) == (facts.returncode < 0) == (cause.signal is not None)

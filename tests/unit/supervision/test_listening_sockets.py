@@ -49,7 +49,7 @@ def test_a_port_is_bound_once_and_handed_on_by_its_descriptor(sockets: Listening
     sockets.bind(plans("127.0.0.1:0"))
     assert accepts(sockets, "127.0.0.1:0", socket.create_connection(("127.0.0.1", port(sockets))))
     [fd] = sockets.descriptors(["127.0.0.1:0"]).values()
-    assert not os.get_inheritable(fd), "who inherits it is said for each child"
+    assert not os.get_inheritable(fd), "inheritance is decided for each child"
     assert not os.get_blocking(fd)
 
 
@@ -135,7 +135,7 @@ def test_the_socket_of_a_dead_owner_is_replaced_and_that_of_a_living_one_is_not(
 def test_a_file_that_is_no_socket_is_left_alone(sockets: ListeningSockets, tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
-    with pytest.raises(ListenError, match="there is a file of this name, which is no socket"):
+    with pytest.raises(ListenError, match="a file of this name exists and is no socket"):
         sockets.bind(plans(f"unix:{path}"))
     assert path.read_text() == "data"
 
@@ -180,7 +180,7 @@ def test_a_change_binds_what_is_new_and_closes_what_is_gone_and_leaves_the_rest(
     assert accepts(sockets, stays, waiting)
     assert accepts(sockets, comes, connect(tmp_path / "comes"))
     assert not (tmp_path / "goes").exists()
-    with pytest.raises(OSError, match=f"the node listens on {goes} no more"):
+    with pytest.raises(OSError, match=f"the node no longer listens on {goes}"):
         sockets.descriptors([goes])
 
 

@@ -1,4 +1,4 @@
-"""The post: whom a message reaches, and for whom it waits, how long and in which order."""
+"""The recipients of messages, and how long and in which order messages wait for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.supervision.router_node import RouterNode, by_name
         ({"pid": 104}, {"site-1"}),
     ],
 )
-def test_a_message_reaches_whom_it_is_for_and_its_sender_is_told(
+def test_a_message_reaches_its_recipients_and_its_sender_gets_their_number(
     node: RouterNode, to: object, receivers: set[str]
 ) -> None:
     sender = by_name(node, "video-1")
@@ -34,7 +34,7 @@ def test_a_message_reaches_whom_it_is_for_and_its_sender_is_told(
         assert frame["from"] == sender.peer.to_json()
 
 
-def test_everybody_is_told_who_is_there_after_each_change_and_only_then(node: RouterNode) -> None:
+def test_the_list_of_processes_is_sent_after_each_change_and_only_then(node: RouterNode) -> None:
     names = [[peer["slot"] for peer in one["processes"]] for one in node.received("agent", "processes")]
     assert names == [
         ["agent"],
@@ -52,17 +52,17 @@ def test_everybody_is_told_who_is_there_after_each_change_and_only_then(node: Ro
     assert [peer["slot"] for peer in node.received("video-3", "processes")[-1]["processes"]][-1] == "video-3"
 
 
-def test_what_is_sent_before_the_node_is_ready_waits_and_keeps_its_order(world: RouterNode) -> None:
-    agent = world.begin("agent", "agent")
-    world.send(agent, {"role": "workers"}, 1)
-    world.send(agent, {"role": "agent"}, 2)
-    world.begin("video-1")
-    world.advance(after=1000.0)
-    assert world.received("agent") == world.received("video-1") == []
-    world.router.open(world.now)
-    world.send(agent, {"role": "workers"}, 3)
-    assert [frame["data"]["n"] for frame in world.received("video-1")] == [1, 3]
-    assert [frame["data"]["n"] for frame in world.received("agent", "message")] == [2]
+def test_what_is_sent_before_the_node_is_ready_waits_and_keeps_its_order(router_node: RouterNode) -> None:
+    agent = router_node.begin("agent", "agent")
+    router_node.send(agent, {"role": "workers"}, 1)
+    router_node.send(agent, {"role": "agent"}, 2)
+    router_node.begin("video-1")
+    router_node.advance(after=1000.0)
+    assert router_node.received("agent") == router_node.received("video-1") == []
+    router_node.router.open(router_node.now)
+    router_node.send(agent, {"role": "workers"}, 3)
+    assert [frame["data"]["n"] for frame in router_node.received("video-1")] == [1, 3]
+    assert [frame["data"]["n"] for frame in router_node.received("agent", "message")] == [2]
 
 
 def test_what_is_for_an_agent_that_is_being_replaced_waits_for_the_next_one(node: RouterNode) -> None:
@@ -90,11 +90,11 @@ def test_what_waits_too_long_is_undeliverable(node: RouterNode) -> None:
     assert node.router.due_at <= node.now + WAIT_TIMEOUT + 1
     node.advance(after=12.0)
     assert node.received("video-1") == [
-        {"type": "reply", "id": 2, "error": "its time is over", "reason": "late"},
+        {"type": "reply", "id": 2, "error": "timed out", "reason": "late"},
     ]
     node.advance(after=WAIT_TIMEOUT)
     (report,) = node.received("video-1")
-    assert (report["delivered"], report["error"]) == (0, "nobody was there to take it for 30 s")
+    assert (report["delivered"], report["error"]) == (0, "its recipient did not become ready within 30 s")
     assert node.router.due_at == float("inf")
 
 
@@ -114,7 +114,7 @@ def test_a_kind_whose_only_process_is_replaced_is_waited_for(node: RouterNode) -
     assert [frame["action"] for frame in node.received("site-1")] == ["hello"]
 
 
-def test_who_leaves_gets_nothing_that_is_for_all_but_can_be_written_to(node: RouterNode) -> None:
+def test_a_leaving_process_is_excluded_from_broadcasts_but_can_be_addressed(node: RouterNode) -> None:
     leaving = node.change(by_name(node, "video-2"), leaving=True)
     agent = by_name(node, "agent")
     node.send(agent, {"role": "workers"}, 1)
@@ -128,7 +128,7 @@ def test_who_leaves_gets_nothing_that_is_for_all_but_can_be_written_to(node: Rou
     assert node.received("video-2") == [{"type": "reply", "id": 4, "data": "yes"}]
 
 
-def test_a_node_that_stops_waits_for_nobody(node: RouterNode) -> None:
+def test_a_stopping_node_expects_no_more_processes(node: RouterNode) -> None:
     video = by_name(node, "video-1")
     node.expected.add(("agent", "agent"))
     node.end(by_name(node, "agent"))
@@ -137,8 +137,8 @@ def test_a_node_that_stops_waits_for_nobody(node: RouterNode) -> None:
     node.send_request(video, {"role": "agent"}, 2)
     node.send(video, {"role": "workers", "kind": "site"}, 3)
     assert node.received("video-1") == [
-        {"type": "delivery", "id": 1, "delivered": 0, "error": "the node stops"},
-        {"type": "reply", "id": 2, "error": "the node stops", "reason": "undeliverable"},
+        {"type": "delivery", "id": 1, "delivered": 0, "error": "the node is stopping"},
+        {"type": "reply", "id": 2, "error": "the node is stopping", "reason": "undeliverable"},
         {"type": "delivery", "id": 3, "delivered": 1, "error": None},
     ]
 

@@ -1,4 +1,4 @@
-"""Whatever a process posts, in whatever number: it is told what is wrong, and the others have what is theirs."""
+"""Floods and malformed messages: their sender gets an error, and other processes are not affected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES
 from peerd.supervision.control.channel import FrameChannel
-from peerd.supervision.messages.flow_control import FlowControl
+from peerd.supervision.messages.message_router import FlowControl
 from tests.unit.supervision.router_node import RouterNode, by_name
 
 # ---------------------------------------------------------------- floods
@@ -23,7 +23,7 @@ def test_a_flood_fills_the_senders_own_share_and_leaves_the_others_theirs(node: 
     report = node.received("video-1")
     assert sum(frame["delivered"] for frame in report) == MAX_IN_FLIGHT
     assert {frame["error"] for frame in report if not frame["delivered"]} == {
-        "too much waits already to be taken by site-1 (process 104)"
+        "too many unacknowledged messages for site-1 (process 104)"
     }
     node.send(other, to)
     assert node.received("video-2")[0]["delivered"] == 1
@@ -44,7 +44,7 @@ def test_a_process_that_does_not_read_costs_the_master_no_more_than_its_room(nod
     assert site.link.send({"type": "stop"}), "there is room for what the master has to say"
 
 
-def test_what_reaches_only_some_is_told_as_such(node: RouterNode) -> None:
+def test_a_delivery_to_only_some_recipients_is_reported(node: RouterNode) -> None:
     sender = by_name(node, "agent")
     for number in range(MAX_IN_FLIGHT):
         node.send(sender, {"role": "workers", "kind": "site"}, number)
@@ -52,23 +52,23 @@ def test_what_reaches_only_some_is_told_as_such(node: RouterNode) -> None:
     node.received("agent")
     node.send(sender, {"role": "workers"}, 1)
     (report,) = node.received("agent")
-    assert (report["delivered"], report["error"]) == (2, "too much waits already to be taken by site-1 (process 104)")
+    assert (report["delivered"], report["error"]) == (2, "too many unacknowledged messages for site-1 (process 104)")
 
 
-def test_so_much_and_no_more_waits_of_each_sender(world: RouterNode) -> None:
-    world.begin("agent", "agent")
-    flooding_sender = world.begin("video-1")
-    other = world.begin("video-2")
+def test_waiting_messages_are_limited_for_each_sender(router_node: RouterNode) -> None:
+    router_node.begin("agent", "agent")
+    flooding_sender = router_node.begin("video-1")
+    other = router_node.begin("video-2")
     for number in range(MAX_IN_FLIGHT + 1):
-        world.send(flooding_sender, {"role": "agent"}, number)
-    (report,) = world.received("video-1")
+        router_node.send(flooding_sender, {"role": "agent"}, number)
+    (report,) = router_node.received("video-1")
     assert report["delivered"] == 0
-    assert "messages of its sender wait already" in report["error"]
-    world.send(other, {"role": "agent"})
-    assert world.received("video-2") == []
-    world.end(flooding_sender)
-    world.router.open(world.now)
-    assert len(world.received("agent")) == 1, "what the dead have sent and is not delivered is forgotten"
+    assert "messages of this sender wait already" in report["error"]
+    router_node.send(other, {"role": "agent"})
+    assert router_node.received("video-2") == []
+    router_node.end(flooding_sender)
+    router_node.router.open(router_node.now)
+    assert len(router_node.received("agent")) == 1, "what the dead have sent and is not delivered is forgotten"
 
 
 def test_requests_that_are_open_are_bounded_too(node: RouterNode) -> None:
@@ -80,7 +80,7 @@ def test_requests_that_are_open_are_bounded_too(node: RouterNode) -> None:
     assert len(node.router._awaiting_reply) == MAX_IN_FLIGHT
 
 
-def test_a_share_is_given_back_in_the_order_in_which_messages_were_handed_over() -> None:
+def test_quota_is_released_in_the_order_in_which_messages_were_sent() -> None:
     inboxes = FlowControl(max_messages=2, max_bytes=100)
     for sender, size in (("a", 60), ("b", 10), ("a", 30)):
         inboxes.record_sent("x", sender, size)
@@ -91,7 +91,7 @@ def test_a_share_is_given_back_in_the_order_in_which_messages_were_handed_over()
     inboxes.acknowledge("x", 99)
     inboxes.acknowledge("x", -1)
     inboxes.remove("x")
-    assert inboxes._shares == inboxes._inboxes == {}
+    assert inboxes._quota.used == inboxes._inboxes == {}
 
 
 # ---------------------------------------------------------------- what makes no sense
@@ -125,7 +125,7 @@ def test_a_share_is_given_back_in_the_order_in_which_messages_were_handed_over()
         ({"request": True, "timeout": True}, "its `timeout` must be seconds"),
     ],
 )
-def test_what_is_no_message_is_answered_with_what_is_wrong(node: RouterNode, more: dict[str, Any], says: str) -> None:
+def test_a_malformed_message_is_answered_with_the_error(node: RouterNode, more: dict[str, Any], says: str) -> None:
     node.send(by_name(node, "video-1"), {"role": "agent"}, 7, **more)
     (report,) = node.received("video-1")
     assert report["id"] == 7
@@ -134,10 +134,10 @@ def test_what_is_no_message_is_answered_with_what_is_wrong(node: RouterNode, mor
 
 
 @pytest.mark.parametrize("number", [None, "x" * 900_000, True, 1.5, 2**70, [1]])
-def test_a_number_that_is_none_is_not_sent_back(node: RouterNode, number: Any) -> None:
+def test_an_invalid_message_id_is_not_sent_back(node: RouterNode, number: Any) -> None:
     node.send(by_name(node, "video-1"), {"role": "agent"}, id=number)
     assert node.received("video-1") == [
-        {"type": "delivery", "id": None, "delivered": 0, "error": "this is no message: its `id` must be a number"}
+        {"type": "delivery", "id": None, "delivered": 0, "error": "malformed message: its `id` must be a number"}
     ]
 
 

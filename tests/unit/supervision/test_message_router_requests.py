@@ -1,4 +1,4 @@
-"""Requests by post: each is answered once, by whom was asked or by the post itself."""
+"""Requests: each is answered once, by its recipient or by the router."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from tests.unit.supervision.router_node import RouterNode, by_name
 
 
-def test_a_reply_goes_to_who_has_asked_once_and_only_from_who_was_asked(node: RouterNode) -> None:
+def test_a_reply_is_delivered_once_and_only_from_the_recipient_of_the_request(node: RouterNode) -> None:
     video, agent, site = by_name(node, "video-1"), by_name(node, "agent"), by_name(node, "site-1")
     node.send_request(video, {"role": "agent"}, 5)
     (request,) = node.received("agent")
@@ -36,25 +36,25 @@ def test_a_request_to_a_process_that_dies_is_answered_at_once(node: RouterNode) 
     assert reply["error"] == "site-1 (process 104) has died before it answered"
 
 
-def test_what_a_dead_process_has_asked_is_forgotten(node: RouterNode) -> None:
+def test_requests_of_a_dead_process_are_dropped(node: RouterNode) -> None:
     video, agent = by_name(node, "video-1"), by_name(node, "agent")
     node.send_request(video, {"role": "agent"}, 5)
     (request,) = node.received("agent")
     node.end(video)
     node.router.route_reply(agent, {"type": "reply", "id": request["id"], "data": 1})
-    assert node.router._held == {}
+    assert node.router._held.used == {}
 
 
-def test_a_request_is_forgotten_when_nobody_waits_for_it_any_more(node: RouterNode) -> None:
+def test_a_request_is_dropped_after_its_timeout(node: RouterNode) -> None:
     node.send_request(by_name(node, "video-1"), {"role": "agent"}, 5, timeout=2.5)
     node.advance(after=2.6)
     assert node.router._awaiting_reply, "its sender's own clock is first"
     node.advance(after=1.0)
     assert not node.router._awaiting_reply
-    assert node.router._held == {}
+    assert node.router._held.used == {}
 
 
-def test_somebody_at_the_control_socket_can_ask_the_agent(node: RouterNode) -> None:
+def test_a_client_of_the_control_socket_can_send_the_agent_a_request(node: RouterNode) -> None:
     answers: list[Any] = []
     agent = by_name(node, "agent")
     node.router.call_agent("schedules", {"a": 1}, 5.0, answers.append, node.now)
@@ -68,7 +68,7 @@ def test_somebody_at_the_control_socket_can_ask_the_agent(node: RouterNode) -> N
     node.router.call_agent("schedules", None, 5.0, answers.append, node.now)
     assert answers == [
         {"data": ["x"]},
-        {"error": "'schedules': its time is over"},
-        {"error": "'schedules': this is no message: its `timeout` must be seconds, more than 0 and at most 86400"},
-        {"error": "'schedules': the agent stops"},
+        {"error": "'schedules': timed out"},
+        {"error": "'schedules': malformed message: its `timeout` must be seconds, more than 0 and at most 86400"},
+        {"error": "'schedules': the agent is stopping"},
     ]

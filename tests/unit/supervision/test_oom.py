@@ -13,7 +13,7 @@ def test_the_kernels_count_is_read_wherever_it_stands(tmp_path: Path) -> None:
     assert read_oom_kills(Path("/proc/vmstat")) is not None
 
 
-def test_it_has_killed_when_the_count_has_grown_since_one_looked(tmp_path: Path) -> None:
+def test_a_kill_is_detected_when_the_counter_has_grown_since_the_last_call(tmp_path: Path) -> None:
     events = tmp_path / "memory.events"
     events.write_text("oom_kill 2\n")
     memory = OomKillCounter([tmp_path / "of another version", events])
@@ -23,5 +23,5 @@ def test_it_has_killed_when_the_count_has_grown_since_one_looked(tmp_path: Path)
     assert not memory.has_killed()
 
 
-def test_where_nobody_counts_nothing_is_claimed(tmp_path: Path) -> None:
+def test_without_a_counter_no_kill_is_detected(tmp_path: Path) -> None:
     assert not OomKillCounter([tmp_path / "nothing"]).has_killed()

@@ -19,7 +19,7 @@ def test_the_nodes_grace_is_that_of_kinds_without_one() -> None:
     assert [kind.grace for kind in parsed.kinds] == [90.0, 5.0]
 
 
-def test_processes_are_replaced_when_what_they_are_told_has_changed_and_not_for_their_number() -> None:
+def test_processes_are_replaced_when_their_plan_has_changed_and_not_for_their_number() -> None:
     video = Kind("video", entry="studio:video", payload={"count": 4})
     assert video.is_like(replace(video, processes=7))
     assert not video.is_like(replace(video, payload={"count": 5}))
@@ -30,7 +30,7 @@ def test_processes_are_replaced_when_what_they_are_told_has_changed_and_not_for_
     [
         ([VIDEO | {"colour": "red"}], "kind 'video': unknown colour"),
         ([{"entry": "studio:video"}], "kind '\\?': .*'name'"),
-        ([VIDEO | {"role": "king"}], "role 'king' is none of agent, manager, watcher, worker, web"),
+        ([VIDEO | {"role": "king"}], "role 'king' is not one of agent, manager, watcher, worker, web"),
         ([VIDEO | {"payload": "x" * 600_000}], "its payload has 600018 bytes"),
         ([VIDEO | {"processes": -1}], "-1 processes of role worker are not possible"),
         ([VIDEO | {"role": "manager", "processes": 2}], "2 processes of role manager are not possible"),

@@ -1,4 +1,4 @@
-"""The planner of a reload is a process that imports a user's code: whatever that does, it comes to an end."""
+"""The planner imports user code, and is ended after its timeout whatever that code does."""
 
 from __future__ import annotations
 

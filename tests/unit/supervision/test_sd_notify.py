@@ -46,7 +46,7 @@ def systemd(address: str, **variables: str) -> SystemdNotifier:
     return SystemdNotifier.from_environment({"NOTIFY_SOCKET": address, **variables}, pid=7)
 
 
-def test_a_node_tells_its_way_from_start_to_stop_and_nothing_twice(fake_systemd: FakeSystemd, address: str) -> None:
+def test_a_node_reports_each_change_from_start_to_stop_once(fake_systemd: FakeSystemd, address: str) -> None:
     node = systemd(address)
     for now, condition in enumerate([STARTING, STARTING, RUNNING, RUNNING, RELOADING, RUNNING, STOPPING], start=100):
         node.notify(condition, float(now))
@@ -93,21 +93,21 @@ def test_a_watchdog_that_is_not_meant_for_this_process_is_not_fed(
     node.close()
 
 
-def test_the_environment_is_not_left_to_those_who_have_nothing_to_tell() -> None:
+def test_the_variables_of_systemd_are_not_inherited() -> None:
     environment = {"NOTIFY_SOCKET": "/run/notify", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "7", "HOME": "/"}
     SystemdNotifier.from_environment(environment, pid=7).close()
     assert environment == {"HOME": "/"}
 
 
 @pytest.mark.parametrize("address", ["", "/nowhere/notify", "vsock:2:1234"])
-def test_a_manager_that_does_not_hear_is_no_trouble(address: str) -> None:
+def test_a_missing_systemd_socket_is_no_error(address: str) -> None:
     node = systemd(address, WATCHDOG_USEC="20000000")
     node.notify(RUNNING, 100.0)
     node.notify(STOPPING, 101.0)
     node.close()
 
 
-def test_what_was_not_heard_is_told_again(tmp_path: Path) -> None:
+def test_a_failed_notification_is_sent_again(tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
     node = systemd(address)
     node.notify(RUNNING, 100.0)

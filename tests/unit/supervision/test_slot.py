@@ -78,7 +78,7 @@ def test_each_process_of_a_slot_has_a_number() -> None:
     assert slot.restarts == 1
 
 
-def test_when_something_has_changed_it_is_tried_again_at_once_and_its_failures_are_forgotten() -> None:
+def test_a_retry_after_a_change_is_immediate_and_resets_the_failures() -> None:
     slot = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL)
     assert not slot.is_due(0.5)
     slot.try_again_now(0.5)

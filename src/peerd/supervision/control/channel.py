@@ -1,4 +1,4 @@
-"""A stream of frames that never makes the master wait, in either direction."""
+"""A non-blocking stream of frames."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 from peerd.runtime.messages.frames import FrameDecoder, FrameError, encode
 
 MAX_UNSENT_BYTES: Final = 8 * 1024 * 1024
-"""Bytes that wait for a reader that does not read; beyond it what is sent to it is dropped."""
+"""Bytes that are kept for a peer that does not read; further frames are dropped."""
 
 MAX_READ_BYTES: Final = 256 * 1024
-"""Bytes that are read of one stream before the others have their turn: one that never ends must not hold the loop."""
+"""Bytes that are read from one stream in one round of the loop, so that others get their turn."""
 
 
 class FrameChannel:
@@ -26,19 +26,17 @@ class FrameChannel:
         self.is_open = True
 
     def fileno(self) -> int:
-        """Return the descriptor, for the loop."""
         return self._socket.fileno()
 
     def has_unsent(self) -> bool:
-        """Return whether something waits for the other end to read."""
         return bool(self._outgoing)
 
     def send(self, message: Mapping[str, object]) -> bool:
-        """Send a frame, as soon as the other end takes it; return whether there was room for it."""
+        """Send a frame as soon as the peer reads; return whether there was room for it."""
         return self.send_frame(encode(message, escape_surrogates=True))
 
     def send_frame(self, frame: bytes, max_unsent: int = MAX_UNSENT_BYTES) -> bool:
-        """Send what is a frame already, unless `max_unsent` bytes wait to be read."""
+        """Send an encoded frame unless `max_unsent` bytes wait already."""
         if not self.is_open or len(self._outgoing) >= max_unsent:
             return False
         self._outgoing += frame
@@ -46,29 +44,25 @@ class FrameChannel:
         return True
 
     def end_with(self, message: Mapping[str, object]) -> None:
-        """Send a last frame, as far as there is room for it, to one that has sent what is no frame."""
+        """Send a last frame, as far as possible at once, to a peer that has sent an invalid one."""
         self._outgoing += encode(message, escape_surrogates=True)
         self.flush()
         self.is_open = False
 
     def flush(self) -> None:
-        """Send what the other end takes now."""
         while self._outgoing:
             try:
                 del self._outgoing[: self._socket.send(self._outgoing)]
             except BlockingIOError:
                 return
-            except OSError:  # the other end is gone; reading will tell
+            except OSError:  # the peer has gone, which reading will show
                 self._outgoing.clear()
 
     def receive(self, max_bytes: float = MAX_READ_BYTES) -> list[dict[str, object]]:
-        """Return the messages that have come; at the end of the stream the channel is no longer open.
-
-        Args:
-            max_bytes: bytes after which it is enough for now.
+        """Return the messages that have arrived; at the end of the stream the channel is no longer open.
 
         Raises:
-            FrameError: what came is no frame; nothing that follows is looked at.
+            FrameError: a frame is invalid; the rest of the stream is not read.
         """
         messages: list[dict[str, object]] = []
         while self.is_open and max_bytes > 0:
@@ -87,6 +81,5 @@ class FrameChannel:
         return messages
 
     def close(self) -> None:
-        """Close the socket."""
         self.is_open = False
         self._socket.close()

@@ -1,7 +1,7 @@
-"""The node's control socket, seen by its clients: what the CLI asks a master.
+"""The client of the node's control socket, through which the CLI sends commands to the master.
 
-The socket lies in the run directory, and only its owner may open it; and a client believes only a socket that its own
-user, or root, listens on.
+The socket lies in the run directory; only its owner can open it, and a client trusts only a socket that its own user or
+root listens on.
 """
 
 from __future__ import annotations
@@ -28,44 +28,43 @@ RESPONSE_TIMEOUT: Final = 10.0
 
 
 class MasterNotRunning(Exception):
-    """No master works in the run directory."""
+    """No master runs in the run directory."""
 
     def __init__(self, run_directory: str | Path) -> None:
         super().__init__(f"no node is running in {run_directory} (start one with: peerd up)")
 
 
 class MasterNotResponding(TimeoutError):
-    """A master is there, and says nothing."""
+    """A master runs, but does not answer."""
 
     def __init__(self, run_directory: str | Path) -> None:
         super().__init__(
-            f"the master in {run_directory} does not answer: it is stopped (kill -CONT lets it go on), "
-            "or its machine has too much to do"
+            f"the master in {run_directory} does not answer: it is stopped (continue it with kill -CONT), "
+            "or its machine is overloaded"
         )
 
 
 class ControlSocketNotTrusted(PermissionError):
-    """Another user has made the control socket, and what it says is not believed."""
+    """The control socket belongs to another user."""
 
     def __init__(self, run_directory: str | Path, user: int) -> None:
         super().__init__(
             f"the control socket in {run_directory} belongs to user {user}, not to you (user {os.geteuid()}): "
-            "ask as that user, or as root, or name the run directory of your own node"
+            "run the command as that user or as root, or name the run directory of your own node"
         )
 
 
 class CommandRefused(Exception):
-    """The master did not do what it was asked; its own words say why."""
+    """The master has answered with an error, which is the text."""
 
 
 def control_path(run_directory: str | Path) -> Path:
-    """Return where the control socket of a run directory is."""
     return Path(run_directory) / _SOCKET_NAME
 
 
 @contextmanager
 def control_address(run_directory: str | Path) -> Iterator[str]:
-    """Give an address of the control socket that is short enough to bind or connect to.
+    """Yield an address of the control socket that is short enough to bind or connect to.
 
     Raises:
         OSError: the folder cannot be opened.
@@ -75,28 +74,23 @@ def control_address(run_directory: str | Path) -> Iterator[str]:
 
 
 def find_running_master(run_directory: str | Path) -> int | None:
-    """Return the process id of the master that works in a run directory, also while it starts or ends; else None.
+    """Return the process id of the master of a run directory, also while it starts or ends; else None.
 
-    The file that a killed one has left may name a stranger by now: the process must have the folder's lock open.
+    The pid file of a killed master may name another process by now, so that process must have the lock file open.
     """
     folder = Path(run_directory)
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / PID_FILE).read_text())
         lock = (folder / LOCK_FILE).stat()
-        if any(_is_same_file(file, lock) for file in Path(f"/proc/{pid}/fd").iterdir()):
-            return pid
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                if os.path.samestat(file.stat(), lock):
+                    return pid
     return None
 
 
-def _is_same_file(file: Path, other: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(file.stat(), other)
-    except OSError:  # closed meanwhile
-        return False
-
-
 def status(run_directory: str | Path) -> dict[str, Any]:
-    """Return the node's state and that of its slots, as the master answers `{"command": "status"}`.
+    """Return the state of the node and of its slots.
 
     Raises:
         MasterNotRunning: there is no master.
@@ -105,16 +99,13 @@ def status(run_directory: str | Path) -> dict[str, Any]:
 
 
 def stop(run_directory: str | Path, *, fast: bool = False, timeout: float | None = None) -> None:
-    """Stop the node and wait until its master has ended; also one that has just been started.
+    """Stop the node, which may just have been started, and wait until its master has exited.
 
-    Args:
-        run_directory: the node's.
-        fast: leave running work no grace.
-        timeout: seconds to wait at most; the node goes on stopping afterwards.
+    With `fast`, running work has no grace. The node continues to stop after a timeout.
 
     Raises:
         MasterNotRunning: there is no master.
-        TimeoutError: it has not ended in time.
+        TimeoutError: it has not exited within `timeout` seconds.
     """
     with _connect(run_directory) as connection:
         _send_and_receive(connection, {"command": "stop", "fast": fast}, run_directory)
@@ -126,17 +117,11 @@ def stop(run_directory: str | Path, *, fast: bool = False, timeout: float | None
 def call_agent(
     run_directory: str | Path, action: str, data: object = None, timeout: float = DEFAULT_REPLY_TIMEOUT
 ) -> Any:
-    """Ask the node's agent something, as `Messenger.request` does in a process of the node.
-
-    Args:
-        run_directory: the node's.
-        action: what is asked; a handler in the agent listens to it.
-        data: whatever JSON can say.
-        timeout: seconds to wait for the reply.
+    """Send the node's agent a request, as `Messenger.request` does in a process of the node, and return its reply.
 
     Raises:
         MasterNotRunning: there is no master.
-        Refused: there is no agent, it has not answered in time, or its handler failed.
+        CommandRefused: there is no agent, it has not answered within `timeout` seconds, or its handler failed.
     """
     command = {"command": "call-agent", "action": action, "data": data, "timeout": timeout}
     return send_command(run_directory, command, timeout + RESPONSE_TIMEOUT)["data"]
@@ -145,17 +130,12 @@ def call_agent(
 def send_command(
     run_directory: str | Path, command: Mapping[str, object], timeout: float = RESPONSE_TIMEOUT
 ) -> dict[str, Any]:
-    """Send any command to the master and return its answer.
-
-    Args:
-        run_directory: the node's.
-        command: `{"command": NAME, …}`.
-        timeout: seconds to wait for the answer.
+    """Send a command, `{"command": NAME, …}`, to the master and return its answer.
 
     Raises:
-        MasterNotResponding: the master does not answer in time.
+        MasterNotResponding: the master does not answer within `timeout` seconds.
         MasterNotRunning: there is no master.
-        Refused: the master does not know the command, or cannot do it.
+        CommandRefused: the command is unknown, or cannot be carried out.
     """
     with _connect(run_directory) as connection:
         connection.settimeout(timeout)
@@ -163,7 +143,7 @@ def send_command(
 
 
 def _connect(run_directory: str | Path) -> socket.socket:
-    """Connect to the master; one that starts, or ends, has no socket for a moment, which is waited for."""
+    """Connect to the master; wait while a starting or ending one has no socket."""
     deadline = time.monotonic() + RESPONSE_TIMEOUT
     while True:
         try:
@@ -180,23 +160,16 @@ def _try_connect(run_directory: str | Path) -> socket.socket:
     try:
         with control_address(run_directory) as address:
             connection.connect(address)
-        _require_trusted_peer(connection, run_directory)
-    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+        _, user, _ = struct.unpack("iII", credentials)
+        if os.geteuid() != 0 and user not in {0, os.geteuid()}:
+            raise ControlSocketNotTrusted(run_directory, user)
+    except BaseException as error:
         connection.close()
-        raise MasterNotRunning(run_directory) from error
-    except BaseException:
-        connection.close()
+        if isinstance(error, FileNotFoundError | NotADirectoryError | ConnectionRefusedError):
+            raise MasterNotRunning(run_directory) from error
         raise
     return connection
-
-
-def _require_trusted_peer(connection: socket.socket, run_directory: str | Path) -> None:
-    """Refuse a socket that another user listens on. Root, which may ask everybody's nodes, has to know what it asks."""
-    _, user, _ = struct.unpack(
-        "iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
-    )
-    if os.geteuid() != 0 and user not in {0, os.geteuid()}:
-        raise ControlSocketNotTrusted(run_directory, user)
 
 
 def _send_and_receive(

@@ -1,7 +1,7 @@
-"""Whether the kernel has killed for want of memory: a SIGKILL alone does not say where it came from.
+"""Detects kills by the kernel's out-of-memory killer, which a SIGKILL alone does not show.
 
-The counter of the own cgroup is exact where there is one (version 2: memory.events, version 1: memory.oom_control); the
-machine's (/proc/vmstat) counts the kills of strangers too.
+The counter of the process's own cgroup is exact (version 2: memory.events, version 1: memory.oom_control); that of the
+machine (/proc/vmstat), the fallback, includes other programs.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ _VMSTAT: Final = Path("/proc/vmstat")
 
 
 class OomKillCounter:
-    """Looks at the kernel's count of processes killed for want of memory."""
+    """Reads the kernel's counter of out-of-memory kills.
+
+    Args:
+        counters: files with a line `oom_kill N`, of which the first readable one is used; None for the system's.
+    """
 
     def __init__(self, counters: list[Path] | None = None) -> None:
-        """Begin to count.
-
-        Args:
-            counters: files with a line `oom_kill N`, the best first; the machine's own when None.
-        """
         self._counters = [*_own_cgroup_counters(), _VMSTAT] if counters is None else counters
         self._seen = self._count()
 
     def has_killed(self) -> bool:
-        """Return whether the count has grown since the last call."""
+        """Return whether the counter has grown since the last call."""
         before, self._seen = self._seen, self._count()
         return before is not None and self._seen is not None and self._seen > before
 
@@ -35,7 +34,7 @@ class OomKillCounter:
 
 
 def read_oom_kills(file: Path) -> int | None:
-    """Return the number in the line `oom_kill N` of a file; None when there is none."""
+    """Return the number in the line `oom_kill N` of a file; None without one."""
     try:
         lines = file.read_text().splitlines()
     except OSError:

@@ -1,7 +1,8 @@
-"""What a dead process has left behind outside its group, as programs in sessions of their own.
+"""Kills what an ended process has left behind outside its process group: programs in sessions of their own.
 
-The master is the subreaper: orphans of its children become its own children. Each child's environment holds a mark,
-which programs inherit, so an orphan tells whose it was: those of the dead are killed, those of the living are not.
+The master is the subreaper, so orphans of its children become its own children. A variable in each child's environment,
+which programs inherit, identifies the process that they come from: orphans of ended processes are killed, those of
+living ones are not.
 """
 
 from __future__ import annotations
@@ -19,25 +20,20 @@ _MAX_ROUNDS: Final = 100
 
 
 def mark(slot: str, generation: int) -> dict[str, str]:
-    """Return the environment variable that says: a process of this master, slot and generation."""
+    """Return the environment variable that identifies a process by its master, slot and generation."""
     return {_NAME: f"{os.getpid()}/{slot}/{generation}"}
 
 
 def kill_orphans(marks: Mapping[str, str], known: Collection[int]) -> None:
-    """Kill all orphans that carry a mark, with all that descend from them.
-
-    Args:
-        marks: as `mark` made it.
-        known: process ids of children that are supervised, not orphans.
-    """
+    """Kill all orphans that carry a mark, with their descendants; `known` are pids of supervised children."""
     wanted = f"{_NAME}={marks[_NAME]}".encode()
     _kill({pid for pid in _adopted(known) if wanted in _environment(pid)})
 
 
 def kill_all_orphans() -> None:
-    """Kill and reap the orphans of all processes that this master has had. To be called when those are gone."""
+    """Kill and reap the orphans of all processes of this master, after these have ended."""
     wanted = f"{_NAME}={os.getpid()}/".encode()
-    for _ in range(_MAX_ROUNDS):  # what is killed may bring more to light
+    for _ in range(_MAX_ROUNDS):  # a kill may make further orphans
         found = {pid for pid in _adopted(()) if any(entry.startswith(wanted) for entry in _environment(pid))}
         if not found:
             break
@@ -47,14 +43,14 @@ def kill_all_orphans() -> None:
 
 
 def reap(known: Collection[int]) -> None:
-    """Take the exit status of adopted children that have ended, and never that of a supervised one."""
+    """Reap adopted children that have ended, never a supervised one."""
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
         if ended is None or ended.si_pid in known:
-            return  # a supervised child's death is told by its pidfd, and the loop comes back here after it
+            return  # the pidfd of a supervised child wakes the loop, which calls this again afterwards
         os.waitpid(ended.si_pid, 0)
 
 
@@ -66,7 +62,7 @@ def _environment(pid: int) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return []  # it has ended, or is not ours to look at
+        return []  # it has ended, or belongs to another user
 
 
 def _kill(pids: Collection[int]) -> None:

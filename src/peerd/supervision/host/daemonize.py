@@ -1,4 +1,4 @@
-"""Starts a node in the background, and waits until it is ready or says why it is not."""
+"""Starts a node in the background, and waits until it is ready or has failed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from peerd.supervision.host.launch import master_command_line
 
 POLL_INTERVAL: Final = 0.1
 STOP_TIMEOUT: Final = 20.0
-"""Seconds that a node which did not become ready in time has to go, with no grace for anything, before it is killed."""
+"""Seconds that a node which did not become ready in time has for a fast stop, before it is killed."""
 
 
 class NodeStartError(Exception):
-    """The node is not there: why, in its own words, and the last lines that it wrote.
+    """The node has not started; the text is the cause that it has logged.
 
     Attributes:
-        status: the exit status of its master, or `exits.BOOT_FAILED` where it was not ready in time.
-        output: what it wrote, the last lines.
+        status: the exit status of its master, or `exit_codes.BOOT_FAILED` if it was not ready in time.
+        output: the last lines that it has written.
     """
 
     def __init__(self, why: str, status: int, output: list[str]) -> None:
@@ -37,60 +37,50 @@ class NodeStartError(Exception):
 
 
 def start_in_background(plan: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """Start a node detached from everything that started it, and return its status when it is ready.
+    """Start a node in a session of its own, and return its status when it is ready.
 
-    It has a session of its own, no input, and the plan's log file for its output. Its working folder is the project's.
-
-    Args:
-        plan: as JSON has it, with a log file.
-        timeout: seconds that it has to become ready; then it is stopped again.
+    It has no input, the plan's log file as its output, and the project's folder as its working folder.
 
     Raises:
-        NodeStartError: it has ended, or was stopped because its time was up.
-        OSError: it could not even be tried.
+        NodeStartError: it has ended, or was stopped because it was not ready within `timeout` seconds.
+        OSError: the process cannot be started.
     """
     log = Path(plan["log_file"])
     log_offset = log.stat().st_size if log.exists() else 0
-    with tempfile.TemporaryFile() as early_output:
-        process = _spawn_master(plan, early_output)
-        try:
-            return _StartAttempt(process, plan, lambda: _read_output(early_output, log, log_offset)).wait(
-                time.monotonic() + timeout
-            )
-        finally:
-            process.returncode = process.returncode or 0  # it is let go: it lives on, and nobody here waits for it
-
-
-def _spawn_master(plan: Mapping[str, Any], early_output: IO[bytes]) -> subprocess.Popen[bytes]:
-    with master_command_line(plan) as (command, fd):
-        return subprocess.Popen(
+    with tempfile.TemporaryFile() as early_output, master_command_line(plan) as (command, fd):
+        process = subprocess.Popen(
             command,
             pass_fds=[fd],
             stdin=subprocess.DEVNULL,
-            stdout=early_output,  # what it says before it has its log
+            stdout=early_output,  # until it has opened its log
             stderr=early_output,
             cwd=plan["project_directory"],
             start_new_session=True,
         )
+        try:
+            attempt = _StartAttempt(process, plan, lambda: _read_output(early_output, log, log_offset))
+            return attempt.wait(time.monotonic() + timeout)
+        finally:
+            process.returncode = process.returncode or 0  # it keeps running: Popen must not warn about it
 
 
 class _StartAttempt:
-    """One try to start a node."""
-
     def __init__(
-        self, process: subprocess.Popen[bytes], plan: Mapping[str, Any], output: Callable[[], list[str]]
+        self, process: subprocess.Popen[bytes], plan: Mapping[str, Any], read_output: Callable[[], list[str]]
     ) -> None:
         self._process = process
         self._run_directory = plan["run_directory"]
-        self._read_output = output
+        self._read_output = read_output
         self._status: dict[str, Any] | None = None
 
     def wait(self, deadline: float) -> dict[str, Any]:
-        """Wait until the node is ready, or has ended, or its time is up; or somebody gives the wait up."""
         try:
             while time.monotonic() < deadline:
                 self._require_running()
-                self._poll_status()
+                with contextlib.suppress(control_client.MasterNotRunning, OSError):
+                    status = control_client.status(self._run_directory)
+                    if status["pid"] == self._process.pid:
+                        self._status = status
                 if self._status and self._status["state"] == "running":
                     return self._status
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -98,43 +88,33 @@ class _StartAttempt:
         except KeyboardInterrupt:
             self._stop()
             raise
-        waited_for = _describe_unready_slots(self._status)
+        text = f"it was not ready in time, and was stopped{_describe_unready_slots(self._status)}"
         self._stop()
-        raise NodeStartError(
-            f"it was not ready in time, and was stopped{waited_for}", exit_codes.BOOT_FAILED, self._read_output()
-        )
-
-    def _poll_status(self) -> None:
-        with contextlib.suppress(control_client.MasterNotRunning, OSError):
-            status = control_client.status(self._run_directory)
-            if status["pid"] == self._process.pid:
-                self._status = status
+        raise NodeStartError(text, exit_codes.BOOT_FAILED, self._read_output())
 
     def _require_running(self) -> None:
         status = self._process.poll()
         if status is None:
             return
         output = self._read_output()
-        causes = [cause for line in output if (cause := _find_start_error(line))]
-        ended = (
-            "it was stopped before it was ready"
-            if status == exit_codes.OK
-            else f"its master ended with status {status}"
-        )
-        raise NodeStartError(causes[0] if causes else ended, status or exit_codes.BOOT_FAILED, output)
+        cause = next(filter(None, map(_find_start_error, output)), "")
+        if not cause and status == exit_codes.OK:
+            cause = "it was stopped before it was ready"
+        cause = cause or f"its master ended with status {status}"
+        raise NodeStartError(cause, status or exit_codes.BOOT_FAILED, output)
 
     def _stop(self) -> None:
         with contextlib.suppress(control_client.MasterNotRunning, OSError):
             control_client.stop(self._run_directory, fast=True, timeout=STOP_TIMEOUT)
         try:
             self._process.wait(1.0)
-        except subprocess.TimeoutExpired:  # its processes notice, and end by themselves
+        except subprocess.TimeoutExpired:  # its children detect that, and end
             self._process.kill()
             self._process.wait()
 
 
 def _find_start_error(line: str) -> str:
-    """Why a node cannot start, if a line of its master says so, in either form of the log."""
+    """Return the cause of a failed start if a line of the master's log, in either format, contains it."""
     with contextlib.suppress(ValueError):
         entry = json.loads(line)
         if isinstance(entry, dict) and entry.get("slot") == "master":
@@ -143,18 +123,16 @@ def _find_start_error(line: str) -> str:
 
 
 def _describe_unready_slots(status: Mapping[str, Any] | None) -> str:
-    if status is None:
-        return ""
     missing = [
         f"{slot['name']} {slot['state']}" + (f" ({slot['error']})" if slot["error"] else "")
-        for slot in status["slots"]
+        for slot in (status["slots"] if status else ())
         if slot["state"] not in {"RUNNING", "EXITED"}
     ]
     return f"; it had waited for {', '.join(missing)}" if missing else ""
 
 
 def _read_output(early_output: IO[bytes], log: Path, log_offset: int, max_bytes: int = 64 * 1024) -> list[str]:
-    """What the node has written since it was started, as lines; of much, the last."""
+    """Return the last lines that the node has written since it was started."""
     early_output.seek(0)
     text = early_output.read(max_bytes)
     with contextlib.suppress(OSError), log.open("rb") as file:

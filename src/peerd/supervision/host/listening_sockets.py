@@ -1,8 +1,7 @@
 """The node's listening sockets. The master binds each once, and its children inherit them.
 
-So a connection never meets a closed door: while one process is replaced by another, or all of them boot, it waits in
-the kernel's queue, which is the same for all. (With SO_REUSEPORT each process would have a queue of its own, and what
-waits in it is reset when that process goes.)
+While a process boots or is replaced, connections wait in the kernel's queue, which all processes share. (With
+SO_REUSEPORT each process would have its own queue, and the connections in it are reset when the process ends.)
 """
 
 from __future__ import annotations
@@ -22,14 +21,21 @@ from peerd.domain.bind_address import SystemdSocket, TcpAddress, UnixAddress, pa
 from peerd.supervision.plan import SocketPlan
 
 BIND_TIMEOUT: Final = 2.0
-"""Seconds that a starting master waits for an address: a killed one's children leave, and need a moment for it."""
+"""Seconds that a starting master waits for an address: children of a killed master need a moment to end."""
 
 _BIND_RETRY_INTERVAL: Final = 0.05
 _FIRST_SYSTEMD_FD: Final = 3  # SD_LISTEN_FDS_START
+_KNOWN_ERRORS: Final = {
+    errno.EADDRINUSE: "another process listens there (find it with: ss -ltnxp); stop it, or choose another address",
+    errno.EACCES: "permission denied; a port below 1024 takes CAP_NET_BIND_SERVICE or a systemd socket, and a unix "
+    "socket a folder with write permission",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+    errno.ENOENT: "there is no such folder",
+}
 
 
 class ListenError(Exception):
-    """A socket that the plan wants cannot be had: which, and why."""
+    """A socket of the plan cannot be bound; the text says why."""
 
     def __init__(self, bind: str, problem: str) -> None:
         self.bind = bind
@@ -40,17 +46,12 @@ class ListenError(Exception):
 class _BoundSocket:
     plan: SocketPlan
     sockets: list[socket.socket]
-    inode: tuple[int, int] | None = None
-    """Of the file of a unix socket that is ours to remove."""
+    file: os.stat_result | None = None
+    """Of a unix socket that this process has created, and removes."""
 
 
 class SystemdSockets:
-    """What systemd has passed to this process by LISTEN_FDS; the variables are taken out of the environment.
-
-    Args:
-        environment: `os.environ`.
-        pid: our own; a message to another process is not for us.
-    """
+    """The sockets that systemd has passed to process `pid` by LISTEN_FDS; its variables are removed."""
 
     def __init__(self, environment: MutableMapping[str, str], pid: int) -> None:
         listen_pid = environment.pop("LISTEN_PID", None)
@@ -66,13 +67,12 @@ class SystemdSockets:
             )
             return
         named = names.split(":") if names else []
-        for number in range(int(count)):
-            fd = _FIRST_SYSTEMD_FD + number
+        for number, fd in enumerate(range(_FIRST_SYSTEMD_FD, _FIRST_SYSTEMD_FD + int(count))):
             os.set_inheritable(fd, False)
             self._by_name.setdefault(named[number] if number < len(named) else "unknown", []).append(fd)
 
     def take(self, bind: str, name: str) -> list[socket.socket]:
-        """Return the listening sockets of a name, as copies.
+        """Return copies of the listening sockets with a name.
 
         Raises:
             ListenError: there is none, or it does not listen.
@@ -84,18 +84,14 @@ class SystemdSockets:
 
 
 class ListeningSockets:
-    """All that a node listens on.
-
-    Args:
-        inherited: what systemd has passed.
-    """
+    """All sockets that a node listens on."""
 
     def __init__(self, inherited: SystemdSockets) -> None:
         self._inherited = inherited
         self._open: dict[str, _BoundSocket] = {}
 
     def bind(self, plans: Mapping[str, SocketPlan]) -> None:
-        """Bind what a starting node needs.
+        """Bind the sockets of a starting node; an address in use is tried again for `BIND_TIMEOUT` seconds.
 
         Raises:
             ListenError: one of them cannot be bound; then none is.
@@ -104,72 +100,69 @@ class ListeningSockets:
         while True:
             try:
                 self.apply(plans)
+                break
             except ListenError as error:
-                taken = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
-                if not taken or time.monotonic() >= deadline:
+                in_use = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+                if not in_use or time.monotonic() >= deadline:
                     raise
                 time.sleep(_BIND_RETRY_INTERVAL)
-            else:
-                return
 
     def apply(self, plans: Mapping[str, SocketPlan]) -> None:
-        """Bind what is new and close what is not named any more; what stays is not touched, but for its backlog.
+        """Bind new sockets and close those that are not in the plans; others keep their queue.
 
         Raises:
-            ListenError: one of the new ones cannot be bound; then everything is as it was.
+            ListenError: a new one cannot be bound; then nothing has changed.
         """
         added: dict[str, _BoundSocket] = {}
         try:
             for name, plan in plans.items():
                 if name not in self._open:
-                    added[name] = self._bound(plan)
+                    added[name] = self._bind_one(plan)
         except BaseException:
-            for one in added.values():
-                _close(one)
+            for bound in added.values():
+                _close(bound)
             raise
         for name in self._open.keys() - plans.keys():
             _close(self._open.pop(name))
-        for name, one in self._open.items():
-            one.plan = plans[name]
-            for each in one.sockets:
-                each.listen(one.plan.backlog)
+        for name, bound in self._open.items():
+            bound.plan = plans[name]
+            for one in bound.sockets:
+                one.listen(bound.plan.backlog)
         self._open |= added
 
     @property
     def plans(self) -> dict[str, SocketPlan]:
-        """What is open now."""
-        return {name: one.plan for name, one in self._open.items()}
+        return {name: bound.plan for name, bound in self._open.items()}
 
     def descriptors(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the descriptors of sockets by name; where a name has several, the further ones are NAME#2, NAME#3.
+        """Return the descriptors of sockets by name; further ones of the same name are NAME#2, NAME#3.
 
         Raises:
-            OSError: there is none of this name: the node is stopping.
+            OSError: there is none of this name, because the node is stopping.
         """
         found: dict[str, int] = {}
         for name in names:
             if name not in self._open:
-                raise OSError(f"the node listens on {name} no more")
+                raise OSError(f"the node no longer listens on {name}")
             for number, one in enumerate(self._open[name].sockets, start=1):
                 found[name if number == 1 else f"{name}#{number}"] = one.fileno()
         return found
 
     def close(self) -> None:
-        """Listen no more, as far as it is up to the master; files of unix sockets are removed."""
+        """Close the master's copies of all sockets, and remove the files of unix sockets."""
         self.apply({})
 
     def to_json(self) -> list[dict[str, object]]:
-        """Return what `status` shows of them."""
         return [
-            {"name": name, "bind": one.plan.bind, "addresses": [_format_address(each) for each in one.sockets]}
-            for name, one in self._open.items()
+            {"name": name, "bind": bound.plan.bind, "addresses": [_format_address(one) for one in bound.sockets]}
+            for name, bound in self._open.items()
         ]
 
     def addresses(self) -> list[str]:
-        """Return where one can connect to, for people: the port that was found where any free one was asked for."""
-        return [_format_address(each) for one in self._open.values() for each in one.sockets]
+        """Return the addresses to connect to, with the port that was chosen for port 0."""
+        return [_format_address(one) for bound in self._open.values() for one in bound.sockets]
 
-    def _bound(self, plan: SocketPlan) -> _BoundSocket:
+    def _bind_one(self, plan: SocketPlan) -> _BoundSocket:
         try:
             match parse_bind_address(plan.bind):
                 case SystemdSocket(name):
@@ -188,8 +181,8 @@ class ListeningSockets:
 
 
 def _bind_tcp(plan: SocketPlan, host: str, port: int) -> socket.socket:
-    # A name may have addresses of both families, but a binding is one socket: IPv4 comes first.
-    found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)  # noqa: S104 - as it is written
+    # A name may have addresses of both families, but one socket is bound: IPv4 is preferred.
+    found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)  # noqa: S104 - as configured
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -197,7 +190,7 @@ def _bind_tcp(plan: SocketPlan, host: str, port: int) -> socket.socket:
         if plan.reuse_port:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # so that ":80" can stand beside "[::]:80"
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # ":80" and "[::]:80" can both be bound
         one.bind(address)
         return _listen(one, plan)
     except BaseException:
@@ -211,8 +204,7 @@ def _bind_unix(plan: SocketPlan, path: str) -> _BoundSocket:
     before = os.umask(0o777 & ~plan.mode)  # the file has its mode from the first moment
     try:
         one.bind(path)
-        file_stat = os.lstat(path)
-        return _BoundSocket(plan, [_listen(one, plan)], (file_stat.st_dev, file_stat.st_ino))
+        return _BoundSocket(plan, [_listen(one, plan)], os.lstat(path))
     except BaseException:
         one.close()
         raise
@@ -221,25 +213,24 @@ def _bind_unix(plan: SocketPlan, path: str) -> _BoundSocket:
 
 
 def _remove_stale_socket(path: str) -> None:
-    """Remove the socket of an owner that is dead, and nothing else."""
+    """Remove the socket of a process that has ended, and nothing else."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise FileExistsError(errno.EEXIST, "there is a file of this name, which is no socket; take it away")
+        raise FileExistsError(errno.EEXIST, "a file of this name exists and is no socket; remove it")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.setblocking(False)
         try:
             client.connect(path)
         except ConnectionRefusedError:
-            with contextlib.suppress(FileNotFoundError):
-                Path(path).unlink()
+            Path(path).unlink(missing_ok=True)
             return
         except FileNotFoundError:
             return
         except BlockingIOError:
-            pass  # its queue is full: somebody is there
+            pass  # its queue is full: a process listens
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
@@ -254,41 +245,26 @@ def _adopt_listening_socket(bind: str, fd: int) -> socket.socket:
         one = socket.socket(fileno=fd)
     except OSError as error:
         os.close(fd)
-        raise ListenError(bind, f"what systemd has passed is no socket ({_describe_error(error)})") from error
-    listens = one.type == socket.SOCK_STREAM and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    if not listens:
+        raise ListenError(bind, f"systemd has passed a file that is no socket ({_describe_error(error)})") from error
+    if one.type != socket.SOCK_STREAM or not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         one.close()
-        raise ListenError(bind, "what systemd has passed does not listen; it takes ListenStream= and Accept=no")
+        raise ListenError(bind, "systemd has passed a socket that does not listen; set ListenStream= and Accept=no")
     one.setblocking(False)
     return one
 
 
-def _close(one: _BoundSocket) -> None:
-    for each in one.sockets:
-        each.close()
-    binding = parse_bind_address(one.plan.bind)
-    if isinstance(binding, UnixAddress) and one.inode is not None:
+def _close(bound: _BoundSocket) -> None:
+    for one in bound.sockets:
+        one.close()
+    address = parse_bind_address(bound.plan.bind)
+    if isinstance(address, UnixAddress) and bound.file is not None:
         with contextlib.suppress(OSError):
-            file_stat = os.lstat(binding.path)
-            if (file_stat.st_dev, file_stat.st_ino) == one.inode:  # else another has taken the name
-                Path(binding.path).unlink()
+            if os.path.samestat(os.lstat(address.path), bound.file):  # else another process has replaced it
+                Path(address.path).unlink()
 
 
 def _describe_error(error: OSError) -> str:
-    match error.errno:
-        case errno.EADDRINUSE:
-            return "another process listens there (find it with: ss -ltnxp); stop it, or choose another address"
-        case errno.EACCES:
-            return (
-                "permission denied; a port below 1024 takes CAP_NET_BIND_SERVICE or a systemd socket, "
-                "and a unix socket a folder that one may write to"
-            )
-        case errno.EADDRNOTAVAIL:
-            return "this machine has no such address"
-        case errno.ENOENT:
-            return "there is no such folder"
-        case _:
-            return error.strerror or str(error)
+    return _KNOWN_ERRORS.get(error.errno or 0) or error.strerror or str(error)
 
 
 def _format_address(one: socket.socket) -> str:

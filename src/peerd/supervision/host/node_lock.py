@@ -1,7 +1,7 @@
-"""One master per run directory: whoever holds the lock is it. The kernel frees it when the master ends, however.
+"""Allows one master per run directory, by a lock that the kernel releases when the master ends.
 
-Other users must not be able to write to the run directory: they could lay a link there that lets the master overwrite a
-file, or a control socket of their own.
+Other users must not be able to write to the run directory: they could place a symbolic link there through which the
+master overwrites a file, or a control socket of their own.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import contextlib
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 from peerd.runtime.observability.logfile import open_no_link
 from peerd.supervision.control.control_client import LOCK_FILE, PID_FILE
 
 
 class AlreadyRunning(Exception):
-    """Another master works in the run directory."""
+    """Another master runs in the run directory."""
 
     def __init__(self, run_directory: Path, pid: str) -> None:
         super().__init__(
@@ -31,46 +31,31 @@ class UnsafeRunDirectory(Exception):
     """Other users can write to the run directory."""
 
 
-class NodeLock:
-    """The lock of a run directory, and the file with the master's process id for people and tools."""
+@contextlib.contextmanager
+def node_lock(run_directory: Path) -> Iterator[None]:
+    """Hold the lock of a run directory, which is created if necessary, and write the master's pid file.
 
-    def __init__(self, run_directory: Path) -> None:
-        """Take the lock, making the folder if need be.
-
-        Raises:
-            AlreadyRunning: another master holds it.
-            UnsafeRunDirectory: the folder belongs to another user, or others may write to it.
-            OSError: the folder cannot be used.
-        """
-        run_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _require_private_directory(run_directory)
-        self._pid_file = run_directory / PID_FILE
-        self._fd = open_no_link(run_directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    Raises:
+        AlreadyRunning: another master holds it.
+        UnsafeRunDirectory: the folder belongs to another user, or others may write to it.
+        OSError: the folder cannot be used.
+    """
+    run_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _require_private_directory(run_directory)
+    pid_file = run_directory / PID_FILE
+    with os.fdopen(open_no_link(run_directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)) as lock:
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            os.close(self._fd)
-            raise AlreadyRunning(run_directory, self._other()) from error
+            with contextlib.suppress(OSError):
+                raise AlreadyRunning(run_directory, pid_file.read_text().strip()) from error
+            raise AlreadyRunning(run_directory, "") from error
+        with os.fdopen(open_no_link(pid_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "w") as file:
+            file.write(f"{os.getpid()}\n")
         try:
-            with os.fdopen(open_no_link(self._pid_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "w") as file:
-                file.write(f"{os.getpid()}\n")
-        except BaseException:
-            os.close(self._fd)
-            raise
-
-    def __enter__(self) -> Self:
-        """Hold it."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Let the next master in."""
-        self._pid_file.unlink(missing_ok=True)
-        os.close(self._fd)
-
-    def _other(self) -> str:
-        with contextlib.suppress(OSError):
-            return self._pid_file.read_text().strip()
-        return ""
+            yield
+        finally:
+            pid_file.unlink(missing_ok=True)
 
 
 def _require_private_directory(run_directory: Path) -> None:

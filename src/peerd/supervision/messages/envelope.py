@@ -1,4 +1,4 @@
-"""A message on its way through the master: read from a frame of a child, and checked as what comes from outside."""
+"""A message on its way through the master: parsed from a child's frame and validated, as children are not trusted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from peerd.runtime.messages.addressing import (
 )
 from peerd.runtime.messages.frames import FrameError, encode
 
-_FRAME_OVERHEAD: Final = 2048
-"""Bytes that a frame may have beside the message: who has sent it, and its number."""
+_MAX_FRAME_BYTES: Final = MAX_MESSAGE_BYTES + 2048
+"""Bytes of a message and of what a frame holds besides: its sender and its number."""
 
 _MAX_ERROR_LENGTH: Final = 10_000
 
@@ -27,15 +27,15 @@ SendToSender = Callable[[Mapping[str, object]], object]
 
 
 class MalformedMessage(ValueError):
-    """A frame is no message; the text says why."""
+    """A frame is not a message; the text says why."""
 
 
 @dataclass(slots=True, eq=False)
 class Envelope:
-    """A message, and how its sender learns what became of it.
+    """A message and the way back to its sender.
 
-    `number` is the master's, `sender_message_id` the sender's own; `frame` is what the receivers get. `expires_at` is
-    when nobody waits for its reply any more, `wait_until` when it has waited long enough for somebody to take it.
+    `number` is the master's, `sender_message_id` the sender's own; `frame` is what the recipients get. A request ends
+    at `expires_at`; a message that waits for a recipient is given up at `wait_until`.
     """
 
     number: int
@@ -52,52 +52,42 @@ class Envelope:
 
     @property
     def due_at(self) -> float:
-        """When something must be done about it if nothing happens."""
+        """When the router must act on it if nothing else happens."""
         return min(self.expires_at, self.wait_until) if self.receiver is None else self.expires_at
 
     def report_delivery(self, count: int, error: str | None = None) -> None:
-        """Tell its sender."""
         if self.is_request:
             self.report_failure(error or "", "undeliverable")
         else:
             self.notify_sender({"type": "delivery", "id": self.sender_message_id, "delivered": count, "error": error})
 
     def report_failure(self, error: str, reason: str) -> None:
-        """Tell the sender of a request that there is no reply."""
         self.notify_sender({"type": "reply", "id": self.sender_message_id, "error": error, "reason": reason})
 
     def report_reply(self, reply: Mapping[str, Any]) -> None:
-        """Hand the reply to the sender of a request."""
         if "error" in reply:
-            self.report_failure(_to_error_text(reply["error"]), "handler")
+            error = reply["error"] if isinstance(reply["error"], str) else quoted(reply["error"])
+            self.report_failure(error[:_MAX_ERROR_LENGTH].encode(errors="replace").decode(), "handler")
             return
-        frame_of_reply = {"type": "reply", "id": self.sender_message_id, "data": reply.get("data")}
+        frame = {"type": "reply", "id": self.sender_message_id, "data": reply.get("data")}
         try:
-            size = len(encode(frame_of_reply))
+            size = len(encode(frame))
         except FrameError as error:
             self.report_failure(str(error), "handler")
             return
-        if size > MAX_MESSAGE_BYTES + _FRAME_OVERHEAD:
+        if size > _MAX_FRAME_BYTES:
             self.report_failure(f"its answer has {size} bytes, and {MAX_MESSAGE_BYTES} are allowed", "handler")
         else:
-            self.notify_sender(frame_of_reply)
+            self.notify_sender(frame)
 
 
 def parse_envelope(
     message: Mapping[str, Any], number: int, origin: Peer, sender: Hashable, notify_sender: SendToSender, now: float
 ) -> Envelope:
-    """Read a message from its frame.
-
-    Args:
-        message: the frame.
-        number: by which the master knows it.
-        origin: who has sent it, as its receivers are told.
-        sender: the same, as a key.
-        notify_sender: the way back to the sender.
-        now: the time, seconds.
+    """Parse the frame of a message; `origin` is its sender as the recipients see it, `sender` the same as a key.
 
     Raises:
-        MalformedMessage: it is none.
+        MalformedMessage: a field is missing or invalid.
     """
     sender_message_id = parse_number(message, "id")
     if sender_message_id is None:
@@ -108,51 +98,31 @@ def parse_envelope(
     action = message.get("action")
     if not isinstance(action, str) or not 0 < len(action) <= MAX_ACTION_LENGTH:
         raise MalformedMessage(f"its `action` must be a text of 1 to {MAX_ACTION_LENGTH} characters")
+    content = {"action": action, "data": message.get("data"), "from": origin.to_json()}
     try:
         target = Target.parse(message.get("to"))
-    except InvalidTarget as error:
+        frame = encode({"type": "message", **content, "id": number, "request": is_request})
+    except (InvalidTarget, FrameError) as error:
         raise MalformedMessage(str(error)) from error
     if is_request and not target.is_one:
         raise MalformedMessage(f"a request is for one process, not for {target}")
-    content = {"action": action, "data": message.get("data"), "from": origin.to_json()}
-    return Envelope(
-        number=number,
-        sender=sender,
-        sender_message_id=sender_message_id,
-        target=target,
-        is_request=is_request,
-        frame=_encode_frame({"type": "message", **content, "id": number, "request": is_request}),
-        notify_sender=notify_sender,
-        expires_at=now + _parse_timeout(message) if is_request else inf,
-    )
+    if len(frame) > _MAX_FRAME_BYTES:
+        raise MalformedMessage(f"it has {len(frame)} bytes, and {MAX_MESSAGE_BYTES} are allowed")
+    expires_at = now + _parse_timeout(message) if is_request else inf
+    return Envelope(number, sender, sender_message_id, target, is_request, frame, notify_sender, expires_at)
 
 
 def parse_number(message: Mapping[str, Any], key: str) -> int | None:
-    """Return a number of a frame, if it is one, and of a sensible size."""
+    """Return a field of a frame if it is an integer of at most 64 bits."""
     number = message.get(key)
     return number if isinstance(number, int) and not isinstance(number, bool) and abs(number) < 2**63 else None
 
 
 def rejection_of(message: Mapping[str, Any], error: str) -> dict[str, object]:
-    """Return what the sender of a frame is told that is no message."""
+    """Return the answer to a malformed message."""
     if message.get("request"):
         return {"type": "reply", "id": parse_number(message, "id"), "error": error, "reason": "undeliverable"}
     return {"type": "delivery", "id": parse_number(message, "id"), "delivered": 0, "error": error}
-
-
-def _to_error_text(error: object) -> str:
-    text = error if isinstance(error, str) else quoted(error)
-    return text[:_MAX_ERROR_LENGTH].encode(errors="replace").decode()
-
-
-def _encode_frame(message: Mapping[str, object]) -> bytes:
-    try:
-        frame = encode(message)
-    except FrameError as error:
-        raise MalformedMessage(str(error)) from error
-    if len(frame) > MAX_MESSAGE_BYTES + _FRAME_OVERHEAD:
-        raise MalformedMessage(f"it has {len(frame)} bytes, and {MAX_MESSAGE_BYTES} are allowed")
-    return frame
 
 
 def _parse_timeout(message: Mapping[str, Any]) -> float:

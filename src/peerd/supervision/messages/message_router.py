@@ -1,17 +1,22 @@
-"""The post: carries messages between the node's processes, and tells everybody who is there.
+"""Routes messages between the processes of a node, and sends every process the list of processes.
 
-What is sent before the node is ready waits until it is; what is for somebody who is just being replaced waits for the
-replacement. All that waits, and all that a process has not taken yet, is bounded for each sender: a flood costs the
-master no memory and the others nothing, and who floods is told that it was not delivered.
+A message from a worker to the agent: `Messenger.send` (`runtime.messages.messenger`) writes a frame to the link with
+the master; the master's loop passes it to `MessageRouter.route`, which finds the recipients and writes it to their
+links; `Inbox` (`runtime.messages.inbox`) calls their handlers and acknowledges.
 
-`advance` is called in each round of the master. Between two looks the post goes by who was there at the last one, so
-that what has waited for somebody is always handed over before what is sent later.
+Messages sent before the node is ready wait until it is, and those to a process that is being replaced wait for its
+replacement. Waiting and unacknowledged messages are limited for each sender, so a flood costs the master no memory and
+other senders nothing; its sender gets an error.
+
+Recipients are those of the last `advance`, which the master calls in each round: messages that have waited are thus
+always delivered before later ones.
 """
 
 from __future__ import annotations
 
 import os
 import random
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import count
 from math import inf
@@ -29,38 +34,85 @@ from peerd.supervision.messages.envelope import (
     parse_number,
     rejection_of,
 )
-from peerd.supervision.messages.flow_control import FlowControl
-from peerd.supervision.messages.recipients import (
-    NoRecipient,
-    ProcessDirectory,
-    Recipient,
-    RecipientExpected,
-    find_recipients,
-)
+from peerd.supervision.messages.recipients import NoRecipient, ProcessDirectory, Recipient, find_recipients
 
 WAIT_TIMEOUT: Final = 30.0
-"""Seconds that a message waits for a process that is expected."""
+"""Seconds that a message waits for an expected process."""
 
 MAX_QUEUED_BYTES: Final = MAX_UNSENT_BYTES * 3 // 4
-"""Bytes that messages may take of what waits for a process to read; the rest is for what its master has to say."""
+"""Unsent bytes of a link above which messages are refused; the rest is for the master's own frames."""
 
 EXPIRY_MARGIN: Final = 1.0
-"""Seconds that a request is kept beyond its time: its sender's own clock is to end it."""
+"""Seconds that a request is kept after its timeout: its sender's own timer comes first."""
 
 MAX_HELD_BYTES: Final = 2 * MAX_IN_FLIGHT_BYTES
-"""Bytes of one sender's messages that the master itself keeps; more than a messenger sends without an answer."""
+"""Bytes of one sender's messages that the master keeps; more than a messenger sends without an answer."""
+
+_TOO_MANY_HELD: Final = f"{MAX_IN_FLIGHT} messages of this sender wait already, or {MAX_HELD_BYTES} bytes of them"
 
 CONTROL_SENDER: Final = "control"
 """The sender of messages that come over the control socket."""
 
 
-class MessageRouter:
-    """Carries messages. `now` is seconds of a clock that does not jump.
+class Quota:
+    """The number and bytes of messages in use by each key, with a maximum of both."""
 
-    Args:
-        look_up: says who is there, and who is expected.
-        choose: takes one of several.
+    def __init__(self, max_messages: int, max_bytes: int) -> None:
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self.used: dict[Hashable, tuple[int, int]] = {}
+
+    def has_room(self, key: Hashable, size: int) -> bool:
+        count, used = self.used.get(key, (0, 0))
+        return count < self._max_messages and used + size <= self._max_bytes
+
+    def add(self, key: Hashable, size: int) -> None:
+        count, used = self.used.get(key, (0, 0))
+        self.used[key] = (count + 1, used + size)
+
+    def subtract(self, key: Hashable, size: int) -> None:
+        count, used = self.used.pop(key)
+        if count > 1:
+            self.used[key] = (count - 1, used - size)
+
+
+class FlowControl:
+    """The messages that each receiver has not acknowledged yet, limited for each sender.
+
+    >>> flow_control = FlowControl(max_messages=1)
+    >>> flow_control.record_sent("video-1", sender="agent", size=10)
+    >>> [flow_control.has_room("video-1", sender=sender, size=10) for sender in ("agent", "web-1")]
+    [False, True]
+    >>> flow_control.acknowledge("video-1", 1)
+    >>> flow_control.has_room("video-1", sender="agent", size=10)
+    True
     """
+
+    def __init__(self, max_messages: int = MAX_IN_FLIGHT, max_bytes: int = MAX_IN_FLIGHT_BYTES) -> None:
+        self._quota = Quota(max_messages, max_bytes)
+        self._inboxes: dict[Hashable, deque[tuple[Hashable, int]]] = {}
+
+    def has_room(self, receiver: Hashable, sender: Hashable, size: int) -> bool:
+        return self._quota.has_room((receiver, sender), size)
+
+    def record_sent(self, receiver: Hashable, sender: Hashable, size: int) -> None:
+        self._inboxes.setdefault(receiver, deque()).append((sender, size))
+        self._quota.add((receiver, sender), size)
+
+    def acknowledge(self, receiver: Hashable, count: int) -> None:
+        """Count the receiver's oldest messages no more."""
+        inbox = self._inboxes.get(receiver, deque())
+        for _ in range(min(max(count, 0), len(inbox))):
+            sender, size = inbox.popleft()
+            self._quota.subtract((receiver, sender), size)
+
+    def remove(self, receiver: Hashable) -> None:
+        for sender, size in self._inboxes.pop(receiver, ()):
+            self._quota.subtract((receiver, sender), size)
+
+
+class MessageRouter:
+    """Routes messages. `now` is seconds of a monotonic clock."""
 
     def __init__(
         self,
@@ -75,49 +127,44 @@ class MessageRouter:
         self._numbers = count(1)
         self._waiting: list[Envelope] = []
         self._awaiting_reply: dict[int, Envelope] = {}
-        self._held: dict[Hashable, tuple[int, int]] = {}
+        self._held = Quota(MAX_IN_FLIGHT, MAX_HELD_BYTES)
         self._flow_control = FlowControl()
         self._announced: dict[Hashable, tuple[Peer, ...]] = {}
-        self._due_at = inf
-
-    # ---------------------------------------------------------------- what the master says
+        self.due_at = inf
+        """When `advance` must be called if nothing else happens."""
 
     def open(self, now: float) -> None:
-        """The node is ready: deliver what waits."""
+        """Deliver what waits: the node is ready."""
         self._open = True
         self._directory = self._look_up()
         self._retry_waiting(now)
 
     def close(self) -> None:
-        """The node stops: nobody is expected any more. Who is there can still be written to."""
+        """Expect no more processes: the node is stopping. Messages to present ones are still delivered."""
         self._closed = True
         waiting, self._waiting = self._waiting, []
         for envelope in waiting:
             self._release(envelope)
-            envelope.report_delivery(0, "the node stops")
+            envelope.report_delivery(0, "the node is stopping")
 
     def advance(self, now: float) -> None:
-        """See who has come and gone, and do what follows. It may be called at any time, and again."""
+        """Read the directory, and act on its changes and on timeouts. Idempotent."""
         directory = self._look_up()
         changed = directory != self._directory
         if changed:
             self._directory = directory
             self._drop_dead_processes()
         self._broadcast_processes()
-        if changed or now >= self._due_at:
+        if changed or now >= self.due_at:
             self._retry_waiting(now)
             self._expire_requests(now)
-            self._update_due_at()
+            envelopes = [*self._waiting, *self._awaiting_reply.values()]
+            self.due_at = min((envelope.due_at + EXPIRY_MARGIN for envelope in envelopes), default=inf)
 
-    @property
-    def due_at(self) -> float:
-        """When it must be looked at if nothing happens before."""
-        return self._due_at
-
-    # ---------------------------------------------------------------- what processes say
+    # ---------------------------------------------------------------- frames of processes
 
     def route(self, sender: Recipient, message: Mapping[str, Any], now: float) -> None:
-        """Carry a message of a process."""
+        """Deliver a process's message, or keep it until its recipient is there."""
 
         def notify_sender(frame: Mapping[str, object]) -> None:
             sender.link.send_frame(encode(frame), MAX_QUEUED_BYTES)
@@ -125,7 +172,7 @@ class MessageRouter:
         self._accept(message, sender.peer, sender.process, notify_sender, now)
 
     def route_reply(self, sender: Recipient, message: Mapping[str, Any]) -> None:
-        """Carry a reply to who has asked; one that comes too late, or that nobody has asked for, is dropped."""
+        """Send a reply to the process that made the request; drop one that is late or was not requested."""
         number = parse_number(message, "id")
         envelope = self._awaiting_reply.get(number) if number is not None else None
         if envelope is not None and envelope.receiver is sender.process:
@@ -133,21 +180,13 @@ class MessageRouter:
             envelope.report_reply(message)
 
     def acknowledge(self, receiver: Recipient, message: Mapping[str, Any]) -> None:
-        """Note how many messages a process has taken."""
+        """Record how many messages a process has taken from its inbox."""
         number = parse_number(message, "count")
         if number is not None:
             self._flow_control.acknowledge(receiver.process, number)
 
     def call_agent(self, action: object, data: object, timeout: object, answer: SendToSender, now: float) -> None:
-        """Ask the agent, for somebody at the control socket.
-
-        Args:
-            action: what is asked.
-            data: as of a message.
-            timeout: seconds.
-            answer: gets `{"data": …}` or `{"error": …}`, once.
-            now: the time.
-        """
+        """Send the agent a request of a control socket's client; call `answer` once, with its `data` or an `error`."""
 
         def notify_sender(frame: Mapping[str, object]) -> None:
             answer({"data": frame["data"]} if "data" in frame else {"error": f"{quoted(action)}: {frame['error']}"})
@@ -156,7 +195,7 @@ class MessageRouter:
         origin = Peer(os.getpid(), CONTROL_SENDER, CONTROL_SENDER, CONTROL_SENDER)
         self._accept(message | {"timeout": timeout}, origin, CONTROL_SENDER, notify_sender, now)
 
-    # ---------------------------------------------------------------- the way of a letter
+    # ---------------------------------------------------------------- delivery
 
     def _accept(
         self, message: Mapping[str, Any], origin: Peer, sender: Hashable, notify_sender: SendToSender, now: float
@@ -164,13 +203,19 @@ class MessageRouter:
         try:
             envelope = parse_envelope(message, next(self._numbers), origin, sender, notify_sender, now)
         except MalformedMessage as error:
-            notify_sender(rejection_of(message, f"this is no message: {error}"))
+            notify_sender(rejection_of(message, f"malformed message: {error}"))
             return
-        if not self._deliver(envelope):
-            self._defer(envelope, now)
+        if self._deliver(envelope):
+            return
+        if self._closed:
+            envelope.report_delivery(0, "the node is stopping")
+        elif not self._can_hold(envelope):
+            envelope.report_delivery(0, _TOO_MANY_HELD)
+        else:
+            self._add_waiting(envelope, now)
 
     def _deliver(self, envelope: Envelope) -> bool:
-        """Deliver it, or tell its sender that it cannot be; return whether it is dealt with."""
+        """Deliver it, or report that this is impossible; return False if it must wait for its recipient."""
         if not self._open:
             return False
         try:
@@ -178,32 +223,31 @@ class MessageRouter:
         except NoRecipient as no_recipient:
             envelope.report_delivery(0, str(no_recipient))
             return True
-        if isinstance(found, RecipientExpected):
+        if found is None:
             return False
         if envelope.target.is_one:
             return self._deliver_to_one(envelope, found)
-        self._deliver_to_all(envelope, found)
+        missed = [one for one in found if not (self._has_room(one, envelope) and self._send_envelope(one, envelope))]
+        envelope.report_delivery(len(found) - len(missed), _no_room_error(missed) if missed else None)
         return True
 
     def _deliver_to_one(self, envelope: Envelope, found: Sequence[Recipient]) -> bool:
         living = [one for one in found if one.link.is_open]
         if not living:
-            return False  # its death will be known at the next look
+            return False  # the next `advance` will see that it has ended
         if envelope.is_request and not self._can_hold(envelope):
-            envelope.report_delivery(0, _too_many_held_error())
+            envelope.report_delivery(0, _TOO_MANY_HELD)
             return True
         free = [one for one in living if self._has_room(one, envelope)]
         if not free or not self._send_envelope(receiver := self._choose(free), envelope):
             envelope.report_delivery(0, _no_room_error(living))
         elif envelope.is_request:
-            self._expect_reply(envelope, receiver)
+            envelope.receiver, envelope.receiver_name = receiver.process, str(receiver.peer)
+            self._hold(envelope)
+            self._awaiting_reply[envelope.number] = envelope
         else:
             envelope.report_delivery(1)
         return True
-
-    def _deliver_to_all(self, envelope: Envelope, found: Sequence[Recipient]) -> None:
-        missed = [one for one in found if not (self._has_room(one, envelope) and self._send_envelope(one, envelope))]
-        envelope.report_delivery(len(found) - len(missed), _no_room_error(missed) if missed else None)
 
     def _has_room(self, one: Recipient, envelope: Envelope) -> bool:
         return self._flow_control.has_room(one.process, envelope.sender, len(envelope.frame))
@@ -214,15 +258,7 @@ class MessageRouter:
             self._flow_control.record_sent(one.process, envelope.sender, len(envelope.frame))
         return was_sent
 
-    # ---------------------------------------------------------------- what waits for somebody, or for a reply
-
-    def _defer(self, envelope: Envelope, now: float) -> None:
-        if self._closed:
-            envelope.report_delivery(0, "the node stops")
-        elif not self._can_hold(envelope):
-            envelope.report_delivery(0, _too_many_held_error())
-        else:
-            self._add_waiting(envelope, now)
+    # ---------------------------------------------------------------- waiting messages and open requests
 
     def _add_waiting(self, envelope: Envelope, now: float) -> None:
         if self._open:
@@ -230,66 +266,49 @@ class MessageRouter:
         self._hold(envelope)
         self._waiting.append(envelope)
 
-    def _expect_reply(self, envelope: Envelope, receiver: Recipient) -> None:
-        envelope.receiver, envelope.receiver_name = receiver.process, str(receiver.peer)
-        self._hold(envelope)
-        self._awaiting_reply[envelope.number] = envelope
-
     def _retry_waiting(self, now: float) -> None:
         waiting, self._waiting = self._waiting, []
         for envelope in waiting:
             self._release(envelope)
             if now >= envelope.expires_at + EXPIRY_MARGIN:
-                envelope.report_failure("its time is over", "late")
+                envelope.report_failure("timed out", "late")
             elif now >= envelope.wait_until:
-                envelope.report_delivery(0, f"nobody was there to take it for {WAIT_TIMEOUT:.0f} s")
+                envelope.report_delivery(0, f"its recipient did not become ready within {WAIT_TIMEOUT:.0f} s")
             elif not self._deliver(envelope):
                 self._add_waiting(envelope, now)
 
     def _expire_requests(self, now: float) -> None:
-        for envelope in [
-            envelope for envelope in self._awaiting_reply.values() if now >= envelope.expires_at + EXPIRY_MARGIN
-        ]:
+        for envelope in [one for one in self._awaiting_reply.values() if now >= one.expires_at + EXPIRY_MARGIN]:
             self._remove_request(envelope)
-            envelope.report_failure("its time is over", "late")
+            envelope.report_failure("timed out", "late")
 
     def _remove_request(self, envelope: Envelope) -> None:
         del self._awaiting_reply[envelope.number]
         self._release(envelope)
 
     def _can_hold(self, envelope: Envelope) -> bool:
-        number, size = self._held.get(envelope.sender, (0, 0))
-        return number < MAX_IN_FLIGHT and size + len(envelope.frame) <= MAX_HELD_BYTES
+        return self._held.has_room(envelope.sender, len(envelope.frame))
 
     def _hold(self, envelope: Envelope) -> None:
-        number, size = self._held.get(envelope.sender, (0, 0))
-        self._held[envelope.sender] = (number + 1, size + len(envelope.frame))
-        self._due_at = min(self._due_at, envelope.due_at + EXPIRY_MARGIN)
+        self._held.add(envelope.sender, len(envelope.frame))
+        self.due_at = min(self.due_at, envelope.due_at + EXPIRY_MARGIN)
 
     def _release(self, envelope: Envelope) -> None:
-        number, size = self._held[envelope.sender]
-        if number > 1:
-            self._held[envelope.sender] = (number - 1, size - len(envelope.frame))
-        else:
-            del self._held[envelope.sender]
+        self._held.subtract(envelope.sender, len(envelope.frame))
 
-    def _update_due_at(self) -> None:
-        envelopes = [*self._waiting, *self._awaiting_reply.values()]
-        self._due_at = min((envelope.due_at + EXPIRY_MARGIN for envelope in envelopes), default=inf)
-
-    # ---------------------------------------------------------------- who is there
+    # ---------------------------------------------------------------- changes of the directory
 
     def _drop_dead_processes(self) -> None:
-        """Answer for the dead, and forget what was theirs."""
-        living = {one.process for one in self._directory.present}
-        for envelope in [envelope for envelope in self._awaiting_reply.values() if envelope.receiver not in living]:
-            self._remove_request(envelope)
-            envelope.report_failure(f"{envelope.receiver_name} has died before it answered", "died")
-        for envelope in [
-            envelope for envelope in self._awaiting_reply.values() if envelope.sender not in living | {CONTROL_SENDER}
-        ]:
-            self._remove_request(envelope)
-        for envelope in [envelope for envelope in self._waiting if envelope.sender not in living | {CONTROL_SENDER}]:
+        """Answer requests to dead processes, and drop what dead processes have sent and were sent."""
+        living: set[Hashable] = {one.process for one in self._directory.present}
+        senders = living | {CONTROL_SENDER}
+        for envelope in list(self._awaiting_reply.values()):
+            if envelope.receiver not in living:
+                self._remove_request(envelope)
+                envelope.report_failure(f"{envelope.receiver_name} has died before it answered", "died")
+            elif envelope.sender not in senders:
+                self._remove_request(envelope)
+        for envelope in [one for one in self._waiting if one.sender not in senders]:
             self._waiting.remove(envelope)
             self._release(envelope)
         for process in self._announced.keys() - living:
@@ -297,19 +316,15 @@ class MessageRouter:
             self._flow_control.remove(process)
 
     def _broadcast_processes(self) -> None:
-        """Tell everybody who is there, as often as it changes."""
+        """Send every process the list of available ones whenever it has changed."""
         peers = tuple(one.peer for one in self._directory.present if one.is_available)
         for one in self._directory.present:
-            if one.ready and one.receives_frames and self._announced.get(one.process) != peers:
+            if one.ready and one.peer.role != "command" and self._announced.get(one.process) != peers:
                 processes = [peer.to_json() for peer in peers]
                 if one.link.send({"type": "processes", "processes": processes}):
                     self._announced[one.process] = peers
 
 
-def _too_many_held_error() -> str:
-    return f"{MAX_IN_FLIGHT} messages of its sender wait already, or more than {MAX_HELD_BYTES} bytes of them"
-
-
 def _no_room_error(missed: Sequence[Recipient]) -> str:
     names = ", ".join(str(one.peer) for one in missed[:10])
-    return f"too much waits already to be taken by {names}"
+    return f"too many unacknowledged messages for {names}"

@@ -1,37 +1,34 @@
-"""To whom a message goes: decided from who is there, as values."""
+"""Recipients of a message, computed from the processes that the node has at that moment."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, Protocol
 
 from peerd.runtime.messages.addressing import WORKER_ROLES, Peer, Target
+from peerd.supervision.processes.child_process import ChildProcess
+from peerd.supervision.processes.process_table import ProcessTable
+from peerd.supervision.processes.slot import SlotState
 
-_MESSAGE_ROLES: Final = (*WORKER_ROLES, "agent")
+_STATES_WITH_PROCESS: Final = (SlotState.STARTING, SlotState.BACKOFF, SlotState.RUNNING)
+"""States of a slot that has a process or will have one."""
 
 
 class RecipientLink(Protocol):
-    """The way to a process, such as a `Channel`."""
+    """The connection to a process: a `FrameChannel`, or that of an inline node."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether its other end is there."""
-        ...
+    def is_open(self) -> bool: ...
 
-    def send(self, message: Mapping[str, object]) -> bool:
-        """Send a frame; return whether there was room for it."""
-        ...
+    def send(self, message: Mapping[str, object]) -> bool: ...
 
-    def send_frame(self, frame: bytes, max_unsent: int = ...) -> bool:
-        """Send what is a frame already, unless `max_unsent` bytes wait to be read."""
-        ...
+    def send_frame(self, frame: bytes, max_unsent: int = ...) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """A living process, as the post knows it. A leaving one finishes its work: it is tainted, recycled, or draining."""
+    """A living process, identified by `process`. A leaving one (tainted, recycled, draining) finishes its work."""
 
     process: Hashable
     peer: Peer
@@ -41,92 +38,72 @@ class Recipient:
 
     @property
     def is_available(self) -> bool:
-        """Whether it gets what is for all, and may be chosen."""
+        """Whether it gets broadcasts and can be chosen at random."""
         return self.ready and not self.leaving
-
-    @property
-    def receives_frames(self) -> bool:
-        """Whether it hears what its master says: another program does not."""
-        return self.peer.role != "command"
-
-    @property
-    def is_worker(self) -> bool:
-        """Whether it is a worker to messages."""
-        return self.peer.role in WORKER_ROLES
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessDirectory:
-    """Who is there, and who will be: `expected` are the kind and role of each slot that gets a process, or boots one.
-
-    `known` are kind and role of all slots.
-    """
+    """The processes of a node, the (kind, role) of slots that get a process or boot one, and those of all slots."""
 
     present: tuple[Recipient, ...] = ()
     expected: frozenset[tuple[str, str]] = frozenset()
     known: frozenset[tuple[str, str]] = frozenset()
 
 
-class RecipientExpected(StrEnum):
-    """There is nobody now."""
-
-    WAIT = "somebody is expected"
-
-
 class NoRecipient(LookupError):
-    """There is nobody whom a message is for, and nobody is expected; the text says why."""
+    """A message has no recipient, and none is expected; the text says why."""
 
 
-def find_recipients(target: Target, directory: ProcessDirectory) -> tuple[Recipient, ...] | RecipientExpected:
-    """Return whom a message is for now; of a target that is a random one, all who may be chosen.
+def build_directory(table: ProcessTable) -> ProcessDirectory:
+    filled = [entry.slot.kind for entry in table.entries if entry.wanted and entry.slot.state in _STATES_WITH_PROCESS]
+    return ProcessDirectory(
+        present=tuple(map(as_recipient, table.processes())),
+        expected=frozenset((kind.name, kind.role) for kind in filled),
+        known=frozenset((kind.name, kind.role) for kind in table.kinds.values()),
+    )
+
+
+def as_recipient(process: ChildProcess) -> Recipient:
+    peer = Peer(process.pid, process.slot, process.kind.name, process.kind.role, process.generation)
+    leaving = process.asked_to_stop or bool(process.retired)
+    return Recipient(process, peer, process.link, process.ready, leaving)
+
+
+def find_recipients(target: Target, directory: ProcessDirectory) -> tuple[Recipient, ...] | None:
+    """Return the recipients of a message, all candidates for a random one; None if one is only expected.
 
     Raises:
-        Nobody: there is nobody, and nobody is expected.
+        NoRecipient: there is none, and none is expected.
     """
-    match target.role:
-        case "process":
-            return _by_pid(target, directory)
-        case "agent":
-            return _of_role("agent", directory)
-        case _:
-            return _workers(target, directory)
-
-
-def _by_pid(target: Target, directory: ProcessDirectory) -> tuple[Recipient, ...] | RecipientExpected:
-    found = next((one for one in directory.present if one.peer.pid == target.pid), None)
-    if found is None:
-        raise NoRecipient(f"this node has no process {target.pid}")
-    if found.peer.role not in _MESSAGE_ROLES:
-        raise NoRecipient(f"process {target.pid} is the {found.peer.role}, which takes no messages")
-    if not found.ready and found.leaving:
-        raise NoRecipient(f"process {target.pid} stops")
-    return (found,) if found.ready else RecipientExpected.WAIT
-
-
-def _of_role(role: str, directory: ProcessDirectory) -> tuple[Recipient, ...] | RecipientExpected:
-    found = tuple(one for one in directory.present if one.peer.role == role and one.is_available)
-    if found:
-        return found
-    if any(expected == role for _, expected in directory.expected):
-        return RecipientExpected.WAIT
-    has_one = any(known == role for _, known in directory.known)
-    raise NoRecipient(f"the {role} stops" if has_one else f"this node has no {role}")
-
-
-def _workers(target: Target, directory: ProcessDirectory) -> tuple[Recipient, ...] | RecipientExpected:
+    if target.role == "process":
+        return _find_by_pid(target, directory)
     kinds = sorted({kind for kind, role in directory.known if role in WORKER_ROLES})
     if target.kind is not None and target.kind not in kinds:
         raise NoRecipient(f"this node has no workers of the kind {target.kind!r}; it has {', '.join(kinds) or 'none'}")
-    matching = [one for one in directory.present if one.is_available and _matches(one, target)]
-    if matching:
-        return tuple(matching)
-    roles = {role for kind, role in directory.expected if target.kind in (None, kind)}
-    if roles & {*WORKER_ROLES, *(["agent"] if target.role == "all" else [])}:
-        return RecipientExpected.WAIT
-    raise NoRecipient("no process of these is running")
+    found = [one for one in directory.present if one.is_available and _matches(target, one.peer.kind, one.peer.role)]
+    if found:
+        return tuple(found)
+    if any(_matches(target, kind, role) for kind, role in directory.expected):
+        return None
+    if target.role != "agent":
+        raise NoRecipient("no matching process is running")
+    has_agent = any(role == "agent" for _, role in directory.known)
+    raise NoRecipient("the agent is stopping" if has_agent else "this node has no agent")
 
 
-def _matches(one: Recipient, target: Target) -> bool:
-    if one.peer.role == "agent":
-        return target.role == "all"
-    return one.is_worker and target.kind in (None, one.peer.kind)
+def _find_by_pid(target: Target, directory: ProcessDirectory) -> tuple[Recipient, ...] | None:
+    found = next((one for one in directory.present if one.peer.pid == target.pid), None)
+    if found is None:
+        raise NoRecipient(f"this node has no process {target.pid}")
+    if found.peer.role not in (*WORKER_ROLES, "agent"):
+        raise NoRecipient(f"process {target.pid} is the {found.peer.role}, which takes no messages")
+    if not found.ready and found.leaving:
+        raise NoRecipient(f"process {target.pid} is stopping")
+    return (found,) if found.ready else None
+
+
+def _matches(target: Target, kind: str, role: str) -> bool:
+    if role == "agent":
+        return target.role in {"agent", "all"}
+    return role in WORKER_ROLES and target.role != "agent" and target.kind in (None, kind)

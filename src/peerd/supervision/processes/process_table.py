@@ -1,4 +1,4 @@
-"""The node's slots with the processes that are in them now."""
+"""The node's slots and the processes in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peerd.supervision.processes.slot import Slot
 
 
 class ReplacementOutcome(StrEnum):
-    """What becomes of a replacement."""
+    """How a replacement has ended."""
 
     PENDING = "pending"
     DONE = "done"
@@ -23,24 +23,23 @@ class ReplacementOutcome(StrEnum):
 
 @dataclass(slots=True)
 class Replacement:
-    """A wish to have a new process in a slot, of this kind, and what became of it."""
+    """A request to replace a slot's process by one of this kind, and its outcome."""
 
     kind: Kind
     reason: ExitCause
     previous_kind: Kind | None = None
-    """What the slot was before; it is that again where the new one fails and nothing else is left."""
+    """The slot's kind before, which it gets back if the new process fails and no other is left."""
     outcome: ReplacementOutcome = ReplacementOutcome.PENDING
     error: str = ""
 
     def finish(self, outcome: ReplacementOutcome, error: str = "") -> None:
-        """Say how it went; the first word counts."""
         if self.outcome is ReplacementOutcome.PENDING:
             self.outcome, self.error = outcome, error
 
 
 @dataclass(slots=True)
 class SlotEntry:
-    """A slot, the process that fills it, one that boots to take over, and former ones that still finish their work."""
+    """A slot, its process, a successor that boots to take over, and former processes that still finish their work."""
 
     slot: Slot
     process: ChildProcess | None = None
@@ -50,25 +49,17 @@ class SlotEntry:
     last_cause: ExitCause | None = None
     error: str = ""
     wanted: bool = True
-    """Whether the node is to have this slot; one that is not wanted is forgotten when its processes are gone."""
+    """Whether the node should have this slot; others are removed when their processes have ended."""
 
     @property
     def is_agent(self) -> bool:
-        """Whether it is the agent's."""
         return self.slot.kind.role == "agent"
 
     @property
     def processes(self) -> list[ChildProcess]:
-        """All of its living processes."""
         return [*(one for one in (self.process, self.successor) if one), *self.leaving]
 
-    @property
-    def must_wait_for_exit(self) -> bool:
-        """Whether a former process must have ended before the next one may start: there is one agent only."""
-        return self.is_agent and bool(self.leaving)
-
     def remove(self, process: ChildProcess) -> None:
-        """Take out a process that has ended."""
         if self.process is process:
             self.process = None
         elif self.successor is process:
@@ -77,7 +68,6 @@ class SlotEntry:
             self.leaving.remove(process)
 
     def to_json(self, now: float) -> dict[str, object]:
-        """Return what `status` shows of it."""
         slot, process = self.slot, self.process
         silent_for = process.silent_for(now) if process else None
         wait = None if slot.backoff_until is None else timedelta(seconds=slot.backoff_until - now)
@@ -112,7 +102,7 @@ class SlotEntry:
 
     @property
     def replacing(self) -> str | None:
-        """What is being done to replace its process, in words."""
+        """A description of its pending replacement."""
         if self.replacement is None or self.replacement.outcome is not ReplacementOutcome.PENDING:
             return None
         if self.successor is None:
@@ -121,7 +111,7 @@ class SlotEntry:
 
 
 class ProcessTable:
-    """All members of a node."""
+    """All slots of a node."""
 
     def __init__(self, plan: Plan) -> None:
         self.kinds = {kind.name: kind for kind in plan.kinds}
@@ -131,20 +121,18 @@ class ProcessTable:
 
     @property
     def agent(self) -> SlotEntry | None:
-        """The agent's member."""
         return next((entry for entry in self.entries if entry.is_agent), None)
 
     @property
     def others(self) -> list[SlotEntry]:
-        """All but the agent."""
         return [entry for entry in self.entries if not entry.is_agent]
 
     def of_kind(self, name: str) -> list[SlotEntry]:
-        """The members of a kind that are wanted, in the order of their numbers."""
+        """The wanted slots of a kind, in the order of their numbers."""
         return [entry for entry in self.entries if entry.slot.kind.name == name and entry.wanted]
 
     def scale(self, kind: Kind, processes: int) -> list[SlotEntry]:
-        """Have so many slots of a kind; return those that are wanted no more."""
+        """Set the number of slots of a kind; return those that are no longer wanted."""
         self.kinds[kind.name] = kind
         names = {kind.slot_name(number): number for number in range(1, processes + 1)}
         for entry in self.entries:
@@ -156,31 +144,26 @@ class ProcessTable:
         return [one for one in self.entries if one.slot.kind.name == kind.name and not one.wanted]
 
     def remove_kind(self, kind: str) -> list[SlotEntry]:
-        """Have no kind of this name any more; return its members, which are not wanted."""
-        if kind not in self.kinds:
-            return []
+        """Remove a kind; return its slots, which are no longer wanted."""
         unwanted = self.scale(self.kinds[kind], 0)
         del self.kinds[kind]
         return unwanted
 
     def drop_unwanted(self) -> None:
-        """Forget members that are not wanted and have no process."""
         self.entries = [entry for entry in self.entries if entry.wanted or entry.processes]
 
     def _sort_key(self, entry: SlotEntry) -> tuple[int, int]:
-        """Kinds in the order in which they came, slots by number."""
+        """Order by the plan's order of kinds, then by slot number."""
         names = list(self.kinds)
         kind = entry.slot.kind.name
         number = entry.slot.name.removeprefix(f"{kind}-")
         return names.index(kind) if kind in names else len(names), int(number) if number.isdigit() else 0
 
     def processes(self) -> Iterator[ChildProcess]:
-        """Give all living processes."""
         for entry in self.entries:
             yield from entry.processes
 
     def pids(self) -> set[int]:
-        """Return the process ids of all living processes."""
         return {process.pid for process in self.processes()}
 
     def sockets(self) -> set[str]:
@@ -189,14 +172,11 @@ class ProcessTable:
         return {name for kind in kinds for name in kind.sockets}
 
     def find(self, pid: object) -> tuple[SlotEntry, ChildProcess] | None:
-        """Return the living process of an id, with its member."""
-        return next(((m, process) for m in self.entries for process in m.processes if process.pid == pid), None)
+        return next(((entry, one) for entry in self.entries for one in entry.processes if one.pid == pid), None)
 
     def deadlines(self) -> Iterator[float]:
-        """Give the times at which something must be done."""
+        """Yield the times at which a process must be started or killed."""
         for entry in self.entries:
             if entry.slot.backoff_until is not None:
                 yield entry.slot.backoff_until
-            for process in entry.processes:
-                if process.kill_at is not None:
-                    yield process.kill_at
+            yield from (process.kill_at for process in entry.processes if process.kill_at is not None)

@@ -1,7 +1,8 @@
-"""Reload: replaces processes kind by kind, one process after another, and lets the node follow a changed plan.
+"""Reload: computes the plan anew and replaces the processes of the node, kind by kind and one after another.
 
-A kind's first process goes first, alone. If its new generation does not boot, the kind is left as it is, with its old
-processes and its old plan; the others go on. A reload that is asked for while one runs begins when that has ended.
+`ReloadCoordinator` carries out one request after another: it has the plan computed (`planner_process`), binds new
+sockets, and advances a `RollingRestart`, which calls `ProcessManager.replace` for one slot at a time. If the new
+process of a slot fails, the rest of its kind keeps its old processes and its old plan; other kinds continue.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from peerd.supervision.alert_forwarding import AlertForwarder
-from peerd.supervision.exits.exit_cause import REPLACED, SCALED, stop_reason
+from peerd.supervision.exits.exit_cause import REPLACED, stop_reason
+from peerd.supervision.host.listening_sockets import ListenError
 from peerd.supervision.plan import Kind, Plan
 from peerd.supervision.processes.process_manager import ProcessManager
-from peerd.supervision.processes.process_table import ProcessTable, Replacement, ReplacementOutcome, SlotEntry
-from peerd.supervision.processes.slot import SlotState
+from peerd.supervision.processes.process_table import Replacement, ReplacementOutcome, SlotEntry
+from peerd.supervision.reload.planner_process import PlannerProcess
 
 ROLES_REPLACED_LAST: Final = ("watcher", "manager", "agent")
-"""Roles whose turn comes after all others."""
+"""Roles that are replaced after all others, in this order."""
+
+MAX_KEPT_REQUESTS: Final = 20
+"""Requests that are kept, finished ones included, for clients that wait for theirs."""
 
 
 class ReloadProgress(StrEnum):
-    """How far a reload is, with the whole node or with one kind."""
+    """Progress of a request."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -34,7 +38,7 @@ class ReloadProgress(StrEnum):
 
 @dataclass(slots=True)
 class ReloadRequest:
-    """What somebody asked for; `kinds` None is all of them, and `config_only` those that the plan changes."""
+    """A request to reload `kinds`, None being all; with `config_only` those whose plan has changed."""
 
     number: int
     kinds: tuple[str, ...] | None = None
@@ -44,81 +48,154 @@ class ReloadRequest:
     by_kind: dict[str, str] = field(default_factory=dict)
 
     def includes(self, kind: str) -> bool:
-        """Whether it is about a kind."""
         return self.kinds is None or kind in self.kinds
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more will come of it."""
         return self.progress in {ReloadProgress.DONE, ReloadProgress.ABANDONED}
 
     def to_json(self) -> dict[str, object]:
-        """Return what `status` shows of it."""
-        return {
-            "number": self.number,
-            "progress": self.progress.value,
-            "error": self.error or None,
-            "kinds": dict(self.by_kind),
-        }
+        kinds = dict(self.by_kind)
+        return {"number": self.number, "progress": self.progress.value, "error": self.error or None, "kinds": kinds}
 
 
-@dataclass(slots=True)
-class _ReplacementStep:
-    entry: SlotEntry
-    kind: Kind
-    replacement: Replacement
+class ReloadCoordinator:
+    """The queue of reload requests. `advance` is idempotent, and is called while the node runs."""
+
+    def __init__(self, manager: ProcessManager) -> None:
+        self._manager = manager
+        self._last_number = 0
+        self._requests: deque[ReloadRequest] = deque()
+        self._running: RollingRestart | None = None
+        self.planner: PlannerProcess | None = None
+
+    def submit(self, kinds: Sequence[str] | None, *, config_only: bool) -> ReloadRequest:
+        """Add a request to the queue, or return an equal one that is waiting."""
+        wanted = (None if kinds is None else tuple(kinds), config_only)
+        for request in self._requests:
+            if request.progress is ReloadProgress.WAITING and (request.kinds, request.config_only) == wanted:
+                return request
+        self._last_number += 1
+        self._requests.append(ReloadRequest(self._last_number, *wanted))
+        while len(self._requests) > MAX_KEPT_REQUESTS and self._requests[0].is_finished:
+            self._requests.popleft()
+        return self._requests[-1]
+
+    def advance(self, now: float) -> None:
+        """Continue the running request, or begin the next one."""
+        if self.planner:
+            self.planner.advance(now)
+            return
+        if self._running and not self._running.request.is_finished:
+            self._running.advance(now)
+            return
+        if self._running:
+            self._running = None
+            used = self._manager.table.sockets()
+            self._manager.sockets.apply(
+                {name: plan for name, plan in self._manager.sockets.plans.items() if name in used}
+            )
+        waiting = (request for request in self._requests if request.progress is ReloadProgress.WAITING)
+        if request := next(waiting, None):
+            self._start(request, now)
+
+    def abandon_all(self, error: str) -> None:
+        for request in self._requests:
+            if not request.is_finished:
+                request.progress, request.error = ReloadProgress.ABANDONED, error
+
+    @property
+    def is_active(self) -> bool:
+        return any(not request.is_finished for request in self._requests)
+
+    def to_json(self) -> list[dict[str, object]]:
+        return [request.to_json() for request in self._requests]
+
+    # ---------------------------------------------------------------- steps
+
+    def _start(self, request: ReloadRequest, now: float) -> None:
+        request.progress = ReloadProgress.RUNNING
+        self._manager.console.log("reloading " + ("everything" if request.kinds is None else ", ".join(request.kinds)))
+        if not self._manager.plan.planner:
+            self._on_plan_ready(request, self._manager.plan, "")
+            return
+        try:
+            self.planner = PlannerProcess(
+                self._manager.plan, self._manager.loop, lambda *result: self._on_plan_ready(request, *result), now
+            )
+        except OSError as error:
+            self._abandon(request, f"the planner cannot be started: {error}")
+
+    def _on_plan_ready(self, request: ReloadRequest, plan: Plan | None, error: str) -> None:
+        self.planner = None
+        if plan is None:
+            self._abandon(request, error)
+        elif problem := self._find_conflict(plan, request) or self._bind_added_sockets(plan, request):
+            self._abandon(request, problem)
+        else:
+            self._running = RollingRestart(request, plan, self._manager)
+
+    def _find_conflict(self, plan: Plan, request: ReloadRequest) -> str:
+        """Return why a running node cannot adopt this plan."""
+        for name in ("node", "run_directory", "project_directory"):
+            if getattr(plan, name) != getattr(self._manager.plan, name):
+                return f"{name} is {getattr(plan, name)} now: that takes a restart (peerd stop, then start it anew)"
+        known = {kind.name for kind in plan.kinds} | self._manager.table.kinds.keys()
+        if unknown := set(request.kinds or ()) - known:
+            return f"there is no {', '.join(sorted(unknown))}; only {', '.join(sorted(known))}"
+        return ""
+
+    def _bind_added_sockets(self, plan: Plan, request: ReloadRequest) -> str:
+        """Bind the new sockets of the kinds that are reloaded; return why that fails."""
+        kinds = [kind for kind in plan.kinds if request.includes(kind.name)]
+        added = {name: plan.sockets[name] for kind in kinds for name in kind.sockets}
+        try:
+            self._manager.sockets.apply(self._manager.sockets.plans | added)
+        except ListenError as error:
+            return str(error)
+        return ""
+
+    def _abandon(self, request: ReloadRequest, error: str) -> None:
+        request.progress, request.error = ReloadProgress.ABANDONED, error
+        text = f"the reload was abandoned, the node is unchanged: {error}"
+        self._manager.console.log(text)
+        self._manager.reports.raise_alert(None, None, "reload-abandoned", text)
 
 
 class RollingRestart:
-    """Carries one request out. `advance` may be called at any time, and again."""
+    """Carries out one request with a new plan.
 
-    def __init__(
-        self,
-        request: ReloadRequest,
-        plan: Plan,
-        table: ProcessTable,
-        process_manager: ProcessManager,
-        alerts: AlertForwarder,
-    ) -> None:
-        """Begin: kinds that are new start, those that are gone stop, counts change at once; then one after another."""
+    Added kinds start, removed ones stop and changed counts apply at once; then processes are replaced one by one.
+    """
+
+    def __init__(self, request: ReloadRequest, plan: Plan, manager: ProcessManager) -> None:
         self.request = request
-        self._table = table
-        self._process_manager = process_manager
-        self._alerts = alerts
-        self._step: _ReplacementStep | None = None
-        request.progress = ReloadProgress.RUNNING
-        to_replace = list(self._kinds_to_replace(plan))
-        self._apply_plan(plan)
-        self._queue = deque(
-            (entry, kind)
-            for kind in sorted(
-                to_replace,
-                key=lambda kind: ROLES_REPLACED_LAST.index(kind.role) + 1 if kind.role in ROLES_REPLACED_LAST else 0,
-            )
-            for entry in table.of_kind(kind.name)
+        self._manager = manager
+        self._table = manager.table
+        self._step: tuple[SlotEntry, Replacement] | None = None
+        """The slot whose process is being replaced now."""
+        last = ROLES_REPLACED_LAST
+        kinds = sorted(
+            self._kinds_to_replace(plan), key=lambda kind: last.index(kind.role) + 1 if kind.role in last else 0
         )
-        for kind in to_replace:
-            request.by_kind[kind.name] = "waiting"
+        self._apply_plan(plan)
+        self._queue = deque((entry, kind) for kind in kinds for entry in self._table.of_kind(kind.name))
+        request.by_kind |= {kind.name: "waiting" for kind in kinds}
 
     def advance(self, now: float) -> None:
-        """Go on."""
-        while self._step is None or self._is_finished(self._step):
+        """Continue; idempotent."""
+        while self._step is None or self._is_finished(*self._step):
             if not self._queue:
                 self._finish()
                 return
             entry, kind = self._queue.popleft()
-            reason = stop_reason(REPLACED, "replaced by a reload")
-            self._step = _ReplacementStep(entry, kind, Replacement(kind, reason))
+            self._step = entry, Replacement(kind, stop_reason(REPLACED, "replaced by a reload"))
             self.request.by_kind[kind.name] = f"replacing {entry.slot.name}"
-        step = self._step
-        has_begun = step.entry.replacement is step.replacement
-        if not has_begun and step.entry.replacing is None:  # it was booting, or was being replaced already
-            self._process_manager.replace(step.entry, step.replacement, now)
-
-    # ---------------------------------------------------------------- the plan
+        entry, replacement = self._step
+        if entry.replacement is not replacement and entry.replacing is None:  # else it boots, or is being replaced
+            self._manager.replace(entry, replacement, now)
 
     def _kinds_to_replace(self, plan: Plan) -> Iterator[Kind]:
-        """Kinds whose processes must be new ones; those that have none yet, or lose them, are none of these."""
         for kind in plan.kinds:
             present = self._table.kinds.get(kind.name)
             if present is None or not self.request.includes(kind.name):
@@ -127,100 +204,42 @@ class RollingRestart:
                 yield kind
 
     def _apply_plan(self, plan: Plan) -> None:
-        named = {kind.name: kind for kind in plan.kinds}
-        for name in list(self._table.kinds):
-            if name not in named and self.request.includes(name):
-                self._stop(self._table.remove_kind(name))
-                self.request.by_kind[name] = "removed"
-        for name, kind in named.items():
-            if not self.request.includes(name):
-                continue
+        planned = {kind.name: kind for kind in plan.kinds if self.request.includes(kind.name)}
+        for name in [name for name in self._table.kinds if self.request.includes(name) and name not in planned]:
+            self._manager.stop_removed(self._table.remove_kind(name), "the node no longer has this slot")
+            self.request.by_kind[name] = "removed"
+        for name, kind in planned.items():
             present = self._table.kinds.get(name)
             if present is None:
                 self._table.scale(kind, kind.processes)
                 self.request.by_kind[name] = f"added, {kind.processes} processes"
-            elif kind.processes != present.processes:  # else it stays as somebody may have scaled it
-                self._stop(self._table.scale(replace(present, processes=kind.processes), kind.processes))
+            elif kind.processes != present.processes:  # else it keeps the number that `peerd scale` may have set
+                removed = self._table.scale(replace(present, processes=kind.processes), kind.processes)
+                self._manager.stop_removed(removed, "the node no longer has this slot")
                 self.request.by_kind[name] = f"{kind.processes} processes"
 
-    def _stop(self, entries: Sequence[SlotEntry]) -> None:
-        for entry in entries:
-            if entry.slot.state not in {SlotState.STOPPED, SlotState.DRAINING}:
-                self._process_manager.stop(
-                    entry, fast=False, reason=stop_reason(SCALED, "the node has no such slot any more")
-                )
-
-    # ---------------------------------------------------------------- step by step
-
-    def _is_finished(self, step: _ReplacementStep) -> bool:
-        name = step.kind.name
-        match step.replacement.outcome:
+    def _is_finished(self, entry: SlotEntry, replacement: Replacement) -> bool:
+        name = replacement.kind.name
+        match replacement.outcome:
             case ReplacementOutcome.PENDING:
-                return not step.entry.wanted and not step.entry.processes
+                return not entry.wanted and not entry.processes
             case ReplacementOutcome.DONE:
-                self._table.kinds[name] = step.kind
+                self._table.kinds[name] = replacement.kind
                 if not any(kind.name == name for _, kind in self._queue):
                     self.request.by_kind[name] = "done"
             case ReplacementOutcome.ABANDONED:
-                self._abandon(step)
+                self._abandon_kind(entry, name, replacement.error)
         return True
 
-    def _abandon(self, step: _ReplacementStep) -> None:
-        name, error = step.kind.name, step.replacement.error
+    def _abandon_kind(self, entry: SlotEntry, name: str, error: str) -> None:
         self._queue = deque((entry, kind) for entry, kind in self._queue if kind.name != name)
         self.request.by_kind[name] = f"abandoned: {error}"
         self.request.error = self.request.error or f"{name}: {error}"
-        text = f"the reload of {name} was abandoned, the old processes go on: {error}"
-        self._alerts.log(text)
-        self._alerts.raise_alert(step.entry, None, "reload-abandoned", text)
+        text = f"the reload of {name} was abandoned, the old processes stay: {error}"
+        self._manager.console.log(text)
+        self._manager.reports.raise_alert(entry, None, "reload-abandoned", text)
 
     def _finish(self) -> None:
         if not self.request.is_finished:
             self.request.progress = ReloadProgress.ABANDONED if self.request.error else ReloadProgress.DONE
-            self._alerts.log("reloaded" if not self.request.error else "reloaded, but not everything")
-
-
-class ReloadQueue:
-    """The requests for reloads, one after another; the last ones are remembered for whoever waits for theirs."""
-
-    MAX_KEPT: Final = 20
-
-    def __init__(self) -> None:
-        self._last_number = 0
-        self._requests: deque[ReloadRequest] = deque()
-
-    def submit(self, kinds: Sequence[str] | None, *, config_only: bool) -> ReloadRequest:
-        """Note a wish. One that is waiting already and covers it is the answer to it too."""
-        wanted = None if kinds is None else tuple(kinds)
-        for request in self._requests:
-            if request.progress is ReloadProgress.WAITING and (request.kinds, request.config_only) == (
-                wanted,
-                config_only,
-            ):
-                return request
-        self._last_number += 1
-        self._requests.append(ReloadRequest(self._last_number, wanted, config_only))
-        while len(self._requests) > self.MAX_KEPT and self._requests[0].is_finished:
-            self._requests.popleft()
-        return self._requests[-1]
-
-    @property
-    def has_unfinished(self) -> bool:
-        """Whether one is not over."""
-        return any(not request.is_finished for request in self._requests)
-
-    def next(self) -> ReloadRequest | None:
-        """Return the one whose turn it is, if none is running."""
-        if any(request.progress is ReloadProgress.RUNNING for request in self._requests):
-            return None
-        return next((request for request in self._requests if request.progress is ReloadProgress.WAITING), None)
-
-    def abandon_all(self, error: str) -> None:
-        """End all that are not over."""
-        for request in self._requests:
-            if not request.is_finished:
-                request.progress, request.error = ReloadProgress.ABANDONED, error
-
-    def to_json(self) -> list[dict[str, object]]:
-        """Return what `status` shows of them, oldest first."""
-        return [request.to_json() for request in self._requests]
+            self._manager.console.log("reloaded" if not self.request.error else "reloaded, except what was abandoned")
