@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples/README.md"]
+PAGES = [ROOT / page for page in ("README.md", "CONTRIBUTING.md", "examples/README.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 
 
 def anchors(page: Path) -> set[str]:
