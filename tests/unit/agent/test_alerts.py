@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from peerd.agent.alerts import delivery as module
-from peerd.agent.alerts.delivery import MAX_QUEUED, MAX_TRIES, AlertDelivery
-from peerd.agent.alerts.dispatcher import AlertDispatcher
-from peerd.agent.alerts.factory import make_deliveries, make_hook
-from peerd.agent.alerts.hooks import AlertHookFailed, CommandHook, LogHook, Webhook
+from peerd.agent.alerts.delivery import MAX_QUEUED, MAX_TRIES, AlertDelivery, AlertDispatcher
+from peerd.agent.alerts.hooks import AlertHookFailed, CommandHook, LogHook, Webhook, make_hook
 from peerd.agent.components import ComponentSupervisor
 from peerd.config.reading.models import parse_section
 from peerd.config.settings import AlertSettings
@@ -253,11 +251,11 @@ async def test_the_log_is_a_hook_too() -> None:
     assert events == [AlertRaised(alert="dead-tasks", text="task 17 is dead", slot="video-1")]
 
 
-# ---------------------------------------------------------------- the desk
+# ---------------------------------------------------------------- the dispatcher
 
 
 class Node:
-    """What the desk wants to know of its link."""
+    """What the dispatcher wants to know of its link."""
 
     node = "a"
 
@@ -272,13 +270,13 @@ async def test_the_dispatcher_sends_an_alert_of_the_master_to_each_hook_and_the_
             "old": AlertSettings(log=True, enabled=False),
         }
         components = ComponentSupervisor(EventBus())
-        desk = AlertDispatcher(lambda: make_deliveries(hooks, tmp_path, EventBus(events.append)))
-        await desk.start(Node(), components)  # type: ignore[arg-type]
+        dispatcher = AlertDispatcher(hooks, tmp_path, EventBus(events.append))
+        await dispatcher.start(Node(), components)  # type: ignore[arg-type]
         assert components.names == ["alerts chat", "alerts page", "alerts log"]
-        desk.receive({"type": "alert", "alert": "crash-loop", "text": "video-1 keeps failing", "slot": "video-1"})
-        desk.receive({"type": "ready"})
+        dispatcher.receive({"type": "alert", "alert": "crash-loop", "text": "video-1 keeps failing", "slot": "video-1"})
+        dispatcher.receive({"type": "ready"})
         await eventually_async(lambda: len(web.bodies) == 1)
-        await desk.stop(0.0)
+        await dispatcher.stop(0.0)
         assert [body["text"] for body in web.bodies] == ["video-1 keeps failing"] * 2
         assert [event for event in events if isinstance(event, AlertRaised)] == [
             AlertRaised(alert="crash-loop", text="video-1 keeps failing", slot="video-1")

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from peerd.agent.components import ComponentSupervisor
-from peerd.agent.resource_limits import LimitMonitor, ResourceUsage, UsageLimits
-from peerd.agent.resource_usage import ResourceMonitor, UsageMeter
+from peerd.agent.resource_usage import LimitMonitor, ResourceMonitor, ResourceUsage, UsageLimits, UsageMeter
 from peerd.runtime.observability.events import EventBus
 from peerd.testing import eventually, eventually_async
 

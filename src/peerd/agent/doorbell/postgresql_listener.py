@@ -1,7 +1,7 @@
-"""PostgreSQL's LISTEN: one connection of the agent, in a thread, opened again when it is lost.
+"""PostgreSQL's LISTEN: a thread with one connection of its own, opened again when it is lost.
 
-Any role that may connect to the database can notify. So what is not signed is a hint, of which so many are taken in a
-second; what is more, is one ring for any queue.
+Any role that may connect to the database can notify. So an unsigned notification is a hint, and the number of hints
+heeded in a second is limited; those beyond it become one ring for any queue.
 """
 
 from __future__ import annotations
@@ -13,34 +13,31 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any, Final
 
-from peerd.agent.doorbell.refusals import Refusals
+from peerd.agent.doorbell.health import RejectedRings
 from peerd.domain.ring import Ring, TasksAvailable
 from peerd.domain.token_bucket import TokenBucket
-from peerd.doorbell.datagram import RejectionReason, RingRejected
-from peerd.doorbell.transports import CHANNEL, NotificationVerifier
+from peerd.doorbell.datagram import CHANNEL, NotificationVerifier, RejectionReason, RingRejected
 from peerd.store.connection.database import Database, translated_errors
 from peerd.store.connection.outages import Backoff
 
 CHECK_STOP_EVERY: Final = 0.5
-"""Seconds after which the thread sees that it is to end."""
+"""Seconds after which the thread notices that it must end."""
 END_WITHIN: Final = 2.0
 UNSIGNED_RATE: Final = (400, 200.0)
-"""Notifications without a signature that are taken at once, and in a second; of a cluster that has no secret they are
-all."""
+"""Unsigned notifications heeded at once, and in a second, in a cluster without a secret, where all are unsigned."""
 UNSIGNED_RATE_WITH_SECRET: Final = (5, 1.0)
-"""The same where there is a secret: written by hand in SQL, or by an application that does not have it."""
+"""The same where there is a secret: they are written by hand in SQL, or by an application without the secret."""
 
 
 class PostgresqlListener:
     """Listens, from `run` to its cancellation.
 
     Args:
-        database: it opens a connection of its own there.
-        verifier: tells what a notification means.
-        on_ring: gets the rings, on the event loop.
-        on_change: called on the event loop with the reason why it does not listen, None when it does.
-        refusals: what is refused.
-        unsigned_bucket: how many are taken that are not signed.
+        database: where the connection is opened.
+        verifier: opens the notifications.
+        on_ring: called on the event loop with each ring.
+        on_change: called on the event loop: with a problem when the connection is lost, with None when it is open.
+        rejected: counts the other notifications.
     """
 
     def __init__(
@@ -49,22 +46,20 @@ class PostgresqlListener:
         verifier: NotificationVerifier,
         on_ring: Callable[[Ring], None],
         on_change: Callable[[str | None], None],
-        refusals: Refusals,
-        unsigned_bucket: TokenBucket,
+        rejected: RejectedRings,
     ) -> None:
         self._database = database
         self._verifier = verifier
         self._on_ring = on_ring
         self._on_change = on_change
-        self._refusals = refusals
-        self._unsigned_bucket = unsigned_bucket
+        self._rejected = rejected
+        self._unsigned = TokenBucket(*(UNSIGNED_RATE_WITH_SECRET if verifier.has_secret else UNSIGNED_RATE))
         self._has_dropped_hints = False
-        self._stopping = threading.Event()
 
     async def run(self) -> None:
         """Listen until cancelled."""
         self._loop = asyncio.get_running_loop()
-        self._stopping = stopping = threading.Event()
+        stopping = threading.Event()
         thread = threading.Thread(target=self._run_thread, args=(stopping,), name="peerd-listening", daemon=True)
         thread.start()
         try:
@@ -79,19 +74,18 @@ class PostgresqlListener:
             try:
                 with closing(self._connect()) as connection:
                     self._call_on_loop(self._on_change, None)
-                    self._call_on_loop(self._on_ring, TasksAvailable())  # what was rung meanwhile was not heard
+                    self._call_on_loop(self._on_ring, TasksAvailable())  # rings may have been missed meanwhile
                     pauses.reset()
                     self._listen(connection, stopping)
             except Exception as error:  # noqa: BLE001 - whatever it is, the connection is opened again
-                self._call_on_loop(
-                    self._on_change, f"PostgreSQL's LISTEN: {str(error).strip() or type(error).__name__}"
-                )
+                problem = f"PostgreSQL's LISTEN: {str(error).strip() or type(error).__name__}"
+                self._call_on_loop(self._on_change, problem)
                 stopping.wait(pauses.next())
 
     def _connect(self) -> Any:
         with translated_errors():
             pooled = self._database.engine.raw_connection()
-        pooled.detach()  # it is not given back to the pool
+        pooled.detach()  # it does not go back to the pool
         connection: Any = pooled.dbapi_connection
         connection.rollback()
         connection.autocommit = True
@@ -109,15 +103,15 @@ class PostgresqlListener:
                 self._call_on_loop(self._on_ring, TasksAvailable())
 
     def _receive(self, payload: str, pid: int) -> None:
-        if not self._verifier.is_signed(payload) and not self._unsigned_bucket.try_take(time.monotonic()):
+        if not self._verifier.is_signed(payload) and not self._unsigned.try_take(time.monotonic()):
             self._has_dropped_hints = True
             return
         try:
             self._call_on_loop(self._on_ring, self._verifier.open(payload))
-        except RingRejected as refused:
-            if refused.rejection_reason is not RejectionReason.OURS:
-                self._refusals.refuse(refused, f"PostgreSQL's process {pid}")
+        except RingRejected as error:
+            if error.rejection_reason is not RejectionReason.OURS:
+                self._rejected.add(error, f"PostgreSQL's process {pid}")
 
-    def _call_on_loop(self, on_ring: Callable[[Any], None], argument: object) -> None:
+    def _call_on_loop(self, callback: Callable[[Any], None], argument: object) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(on_ring, argument)
+            self._loop.call_soon_threadsafe(callback, argument)
