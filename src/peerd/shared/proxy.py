@@ -1,9 +1,9 @@
-"""What the user's code holds in place of the real client: the same async methods, and `subscribe`."""
+"""Proxies of shared clients: the same async methods, and `subscribe`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from peerd.shared.client import SharedClient
@@ -29,22 +29,18 @@ class SharedBackend(Protocol):
 
 
 class SharedClients:
-    """Gives proxies: ``ctx.shared(StudioClient)``.
-
-    Args:
-        backend: where their calls go; its event loop is the one that runs now.
-    """
+    """Gives proxies: ``ctx.shared(StudioClient)``. Made on the event loop that runs their calls."""
 
     def __init__(self, backend: SharedBackend) -> None:
         self._backend = backend
         self._loop = asyncio.get_running_loop()
 
     def __call__(self, kind: type[C], *, timeout: float | None = None) -> C:
-        """The shared client of a class, as this process has it.
+        """The proxy of a shared client.
 
         Args:
             kind: the class below `SharedClient`.
-            timeout: seconds that each call of what is returned may take; the class's `call_timeout` when None.
+            timeout: seconds that each call of the proxy may take; the class's `call_timeout` when None.
         """
         seconds = kind.call_timeout if timeout is None else timeout
         return cast("C", SharedProxy(kind, self._backend, self._loop, seconds))
@@ -74,32 +70,25 @@ class SharedProxy:
         method_of(self._kind, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._call_or_wait(lambda: self._backend.call(self._kind, name, args, kwargs, self._timeout))
+            is_on_loop = self._is_on_loop()
+            answer = self._backend.call(self._kind, name, args, kwargs, self._timeout)
+            return answer if is_on_loop else asyncio.run_coroutine_threadsafe(answer, self._loop).result()
 
         call.__name__ = name
         return call
 
     def subscribe(self, key: Any) -> Subscription:
         """Follow a key; see `SharedClient.subscribe`."""
-        if _running_loop() is not self._loop:
+        if not self._is_on_loop():
             raise WrongEventLoop
         return self._backend.subscribe(self._kind, key)
 
-    def _call_or_wait(self, start_call: Callable[[], Awaitable[Any]]) -> Any:
-        running = _running_loop()
-        if running is self._loop:
-            return start_call()
-        if running is not None:
+    def _is_on_loop(self) -> bool:
+        """Whether the process's event loop runs here; False in a thread without one."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        if running is not self._loop:
             raise WrongEventLoop
-
-        async def wait() -> Any:
-            return await start_call()
-
-        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+        return True

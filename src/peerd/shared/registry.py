@@ -1,4 +1,4 @@
-"""What the agent shares: its clients by name, for its own code and for the other processes of the node."""
+"""The shared clients of an agent, by name: for its own code, and for `peerd.shared.server`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peerd.shared.subscription import Subscription
 
 
 class SharedRegistry:
-    """The holders of an agent. It is a source for proxies in the agent itself; `peerd.shared.server` serves others."""
+    """The shared instances of an agent; the backend of proxies in the agent itself."""
 
     def __init__(self) -> None:
         self._instances: dict[str, SharedInstance] = {}
@@ -23,7 +23,7 @@ class SharedRegistry:
 
     @property
     def names(self) -> list[str]:
-        """Of the classes that are shared."""
+        """Of the shared classes."""
         return list(self._instances)
 
     def add(self, instance: SharedInstance) -> None:
@@ -32,22 +32,23 @@ class SharedRegistry:
         self._wake_waiters()
 
     def mark_complete(self) -> None:
-        """All that will be shared is: who asks for another class is told so, instead of waiting for it."""
+        """The setup has ended: a request for another class fails from now on, instead of waiting for it."""
         self._is_complete = True
         self._wake_waiters()
 
     def clear(self) -> None:
-        """Share nothing, for now; who follows is told to begin anew."""
+        """Forget all instances, before a new call of the setup; their subscriptions fail."""
         self._is_complete = False
         instances, self._instances = list(self._instances.values()), {}
         for instance in instances:
             instance.end(AgentLost(instance.kind.__name__))
 
     async def instance(self, name: str, within: float) -> SharedInstance:
-        """One of them; while the user's setup has not ended it may still come.
+        """The instance of a class; until the setup has ended, it may still be shared.
 
         Raises:
             NotShared: there is none of this name.
+            SharedCallTimedOut: the setup has neither shared it nor ended in time.
         """
         try:
             async with asyncio.timeout(within):
@@ -55,11 +56,7 @@ class SharedRegistry:
                     await self._changed.wait()
         except TimeoutError:
             raise SharedCallTimedOut(name, within, "the agent's setup has not shared it yet") from None
-        if name not in self._instances:
-            raise NotShared(name)
-        return self._instances[name]
-
-    # ---------------------------------------------------------------- for proxies in the agent itself
+        return self._get(name)
 
     async def call(
         self, kind: type[SharedClient], method: str, args: Sequence[Any], kwargs: Mapping[str, Any], within: float
@@ -75,12 +72,15 @@ class SharedRegistry:
         Raises:
             NotShared: the class is not shared.
         """
-        if name_of(kind) not in self._instances:
-            raise NotShared(name_of(kind))
-        instance = self._instances[name_of(kind)]
+        instance = self._get(name_of(kind))
         subscription = Subscription(key, lambda ended: instance.unfollow(key, ended))
         instance.follow(key, subscription)
         return subscription
+
+    def _get(self, name: str) -> SharedInstance:
+        if name not in self._instances:
+            raise NotShared(name)
+        return self._instances[name]
 
     def _wake_waiters(self) -> None:
         self._changed.set()

@@ -1,4 +1,4 @@
-"""What of a shared class another process may call, and how its arguments and results regain their types."""
+"""The methods of a shared class that another process may call, and the types of their arguments and results."""
 
 from __future__ import annotations
 
@@ -15,39 +15,8 @@ LIFECYCLE_METHODS = frozenset({"open", "run", "close", "follow", "unfollow"})
 """Called by the agent alone."""
 
 
-class RpcMethod:
-    """One async method that may be called from another process.
-
-    Args:
-        function: of the class, not bound.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.name = function.__name__
-        self._signature = inspect.signature(function)
-        self._hints = _hints(function)
-
-    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the method is to be called with, as its annotations want it.
-
-        Raises:
-            TypeError: they do not fit its signature.
-            msgspec.ValidationError: nor its annotations.
-        """
-        bound = self._signature.bind(None, *args, **kwargs)
-        for name, value in bound.arguments.items():
-            kind = self._signature.parameters[name].kind
-            if kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-                bound.arguments[name] = _convert(value, self._hints.get(name, Any))
-        return bound.args[1:], bound.kwargs
-
-    def result(self, value: Any) -> Any:
-        """What it has returned, as its annotation says."""
-        return _convert(value, self._hints.get("return", Any))
-
-
 def methods_of(kind: type[SharedClient]) -> list[str]:
-    """The names of a class's public async methods, without those of its life.
+    """The names of a class's public async methods, without the lifecycle methods.
 
     >>> class Studio(SharedClient):
     ...     async def price(self, film: str) -> float: ...
@@ -59,20 +28,43 @@ def methods_of(kind: type[SharedClient]) -> list[str]:
     return [name for name in dir(kind) if _is_callable(kind, name)]
 
 
-def method_of(kind: type[SharedClient], name: str) -> RpcMethod:
-    """One of them.
+def method_of(kind: type[SharedClient], name: str) -> Callable[..., Any]:
+    """One of these methods, unbound.
 
     Raises:
         NoSuchSharedMethod: there is none of this name.
     """
     if not _is_callable(kind, name):
         raise NoSuchSharedMethod(kind.__name__, name, methods_of(kind))
-    return RpcMethod(getattr(kind, name))
+    method: Callable[..., Any] = getattr(kind, name)
+    return method
 
 
 def name_of(kind: type[SharedClient]) -> str:
-    """By which the processes of a node mean the same class."""
+    """The name of a class in messages."""
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def convert_arguments(
+    method: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, converted to the annotations of the method.
+
+    Raises:
+        TypeError: they do not fit its signature.
+        msgspec.ValidationError: they do not fit its annotations.
+    """
+    signature, hints = inspect.signature(method), _hints(method)
+    bound = signature.bind(None, *args, **kwargs)
+    for name, value in bound.arguments.items():
+        if signature.parameters[name].kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            bound.arguments[name] = _convert(value, hints.get(name, Any))
+    return bound.args[1:], bound.kwargs
+
+
+def convert_result(method: Callable[..., Any], value: Any) -> Any:
+    """The result of a call, converted to the annotation of the method."""
+    return _convert(value, _hints(method).get("return", Any))
 
 
 def _is_callable(kind: type[SharedClient], name: str) -> bool:
@@ -80,15 +72,15 @@ def _is_callable(kind: type[SharedClient], name: str) -> bool:
     return is_public and inspect.iscoroutinefunction(getattr(kind, name, None))
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _hints(method: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return get_type_hints(function)
-    except Exception:  # noqa: BLE001 - annotations that cannot be looked up say nothing
+        return get_type_hints(method)
+    except Exception:  # noqa: BLE001 - annotations that cannot be resolved are ignored
         return {}
 
 
 def _convert(value: Any, hint: Any) -> Any:
     try:
         return value if hint is Any else msgspec.convert(value, hint)
-    except TypeError:  # an annotation that msgspec knows nothing about
+    except TypeError:  # an annotation that msgspec does not support
         return value
