@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from peerd.domain.errors import DatabaseUnavailable, NodeReplaced
@@ -22,48 +23,31 @@ END_WITHIN: Final = 3.0
 """Seconds that the heartbeat being written may take to end."""
 
 
+@dataclass(eq=False)
 class NodeHeartbeat:
-    """Writes the heartbeat of a node and of its agent's process.
+    """Writes the heartbeat of a node and of its agent's process."""
 
-    Args:
-        database: of this process.
-        node: its name.
-        incarnation: of its master.
-        process_id: of the agent.
-        every: seconds between two heartbeats.
-        outages: records whether the database answers.
-        on_replaced: called on the event loop when another incarnation of the node has registered.
-        ticker: makes the thread.
-    """
+    database: Database
+    node: str
+    incarnation: str
+    process_id: int
+    every: float
+    """Seconds between two heartbeats."""
+    outages: OutageTracker
+    on_replaced: Callable[[NodeReplaced], None]
+    """Called on the event loop when another incarnation of the node has registered."""
+    ticker: Callable[[PeriodicStep], PeriodicCaller]
+    """Makes the thread."""
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        node: str,
-        incarnation: str,
-        process_id: int,
-        every: float,
-        outages: OutageTracker,
-        on_replaced: Callable[[NodeReplaced], None],
-        ticker: Callable[[PeriodicStep], PeriodicCaller],
-    ) -> None:
-        self._database = database
-        self._node = node
-        self._incarnation = incarnation
-        self._process_id = process_id
-        self._every = every
-        self._outages = outages
-        self._on_replaced = on_replaced
-        self._ticker = ticker
+    def __post_init__(self) -> None:
         self._next_process_beat = 0.0
-        self._pauses = Backoff(first=RETRY_AFTER, longest=min(every, LONGEST_PAUSE))
+        self._pauses = Backoff(first=RETRY_AFTER, longest=min(self.every, LONGEST_PAUSE))
 
     async def run(self) -> None:
         """Write heartbeats until cancelled; an unexpected exception of the thread is raised here."""
         self._loop = asyncio.get_running_loop()
         self._failure: asyncio.Future[None] = self._loop.create_future()
-        ticker = self._ticker(self._tick)
+        ticker = self.ticker(self._tick)
         ticker.start()
         try:
             await self._failure
@@ -76,21 +60,21 @@ class NodeHeartbeat:
 
     def _tick(self, now: float) -> float:
         try:
-            self._database.run_idempotent(heartbeat_only, self._node, self._incarnation)
+            self.database.run_idempotent(heartbeat_only, self.node, self.incarnation)
             if now >= self._next_process_beat:
-                self._database.run_idempotent(heartbeat_process, self._process_id)
+                self.database.run_idempotent(heartbeat_process, self.process_id)
                 self._next_process_beat = now + PROCESS_BEAT_EVERY
         except DatabaseUnavailable as error:
-            self._outages.lost(error)
+            self.outages.lost(error)
             return self._pauses.next()
         except NodeReplaced as error:
-            self._call_on_loop(self._on_replaced, error)
+            self._call_on_loop(self.on_replaced, error)
         except Exception as error:  # noqa: BLE001 - the component fails, and is restarted
             self._call_on_loop(self._fail, error)
         else:
-            self._outages.found()
+            self.outages.found()
             self._pauses.reset()
-        return self._every
+        return self.every
 
     def _call_on_loop(self, callback: Callable[..., None], error: Exception) -> None:
         with suppress(RuntimeError):  # the loop is closed

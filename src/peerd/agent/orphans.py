@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from peerd.domain.lifecycle import TaskEvent
@@ -23,37 +24,26 @@ RETRY_LOCKED_AFTER: Final = 0.5
 dead process."""
 
 
+@dataclass(eq=False)
 class OrphanReleaser:
-    """Processes the master's death reports one after the other, and acknowledges each.
+    """Processes the master's death reports one after the other, and acknowledges each."""
 
-    Args:
-        threads: of the database.
-        incarnation: of the master.
-        send: to the master.
-        outages: records whether the database answers.
-        events: receives what happens.
-    """
+    threads: DatabaseThreads
+    incarnation: str
+    """Of the master."""
+    send: Callable[[Mapping[str, object]], None]
+    """To the master."""
+    outages: OutageTracker
+    events: EventBus
 
-    def __init__(
-        self,
-        threads: DatabaseThreads,
-        incarnation: str,
-        send: Callable[[Mapping[str, object]], None],
-        outages: OutageTracker,
-        events: EventBus,
-    ) -> None:
-        self._threads = threads
-        self._incarnation = incarnation
-        self._send = send
-        self._outages = outages
-        self._events = events
+    def __post_init__(self) -> None:
         self._reports: asyncio.Queue[DeathReport] = asyncio.Queue()
 
     def receive(self, report: DeathReport) -> None:
         """Queue a report of the master."""
         cause = report["cause"]
         exited_cleanly = cause["kind"] == "exit" and cause["status"] == exit_codes.OK
-        self._events.emit(
+        self.events.emit(
             ProcessExited(
                 slot=report["slot"],
                 pid=report["pid"],
@@ -66,7 +56,7 @@ class OrphanReleaser:
     async def run(self) -> None:
         """Process reports as they come; while the database does not answer, try again."""
         while True:
-            await self._outages.retry_while_down(self._process_next)
+            await self.outages.retry_while_down(self._process_next)
 
     async def finish(self) -> None:
         """Process the queued reports, once.
@@ -86,7 +76,7 @@ class OrphanReleaser:
             self._reports.put_nowait(report)
             raise
         if is_released:
-            self._send({"type": "death-acknowledged", "id": report["id"]})
+            self.send({"type": "death-acknowledged", "id": report["id"]})
         else:
             asyncio.get_running_loop().call_later(RETRY_LOCKED_AFTER, self._reports.put_nowait, report)
 
@@ -95,16 +85,16 @@ class OrphanReleaser:
         cause = str(report["cause"]["text"])
         process_id = (report.get("identity") or {}).get("process_id")
         if process_id is None:  # it died in its boot, before it could claim
-            await self._threads.run(end_unregistered_process, self._incarnation, report["slot"], report["pid"], cause)
+            await self.threads.run(end_unregistered_process, self.incarnation, report["slot"], report["pid"], cause)
             return True
         await self._record_stuck_attempts(process_id, report, cause)
         crashed = not report["expected"]
-        while released := await self._threads.run(release_tasks_of_process, process_id, cause, crashed=crashed):
+        while released := await self.threads.run(release_tasks_of_process, process_id, cause, crashed=crashed):
             dead = sum(task.event is TaskEvent.DIE for task in released)
             ids = tuple(task.task_id for task in released)
-            self._events.emit(TasksRescued(cause=f"{report['slot']} {cause}", task_ids=ids, dead=dead))
-        await self._threads.run(end_process, process_id, cause)
-        return not await self._threads.read(holds_tasks, process_id)
+            self.events.emit(TasksRescued(cause=f"{report['slot']} {cause}", task_ids=ids, dead=dead))
+        await self.threads.run(end_process, process_id, cause)
+        return not await self.threads.read(holds_tasks, process_id)
 
     async def _record_stuck_attempts(self, process_id: int, report: DeathReport, cause: str) -> None:
         """Write the outcomes of attempts that ended with their process.
@@ -117,10 +107,10 @@ class OrphanReleaser:
             return
         by_claim = {ClaimId(attempt.task_id, attempt.lease): attempt for attempt in stuck}
         outcomes = {claim: attempt.outcome(cause) for claim, attempt in by_claim.items()}
-        written = await self._threads.run(record_outcomes, process_id, outcomes)
+        written = await self.threads.run(record_outcomes, process_id, outcomes)
         for claim, attempt in by_claim.items():
             if claim not in written.refused | written.locked:
-                self._events.emit(
+                self.events.emit(
                     AttemptEnded(
                         task_id=attempt.task_id,
                         queue=attempt.queue,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,40 +32,25 @@ SIGN_OFF_WITHIN: Final = 3.0
 """Seconds that writing the end of the node may take."""
 
 
+@dataclass(eq=False)
 class AgentService:
-    """The agent of one node.
+    """The agent of one node."""
 
-    Args:
-        settings: the node's.
-        logging: how its log file is rotated.
-        incarnation: of its master.
-        silence: seconds without a heartbeat after which other nodes count this one as inactive.
-        database: of this process.
-        events: receives what happens.
-        ticker: makes the thread of the heartbeat.
-        subsystems: started in this order, and stopped in the reverse order.
-    """
+    settings: NodeSettings
+    logging: LoggingSettings
+    incarnation: str
+    """Of its master."""
+    silence: float
+    """Seconds without a heartbeat after which other nodes count this one as inactive."""
+    database: Database
+    events: EventBus
+    ticker: Callable[[PeriodicStep], PeriodicCaller] = PeriodicThread
+    """Makes the thread of the heartbeat."""
+    subsystems: Sequence[Subsystem] = ()
+    """Started in this order, and stopped in the reverse order."""
 
-    def __init__(
-        self,
-        settings: NodeSettings,
-        logging: LoggingSettings,
-        incarnation: str,
-        silence: float,
-        database: Database,
-        events: EventBus,
-        ticker: Callable[[PeriodicStep], PeriodicCaller] = PeriodicThread,
-        subsystems: Sequence[Subsystem] = (),
-    ) -> None:
-        self._settings = settings
-        self._logging = logging
-        self._incarnation = incarnation
-        self._silence = silence
-        self._database = database
-        self._threads = DatabaseThreads(database, threads=2)
-        self._events = events
-        self._ticker = ticker
-        self._subsystems = subsystems
+    def __post_init__(self) -> None:
+        self._threads = DatabaseThreads(self.database, threads=2)
         self._replaced = False
         self._has_started = False
         self._has_reported_master_death = False
@@ -72,12 +58,12 @@ class AgentService:
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the node, before any other process of it starts."""
         self._link = link
-        self._outages = OutageTracker(self._events, asyncio.get_running_loop().time)
+        self._outages = OutageTracker(self.events, asyncio.get_running_loop().time)
         node_id, self._process_id = await retry_if_replacement(self._register, link, self._outages)
-        self._components = ComponentSupervisor(self._events)
+        self._components = ComponentSupervisor(self.events)
         self._start_own_components()
         try:
-            for subsystem in self._subsystems:
+            for subsystem in self.subsystems:
                 await subsystem.start(link, self._components)
         except BaseException:
             await self.stop(0.0)
@@ -93,7 +79,7 @@ class AgentService:
         """Pass a message of the master on."""
         if message.get("type") == "death":
             self._orphan_releaser.receive(message)
-        for subsystem in self._subsystems:
+        for subsystem in self.subsystems:
             subsystem.receive(message)
 
     async def quiet(self) -> None:
@@ -104,7 +90,7 @@ class AgentService:
         master_died = self._link.master_lost
         if master_died:
             self._report_master_death()
-        for subsystem in reversed(self._subsystems):
+        for subsystem in reversed(self.subsystems):
             await subsystem.stop(grace)
         try:
             async with asyncio.timeout(SIGN_OFF_WITHIN):
@@ -120,33 +106,33 @@ class AgentService:
         if self._process_id is not None:
             end_process(connection, self._process_id, "its master died" if master_died else "stopped")
         if master_died:
-            mark_node_silent(connection, self._link.node, self._incarnation)
+            mark_node_silent(connection, self._link.node, self.incarnation)
         elif not self._link.is_replaced:
-            deregister_node(connection, self._link.node, self._incarnation)
+            deregister_node(connection, self._link.node, self.incarnation)
 
     def _report_master_death(self) -> None:
         """Log it, and send it to the subsystems as the alert that the master cannot send any more."""
         if self._has_reported_master_death or not self._has_started:
             return
         self._has_reported_master_death = True
-        self._events.emit(MasterDied(node=self._link.node))
+        self.events.emit(MasterDied(node=self._link.node))
         text = f"the master of {self._link.node} has died: its processes end; none is restarted until the node is"
-        for subsystem in self._subsystems:
+        for subsystem in self.subsystems:
             subsystem.receive({"type": "alert", "alert": AlertKind.MASTER_DIED.value, "text": text})
 
     async def _register(self) -> tuple[int, int]:
         """Register the node, unless an agent before this one has, and this process."""
         link = self._link
-        await asyncio.to_thread(require_current_schema, self._database)
+        await asyncio.to_thread(require_current_schema, self.database)
         try:
             node = await register_node(
                 self._threads,
                 link.node,
-                self._incarnation,
-                silence=self._silence,
-                address=self._settings.address,
-                zone=self._settings.zone,
-                events=self._events,
+                self.incarnation,
+                silence=self.silence,
+                address=self.settings.address,
+                zone=self.settings.zone,
+                events=self.events,
             )
         except NodeNameTaken as error:
             if link.is_replacement:  # another incarnation has registered while the node had no agent
@@ -155,7 +141,7 @@ class AgentService:
         process_id = await self._threads.run(
             register_process,
             node_id=node.id,
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             kind=link.kind,
             slot=link.slot,
             role=link.role,
@@ -165,22 +151,22 @@ class AgentService:
 
     def _start_own_components(self) -> None:
         heartbeat = NodeHeartbeat(
-            self._database,
+            self.database,
             node=self._link.node,
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             process_id=self._process_id,
-            every=self._settings.heartbeat_every,
+            every=self.settings.heartbeat_every,
             outages=self._outages,
             on_replaced=self._stop_replaced_node,
-            ticker=self._ticker,
+            ticker=self.ticker,
         )
         self._orphan_releaser = OrphanReleaser(
-            self._threads, self._incarnation, self._link.send, self._outages, self._events
+            self._threads, self.incarnation, self._link.send, self._outages, self.events
         )
         self._components.start("heartbeat", heartbeat.run)
         self._components.start("orphan release", self._orphan_releaser.run)
         if self._link.log_file:
-            rotation = (self._logging.max_size, self._logging.keep, self._link.request_log_reopen)
+            rotation = (self.logging.max_size, self.logging.keep, self._link.request_log_reopen)
             self._components.start("log rotation", LogRotation(Path(self._link.log_file), *rotation).run)
 
     def _stop_replaced_node(self, error: NodeReplaced | NodeNameTaken) -> None:
@@ -188,5 +174,5 @@ class AgentService:
         if self._replaced or self._link.master_lost:
             return
         self._replaced = True
-        self._events.emit(NodeSuperseded(node=self._link.node, reason=str(error)))
+        self.events.emit(NodeSuperseded(node=self._link.node, reason=str(error)))
         self._link.request_node_stop()

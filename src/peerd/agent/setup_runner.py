@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,40 +35,25 @@ class SetupFailed(PeerdError):
         super().__init__(f"[agent] setup {entry}: {problem}")
 
 
+@dataclass(eq=False)
 class SetupRunner(Subsystem):
-    """Runs the setup: before the node starts, and in later agents as a component.
+    """Runs the setup: before the node starts, and in later agents as a component."""
 
-    Args:
-        entry: what [agent] setup names; None without it.
-        find: imports the function that an entry names; called in a thread.
-        events: receives what happens.
-        options: [agent.options].
-        client: a `Client` on the database.
-        run_directory: the node's.
-        log: the agent's.
-        schedules: the node's; the setup may add to it.
-    """
+    entry: str | None
+    """What [agent] setup names; None without it."""
+    find: Callable[[str], SetupFunction]
+    """Imports the function that an entry names; called in a thread."""
+    events: EventBus
+    options: Mapping[str, Any]
+    """[agent.options]."""
+    client: Any
+    """A `Client` on the database."""
+    run_directory: Path
+    log: Any
+    schedules: ScheduleRegistry
+    """The node's; the setup may add to it."""
 
-    def __init__(
-        self,
-        entry: str | None,
-        find: Callable[[str], SetupFunction],
-        events: EventBus,
-        *,
-        options: Mapping[str, Any],
-        client: Any,
-        run_directory: Path,
-        log: Any,
-        schedules: ScheduleRegistry,
-    ) -> None:
-        self._entry = entry
-        self._find = find
-        self._events = events
-        self._options = options
-        self._client = client
-        self._run_directory = run_directory
-        self._log = log
-        self._schedules = schedules
+    def __post_init__(self) -> None:
         self._agent: Agent | None = None
         self._process: ProcessContext | None = None
 
@@ -88,11 +74,11 @@ class SetupRunner(Subsystem):
         self._components = components
         self._shared_registry = SharedRegistry()
         self._server = SharedServer(self._shared_registry)
-        self._process = ProcessContext(link, self._events, options=self._options, client=self._client)
+        self._process = ProcessContext(link, self.events, options=self.options, client=self.client)
         self._process.find_shared = SharedClients(self._shared_registry)
         self._process.messenger.on("components", lambda _: components.to_json())
-        components.start("shared clients", lambda: self._server.run(self._run_directory))
-        if self._entry is None:
+        components.start("shared clients", lambda: self._server.run(self.run_directory))
+        if self.entry is None:
             self._shared_registry.mark_complete()
         elif link.is_replacement:
             components.start("setup", self._run_setup)
@@ -116,24 +102,24 @@ class SetupRunner(Subsystem):
     async def _run_setup(self) -> None:
         """Call the setup, after undoing an earlier call that failed."""
         await self._tear_down()
-        assert self._entry is not None
+        assert self.entry is not None
         self._agent = Agent(
             self.process,
             self._components,
             self._shared_registry,
-            log=self._log,
+            log=self.log,
             generation=self._link.generation,
-            schedules=self._schedules,
+            schedules=self.schedules,
         )
         try:
-            setup = await asyncio.to_thread(self._find, self._entry)
+            setup = await asyncio.to_thread(self.find, self.entry)
         except Exception as error:
-            raise SetupFailed(self._entry, str(error)) from error
+            raise SetupFailed(self.entry, str(error)) from error
         try:
             await call_user_function(setup, self._agent)
         except Exception as error:
             await self._tear_down()
-            raise SetupFailed(self._entry, describe_exception(error)) from error
+            raise SetupFailed(self.entry, describe_exception(error)) from error
         self._shared_registry.mark_complete()
 
     async def _tear_down(self) -> None:

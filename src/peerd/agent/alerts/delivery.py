@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -89,33 +90,21 @@ class AlertDispatcher(Subsystem):
             await self._components.stop(self._deliveries, within=FLUSH_WITHIN)
 
 
+@dataclass(eq=False)
 class AlertDelivery:
-    """Delivers alerts to one hook.
+    """Delivers alerts to one hook."""
 
-    Args:
-        name: the hook's.
-        hook: sends them.
-        kinds: those that are sent.
-        limit: how many of each kind are sent.
-        events: receives what goes wrong.
-        clock: monotonic, in seconds.
-    """
+    name: str
+    hook: AlertHook
+    kinds: Container[str]
+    """Those that are sent."""
+    limit: AlertRateLimiter
+    """How many of each kind are sent."""
+    events: EventBus
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
 
-    def __init__(
-        self,
-        name: str,
-        hook: AlertHook,
-        kinds: Container[str],
-        limit: AlertRateLimiter,
-        events: EventBus,
-        clock: Callable[[], float],
-    ) -> None:
-        self._name = name
-        self._hook = hook
-        self._kinds = kinds
-        self._limit = limit
-        self._events = events
-        self._clock = clock
+    def __post_init__(self) -> None:
         self._queue: deque[Alert] = deque()
         self._suppressed: dict[str, Alert] = {}
         """The latest suppressed alert of each kind, until the rate allows to send it."""
@@ -126,16 +115,16 @@ class AlertDelivery:
 
     def offer(self, alert: Alert) -> None:
         """Queue an alert of the hook's kinds; beyond the rate, the latest follows later with the number of others."""
-        if alert.alert not in self._kinds and alert.alert != AlertKind.TEST:
+        if alert.alert not in self.kinds and alert.alert != AlertKind.TEST:
             return
-        now = self._clock()
-        suppressed = self._limit.admit(alert.alert, now)
+        now = self.clock()
+        suppressed = self.limit.admit(alert.alert, now)
         if suppressed is not None:
             self._suppressed.pop(alert.alert, None)
             self._enqueue(alert, suppressed)
             return
         if alert.alert not in self._suppressed:
-            wait = self._limit.wait(alert.alert, now)
+            wait = self.limit.wait(alert.alert, now)
             asyncio.get_running_loop().call_later(wait, self._send_suppressed, alert.alert)
         self._suppressed[alert.alert] = alert
 
@@ -147,12 +136,12 @@ class AlertDelivery:
     def _send_suppressed(self, kind: str) -> None:
         alert = self._suppressed.pop(kind, None)
         if alert is not None:
-            self._enqueue(alert, self._limit.release(kind, self._clock()))
+            self._enqueue(alert, self.limit.release(kind, self.clock()))
 
     def _enqueue(self, alert: Alert, suppressed: int) -> None:
         if len(self._queue) >= MAX_QUEUED:
             self._queue.popleft()
-            self._events.emit(AlertsDropped(hook=self._name, count=1))
+            self.events.emit(AlertsDropped(hook=self.name, count=1))
         self._queue.append(msgspec.structs.replace(alert, suppressed=alert.suppressed + suppressed))
         self._changed.set()
         self.idle.clear()
@@ -170,9 +159,9 @@ class AlertDelivery:
         for number in range(1, MAX_TRIES + 1):
             pause = exponential_backoff(number, base=FIRST_PAUSE, random=random.random) if number < MAX_TRIES else None
             try:
-                await self._hook.send(alert)
+                await self.hook.send(alert)
                 return
             except Exception as error:  # noqa: BLE001 - whatever a server or a program makes of it
                 text = describe_exception(error)
-            self._events.emit(AlertDeliveryFailed(hook=self._name, alert=alert.alert, error=text, again_in=pause))
+            self.events.emit(AlertDeliveryFailed(hook=self.name, alert=alert.alert, error=text, again_in=pause))
             await asyncio.sleep(pause or 0.0)

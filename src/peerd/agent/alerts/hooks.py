@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -149,33 +150,30 @@ class MailHook:
         return smtplib.SMTP(host, port, timeout=RESPONSE_WITHIN)
 
 
+@dataclass(eq=False)
 class CommandHook:
-    """Any program, with the alert as JSON on its standard input.
+    """Any program, with the alert as JSON on its standard input."""
 
-    Args:
-        argv: the program and its arguments; no shell reads them.
-        folder: in which it is started.
-    """
-
-    def __init__(self, argv: Sequence[str], folder: Path) -> None:
-        self._argv = argv
-        self._folder = folder
+    argv: Sequence[str]
+    """The program and its arguments; no shell reads them."""
+    folder: Path
+    """In which it is started."""
 
     async def send(self, alert: Alert) -> None:
         """Start it, and wait for its end; any status but 0 is a failure."""
         process = await asyncio.create_subprocess_exec(
-            *launch_command(self._argv),
+            *launch_command(self.argv),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            cwd=self._folder,
+            cwd=self.folder,
             env={**os.environ, "PEERD_ALERT": alert.alert},
         )
         try:
             async with asyncio.timeout(COMMAND_WITHIN):
                 _, stderr = await process.communicate(alert_json(alert))
         except TimeoutError:
-            raise AlertHookFailed(f"{self._argv[0]} took more than {COMMAND_WITHIN:g} s, and was killed") from None
+            raise AlertHookFailed(f"{self.argv[0]} took more than {COMMAND_WITHIN:g} s, and was killed") from None
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -183,7 +181,7 @@ class CommandHook:
                 await process.wait()
         if process.returncode:
             message = stderr.decode(errors="replace").strip()[-MAX_STDERR_CHARACTERS:]
-            raise AlertHookFailed(f"{self._argv[0]} ended with status {process.returncode}: {message}".rstrip(": "))
+            raise AlertHookFailed(f"{self.argv[0]} ended with status {process.returncode}: {message}".rstrip(": "))
 
 
 def alert_json(alert: Alert) -> bytes:

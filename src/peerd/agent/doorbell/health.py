@@ -14,6 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from peerd.domain.errors import DatabaseUnavailable
@@ -77,20 +78,18 @@ class RejectedRings:
         return None
 
 
+@dataclass(eq=False)
 class DoorbellHealth:
-    """Pings this node's own doorbell, and keeps its status.
+    """Pings this node's own doorbell, and keeps its status."""
 
-    Args:
-        transport: `datagrams` or `notify`.
-        events: receives `DoorbellStatusChanged`.
-        on_change: called when the doorbell begins or ceases to work.
-    """
+    transport: str
+    """`datagrams` or `notify`."""
+    events: EventBus
+    on_change: Callable[[], None]
+    """Called when the doorbell begins or ceases to work."""
 
-    def __init__(self, transport: str, events: EventBus, on_change: Callable[[], None]) -> None:
-        self._transport = transport
-        self._events = events
-        self._on_change = on_change
-        self.rejected = RejectedRings(events)
+    def __post_init__(self) -> None:
+        self.rejected = RejectedRings(self.events)
         self.address: str | None = None
         """Where the node receives datagrams."""
         self.problem: str | None = "it has not been tried yet"
@@ -105,7 +104,7 @@ class DoorbellHealth:
         last = self.rejected.last
         return {
             "works": self.problem is None,
-            "way": self._transport,
+            "way": self.transport,
             "reason": self.problem,
             "address": self.address,
             "heard": rings_received,
@@ -118,8 +117,8 @@ class DoorbellHealth:
         self.problem, works = problem, problem is None
         if works is not self._was_working:
             self._was_working = works
-            self._events.emit(DoorbellStatusChanged(works=works, reason=problem))
-            self._on_change()
+            self.events.emit(DoorbellStatusChanged(works=works, reason=problem))
+            self.on_change()
 
     def on_listener_change(self, problem: str | None) -> None:
         """Take note that the listener has lost its connection, or has it again."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from peerd.agent.doorbell.health import RejectedRings
@@ -29,31 +30,21 @@ UNSIGNED_RATE_WITH_SECRET: Final = (5, 1.0)
 """The same where there is a secret: they are written by hand in SQL, or by an application without the secret."""
 
 
+@dataclass(eq=False)
 class PostgresqlListener:
-    """Listens, from `run` to its cancellation.
+    """Listens, from `run` to its cancellation."""
 
-    Args:
-        database: where the connection is opened.
-        verifier: opens the notifications.
-        on_ring: called on the event loop with each ring.
-        on_change: called on the event loop: with a problem when the connection is lost, with None when it is open.
-        rejected: counts the other notifications.
-    """
+    database: Database
+    verifier: NotificationVerifier
+    on_ring: Callable[[Ring], None]
+    """Called on the event loop with each ring."""
+    on_change: Callable[[str | None], None]
+    """Called on the event loop: with a problem when the connection is lost, with None when it is open."""
+    rejected: RejectedRings
+    """Counts the other notifications."""
 
-    def __init__(
-        self,
-        database: Database,
-        verifier: NotificationVerifier,
-        on_ring: Callable[[Ring], None],
-        on_change: Callable[[str | None], None],
-        rejected: RejectedRings,
-    ) -> None:
-        self._database = database
-        self._verifier = verifier
-        self._on_ring = on_ring
-        self._on_change = on_change
-        self._rejected = rejected
-        self._unsigned = TokenBucket(*(UNSIGNED_RATE_WITH_SECRET if verifier.has_secret else UNSIGNED_RATE))
+    def __post_init__(self) -> None:
+        self._unsigned = TokenBucket(*(UNSIGNED_RATE_WITH_SECRET if self.verifier.has_secret else UNSIGNED_RATE))
         self._has_dropped_hints = False
 
     async def run(self) -> None:
@@ -73,18 +64,18 @@ class PostgresqlListener:
         while not stopping.is_set():
             try:
                 with closing(self._connect()) as connection:
-                    self._call_on_loop(self._on_change, None)
-                    self._call_on_loop(self._on_ring, TasksAvailable())  # rings may have been missed meanwhile
+                    self._call_on_loop(self.on_change, None)
+                    self._call_on_loop(self.on_ring, TasksAvailable())  # rings may have been missed meanwhile
                     pauses.reset()
                     self._listen(connection, stopping)
             except Exception as error:  # noqa: BLE001 - whatever it is, the connection is opened again
                 problem = f"PostgreSQL's LISTEN: {str(error).strip() or type(error).__name__}"
-                self._call_on_loop(self._on_change, problem)
+                self._call_on_loop(self.on_change, problem)
                 stopping.wait(pauses.next())
 
     def _connect(self) -> Any:
         with translated_errors():
-            pooled = self._database.engine.raw_connection()
+            pooled = self.database.engine.raw_connection()
         pooled.detach()  # it does not go back to the pool
         connection: Any = pooled.dbapi_connection
         connection.rollback()
@@ -100,17 +91,17 @@ class PostgresqlListener:
                     return
             if self._has_dropped_hints:
                 self._has_dropped_hints = False
-                self._call_on_loop(self._on_ring, TasksAvailable())
+                self._call_on_loop(self.on_ring, TasksAvailable())
 
     def _receive(self, payload: str, pid: int) -> None:
-        if not self._verifier.is_signed(payload) and not self._unsigned.try_take(time.monotonic()):
+        if not self.verifier.is_signed(payload) and not self._unsigned.try_take(time.monotonic()):
             self._has_dropped_hints = True
             return
         try:
-            self._call_on_loop(self._on_ring, self._verifier.open(payload))
+            self._call_on_loop(self.on_ring, self.verifier.open(payload))
         except RingRejected as error:
             if error.rejection_reason is not RejectionReason.OURS:
-                self._rejected.add(error, f"PostgreSQL's process {pid}")
+                self.rejected.add(error, f"PostgreSQL's process {pid}")
 
     def _call_on_loop(self, callback: Callable[[Any], None], argument: object) -> None:
         with suppress(RuntimeError):  # the loop is closed

@@ -12,6 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -36,27 +37,19 @@ FRUITLESS_CHECKS: Final = (20, 5.0)
 """Looks that may find nothing, at once and in a second: a ring need not be true."""
 
 
+@dataclass(eq=False)
 class DueTaskStager:
-    """Stages tasks as they fall due.
+    """Stages tasks as they fall due."""
 
-    Args:
-        threads: of the database.
-        node_id: this node's.
-        ring: rings at all nodes, this one included.
-        cluster_clock: synchronized at each look.
-    """
+    threads: DatabaseThreads
+    node_id: int
+    """This node's."""
+    ring: Callable[[TasksAvailable], None]
+    """Rings at all nodes, this one included."""
+    cluster_clock: ClusterClock
+    """Synchronized at each look."""
 
-    def __init__(
-        self,
-        threads: DatabaseThreads,
-        node_id: int,
-        ring: Callable[[TasksAvailable], None],
-        cluster_clock: ClusterClock,
-    ) -> None:
-        self._threads = threads
-        self._node_id = node_id
-        self._ring = ring
-        self._cluster_clock = cluster_clock
+    def __post_init__(self) -> None:
         self._wake_at = 0.0
         self._clock_pair: tuple[float, datetime] | None = None
         """The event loop's time, and the database's at the same moment."""
@@ -85,26 +78,26 @@ class DueTaskStager:
             await asyncio.sleep(max(MIN_PAUSE, self._fruitless_checks.take(_now())))
 
     async def _step(self) -> None:
-        began, asked_at = _now(), self._cluster_clock.steady()
+        began, asked_at = _now(), self.cluster_clock.steady()
         self._wake_at = began + CHECK_EVERY  # a ring from here on may make it earlier
-        found = await self._threads.read(find_next_due)
-        self._cluster_clock.synchronize(found.now, asked_at)
+        found = await self.threads.read(find_next_due)
+        self.cluster_clock.synchronize(found.now, asked_at)
         self._clock_pair = ((began + _now()) / 2, found.now)
         if found.next_at is not None:
-            is_first = found.first_node in (self._node_id, None)
+            is_first = found.first_node in (self.node_id, None)
             overdue = (found.now - found.next_at).total_seconds()
             if overdue >= 0 and (is_first or overdue >= TAKE_OVER_AFTER):
                 await self._stage_due()
                 return
-            pause = -overdue + TIMER_MARGIN + (0.0 if found.first_node == self._node_id else TAKE_OVER_AFTER)
+            pause = -overdue + TIMER_MARGIN + (0.0 if found.first_node == self.node_id else TAKE_OVER_AFTER)
             self._wake_at = min(self._wake_at, _now() + max(pause, MIN_PAUSE))
         await self._sleep()
 
     async def _stage_due(self) -> None:
-        staged = await self._threads.run(stage_all_due, BATCH)
+        staged = await self.threads.run(stage_all_due, BATCH)
         if staged.count:
             self._fruitless_checks.fill()
-            self._ring(tasks_available_in(staged.queues))
+            self.ring(tasks_available_in(staged.queues))
         else:
             await asyncio.sleep(random.uniform(MIN_PAUSE, 2 * MIN_PAUSE))  # another node was faster, or locks the rows
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -43,48 +44,33 @@ WAKE_UP_EVERY: Final = 0.005
 NO_SECRET: Final = "there is no secret: give every node the same one in [cluster] secret_file"  # noqa: S105
 
 
+@dataclass(eq=False)
 class DoorbellSubsystem(Subsystem):
-    """The doorbell of a node.
+    """The doorbell of a node."""
 
-    Args:
-        node: its settings.
-        cluster: likewise.
-        process: gives the agent's process, once the subsystems before this one have started.
-        database: of the agent's process.
-        incarnation: of this node.
-        events: receives what happens.
-    """
+    node: NodeSettings
+    cluster: ClusterSettings
+    process: Callable[[], ProcessContext]
+    """Gives the agent's process, once the subsystems before this one have started."""
+    database: Database
+    incarnation: str
+    events: EventBus
 
-    def __init__(
-        self,
-        node: NodeSettings,
-        cluster: ClusterSettings,
-        process: Callable[[], ProcessContext],
-        database: Database,
-        *,
-        incarnation: str,
-        events: EventBus,
-    ) -> None:
-        self._node = node
-        self._cluster = cluster
-        self._process = process
-        self._database = database
-        self._incarnation = incarnation
-        self._events = events
-        self._uses_notify = database.name == "postgresql"
+    def __post_init__(self) -> None:
+        self._uses_notify = self.database.name == "postgresql"
         self._health = DoorbellHealth(
-            "notify" if self._uses_notify else "datagrams", events, self._send_status_to_workers
+            "notify" if self._uses_notify else "datagrams", self.events, self._send_status_to_workers
         )
         self._secret: str | None = None
-        self._wake_up_sender = WakeUpSender(node.run_directory)
+        self._wake_up_sender = WakeUpSender(self.node.run_directory)
         self._cluster_clock = ClusterClock()
         self._components: ComponentSupervisor | None = None
 
     async def start(self, link: Link, components: ComponentSupervisor) -> None:
         """Start listening."""
         self._link = link
-        self._threads = DatabaseThreads(self._database, threads=2)
-        self._messenger: Messenger = self._process().messenger
+        self._threads = DatabaseThreads(self.database, threads=2)
+        self._messenger: Messenger = self.process().messenger
         self._messenger.on(DOORBELL_ACTION, lambda _: self._health.to_json(self._dispatcher.rings_received))
         self._messenger.on(BROADCAST_ACTION, self._broadcast_to_cluster)
         self._messenger.on_change(self._send_status_to_workers)
@@ -95,8 +81,8 @@ class DoorbellSubsystem(Subsystem):
         assert node is not None
         asked_at = self._cluster_clock.steady()
         self._cluster_clock.synchronize(await self._threads.read(database_now), asked_at)
-        self._previous_endpoint = parse_endpoint(self._incarnation, node.address)
-        self._notifier = Notifier(self._database, open_transport=self._open_transport)
+        self._previous_endpoint = parse_endpoint(self.incarnation, node.address)
+        self._notifier = Notifier(self.database, open_transport=self._open_transport)
         stager = DueTaskStager(self._threads, node.id, self.ring, self._cluster_clock)
         self._dispatcher = RingDispatcher(
             self._wake_workers, stager.receive, self._broadcast_on_node, self._health.receive_ping
@@ -122,15 +108,15 @@ class DoorbellSubsystem(Subsystem):
     # ---------------------------------------------------------------- receiving
 
     async def _run_notify(self) -> None:
-        self._secret = self._cluster.secret
+        self._secret = self.cluster.secret
         listener = PostgresqlListener(
-            self._database,
-            NotificationVerifier(self._secret, self._cluster_clock, self._incarnation),
+            self.database,
+            NotificationVerifier(self._secret, self._cluster_clock, self.incarnation),
             self._dispatcher.receive,
             self._health.on_listener_change,
             self._health.rejected,
         )
-        transport = NotifyTransport(self._database, self._secret, cluster_clock=self._cluster_clock)
+        transport = NotifyTransport(self.database, self._secret, cluster_clock=self._cluster_clock)
 
         async def find_unreachable() -> Sequence[str]:
             return ()
@@ -140,40 +126,40 @@ class DoorbellSubsystem(Subsystem):
             group.create_task(self._health.run(transport.send, find_unreachable))
 
     async def _run_udp(self) -> None:
-        self._secret = read_secret(self._database.url, self._cluster.secret, make=True)
+        self._secret = read_secret(self.database.url, self.cluster.secret, make=True)
         if self._secret is None:
             self._health.set_problem(NO_SECRET)
             await asyncio.Event().wait()
             return
-        verifier = Verifier(self._secret, self._incarnation, self._cluster_clock)
+        verifier = Verifier(self._secret, self.incarnation, self._cluster_clock)
         listener = UdpListener(verifier, self._dispatcher.receive, self._health.rejected)
-        transport = DatagramTransport(self._database, self._secret, cluster_clock=self._cluster_clock)
+        transport = DatagramTransport(self.database, self._secret, cluster_clock=self._cluster_clock)
         try:
             endpoint = await self._open_listener(listener)
             await self._health.run(
                 lambda pings: transport.send_to([endpoint], pings), lambda: self._threads.read(nodes_without_endpoint)
             )
         except OSError as error:
-            self._health.set_problem(f"UDP port {self._cluster.port}: {(error.strerror or str(error)).lower()}")
+            self._health.set_problem(f"UDP port {self.cluster.port}: {(error.strerror or str(error)).lower()}")
             raise
         finally:
             listener.close()
             transport.close()
 
     async def _open_listener(self, listener: UdpListener) -> Endpoint:
-        url = self._database.url
-        host = advertised_host(self._node, url)
-        endpoint = Endpoint(self._incarnation, host, self._bind(listener, bound_host(self._cluster, host, url)))
+        url = self.database.url
+        host = advertised_host(self.node, url)
+        endpoint = Endpoint(self.incarnation, host, self._bind(listener, bound_host(self.cluster, host, url)))
         self._health.address = endpoint.address
-        await self._threads.run(write_endpoint, self._link.node, self._incarnation, endpoint.address)
+        await self._threads.run(write_endpoint, self._link.node, self.incarnation, endpoint.address)
         return endpoint
 
     def _bind(self, listener: UdpListener, host: str) -> int:
         """Bind the port of the agent before this one, to which other nodes still send."""
-        if self._previous_endpoint is not None and not self._cluster.port:
+        if self._previous_endpoint is not None and not self.cluster.port:
             with suppress(OSError):
                 return listener.open(host, self._previous_endpoint.port)
-        return listener.open(host, self._cluster.port)
+        return listener.open(host, self.cluster.port)
 
     # ---------------------------------------------------------------- to the node's processes
 
@@ -198,12 +184,12 @@ class DoorbellSubsystem(Subsystem):
 
     def _open_transport(self) -> Transport | None:
         """The transport of the agent's own rings, which its own node gets without it."""
-        clock, me = self._cluster_clock, self._incarnation
+        clock, me = self._cluster_clock, self.incarnation
         if self._uses_notify:
-            return NotifyTransport(self._database, self._secret, excluded_incarnation=me, cluster_clock=clock)
+            return NotifyTransport(self.database, self._secret, excluded_incarnation=me, cluster_clock=clock)
         if self._secret is None:
             return None
-        return DatagramTransport(self._database, self._secret, excluded_incarnation=me, cluster_clock=clock)
+        return DatagramTransport(self.database, self._secret, excluded_incarnation=me, cluster_clock=clock)
 
     def _broadcast_to_cluster(self, message: Message) -> None:
         """Pass on a message of a process of this node for all nodes."""
@@ -212,7 +198,7 @@ class DoorbellSubsystem(Subsystem):
         if self._secret is not None:
             self._notifier.ring(broadcast)
         else:
-            self._events.emit(ClusterBroadcastFailed(action=broadcast.action, reason=NO_SECRET))
+            self.events.emit(ClusterBroadcastFailed(action=broadcast.action, reason=NO_SECRET))
 
     def _broadcast_on_node(self, broadcast: Broadcast) -> None:
         if not broadcast.action.startswith(RESERVED_PREFIX):
@@ -220,27 +206,20 @@ class DoorbellSubsystem(Subsystem):
                 self._messenger.broadcast(broadcast.action, broadcast.data)
 
 
+@dataclass(eq=False)
 class RingDispatcher:
-    """Calls the handler of each received ring, on the event loop; wake-ups within 5 ms become one.
+    """Calls the handler of each received ring, on the event loop; wake-ups within 5 ms become one."""
 
-    Args:
-        wake_workers: handles available tasks and revoked claims.
-        on_scheduled: handles tasks that fall due later.
-        on_broadcast: handles messages for all nodes.
-        on_ping: handles the agent's own pings.
-    """
+    wake_workers: Callable[[Ring], None]
+    """Handles available tasks and revoked claims."""
+    on_scheduled: Callable[[TaskScheduled], None]
+    """Handles tasks that fall due later."""
+    on_broadcast: Callable[[Broadcast], None]
+    """Handles messages for all nodes."""
+    on_ping: Callable[[str], None]
+    """Handles the agent's own pings."""
 
-    def __init__(
-        self,
-        wake_workers: Callable[[Ring], None],
-        on_scheduled: Callable[[TaskScheduled], None],
-        on_broadcast: Callable[[Broadcast], None],
-        on_ping: Callable[[str], None],
-    ) -> None:
-        self._wake_workers = wake_workers
-        self._on_scheduled = on_scheduled
-        self._on_broadcast = on_broadcast
-        self._on_ping = on_ping
+    def __post_init__(self) -> None:
         self._coalescer = Coalescer()
         self._timer: asyncio.TimerHandle | None = None
         self._last_wake_up = -WAKE_UP_EVERY
@@ -252,11 +231,11 @@ class RingDispatcher:
         self.rings_received += not isinstance(ring, Ping)
         match ring:
             case Ping(word):
-                self._on_ping(word)
+                self.on_ping(word)
             case TaskScheduled():
-                self._on_scheduled(ring)
+                self.on_scheduled(ring)
             case Broadcast():
-                self._on_broadcast(ring)
+                self.on_broadcast(ring)
             case _:
                 self._coalescer.add(ring)
                 if self._timer is None:
@@ -271,4 +250,4 @@ class RingDispatcher:
         self._timer = None
         self._last_wake_up = asyncio.get_running_loop().time()
         for ring in self._coalescer.take():
-            self._wake_workers(ring)
+            self.wake_workers(ring)

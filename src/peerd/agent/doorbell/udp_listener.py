@@ -10,6 +10,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy.engine import URL
@@ -28,19 +29,17 @@ DISCARD_PORT: Final = 9
 """Nothing is sent to it: it only selects a route."""
 
 
+@dataclass(eq=False)
 class UdpListener:
-    """Receives datagrams, from `open` to `close`.
+    """Receives datagrams, from `open` to `close`."""
 
-    Args:
-        verifier: opens the datagrams.
-        on_ring: called with each ring.
-        rejected: counts the others.
-    """
+    verifier: Verifier
+    on_ring: Callable[[Ring], None]
+    """Called with each ring."""
+    rejected: RejectedRings
+    """Counts the other datagrams."""
 
-    def __init__(self, verifier: Verifier, on_ring: Callable[[Ring], None], rejected: RejectedRings) -> None:
-        self._verifier = verifier
-        self._on_ring = on_ring
-        self._rejected = rejected
+    def __post_init__(self) -> None:
         self._socket: socket.socket | None = None
         self._resume_timer: asyncio.TimerHandle | None = None
 
@@ -79,11 +78,11 @@ class UdpListener:
             for _ in range(DATAGRAMS_PER_TURN):
                 datagram, sender = udp_socket.recvfrom(MAX_DATAGRAM_BYTES + 1)
                 try:
-                    ring = self._verifier.open(datagram)
+                    ring = self.verifier.open(datagram)
                 except RingRejected as error:
-                    self._rejected.add(error, str(sender[0]))
+                    self.rejected.add(error, str(sender[0]))
                 else:
-                    self._on_ring(ring)
+                    self.on_ring(ring)
             self._loop.remove_reader(udp_socket)
             self._resume_timer = self._loop.call_later(PAUSE_BETWEEN_TURNS, self._resume, udp_socket)
 
