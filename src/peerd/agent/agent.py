@@ -13,9 +13,8 @@ from peerd.runtime.process.uncaught_exceptions import guard_against_exit, log_ex
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.shared.client import SharedClient
 from peerd.shared.proxy import SharedClients
-from peerd.shared.registry import SharedRegistry
 from peerd.shared.rpc_methods import name_of
-from peerd.shared.shared_instance import SharedInstance
+from peerd.shared.shared_instance import SharedInstance, SharedRegistry
 
 C = TypeVar("C", bound=SharedClient)
 UserFunction = Callable[..., object]

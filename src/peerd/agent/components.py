@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -39,27 +40,24 @@ class ComponentState(StrEnum):
     STOPPED = "stopped"
 
 
+@dataclass(eq=False)
 class Component:
-    """A coroutine that is restarted when it fails.
+    """A coroutine that is restarted when it fails."""
 
-    Args:
-        name: shown to users.
-        run: returns only when its work is over for good.
-        events: receives its failures and its end.
-    """
+    name: str
+    run: ComponentFunction
+    """Returns only when its work is over for good."""
+    events: EventBus
 
-    def __init__(self, name: str, run: ComponentFunction, events: EventBus) -> None:
-        self.name = name
+    def __post_init__(self) -> None:
         self.state = ComponentState.RUNNING
         self.failures = 0
         """In a row."""
         self.restarts = 0
         self.last_error: str | None = None
-        self._run = run
-        self._events = events
         self._since = datetime.now(UTC)
         self._now = asyncio.get_running_loop().time
-        self._task = asyncio.create_task(self._run_until_done(), name=f"component {name}")
+        self._task = asyncio.create_task(self._run_until_done(), name=f"component {self.name}")
 
     async def stop(self, within: float) -> bool:
         """Cancel it and wait up to so many seconds for its end; return whether it has ended."""
@@ -90,7 +88,7 @@ class Component:
         """Run it once; return the pause before its restart, None for no restart."""
         began = self._now()
         try:
-            await self._run()
+            await self.run()
         except BaseException as error:
             if _is_own_cancellation(error):
                 raise
@@ -100,7 +98,7 @@ class Component:
             return self._fail(error, self._now() - began)
         if self.state is not ComponentState.STOPPED:
             self._set_state(ComponentState.ENDED)
-            self._events.emit(ComponentEnded(component=self.name))
+            self.events.emit(ComponentEnded(component=self.name))
         return None
 
     def _fail(self, error: BaseException, ran_for: float) -> float:
@@ -109,7 +107,7 @@ class Component:
         pause = exponential_backoff(self.failures, base=FIRST_PAUSE, maximum=MAX_PAUSE, random=random.random)
         self._set_state(ComponentState.BACKOFF)
         log_exception(error)
-        self._events.emit(
+        self.events.emit(
             ComponentFailed(component=self.name, error=self.last_error, again_in=pause, failures=self.failures)
         )
         return pause

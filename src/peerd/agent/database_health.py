@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
@@ -21,18 +22,18 @@ EXAMINE_EVERY: Final = 60.0
 """Seconds."""
 
 
+@dataclass(eq=False)
 class DatabaseHealthMonitor(Subsystem):
     """Examines the database once a minute; the first of the active nodes does it for all."""
 
-    def __init__(self, database: Database, events: EventBus) -> None:
-        self._database = database
-        self._events = events
+    database: Database
+    events: EventBus
 
     async def start(self, link: Link, components: ComponentSupervisor) -> None:
         """Start examining; SQLite has nothing to examine."""
         self._node = link.node
         self._components = components
-        if self._database.name != "sqlite":
+        if self.database.name != "sqlite":
             components.start("database health", self._examine_periodically)
 
     async def stop(self, grace: float) -> None:
@@ -47,11 +48,11 @@ class DatabaseHealthMonitor(Subsystem):
     async def examine(self) -> None:
         """Examine once."""
         try:
-            found = await asyncio.to_thread(self._database.read, _examine_for_node, self._node)
+            found = await asyncio.to_thread(self.database.read, _examine_for_node, self._node)
         except DatabaseUnavailable:
             return
         for finding in found:
-            self._events.emit(
+            self.events.emit(
                 DatabaseSlowdownDetected(subject=finding.subject, message=finding.message, remedy=finding.remedy)
             )
 

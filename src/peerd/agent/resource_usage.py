@@ -48,24 +48,18 @@ class ExceededLimit(NamedTuple):
     reason: str
 
 
+@dataclass(eq=False)
 class ResourceMonitor(Subsystem):
-    """Samples all processes of the node with their descendants, such as the ffmpeg of a worker.
+    """Samples all processes of the node with their descendants, such as the ffmpeg of a worker."""
 
-    Args:
-        request_limits: gives the limits of a worker, by its process id; after a failure it is called again.
-        limits_by_kind: limits of other programs, which cannot be asked.
-        every: seconds between two samples.
-    """
+    request_limits: Callable[[int], Awaitable[Any]]
+    """Gives the limits of a worker, by its process id; after a failure it is called again."""
+    limits_by_kind: Mapping[str, UsageLimits] = field(default_factory=dict)
+    """Limits of other programs, which cannot be asked."""
+    every: float = SAMPLE_EVERY
+    """Seconds between two samples."""
 
-    def __init__(
-        self,
-        request_limits: Callable[[int], Awaitable[Any]],
-        limits_by_kind: Mapping[str, UsageLimits] | None = None,
-        every: float = SAMPLE_EVERY,
-    ) -> None:
-        self._request_limits = request_limits
-        self._limits_by_kind = limits_by_kind or {}
-        self._every = every
+    def __post_init__(self) -> None:
         self._meter = UsageMeter()
         self._limit_monitor = LimitMonitor()
         self._roles: dict[int, str] = {}
@@ -82,7 +76,7 @@ class ResourceMonitor(Subsystem):
         if message.get("type") == "processes":
             self._roles = {int(process["pid"]): str(process["role"]) for process in message["processes"]}
             for process in message["processes"]:
-                if (limits := self._limits_by_kind.get(str(process["kind"]))) is not None:
+                if (limits := self.limits_by_kind.get(str(process["kind"]))) is not None:
                     self._limits[int(process["pid"])] = limits
 
     async def stop(self, grace: float) -> None:
@@ -92,7 +86,7 @@ class ResourceMonitor(Subsystem):
     async def _sample_periodically(self) -> None:
         while True:
             await self._sample()
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(self.every)
 
     async def _sample(self) -> None:
         roles = dict(self._roles)
@@ -110,7 +104,7 @@ class ResourceMonitor(Subsystem):
         """Ask each worker once for its limits, which its code may set too."""
         self._limits = {pid: limits for pid, limits in self._limits.items() if pid in roles}
         unknown = [pid for pid, role in roles.items() if role in ROLES_WITH_LIMITS and pid not in self._limits]
-        answers = await asyncio.gather(*map(self._request_limits, unknown), return_exceptions=True)
+        answers = await asyncio.gather(*map(self.request_limits, unknown), return_exceptions=True)
         for pid, answer in zip(unknown, answers, strict=True):
             if isinstance(answer, dict):
                 self._limits[pid] = UsageLimits(answer.get("memory"), answer.get("cpu"))

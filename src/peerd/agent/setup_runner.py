@@ -17,8 +17,8 @@ from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception, guard_tasks_against_exit
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.shared.proxy import SharedClients
-from peerd.shared.registry import SharedRegistry
 from peerd.shared.server import SharedServer
+from peerd.shared.shared_instance import SharedRegistry
 
 TEAR_DOWN_WITHIN: Final = 5.0
 """Seconds that each piece of a failed setup has to end before the setup is called again."""

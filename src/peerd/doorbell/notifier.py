@@ -18,6 +18,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -182,31 +183,21 @@ class EndpointsUnknown(PeerdError):
         super().__init__(f"the addresses of the nodes could not be read: {reason}")
 
 
+@dataclass(eq=False)
 class DatagramTransport:
-    """Rings by UDP.
+    """Rings by UDP."""
 
-    Args:
-        database: holds the nodes' addresses.
-        secret: of the cluster.
-        excluded_incarnation: of a node that is not rung at: the sender's own.
-        clock: monotonic, in seconds.
-        cluster_clock: for the signatures; synchronized whenever the addresses are read.
-    """
+    database: Database
+    secret: str
+    excluded_incarnation: str | None = None
+    """Of a node that is not rung at: the sender's own."""
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic, in seconds."""
+    cluster_clock: ClusterClock = field(default_factory=ClusterClock)
+    """For the signatures; synchronized whenever the addresses are read."""
 
-    def __init__(
-        self,
-        database: Database,
-        secret: str,
-        *,
-        excluded_incarnation: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        cluster_clock: ClusterClock | None = None,
-    ) -> None:
-        self._database = database
-        self._excluded_incarnation = excluded_incarnation
-        self._clock = clock
-        self._cluster_clock = cluster_clock or ClusterClock()
-        self._signer = Signer(secret, self._cluster_clock)
+    def __post_init__(self) -> None:
+        self._signer = Signer(self.secret, self.cluster_clock)
         self._sockets: dict[socket.AddressFamily, socket.socket] = {}
         self._endpoints: frozenset[Endpoint] = frozenset()
         self._endpoints_expire_at: float | None = None
@@ -217,26 +208,26 @@ class DatagramTransport:
         """Ring at the known nodes; when their addresses have expired, read them and ring at the new nodes too."""
         notified = self._endpoints
         self.send_to(notified, rings)
-        if self._endpoints_expire_at is None or self._clock() >= self._endpoints_expire_at:
+        if self._endpoints_expire_at is None or self.clock() >= self._endpoints_expire_at:
             # set first, so that a database that is away is not asked at each ring
-            self._endpoints_expire_at = self._clock() + NO_ENDPOINTS_TTL
+            self._endpoints_expire_at = self.clock() + NO_ENDPOINTS_TTL
             try:
                 self._endpoints = self._read_endpoints()
             except Exception as error:
                 self._last_error = f"{type(error).__name__}: {error}"
                 raise
             self._last_error = None
-            self._endpoints_expire_at = self._clock() + (ENDPOINTS_TTL if self._endpoints else NO_ENDPOINTS_TTL)
+            self._endpoints_expire_at = self.clock() + (ENDPOINTS_TTL if self._endpoints else NO_ENDPOINTS_TTL)
             self.send_to(self._endpoints - notified, rings)
         elif self._last_error is not None:
             raise EndpointsUnknown(self._last_error)
 
     def _read_endpoints(self) -> frozenset[Endpoint]:
-        asked_at = self._cluster_clock.steady()
-        endpoints, now = self._database.read(read_endpoints)
+        asked_at = self.cluster_clock.steady()
+        endpoints, now = self.database.read(read_endpoints)
         if now is not None:
-            self._cluster_clock.synchronize(now, asked_at)
-        return frozenset(one for one in endpoints if one.incarnation != self._excluded_incarnation)
+            self.cluster_clock.synchronize(now, asked_at)
+        return frozenset(one for one in endpoints if one.incarnation != self.excluded_incarnation)
 
     def send_to(self, endpoints: Iterable[Endpoint], rings: Sequence[Ring]) -> None:
         """Ring at these endpoints. What the network does not take at once is lost."""
@@ -269,41 +260,35 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
     return found[0], (str(found[4][0]), port)
 
 
+@dataclass(eq=False)
 class NotifyTransport:
     """Rings by PostgreSQL's NOTIFY, in a transaction of its own after that of the work.
 
     NOTIFY takes a lock of the whole database at its commit: in the work's transactions it would make each enqueue wait
     for the fsync of the others (graphile/worker #552).
-
-    Args:
-        database: which notifies.
-        secret: of the cluster; without one nothing is signed, and broadcasts are refused.
-        excluded_incarnation: of a node that ignores the rings: the sender's own.
-        cluster_clock: for the signatures; synchronized by each answer.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        secret: str | None = None,
-        *,
-        excluded_incarnation: str | None = None,
-        cluster_clock: ClusterClock | None = None,
-    ) -> None:
-        self._database = database
-        self._cluster_clock = cluster_clock or ClusterClock()
-        self._signer = None if secret is None else Signer(secret, self._cluster_clock)
-        self._to = ALL_NODES if excluded_incarnation is None else ALL_NODES_BUT + excluded_incarnation
+    database: Database
+    secret: str | None = None
+    """Without one nothing is signed, and broadcasts are rejected."""
+    excluded_incarnation: str | None = None
+    """Of a node that ignores the rings: the sender's own."""
+    cluster_clock: ClusterClock = field(default_factory=ClusterClock)
+    """For the signatures; synchronized by each answer."""
+
+    def __post_init__(self) -> None:
+        self._signer = None if self.secret is None else Signer(self.secret, self.cluster_clock)
+        self._to = ALL_NODES if self.excluded_incarnation is None else ALL_NODES_BUT + self.excluded_incarnation
 
     def send(self, rings: Sequence[Ring]) -> None:
         """Notify, in one statement. It is repeated after a lost connection only if no ring is a broadcast."""
-        if self._signer is not None and not self._cluster_clock.is_known:
-            asked_at = self._cluster_clock.steady()
-            self._cluster_clock.synchronize(self._database.read(database_now), asked_at)
+        if self._signer is not None and not self.cluster_clock.is_known:
+            asked_at = self.cluster_clock.steady()
+            self.cluster_clock.synchronize(self.database.read(database_now), asked_at)
         has_broadcast = any(isinstance(ring, Broadcast) for ring in rings)
-        run = self._database.run_autocommit if has_broadcast else self._database.run_idempotent
-        asked_at = self._cluster_clock.steady()
-        self._cluster_clock.synchronize(run(_notify, [self._payload(ring) for ring in rings]), asked_at)
+        run = self.database.run_autocommit if has_broadcast else self.database.run_idempotent
+        asked_at = self.cluster_clock.steady()
+        self.cluster_clock.synchronize(run(_notify, [self._payload(ring) for ring in rings]), asked_at)
 
     def _payload(self, ring: Ring) -> str:
         if self._signer is None:

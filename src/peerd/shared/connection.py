@@ -14,26 +14,10 @@ import msgspec
 
 from peerd.runtime.process.uncaught_exceptions import log_exception
 from peerd.runtime.unix_socket_path import short_socket_directory
+from peerd.shared import protocol
 from peerd.shared.client import SharedClient
 from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
-from peerd.shared.protocol import (
-    FOLLOW_TIMEOUT,
-    SOCKET_NAME,
-    CallReply,
-    CallRequest,
-    CancelRequest,
-    ErrorReply,
-    FollowRequest,
-    SharedProtocolError,
-    SharedRequest,
-    UnfollowRequest,
-    ValueReply,
-    encode_message,
-    is_same_user,
-    key_identity,
-    read_body,
-    reply_decoder,
-)
+from peerd.shared.protocol import CallRequest, ErrorReply, SharedRequest, encode_message
 from peerd.shared.rpc_methods import convert_result, method_of, name_of
 from peerd.shared.subscription import Subscription
 
@@ -110,13 +94,13 @@ class SharedConnection:
         Raises:
             NotSerializable: it cannot be a key.
         """
-        key_identity(key)
+        protocol.key_identity(key)
         number = next(self._numbers)
         subscription = Subscription(key, lambda _: self._unsubscribe(number))
         self._subscriptions[number] = (name_of(kind), subscription)
         self._ensure_connecting()
         if self._writer is not None:
-            _send(FollowRequest(number, name_of(kind), key), self._writer)
+            _send(protocol.FollowRequest(number, name_of(kind), key), self._writer)
         return subscription
 
     async def _send_call(self, call: CallRequest, what: str, writer: asyncio.StreamWriter) -> Any:
@@ -132,7 +116,7 @@ class SharedConnection:
             raise AgentLost(what) from None
         except asyncio.CancelledError:
             if self._writer is writer:
-                _send(CancelRequest(call.id), writer)
+                _send(protocol.CancelRequest(call.id), writer)
             raise
         finally:
             self._pending_calls.pop(call.id, None)
@@ -140,7 +124,7 @@ class SharedConnection:
 
     def _unsubscribe(self, number: int) -> None:
         if self._subscriptions.pop(number, None) and self._writer is not None:
-            _send(UnfollowRequest(number), self._writer)
+            _send(protocol.UnfollowRequest(number), self._writer)
 
     # ---------------------------------------------------------------- the connection's life
 
@@ -161,10 +145,10 @@ class SharedConnection:
             self._writer = writer
             try:
                 for number, (client, subscription) in self._subscriptions.items():
-                    _send(FollowRequest(number, client, subscription.key), writer)
+                    _send(protocol.FollowRequest(number, client, subscription.key), writer)
                 self._connected.set()
                 await self._receive_replies(reader)
-            except (msgspec.DecodeError, SharedProtocolError, ConnectionError) as error:
+            except (msgspec.DecodeError, protocol.SharedProtocolError, ConnectionError) as error:
                 log_exception(error)
                 await asyncio.sleep(MAX_RECONNECT_DELAY)
             finally:
@@ -176,9 +160,9 @@ class SharedConnection:
         connection.setblocking(False)
         try:
             with short_socket_directory(self._run_directory) as folder:
-                await asyncio.get_running_loop().sock_connect(connection, str(folder / SOCKET_NAME))
-            if not is_same_user(connection):
-                raise PermissionError(f"{SOCKET_NAME} is served by another user's process")
+                await asyncio.get_running_loop().sock_connect(connection, str(folder / protocol.SOCKET_NAME))
+            if not protocol.is_same_user(connection):
+                raise PermissionError(f"{protocol.SOCKET_NAME} is served by another user's process")
             return await asyncio.open_unix_connection(sock=connection)
         except BaseException:
             connection.close()
@@ -192,12 +176,12 @@ class SharedConnection:
             self._answer(number, AgentLost(pending_call.what))
 
     async def _receive_replies(self, reader: asyncio.StreamReader) -> None:
-        while (body := await read_body(reader)) is not None:
-            match reply_decoder.decode(body):
-                case ValueReply() as reply:
+        while (body := await protocol.read_body(reader)) is not None:
+            match protocol.reply_decoder.decode(body):
+                case protocol.ValueReply() as reply:
                     if reply.id in self._subscriptions:
                         self._subscriptions[reply.id][1].deliver(reply.value, reply.number, reply.generation)
-                case CallReply(number, value):
+                case protocol.CallReply(number, value):
                     self._answer(number, value)
                 case ErrorReply() as reply:
                     self._handle_error(reply)
@@ -206,7 +190,7 @@ class SharedConnection:
         if reply.id in self._subscriptions:
             client, subscription = self._subscriptions.pop(reply.id)
             what = f"{client.rpartition('.')[2]}.subscribe({subscription.key!r})"
-            subscription.fail(_error(reply, what, FOLLOW_TIMEOUT))
+            subscription.fail(_error(reply, what, protocol.FOLLOW_TIMEOUT))
         elif pending_call := self._pending_calls.get(reply.id):
             self._answer(reply.id, _error(reply, pending_call.what, pending_call.within))
 

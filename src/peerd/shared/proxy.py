@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from peerd.shared.client import SharedClient
 from peerd.shared.errors import WrongEventLoop
 from peerd.shared.rpc_methods import method_of, methods_of, name_of
 from peerd.shared.subscription import Subscription
 
+if TYPE_CHECKING:
+    from peerd.shared.connection import SharedConnection
+    from peerd.shared.shared_instance import SharedRegistry
+
+    SharedBackend = SharedRegistry | SharedConnection
+
 C = TypeVar("C", bound=SharedClient)
 
 
-class SharedBackend(Protocol):
-    """Where a proxy's calls go: `peerd.shared.registry` in the agent, `peerd.shared.connection` elsewhere."""
-
-    async def call(
-        self, kind: type[SharedClient], method: str, args: Sequence[Any], kwargs: Mapping[str, Any], within: float
-    ) -> Any:
-        """Call a method of the real client."""
-        ...
-
-    def subscribe(self, kind: type[SharedClient], key: Any) -> Subscription:
-        """Follow a key."""
-        ...
-
-
 class SharedClients:
-    """Gives proxies: ``ctx.shared(StudioClient)``. Made on the event loop that runs their calls."""
+    """Gives proxies: ``ctx.shared(StudioClient)``. Made on the event loop that runs their calls.
+
+    The backend is the registry in the agent, and a connection in other processes.
+    """
 
     def __init__(self, backend: SharedBackend) -> None:
         self._backend = backend

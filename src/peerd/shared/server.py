@@ -1,6 +1,6 @@
 """The agent's end: a unix socket in the run directory, at which the other processes of the node call and follow.
 
-Messages through the master would have a 8 MiB value pass its event loop; so shared clients have a socket of their own.
+Values of up to 8 MiB must not pass the event loop of the master, so shared clients have a socket of their own.
 There is no heartbeat: the kernel tells each side of the other's end at once, and an agent whose event loop is blocked
 is slow, not dead. The timeout of each call limits the wait.
 """
@@ -12,6 +12,7 @@ import contextlib
 import os
 import socket
 from collections import deque
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,27 +20,10 @@ import msgspec
 
 from peerd.runtime.process.uncaught_exceptions import exception_text, log_exception
 from peerd.runtime.unix_socket_path import short_socket_directory
+from peerd.shared import protocol
 from peerd.shared.errors import NoSuchSharedMethod, NotSerializable, NotShared, SharedCallFailed, SharedCallTimedOut
-from peerd.shared.protocol import (
-    FOLLOW_TIMEOUT,
-    MAX_CALL_TIMEOUT,
-    SOCKET_NAME,
-    CallReply,
-    CallRequest,
-    CancelRequest,
-    ErrorReply,
-    FollowRequest,
-    SharedProtocolError,
-    SharedReply,
-    UnfollowRequest,
-    ValueReply,
-    encode_message,
-    is_same_user,
-    read_body,
-    request_decoder,
-)
-from peerd.shared.registry import SharedRegistry
-from peerd.shared.shared_instance import SharedInstance
+from peerd.shared.protocol import CallRequest, SharedReply, encode_message
+from peerd.shared.shared_instance import SharedInstance, SharedRegistry
 from peerd.shared.subscription import push_update
 
 MAX_CALLS: Final = 1_000
@@ -82,7 +66,7 @@ class SharedServer:
             await asyncio.wait(sessions)
 
     async def _serve(self, connection: socket.socket) -> None:
-        if not is_same_user(connection):
+        if not protocol.is_same_user(connection):
             connection.close()
             return
         connection.setblocking(False)
@@ -95,12 +79,14 @@ class SharedServer:
             writer.close()
 
 
+@dataclass(eq=False)
 class _ClientSession:
     """The connection of one process that uses shared clients."""
 
-    def __init__(self, registry: SharedRegistry, writer: asyncio.StreamWriter) -> None:
-        self._registry = registry
-        self._writer = writer
+    registry: SharedRegistry
+    writer: asyncio.StreamWriter
+
+    def __post_init__(self) -> None:
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._follows: dict[int, asyncio.Task[None]] = {}
         """Subscriptions whose instance is not shared yet."""
@@ -113,9 +99,9 @@ class _ClientSession:
         """Handle requests until the process disconnects."""
         writing = asyncio.create_task(self._write_replies(), name="shared replies")
         try:
-            while (body := await read_body(reader)) is not None:
-                await self._handle_request(request_decoder.decode(body))
-        except (msgspec.DecodeError, SharedProtocolError, ConnectionError) as error:
+            while (body := await protocol.read_body(reader)) is not None:
+                await self._handle_request(protocol.request_decoder.decode(body))
+        except (msgspec.DecodeError, protocol.SharedProtocolError, ConnectionError) as error:
             log_exception(error)
         finally:
             writing.cancel()
@@ -132,12 +118,12 @@ class _ClientSession:
             case CallRequest():
                 await self._call_slots.acquire()
                 self._calls[request.id] = asyncio.create_task(self._call(request), name=f"call {request.method}")
-            case CancelRequest():
+            case protocol.CancelRequest():
                 if request.id in self._calls:
                     self._calls[request.id].cancel()
-            case FollowRequest():
+            case protocol.FollowRequest():
                 self._follows[request.id] = asyncio.create_task(self._follow(request), name="follow")
-            case UnfollowRequest():
+            case protocol.UnfollowRequest():
                 if task := self._follows.pop(request.id, None):
                     task.cancel()
                 if subscription := self.subscriptions.pop(request.id, None):
@@ -145,9 +131,9 @@ class _ClientSession:
 
     async def _call(self, call: CallRequest) -> None:
         try:
-            timeout = min(max(call.timeout, 0.0), MAX_CALL_TIMEOUT)
-            instance = await self._registry.instance(call.client, timeout)
-            reply = CallReply(call.id, await instance.call(call.method, call.args, call.kwargs, timeout))
+            timeout = min(max(call.timeout, 0.0), protocol.MAX_CALL_TIMEOUT)
+            instance = await self.registry.instance(call.client, timeout)
+            reply = protocol.CallReply(call.id, await instance.call(call.method, call.args, call.kwargs, timeout))
             encode_message(reply, f"what {instance.kind.__name__}.{call.method}() returned")
             self._queue_reply(reply)
         except asyncio.CancelledError:
@@ -158,9 +144,9 @@ class _ClientSession:
             self._calls.pop(call.id, None)
             self._call_slots.release()
 
-    async def _follow(self, follow: FollowRequest) -> None:
+    async def _follow(self, follow: protocol.FollowRequest) -> None:
         try:
-            instance = await self._registry.instance(follow.client, FOLLOW_TIMEOUT)
+            instance = await self.registry.instance(follow.client, protocol.FOLLOW_TIMEOUT)
             if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
                 raise NotSerializable("one more subscription", f"a process may have {MAX_SUBSCRIPTIONS:,}")
             self.subscriptions[follow.id] = subscription = _SessionSubscription(self, instance, follow)
@@ -189,44 +175,44 @@ class _ClientSession:
                 self.reply_ready.clear()
                 replies, self._replies = self._replies, []
                 for reply in replies:
-                    self._writer.write(encode_message(reply, "an answer"))
-                await self._writer.drain()
+                    self.writer.write(encode_message(reply, "an answer"))
+                await self.writer.drain()
                 for subscription in list(self.subscriptions.values()):
                     while subscription.backlog:
-                        self._writer.write(encode_message(subscription.backlog.popleft(), "a value"))
-                        await self._writer.drain()
+                        self.writer.write(encode_message(subscription.backlog.popleft(), "a value"))
+                        await self.writer.drain()
 
 
+@dataclass(eq=False)
 class _SessionSubscription:
-    def __init__(self, session: _ClientSession, instance: SharedInstance, follow: FollowRequest) -> None:
-        self.backlog: deque[ValueReply] = deque()
-        self._session = session
-        self._instance = instance
-        self._follow = follow
+    session: _ClientSession
+    instance: SharedInstance
+    follow: protocol.FollowRequest
+    backlog: deque[protocol.ValueReply] = field(default_factory=deque)
 
     def deliver(self, value: Any, number: int, generation: int) -> None:
-        push_update(self.backlog, ValueReply(self._follow.id, value, number, generation))
-        self._session.reply_ready.set()
+        push_update(self.backlog, protocol.ValueReply(self.follow.id, value, number, generation))
+        self.session.reply_ready.set()
 
     def fail(self, error: Exception) -> None:
-        self._session.fail_subscription(self._follow.id, error)
+        self.session.fail_subscription(self.follow.id, error)
 
     def end(self) -> None:
-        self._instance.unfollow(self._follow.key, self)
+        self.instance.unfollow(self.follow.key, self)
 
 
-def _error_reply(number: int, error: BaseException) -> ErrorReply:
+def _error_reply(number: int, error: BaseException) -> protocol.ErrorReply:
     match error:
         case NotShared():
-            return ErrorReply(number, "not-shared", text=error.name)
+            return protocol.ErrorReply(number, "not-shared", text=error.name)
         case SharedCallTimedOut():
-            return ErrorReply(number, "timeout", text=str(error).rpartition(": ")[2])
+            return protocol.ErrorReply(number, "timeout", text=str(error).rpartition(": ")[2])
         case SharedCallFailed():
-            return ErrorReply(number, "raised", error.type_name, error.text)
+            return protocol.ErrorReply(number, "raised", error.type_name, error.text)
         case NoSuchSharedMethod():
-            return ErrorReply(number, "raised", "NoSuchSharedMethod", str(error))
+            return protocol.ErrorReply(number, "raised", "NoSuchSharedMethod", str(error))
         case _:
-            return ErrorReply(number, "raised", type(error).__name__, exception_text(error))
+            return protocol.ErrorReply(number, "raised", type(error).__name__, exception_text(error))
 
 
 def _listen(run_directory: Path) -> socket.socket:
@@ -235,10 +221,10 @@ def _listen(run_directory: Path) -> socket.socket:
     try:
         os.fchmod(listener.fileno(), 0o600)  # the mode of its file when it is bound
         with short_socket_directory(run_directory) as folder:
-            own = folder / f"{SOCKET_NAME}.{os.getpid()}"
+            own = folder / f"{protocol.SOCKET_NAME}.{os.getpid()}"
             own.unlink(missing_ok=True)
             listener.bind(str(own))
-            own.rename(folder / SOCKET_NAME)
+            own.rename(folder / protocol.SOCKET_NAME)
         listener.listen(socket.SOMAXCONN)
         listener.setblocking(False)
     except BaseException:

@@ -1,4 +1,8 @@
-"""The one real instance of a shared client: its life, its calls, and the keys that it follows at the source."""
+"""The agent's side of shared clients: the one real instance of each class, and their registry.
+
+An instance runs the client, its calls, and the keys that it follows at the source. The registry serves the agent's own
+code, and `peerd.shared.server`.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,10 @@ from typing import Any, Final, Protocol
 
 from peerd.runtime.process.uncaught_exceptions import exception_text, guard_against_exit, log_exception
 from peerd.shared.client import SharedClient
-from peerd.shared.errors import SharedCallFailed, SharedCallTimedOut, SharedError
+from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
 from peerd.shared.protocol import encode_value, key_identity
 from peerd.shared.rpc_methods import convert_arguments, method_of, name_of
+from peerd.shared.subscription import Subscription
 
 FOLLOW_TIMEOUT: Final = 30.0
 CLOSE_TIMEOUT: Final = 5.0
@@ -51,20 +56,18 @@ class _Topic:
     """Whether the source has accepted it once: a later refusal is a fault of the connection."""
 
 
+@dataclass(eq=False)
 class SharedInstance:
-    """Holds the real client. `run` is a component, and opens a new object each time it is called.
+    """Holds the real client. `run` is a component, and opens a new object each time it is called."""
 
-    Args:
-        kind: the class.
-        make: makes an object of it.
-        generation: of the agent; the generations of its connections are greater than those of an earlier agent.
-    """
+    kind: type[SharedClient]
+    make: Callable[[], SharedClient]
+    generation: int
+    """That of the agent; then that of the latest connection, greater than those of an earlier agent."""
 
-    def __init__(self, kind: type[SharedClient], make: Callable[[], SharedClient], generation: int) -> None:
-        self.kind = kind
-        self.name = name_of(kind)
-        self._make = make
-        self._generation = generation << 20
+    def __post_init__(self) -> None:
+        self.name = name_of(self.kind)
+        self.generation = self.generation << 20
         self._topics: dict[bytes, _Topic] = {}
         """Topics with subscribers, by the identity of their key."""
         self._followed: dict[bytes, _Topic] = {}
@@ -77,9 +80,9 @@ class SharedInstance:
 
     async def run(self) -> None:
         """Open the client and hold it until its connection ends."""
-        client = self._make()
-        self._generation += 1
-        generation = self._generation
+        client = self.make()
+        self.generation += 1
+        generation = self.generation
         client._emit = lambda key, value: self._emit(key, value, generation)  # noqa: SLF001 - its other half
         try:
             await client.open()
@@ -204,7 +207,7 @@ class SharedInstance:
 
     def _deliver(self, key: Any, value: Any, generation: int) -> None:
         topic = self._topics.get(key_identity(key))
-        if topic is None or generation != self._generation:  # an object that was replaced may still emit
+        if topic is None or generation != self.generation:  # an object that was replaced may still emit
             return
         number = topic.last[1] + 1 if topic.last and topic.last[2] == generation else 1
         topic.last = (value, number, generation)
@@ -219,3 +222,77 @@ async def _call_user(method: Callable[..., Any], *args: Any, timeout: float) -> 
             await guard_against_exit(method(*args))
     except Exception as error:  # noqa: BLE001 - the user's
         log_exception(error)
+
+
+class SharedRegistry:
+    """The shared instances of an agent; the backend of proxies in the agent itself."""
+
+    def __init__(self) -> None:
+        self._instances: dict[str, SharedInstance] = {}
+        self._is_complete = False
+        self._changed = asyncio.Event()
+
+    @property
+    def names(self) -> list[str]:
+        """Of the shared classes."""
+        return list(self._instances)
+
+    def add(self, instance: SharedInstance) -> None:
+        """Share one more."""
+        self._instances[instance.name] = instance
+        self._wake_waiters()
+
+    def mark_complete(self) -> None:
+        """The setup has ended: a request for another class fails from now on, instead of waiting for it."""
+        self._is_complete = True
+        self._wake_waiters()
+
+    def clear(self) -> None:
+        """Forget all instances, before a new call of the setup; their subscriptions fail."""
+        self._is_complete = False
+        instances, self._instances = list(self._instances.values()), {}
+        for instance in instances:
+            instance.end(AgentLost(instance.kind.__name__))
+
+    async def instance(self, name: str, within: float) -> SharedInstance:
+        """The instance of a class; until the setup has ended, it may still be shared.
+
+        Raises:
+            NotShared: there is none of this name.
+            SharedCallTimedOut: the setup has neither shared it nor ended in time.
+        """
+        try:
+            async with asyncio.timeout(within):
+                while not (self._is_complete or name in self._instances):
+                    await self._changed.wait()
+        except TimeoutError:
+            raise SharedCallTimedOut(name, within, "the agent's setup has not shared it yet") from None
+        return self._get(name)
+
+    async def call(
+        self, kind: type[SharedClient], method: str, args: Sequence[Any], kwargs: Mapping[str, Any], within: float
+    ) -> Any:
+        """Call a method; see `SharedInstance.call`."""
+        method_of(kind, method)
+        instance = await self.instance(name_of(kind), within)
+        return await instance.call(method, args, kwargs, within)
+
+    def subscribe(self, kind: type[SharedClient], key: Any) -> Subscription:
+        """Follow a key.
+
+        Raises:
+            NotShared: the class is not shared.
+        """
+        instance = self._get(name_of(kind))
+        subscription = Subscription(key, lambda ended: instance.unfollow(key, ended))
+        instance.follow(key, subscription)
+        return subscription
+
+    def _get(self, name: str) -> SharedInstance:
+        if name not in self._instances:
+            raise NotShared(name)
+        return self._instances[name]
+
+    def _wake_waiters(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

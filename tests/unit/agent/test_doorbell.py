@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from peerd.agent.doorbell.health import MISCONFIGURED_FOR, RejectedRings
+from peerd.agent.doorbell.listeners import DATAGRAMS_PER_TURN, UdpListener, advertised_host, bound_host
 from peerd.agent.doorbell.subsystem import RingDispatcher
-from peerd.agent.doorbell.udp_listener import DATAGRAMS_PER_TURN, UdpListener, advertised_host, bound_host
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.ring import Broadcast, ClaimRevoked, Ping, Ring, TasksAvailable, TaskScheduled
 from peerd.doorbell.datagram import HEADER, REPLAY_WINDOW, RejectionReason, RingRejected, Signer, Verifier

@@ -28,9 +28,8 @@ from peerd.shared.errors import (
 )
 from peerd.shared.protocol import MAX_MESSAGE_BYTES, SOCKET_NAME
 from peerd.shared.proxy import SharedClients
-from peerd.shared.registry import SharedRegistry
 from peerd.shared.server import SharedServer
-from peerd.shared.shared_instance import SharedInstance
+from peerd.shared.shared_instance import SharedInstance, SharedRegistry
 from peerd.shared.subscription import MAX_BACKLOG, Update
 from peerd.testing import eventually_async
 from tests.unit.shared.clients import Film, Source, Studio

@@ -17,9 +17,8 @@ import msgspec
 
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.agent.doorbell.health import DoorbellHealth
-from peerd.agent.doorbell.postgresql_listener import PostgresqlListener
+from peerd.agent.doorbell.listeners import PostgresqlListener, UdpListener, advertised_host, bound_host
 from peerd.agent.doorbell.stager import DueTaskStager
-from peerd.agent.doorbell.udp_listener import UdpListener, advertised_host, bound_host
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.errors import MessengerFull
 from peerd.domain.ring import Broadcast, Coalescer, Ping, Ring, TasksAvailable, TaskScheduled
