@@ -157,11 +157,9 @@ class ComponentSupervisor:
 
     @property
     def names(self) -> list[str]:
-        """Of all components."""
         return list(self._all)
 
     def to_json(self) -> list[dict[str, object]]:
-        """As `peerd status` shows them."""
         return [component.to_json() for component in self._all.values()]
 
 

@@ -37,7 +37,6 @@ class DatabaseHealthMonitor(Subsystem):
             components.start("database health", self._examine_periodically)
 
     async def stop(self, grace: float) -> None:
-        """Stop examining."""
         await self._components.stop(["database health"], within=1.0)
 
     async def _examine_periodically(self) -> None:
@@ -46,7 +45,6 @@ class DatabaseHealthMonitor(Subsystem):
             await self.examine()
 
     async def examine(self) -> None:
-        """Examine once."""
         try:
             found = await asyncio.to_thread(self.database.read, _examine_for_node, self._node)
         except DatabaseUnavailable:

@@ -31,14 +31,7 @@ async def register_node(
     Claims of earlier incarnations are not touched: where only the master was killed, their processes may still finish
     their tasks. If these are dead too, the tasks are rescued like those of any other dead node.
 
-    Args:
-        database: holds the table.
-        name: the node's.
-        incarnation: of its master.
-        silence: seconds without a heartbeat after which another incarnation counts as ended.
-        address: of the machine, for other nodes.
-        zone: of the machine.
-        events: receives what happens.
+    Another incarnation counts as ended after so many seconds of silence.
 
     Raises:
         NodeNameTaken: another incarnation of this name is alive.

@@ -66,13 +66,11 @@ class ResourceMonitor(Subsystem):
         self._limits: dict[int, UsageLimits] = {}
 
     async def start(self, link: Link, components: ComponentSupervisor) -> None:
-        """Start sampling."""
         self._link = link
         self._components = components
         components.start("resource usage", self._sample_periodically)
 
     def receive(self, message: Mapping[str, Any]) -> None:
-        """Take over the list of processes."""
         if message.get("type") == "processes":
             self._roles = {int(process["pid"]): str(process["role"]) for process in message["processes"]}
             for process in message["processes"]:
@@ -80,7 +78,6 @@ class ResourceMonitor(Subsystem):
                     self._limits[int(process["pid"])] = limits
 
     async def stop(self, grace: float) -> None:
-        """Stop sampling."""
         await self._components.stop(["resource usage"], within=1.0)
 
     async def _sample_periodically(self) -> None:
@@ -124,15 +121,7 @@ class LimitMonitor:
     _counts: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def check(self, limits: Mapping[int, UsageLimits], samples: Mapping[int, ResourceUsage]) -> list[ExceededLimit]:
-        """Take the next samples.
-
-        Args:
-            limits: of the processes that are ready, by process id.
-            samples: of those that could be measured.
-
-        Returns:
-            the processes to be replaced; each is named again as long as it is there.
-        """
+        """Take the next samples, by process id; return the processes to be replaced, again as long as they exist."""
         self._counts = {key: count for key, count in self._counts.items() if key[0] in limits}
         exceeded = []
         for pid, limit in limits.items():
@@ -163,12 +152,7 @@ class UsageMeter:
     """By process id: the time of the measurement, and the seconds of processor time that the tree had used."""
 
     def read(self, pids: Iterable[int], now: float) -> dict[int, ResourceUsage]:
-        """A sample of each process that exists; the first one of a process has no processor time.
-
-        Args:
-            pids: of the processes.
-            now: a monotonic time, in seconds.
-        """
+        """A sample of each process that exists, by a monotonic clock; the first one has no processor time."""
         samples, current = {}, {}
         for pid in pids:
             with suppress(psutil.Error, OSError):

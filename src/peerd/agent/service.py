@@ -76,7 +76,6 @@ class AgentService:
         await asyncio.Event().wait()
 
     async def receive(self, message: Mapping[str, Any]) -> None:
-        """Pass a message of the master on."""
         if message.get("type") == "death":
             self._orphan_releaser.receive(message)
         for subsystem in self.subsystems:

@@ -86,7 +86,6 @@ class SetupRunner(Subsystem):
             await self._run_setup()
 
     def receive(self, message: Mapping[str, Any]) -> None:
-        """Pass a message of the master to the messenger."""
         if self._process is not None:
             self._process.messenger.receive(message)
 

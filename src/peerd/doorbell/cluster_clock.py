@@ -15,9 +15,6 @@ def _since_boot() -> float:
 class ClusterClock:
     """UNIX time by the database's clock as it was last read; by the machine's own clock until then.
 
-    Args:
-        steady: a clock that is never set, in seconds.
-
     >>> from datetime import UTC
     >>> seconds = 50.0
     >>> clock = ClusterClock(lambda: seconds)
@@ -34,12 +31,10 @@ class ClusterClock:
         self._offset: float | None = None
 
     def __call__(self) -> float:
-        """The time."""
         return time.time() if self._offset is None else self.steady() + self._offset
 
     @property
     def is_known(self) -> bool:
-        """Whether the database's clock has been read."""
         return self._offset is not None
 
     def synchronize(self, now: datetime, asked_at: float) -> None:

@@ -17,6 +17,7 @@ import hmac
 import secrets
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -105,14 +106,9 @@ class Signer:
         return datagram
 
 
+@dataclass(eq=False)
 class Verifier:
     """Opens the datagrams for one incarnation of a node.
-
-    Args:
-        secret: of the cluster.
-        to: the incarnation.
-        clock: UNIX time, in seconds.
-        accepts_broadcasts: whether it opens notifications for all nodes too.
 
     >>> now = lambda: 1_000_000.0
     >>> datagram = Signer("sesame", now).sign(TasksAvailable(("video",)), to="life")
@@ -123,11 +119,14 @@ class Verifier:
     peerd.doorbell.datagram.RingRejected: it was made with another secret
     """
 
-    def __init__(self, secret: str, to: str, clock: Callable[[], float], *, accepts_broadcasts: bool = False) -> None:
-        self._key = derive_key(secret)
-        self._to = to
-        self._accepts_broadcasts = accepts_broadcasts
-        self._clock = clock
+    secret: str
+    to: str
+    clock: Callable[[], float]
+    accepts_broadcasts: bool = False
+    """Whether it opens notifications for all nodes too."""
+
+    def __post_init__(self) -> None:
+        self._key = derive_key(self.secret)
         self._broadcast_nonces = _SeenNonces()
         self._ring_nonces = _SeenNonces()
 
@@ -157,22 +156,22 @@ class Verifier:
         return signed.nonce if self._is_addressed_to_us(signed) and self._is_current(signed) else None
 
     def _is_addressed_to_us(self, signed: _SignedRing) -> bool:
-        return signed.to == self._to or (self._accepts_broadcasts and signed.to.startswith(ALL_NODES))
+        return signed.to == self.to or (self.accepts_broadcasts and signed.to.startswith(ALL_NODES))
 
     def _is_current(self, signed: _SignedRing) -> bool:
-        return abs(signed.at - self._clock()) <= REPLAY_WINDOW
+        return abs(signed.at - self.clock()) <= REPLAY_WINDOW
 
     def _check(self, signed: _SignedRing) -> None:
         if not self._is_addressed_to_us(signed):
             raise RingRejected(RejectionReason.ELSEWHERE)
-        if signed.to == ALL_NODES_BUT + self._to:
+        if signed.to == ALL_NODES_BUT + self.to:
             raise RingRejected(RejectionReason.OURS)
         if not self._is_current(signed):
             raise RingRejected(RejectionReason.CLOCK, signed.nonce)
         if isinstance(signed.ring, Broadcast):
-            self._broadcast_nonces.add(signed.nonce, self._clock(), MAX_BROADCAST_NONCES, evicts=False)
+            self._broadcast_nonces.add(signed.nonce, self.clock(), MAX_BROADCAST_NONCES, evicts=False)
         else:
-            self._ring_nonces.add(signed.nonce, self._clock(), MAX_RING_NONCES, evicts=True)
+            self._ring_nonces.add(signed.nonce, self.clock(), MAX_RING_NONCES, evicts=True)
 
 
 class NotificationVerifier:
@@ -237,17 +236,7 @@ class _SeenNonces:
         self._ages: deque[tuple[float, str]] = deque()
 
     def add(self, nonce: str, now: float, limit: int, *, evicts: bool) -> None:
-        """Remember a nonce for as long as it could be replayed.
-
-        Args:
-            nonce: of an accepted ring.
-            now: in seconds.
-            limit: how many are remembered.
-            evicts: whether a new nonce replaces the oldest when the limit is reached.
-
-        Raises:
-            RingRejected: the nonce is known, or cannot be remembered.
-        """
+        """Remember a nonce for as long as it could be replayed; at the limit it replaces the oldest, or is rejected."""
         while self._ages and (self._ages[0][0] < now - 2 * REPLAY_WINDOW or (evicts and len(self._ages) >= limit)):
             self._known.discard(self._ages.popleft()[1])
         if nonce in self._known or len(self._known) >= limit:

@@ -238,7 +238,6 @@ class DatagramTransport:
                     self._socket(family).sendto(self._signer.sign(ring, endpoint.incarnation), address)
 
     def close(self) -> None:
-        """Close the sockets."""
         for udp_socket in self._sockets.values():
             udp_socket.close()
         self._sockets.clear()

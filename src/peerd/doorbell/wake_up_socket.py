@@ -30,12 +30,7 @@ MAX_READS_PER_TURN: Final = 16
 
 
 class WakeUpSocket:
-    """The receiving end, in a worker process.
-
-    Args:
-        run_directory: the node's.
-        on_ring: called on the event loop with each ring.
-    """
+    """The receiving end, in a worker process; `on_ring` is called on the event loop."""
 
     def __init__(self, run_directory: Path, on_ring: Callable[[TasksAvailable], object]) -> None:
         self._on_ring = on_ring
@@ -113,7 +108,6 @@ class WakeUpSender:
                     path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Stop sending."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

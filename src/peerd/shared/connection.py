@@ -18,7 +18,7 @@ from peerd.shared import protocol
 from peerd.shared.client import SharedClient
 from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
 from peerd.shared.protocol import CallRequest, ErrorReply, SharedRequest, encode_message
-from peerd.shared.rpc_methods import convert_result, method_of, name_of
+from peerd.shared.proxy import convert_result, method_of, name_of
 from peerd.shared.subscription import Subscription
 
 MIN_RECONNECT_DELAY: Final = 0.05
@@ -46,7 +46,6 @@ class SharedConnection:
         self._connecting_task: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """Disconnect."""
         if self._connecting_task is not None:
             self._connecting_task.cancel()
             await asyncio.wait((self._connecting_task,))

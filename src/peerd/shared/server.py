@@ -96,7 +96,6 @@ class _ClientSession:
         self.reply_ready = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
-        """Handle requests until the process disconnects."""
         writing = asyncio.create_task(self._write_replies(), name="shared replies")
         try:
             while (body := await protocol.read_body(reader)) is not None:
@@ -107,7 +106,6 @@ class _ClientSession:
             writing.cancel()
 
     def close(self) -> None:
-        """End its calls and subscriptions."""
         for task in (*self._calls.values(), *self._follows.values()):
             task.cancel()
         for subscription in list(self.subscriptions.values()):
@@ -159,7 +157,6 @@ class _ClientSession:
             self._follows.pop(follow.id, None)
 
     def fail_subscription(self, number: int, error: BaseException) -> None:
-        """End a subscription with an error."""
         self.subscriptions.pop(number, None)
         self._queue_reply(_error_reply(number, error))
 

@@ -17,7 +17,7 @@ from peerd.runtime.process.uncaught_exceptions import exception_text, guard_agai
 from peerd.shared.client import SharedClient
 from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
 from peerd.shared.protocol import encode_value, key_identity
-from peerd.shared.rpc_methods import convert_arguments, method_of, name_of
+from peerd.shared.proxy import convert_arguments, method_of, name_of
 from peerd.shared.subscription import Subscription
 
 FOLLOW_TIMEOUT: Final = 30.0
@@ -145,7 +145,6 @@ class SharedInstance:
         self._changed.set()
 
     def end(self, error: Exception) -> None:
-        """Fail all subscriptions."""
         for identity in list(self._topics):
             self._fail(identity, error)
 
@@ -234,11 +233,9 @@ class SharedRegistry:
 
     @property
     def names(self) -> list[str]:
-        """Of the shared classes."""
         return list(self._instances)
 
     def add(self, instance: SharedInstance) -> None:
-        """Share one more."""
         self._instances[instance.name] = instance
         self._wake_waiters()
 
@@ -272,7 +269,6 @@ class SharedRegistry:
     async def call(
         self, kind: type[SharedClient], method: str, args: Sequence[Any], kwargs: Mapping[str, Any], within: float
     ) -> Any:
-        """Call a method; see `SharedInstance.call`."""
         method_of(kind, method)
         instance = await self.instance(name_of(kind), within)
         return await instance.call(method, args, kwargs, within)

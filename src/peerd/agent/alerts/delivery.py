@@ -33,13 +33,7 @@ FLUSH_WITHIN: Final = 2.0
 
 
 class AlertDispatcher(Subsystem):
-    """Offers the master's alerts to each enabled hook.
-
-    Args:
-        alerts: the sections [alerts.NAME].
-        folder: the project's, in which commands are started.
-        events: receives what goes wrong.
-    """
+    """Offers the master's alerts to each enabled hook; commands are started in the project's folder."""
 
     def __init__(self, alerts: Mapping[str, AlertSettings], folder: Path, events: EventBus) -> None:
         self._settings = {name: settings for name, settings in alerts.items() if settings.enabled}

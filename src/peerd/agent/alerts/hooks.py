@@ -48,13 +48,7 @@ class AlertHook(Protocol):
 
 
 def make_hook(settings: AlertSettings, folder: Path, events: EventBus) -> AlertHook:
-    """The hook of a section [alerts.NAME].
-
-    Args:
-        settings: the section.
-        folder: the project's, in which commands are started.
-        events: for the log.
-    """
+    """The hook of a section [alerts.NAME]; commands are started in the folder, which is the project's."""
     if settings.webhook is not None:
         return Webhook(settings.webhook)
     if settings.mail is not None:
@@ -71,16 +65,11 @@ class LogHook:
         self._events = events
 
     async def send(self, alert: Alert) -> None:
-        """Write it."""
         self._events.emit(AlertRaised(alert=alert.alert, text=alert.sentence, slot=alert.slot))
 
 
 class Webhook:
-    """A POST of the alert as JSON, whose `text` is what chat programs show.
-
-    Args:
-        url: http or https; it may hold a secret, and is never shown.
-    """
+    """A POST of the alert as JSON, whose `text` chat programs show. The URL may hold a secret, and is never shown."""
 
     def __init__(self, url: str) -> None:
         self._url = url

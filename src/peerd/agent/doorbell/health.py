@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from peerd.domain.errors import DatabaseUnavailable
@@ -38,26 +38,22 @@ MISCONFIGURATIONS: Final = {
 }
 
 
+@dataclass(eq=False)
 class RejectedRings:
-    """Counts the rings that this node rejects, and logs them once a minute for each reason.
+    """Counts the rings that this node rejects, and logs them once a minute for each reason."""
 
-    Args:
-        events: receives `RingsRejected`.
-        clock: monotonic, in seconds.
-    """
+    events: EventBus
+    clock: Callable[[], float] = time.monotonic
+    counts: Counter[RejectionReason] = field(default_factory=Counter)
+    last: tuple[RejectionReason, str] | None = None
+    """Reason and sender."""
 
-    def __init__(self, events: EventBus, clock: Callable[[], float] = time.monotonic) -> None:
-        self._events = events
-        self._clock = clock
+    def __post_init__(self) -> None:
         self._logged_at: dict[RejectionReason, float] = {}
         self._from_members: deque[tuple[float, RejectionReason, str, str]] = deque(maxlen=16)
-        self.counts: Counter[RejectionReason] = Counter()
-        self.last: tuple[RejectionReason, str] | None = None
-        """Reason and sender."""
 
     def add(self, error: RingRejected, sender: str) -> None:
-        """Count one."""
-        reason, now = error.rejection_reason, self._clock()
+        reason, now = error.rejection_reason, self.clock()
         self.counts[reason] += 1
         self.last = (reason, sender)
         if reason in MISCONFIGURATIONS and error.nonce is not None:
@@ -65,11 +61,11 @@ class RejectedRings:
         is_logged = now - self._logged_at.get(reason, -LOG_EVERY) < LOG_EVERY
         if reason is not RejectionReason.AGAIN and not is_logged:
             self._logged_at[reason] = now
-            self._events.emit(RingsRejected(sender=sender, reason=str(reason), count=self.counts[reason]))
+            self.events.emit(RingsRejected(sender=sender, reason=str(reason), count=self.counts[reason]))
 
     def misconfigured_sender(self) -> str | None:
         """Which sender of the cluster is rejected, and why; None where none is."""
-        since = self._clock() - MISCONFIGURED_FOR
+        since = self.clock() - MISCONFIGURED_FOR
         recent = [one for one in self._from_members.copy() if one[0] > since]
         for reason, text in MISCONFIGURATIONS.items():
             senders = {nonce: sender for _, its_reason, nonce, sender in recent if its_reason is reason}
@@ -141,36 +137,35 @@ class DoorbellHealth:
             send: sends pings to this node; called in a thread.
             find_unreachable: gives the names of the active nodes that cannot be rung at.
         """
+        self._send, self._find_unreachable = send, find_unreachable
         while True:
             self._ping_needed.clear()
             try:
-                self.set_problem(await self._find_problem(send, find_unreachable))
+                self.set_problem(await self._find_problem())
             except DatabaseUnavailable as error:
                 self.set_problem(str(error))
             with suppress(TimeoutError):
                 async with asyncio.timeout(PING_EVERY if self.problem is None else PING_AGAIN_AFTER):
                     await self._ping_needed.wait()
 
-    async def _find_problem(
-        self, send: Callable[[Sequence[Ping]], None], find_unreachable: Callable[[], Awaitable[Sequence[str]]]
-    ) -> str | None:
-        if not await self._receives_own_ping(send):
+    async def _find_problem(self) -> str | None:
+        if not await self._receives_own_ping():
             if self.address is None:
                 return "a notification of our own did not come back within a second"
             problem = f"a datagram to {self.address} did not arrive"
             return f"{problem}: is that this machine ([node] address), and UDP not blocked?"
-        if unreachable := await find_unreachable():
+        if unreachable := await self._find_unreachable():
             return f"{', '.join(unreachable)} cannot be rung at: give the same [cluster] secret there"
         return self.rejected.misconfigured_sender()
 
-    async def _receives_own_ping(self, send: Callable[[Sequence[Ping]], None]) -> bool:
+    async def _receives_own_ping(self) -> bool:
         if self._ping_task is not None and not self._ping_task.done():
             return False  # the ping before is not sent yet; each would block one more thread
         word, arrived = secrets.token_hex(8), asyncio.Event()
         self._expected_ping = (word, arrived)
         try:
             async with asyncio.timeout(PING_WITHIN):
-                self._ping_task = asyncio.ensure_future(asyncio.to_thread(send, [Ping(word)]))
+                self._ping_task = asyncio.ensure_future(asyncio.to_thread(self._send, [Ping(word)]))
                 # a ping that ends late may fail: its exception counts as retrieved
                 self._ping_task.add_done_callback(lambda task: task.cancelled() or task.exception())
                 await asyncio.shield(self._ping_task)

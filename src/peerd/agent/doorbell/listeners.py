@@ -83,7 +83,6 @@ class UdpListener:
         return int(udp_socket.getsockname()[1])
 
     def close(self) -> None:
-        """Stop listening."""
         if self._resume_timer is not None:
             self._resume_timer.cancel()
         if self._socket is not None:
@@ -149,7 +148,6 @@ class PostgresqlListener:
         self._has_dropped_hints = False
 
     async def run(self) -> None:
-        """Listen until cancelled."""
         self._loop = asyncio.get_running_loop()
         stopping = threading.Event()
         thread = threading.Thread(target=self._run_thread, args=(stopping,), name="peerd-listening", daemon=True)

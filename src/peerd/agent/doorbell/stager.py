@@ -67,7 +67,6 @@ class DueTaskStager:
             self._earlier_due.set()
 
     async def run(self) -> None:
-        """Look, sleep and stage, until cancelled."""
         pauses = Backoff(first=1.0)
         while True:
             try:

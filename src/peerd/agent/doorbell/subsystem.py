@@ -66,7 +66,6 @@ class DoorbellSubsystem(Subsystem):
         self._components: ComponentSupervisor | None = None
 
     async def start(self, link: Link, components: ComponentSupervisor) -> None:
-        """Start listening."""
         self._link = link
         self._threads = DatabaseThreads(self.database, threads=2)
         self._messenger: Messenger = self.process().messenger
@@ -91,7 +90,6 @@ class DoorbellSubsystem(Subsystem):
         components.start(COMPONENT_NAMES[1], stager.run)
 
     async def stop(self, grace: float) -> None:
-        """Stop listening."""
         if self._components is None:
             return
         await self._components.stop(COMPONENT_NAMES, within=1.0)
@@ -226,7 +224,6 @@ class RingDispatcher:
         """Without pings, since the agent began."""
 
     def receive(self, ring: Ring) -> None:
-        """Handle a ring."""
         self.rings_received += not isinstance(ring, Ping)
         match ring:
             case Ping(word):
