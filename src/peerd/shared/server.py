@@ -11,8 +11,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +22,8 @@ from peerd.runtime.unix_socket_path import short_socket_directory
 from peerd.shared import protocol
 from peerd.shared.errors import NoSuchSharedMethod, NotSerializable, NotShared, SharedCallFailed, SharedCallTimedOut
 from peerd.shared.protocol import CallRequest, SharedReply, encode_message
-from peerd.shared.shared_instance import SharedInstance, SharedRegistry
-from peerd.shared.subscription import push_update
+from peerd.shared.shared_instance import SharedRegistry
+from peerd.shared.subscription import Subscription
 
 MAX_CALLS: Final = 1_000
 """Running calls of one process; beyond it nothing is read from it until some have ended."""
@@ -90,10 +89,10 @@ class _ClientSession:
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._follows: dict[int, asyncio.Task[None]] = {}
         """Subscriptions whose instance is not shared yet."""
-        self.subscriptions: dict[int, _SessionSubscription] = {}
+        self._subscriptions: dict[int, Subscription] = {}
         self._call_slots = asyncio.Semaphore(MAX_CALLS)
         self._replies: list[SharedReply] = []
-        self.reply_ready = asyncio.Event()
+        self._reply_ready = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         writing = asyncio.create_task(self._write_replies(), name="shared replies")
@@ -108,8 +107,8 @@ class _ClientSession:
     def close(self) -> None:
         for task in (*self._calls.values(), *self._follows.values()):
             task.cancel()
-        for subscription in list(self.subscriptions.values()):
-            subscription.end()
+        for subscription in list(self._subscriptions.values()):
+            subscription.close()
 
     async def _handle_request(self, request: Any) -> None:
         match request:
@@ -124,8 +123,8 @@ class _ClientSession:
             case protocol.UnfollowRequest():
                 if task := self._follows.pop(request.id, None):
                     task.cancel()
-                if subscription := self.subscriptions.pop(request.id, None):
-                    subscription.end()
+                if subscription := self._subscriptions.pop(request.id, None):
+                    subscription.close()
 
     async def _call(self, call: CallRequest) -> None:
         try:
@@ -145,57 +144,41 @@ class _ClientSession:
     async def _follow(self, follow: protocol.FollowRequest) -> None:
         try:
             instance = await self.registry.instance(follow.client, protocol.FOLLOW_TIMEOUT)
-            if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
+            if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
                 raise NotSerializable("one more subscription", f"a process may have {MAX_SUBSCRIPTIONS:,}")
-            self.subscriptions[follow.id] = subscription = _SessionSubscription(self, instance, follow)
+            self._subscriptions[follow.id] = subscription = Subscription(
+                follow.key, lambda ended: instance.unfollow(follow.key, ended), self._reply_ready
+            )
             instance.follow(follow.key, subscription)
         except asyncio.CancelledError:
             return
         except BaseException as error:  # noqa: BLE001 - the subscriber's, whatever it is
-            self.fail_subscription(follow.id, error)
+            self._subscriptions.pop(follow.id, None)
+            self._queue_reply(_error_reply(follow.id, error))
         finally:
             self._follows.pop(follow.id, None)
 
-    def fail_subscription(self, number: int, error: BaseException) -> None:
-        self.subscriptions.pop(number, None)
-        self._queue_reply(_error_reply(number, error))
-
     def _queue_reply(self, reply: SharedReply) -> None:
         self._replies.append(reply)
-        self.reply_ready.set()
+        self._reply_ready.set()
 
     async def _write_replies(self) -> None:
         """Write as fast as the process reads; meanwhile updates wait in backlogs of limited length."""
         with contextlib.suppress(ConnectionError):
             while True:
-                await self.reply_ready.wait()
-                self.reply_ready.clear()
+                await self._reply_ready.wait()
+                self._reply_ready.clear()
                 replies, self._replies = self._replies, []
                 for reply in replies:
                     self.writer.write(encode_message(reply, "an answer"))
                 await self.writer.drain()
-                for subscription in list(self.subscriptions.values()):
-                    while subscription.backlog:
-                        self.writer.write(encode_message(subscription.backlog.popleft(), "a value"))
+                for number, subscription in list(self._subscriptions.items()):
+                    while (value := subscription.take()) is not None:
+                        self.writer.write(encode_message(protocol.ValueReply(number, *value), "a value"))
                         await self.writer.drain()
-
-
-@dataclass(eq=False)
-class _SessionSubscription:
-    session: _ClientSession
-    instance: SharedInstance
-    follow: protocol.FollowRequest
-    backlog: deque[protocol.ValueReply] = field(default_factory=deque)
-
-    def deliver(self, value: Any, number: int, generation: int) -> None:
-        push_update(self.backlog, protocol.ValueReply(self.follow.id, value, number, generation))
-        self.session.reply_ready.set()
-
-    def fail(self, error: Exception) -> None:
-        self.session.fail_subscription(self.follow.id, error)
-
-    def end(self) -> None:
-        self.instance.unfollow(self.follow.key, self)
+                    if subscription.error is not None:
+                        self._subscriptions.pop(number, None)
+                        self._queue_reply(_error_reply(number, subscription.error))
 
 
 def _error_reply(number: int, error: BaseException) -> protocol.ErrorReply:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from peerd.runtime.process.uncaught_exceptions import exception_text, guard_against_exit, log_exception
 from peerd.shared.client import SharedClient
@@ -32,24 +32,12 @@ class SharedConnectionEnded(SharedError):
         super().__init__(f"{name}.run() has returned: its connection is over")
 
 
-class TopicSubscriber(Protocol):
-    """Gets the values of a key."""
-
-    def deliver(self, value: Any, number: int, generation: int) -> None:
-        """Take a value; must not wait."""
-        ...
-
-    def fail(self, error: Exception) -> None:
-        """End the values with an error."""
-        ...
-
-
 @dataclass(slots=True)
 class _Topic:
     """A key with subscribers. It is followed once at the source, whatever their number."""
 
     key: Any
-    subscribers: list[TopicSubscriber] = field(default_factory=list)
+    subscribers: list[Subscription] = field(default_factory=list)
     last: tuple[Any, int, int] | None = None
     """Value, number, generation."""
     was_followed: bool = False
@@ -123,7 +111,7 @@ class SharedInstance:
                 raise
             raise SharedCallFailed(what, type(error).__name__, exception_text(error)) from error
 
-    def follow(self, key: Any, subscriber: TopicSubscriber) -> None:
+    def follow(self, key: Any, subscriber: Subscription) -> None:
         """Give a subscriber the values of a key from now on, the last one at once.
 
         Raises:
@@ -135,7 +123,7 @@ class SharedInstance:
             subscriber.deliver(*topic.last)
         self._changed.set()
 
-    def unfollow(self, key: Any, subscriber: TopicSubscriber) -> None:
+    def unfollow(self, key: Any, subscriber: Subscription) -> None:
         """Give it no more; the key is forgotten with its last subscriber."""
         topic = self._topics.get(key_identity(key))
         if topic is not None and subscriber in topic.subscribers:

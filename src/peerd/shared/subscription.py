@@ -6,11 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 import msgspec
-
-T = TypeVar("T")
 
 MAX_BACKLOG: Final = 100
 """Updates that wait for one reader; beyond it all but the latest are dropped."""
@@ -33,20 +31,6 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     missed: bool = False
 
 
-def push_update(backlog: deque[T], item: T, limit: int = MAX_BACKLOG) -> None:
-    """Add the latest update; a full backlog is cleared first, for its reader is too slow for all of it.
-
-    >>> backlog = deque()
-    >>> for number in range(5):
-    ...     push_update(backlog, number, limit=3)
-    >>> backlog
-    deque([3, 4])
-    """
-    if len(backlog) >= limit:
-        backlog.clear()
-    backlog.append(item)
-
-
 class Subscription:
     """The updates of a key: ``async for update in subscription``. The last known value comes at once.
 
@@ -54,20 +38,22 @@ class Subscription:
     `SharedCallFailed` when the real client cannot follow the key.
     """
 
-    def __init__(self, key: Any, end: Callable[[Subscription], None]) -> None:
+    def __init__(self, key: Any, end: Callable[[Subscription], None], changed: asyncio.Event | None = None) -> None:
         """Made by ``subscribe``.
 
         Args:
             key: which is followed.
             end: unsubscribes from the source.
+            changed: set when an update or an error has come.
         """
         self.key = key
         self.latest: Update | None = None
         """The newest update, whether or not it has been read."""
         self._end = end
         self._backlog: deque[tuple[Any, int, int]] = deque()
-        self._changed = asyncio.Event()
-        self._error: Exception | None = None
+        self._changed = changed or asyncio.Event()
+        self.error: Exception | None = None
+        """Why no further update comes, if none does."""
         self._closed = False
         self._last_read: tuple[int, int] | None = None
 
@@ -83,13 +69,13 @@ class Subscription:
 
     async def __anext__(self) -> Update:
         while not self._closed:
-            if self._backlog:
-                value, number, generation = self._backlog.popleft()
+            if (waiting := self.take()) is not None:
+                value, number, generation = waiting
                 missed = self._last_read is not None and self._last_read != (generation, number - 1)
                 self._last_read = (generation, number)
                 return Update(key=self.key, value=value, generation=generation, missed=missed)
-            if self._error is not None:
-                raise self._error
+            if self.error is not None:
+                raise self.error
             self._changed.clear()
             await self._changed.wait()
         raise StopAsyncIteration
@@ -107,10 +93,16 @@ class Subscription:
     def deliver(self, value: Any, number: int, generation: int) -> None:
         """Add a value: the `number`th of this generation of the connection to the source."""
         self.latest = Update(key=self.key, value=value, generation=generation)
-        push_update(self._backlog, (value, number, generation))
+        if len(self._backlog) >= MAX_BACKLOG:
+            self._backlog.clear()  # the reader is too slow for all updates, and gets the latest
+        self._backlog.append((value, number, generation))
         self._changed.set()
 
     def fail(self, error: Exception) -> None:
         """End the updates with an error."""
-        self._error = error
+        self.error = error
         self._changed.set()
+
+    def take(self) -> tuple[Any, int, int] | None:
+        """The oldest waiting value with its number and generation."""
+        return self._backlog.popleft() if self._backlog else None
