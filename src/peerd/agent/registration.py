@@ -28,10 +28,8 @@ async def register_node(
 ) -> Node:
     """Register an incarnation of a node, or find it registered by an agent before this one.
 
-    Claims of earlier incarnations are not touched: where only the master was killed, their processes may still finish
-    their tasks. If these are dead too, the tasks are rescued like those of any other dead node.
-
-    Another incarnation counts as ended after so many seconds of silence.
+    Another incarnation counts as ended after `silence` seconds without a heartbeat. Its claims are not touched: where
+    only the master was killed, its processes may still finish; if they are dead too, the tasks are rescued later.
 
     Raises:
         NodeNameTaken: another incarnation of this name is alive.
