@@ -62,7 +62,7 @@ def test_a_first_task_runs_from_start_to_stop(node: subprocess.Popen[str], folde
     state = json.loads(call("status", "--json", folder=folder))
     assert state["here"]["pid"] == node.pid
     assert {slot["state"] for slot in state["here"]["slots"]} == {"RUNNING"}
-    assert {"heartbeat", "deaths"} <= {component["name"] for component in state["here"]["components"]}
+    assert {"heartbeat", "orphan release"} <= {component["name"] for component in state["here"]["components"]}
     assert len(state["cluster"]["processes"]) == 3
     assert "hello-1" in call("status", folder=folder)
     assert json.loads(call("queues", "list", "--json", folder=folder))[0]["known"], "it is served"

@@ -70,7 +70,7 @@ def test_a_node_whose_master_was_killed_is_silent_at_once_and_a_person_hears_of_
     assert node_state(row) == "silent"
     told = [json.loads(line) for line in file.read_text().splitlines() if line]
     assert [(one["alert"], one["text"]) for one in told] == [
-        ("master-died", "the master of one has died: its processes end, and none is started again until the node is")
+        ("master-died", "the master of one has died: its processes end; none is restarted until the node is")
     ]
     assert "the master has died; this node ends" in node.log_text()
     node.up()  # it need not wait until the earlier life has been silent for long

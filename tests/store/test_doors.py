@@ -13,7 +13,7 @@ import pytest
 from peerd.domain.ring import TasksAvailable
 from peerd.doorbell.datagram import Verifier
 from peerd.doorbell.endpoints import write_endpoint
-from peerd.doorbell.transports import ENDPOINTS_TTL, NO_ENDPOINTS_TTL, DatagramTransport
+from peerd.doorbell.notifier import ENDPOINTS_TTL, NO_ENDPOINTS_TTL, DatagramTransport
 from tests.store.world import World
 from tests.support.manual_clock import ManualClock
 

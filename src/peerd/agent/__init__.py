@@ -1,1 +1,1 @@
-"""The agent, one per node: supervised components, and the user's code that each machine has once."""
+"""The agent, one per node: its components, its subsystems, and the user code that each machine runs once."""

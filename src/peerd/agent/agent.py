@@ -1,4 +1,4 @@
-"""What the user's setup gets: the agent of this node."""
+"""The object that the user's setup gets: the agent of this node."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import guard_against_exit, log_exception
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.shared.client import SharedClient
-from peerd.shared.proxy import SharedClients
-from peerd.shared.registry import SharedRegistry
-from peerd.shared.rpc_methods import name_of
-from peerd.shared.shared_instance import SharedInstance
+from peerd.shared.proxy import SharedClients, name_of
+from peerd.shared.shared_instance import SharedInstance, SharedRegistry
 
 C = TypeVar("C", bound=SharedClient)
-OnStop = Callable[[], object]
+UserFunction = Callable[..., object]
 
 
 class CannotBeShared(PeerdError, TypeError):
@@ -32,27 +30,27 @@ class CannotBeShared(PeerdError, TypeError):
 class Agent:
     """The agent of a node, as ``[agent] setup`` gets it: ``async def setup(agent: Agent) -> None``.
 
-    What a setup begins is kept going: components and shared clients are each started again alone when they fail. When
-    the setup itself fails, at the first start of the node that start fails; in a later agent, what it had begun is
-    ended and it is called again after a pause, while the agent does its own duties.
+    Components and shared clients that the setup starts are each restarted alone when they fail. When the setup itself
+    fails at the first start of the node, that start fails; in a later agent, what the setup had started is stopped and
+    the setup is called again after a pause, while the agent does its own duties.
 
     Attributes:
         node: the node's name.
         slot: `agent`.
         kind: `agent`.
         messenger: messages to the other processes of the node.
-        client: a `Client` on the database; in a coroutine use what is below ``client.aio``.
+        client: a `Client` on the database; in a coroutine use its ``client.aio``.
         options: ``[agent.options]`` of peerd.toml.
         log: the agent's log (structlog).
         shared: gives shared clients, as ``ctx.shared`` does.
-        schedules: the node's: ``schedules.register(name, …)`` has one more, ``schedules.unregister(name)`` one less.
+        schedules: the node's: ``schedules.register(name, …)`` adds one, ``schedules.unregister(name)`` removes it.
     """
 
     def __init__(
         self,
         process: ProcessContext,
         components: ComponentSupervisor,
-        sharing: SharedRegistry,
+        shared_registry: SharedRegistry,
         *,
         log: Any,
         generation: int,
@@ -64,14 +62,14 @@ class Agent:
         self.messenger = process.messenger
         self.options: Mapping[str, Any] = process.options
         self.log = log
-        self.shared = SharedClients(sharing)
+        self.shared = SharedClients(shared_registry)
         self.schedules = schedules
         self._process = process
         self._components = components
-        self._sharing = sharing
+        self._shared_registry = shared_registry
         self._generation = generation
         self._component_names: list[str] = []
-        self._on_stop: list[OnStop] = []
+        self._on_stop: list[UserFunction] = []
 
     @property
     def client(self) -> Any:
@@ -79,13 +77,13 @@ class Agent:
         return self._process.client
 
     def component(self, name: str, run: ComponentFunction) -> None:
-        """Keep a long-lived piece of work going, such as a subscription to a middleware.
+        """Start a long-lived component, such as a subscription to a middleware.
 
-        It is begun at once. When it raises, it is told (an alert too) and begun again after a pause that grows; when it
-        returns, it has ended for good.
+        When it raises, the exception is logged and sent as an alert, and it is restarted after a pause that grows; when
+        it returns, it has ended for good.
 
         Args:
-            name: of it, for people; no two have the same.
+            name: shown to users; unique.
             run: an async function without arguments.
 
         Raises:
@@ -95,15 +93,15 @@ class Agent:
         self._component_names.append(name)
 
     def share(self, kind: type[C], *args: Any, **kwargs: Any) -> C:
-        """Hold the one real instance of a shared client of this machine, opened as a component.
+        """Open the one real instance of a shared client of this machine, as a component.
 
         Args:
             kind: the class, below `SharedClient`.
-            args: for making an object of it, each time that the connection is begun.
+            args: for its constructor, which is called for each new connection.
             kwargs: likewise.
 
         Returns:
-            what the other processes get too, without the way over the socket: its calls, and `subscribe`.
+            the proxy that other processes get too, without the way over the socket: its calls, and `subscribe`.
 
         Raises:
             CannotBeShared: it is no such class, or is shared already.
@@ -111,36 +109,38 @@ class Agent:
         given: object = kind
         if not (isinstance(given, type) and issubclass(given, SharedClient)):
             raise CannotBeShared(kind, "is not a class below peerd.SharedClient")
-        if name_of(kind) in self._sharing.names:
+        if name_of(kind) in self._shared_registry.names:
             raise CannotBeShared(kind, "is shared already")
-        holder = SharedInstance(kind, lambda: kind(*args, **kwargs), self._generation)
-        self.component(f"shared {kind.__name__}", holder.run)
-        self._sharing.add(holder)
+        instance = SharedInstance(kind, lambda: kind(*args, **kwargs), self._generation)
+        self.component(f"shared {kind.__name__}", instance.run)
+        self._shared_registry.add(instance)
         return self.shared(kind)
 
-    def on_stop(self, function: OnStop) -> None:
+    def on_stop(self, function: Callable[[], object]) -> None:
         """Call a function, plain or async, when the agent stops; the latest first, after all components have ended."""
         self._on_stop.append(function)
 
     def run_in_background(self, work: Coroutine[Any, Any, object]) -> None:
-        """Let a coroutine run beside everything else; awaited at the stop. What it raises is logged."""
+        """Run a coroutine beside everything else; awaited at the stop. Its exception is logged."""
         self._process.run_in_background(work)
 
     async def tear_down(self, within: float) -> None:
-        """End what a setup has begun, each piece within so many seconds. For the agent itself."""
+        """Stop what a setup has started, each piece within so many seconds. For the agent itself."""
         names, self._component_names = self._component_names, []
         await self._components.stop(names, within)
         while self._on_stop:
-            await _call_stop_function(self._on_stop.pop())
+            try:
+                await call_user_function(self._on_stop.pop())
+            except Exception as error:  # noqa: BLE001 - the user's; the other functions are called too
+                log_exception(error)
 
 
-async def _call_stop_function(function: OnStop) -> None:
+async def call_user_function(function: UserFunction, *args: object) -> None:
+    """Call a plain or async function; SystemExit in it becomes an exception like others."""
+
     async def call() -> None:
-        result = function()
+        result = function(*args)
         if inspect.isawaitable(result):
             await result
 
-    try:
-        await guard_against_exit(call())
-    except Exception as error:  # noqa: BLE001 - the user's; the others have their turn too
-        log_exception(error)
+    await guard_against_exit(call())

@@ -1,66 +1,66 @@
-"""Components: long-lived pieces of work in one process, each started again alone when it fails.
+"""Components: long-lived coroutines of the agent, each restarted alone when it fails.
 
-What one of them raises ends nothing but itself. It is begun again after a pause that grows while it keeps failing, and
-is never given up; its state, failures and last error can be seen all the while.
+An exception in a component ends that component only. It is restarted after a pause that grows while it keeps failing,
+for ever; its state, failures and last error can be queried. A `Subsystem` is a larger unit: a feature of the agent,
+which starts its own components.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, Protocol
 
 from peerd.domain.backoff import exponential_backoff
 from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, EventBus
+from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception, log_exception
 
 FIRST_PAUSE: Final = 0.2
 MAX_PAUSE: Final = 30.0
-"""Seconds between the end of a component that failed and its next start."""
+"""Seconds between the failure of a component and its restart."""
 STABLE_AFTER: Final = 60.0
-"""Seconds after which a component that runs has left its failures behind."""
+"""Seconds of running after which earlier failures of a component no longer count."""
 
 ComponentFunction = Callable[[], Awaitable[None]]
 
 
 class ComponentState(StrEnum):
-    """How a component is."""
+    """State of a component."""
 
     RUNNING = "running"
     BACKOFF = "backoff"
-    """It failed, and is started again after a pause."""
+    """It failed, and is restarted after a pause."""
     ENDED = "ended"
-    """It has returned by itself, and is not started again."""
+    """It has returned, and is not restarted."""
     STOPPED = "stopped"
 
 
+@dataclass(eq=False)
 class Component:
-    """One piece of work, kept going.
+    """A coroutine that is restarted when it fails."""
 
-    Args:
-        name: what people call it.
-        run: the work; it returns only when there is nothing left to do, for good.
-        events: where its failures and its end are told.
-    """
+    name: str
+    run: ComponentFunction
+    """Returns only when its work is over for good."""
+    events: EventBus
 
-    def __init__(self, name: str, run: ComponentFunction, events: EventBus) -> None:
-        self.name = name
+    def __post_init__(self) -> None:
         self.state = ComponentState.RUNNING
         self.failures = 0
         """In a row."""
         self.restarts = 0
         self.last_error: str | None = None
-        self._run = run
-        self._events = events
         self._since = datetime.now(UTC)
         self._now = asyncio.get_running_loop().time
-        self._task = asyncio.create_task(self._run_until_done(), name=f"component {name}")
+        self._task = asyncio.create_task(self._run_until_done(), name=f"component {self.name}")
 
     async def stop(self, within: float) -> bool:
-        """Cancel it and wait for its end, for so many seconds at the most; return whether it has ended."""
+        """Cancel it and wait up to so many seconds for its end; return whether it has ended."""
         if self.state is not ComponentState.ENDED:
             self._set_state(ComponentState.STOPPED)
         self._task.cancel()
@@ -68,7 +68,7 @@ class Component:
         return self._task.done()
 
     def to_json(self) -> dict[str, object]:
-        """What people see of it."""
+        """As `peerd status` shows it."""
         return {
             "name": self.name,
             "state": self.state.value,
@@ -85,10 +85,10 @@ class Component:
             self._set_state(ComponentState.RUNNING)
 
     async def _run_once(self) -> float | None:
-        """Run it once; the seconds until it is to be run again."""
+        """Run it once; return the pause before its restart, None for no restart."""
         began = self._now()
         try:
-            await self._run()
+            await self.run()
         except BaseException as error:
             if _is_own_cancellation(error):
                 raise
@@ -96,10 +96,9 @@ class Component:
                 log_exception(error)
                 return None
             return self._fail(error, self._now() - began)
-        if self.state is ComponentState.STOPPED:
-            return None
-        self._set_state(ComponentState.ENDED)
-        self._events.emit(ComponentEnded(component=self.name))
+        if self.state is not ComponentState.STOPPED:
+            self._set_state(ComponentState.ENDED)
+            self.events.emit(ComponentEnded(component=self.name))
         return None
 
     def _fail(self, error: BaseException, ran_for: float) -> float:
@@ -108,7 +107,7 @@ class Component:
         pause = exponential_backoff(self.failures, base=FIRST_PAUSE, maximum=MAX_PAUSE, random=random.random)
         self._set_state(ComponentState.BACKOFF)
         log_exception(error)
-        self._events.emit(
+        self.events.emit(
             ComponentFailed(component=self.name, error=self.last_error, again_in=pause, failures=self.failures)
         )
         return pause
@@ -119,7 +118,7 @@ class Component:
 
 
 def _is_own_cancellation(error: BaseException) -> bool:
-    """Whether the component is being stopped: a CancelledError that nobody has asked for is a failure like others."""
+    """Whether the component is being stopped: a CancelledError without a cancellation is a failure like others."""
     if isinstance(error, GeneratorExit):
         return True
     task = asyncio.current_task()
@@ -140,16 +139,15 @@ class ComponentSupervisor:
         self._events = events
         self._all: dict[str, Component] = {}
 
-    def start(self, name: str, run: ComponentFunction) -> Component:
-        """Begin one.
+    def start(self, name: str, run: ComponentFunction) -> None:
+        """Start a component.
 
         Raises:
             ComponentNameTaken: there is one of this name.
         """
         if name in self._all:
             raise ComponentNameTaken(name)
-        self._all[name] = component = Component(name, run, self._events)
-        return component
+        self._all[name] = Component(name, run, self._events)
 
     async def stop(self, names: Iterable[str], within: float) -> None:
         """Stop these, the latest first, each within so many seconds; the names of those that end are free again."""
@@ -159,9 +157,23 @@ class ComponentSupervisor:
 
     @property
     def names(self) -> list[str]:
-        """Of all, in the order of their start."""
         return list(self._all)
 
     def to_json(self) -> list[dict[str, object]]:
-        """What people see of them."""
         return [component.to_json() for component in self._all.values()]
+
+
+class Subsystem(Protocol):
+    """A feature of the agent beside its own duties, such as the doorbell or the alerts."""
+
+    async def start(self, link: Link, components: ComponentSupervisor) -> None:
+        """Start its components, after the node's registration; an exception fails the boot."""
+        ...
+
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """Handle a message of the master; ignored unless a subsystem overrides this."""
+        return
+
+    async def stop(self, grace: float) -> None:
+        """End within so many seconds. May be cancelled and called again with less, and also after a failed start."""
+        ...

@@ -1,15 +1,15 @@
-"""The part of the agent that looks for what slows the database, such as a transaction that somebody forgot."""
+"""Reports what slows the database, such as a transaction that was left open."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.agent.components import ComponentSupervisor
+from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.operate.diagnostics import Finding, examine_slowdowns
 from peerd.runtime.observability.events import DatabaseSlowdownDetected, EventBus
@@ -22,31 +22,22 @@ EXAMINE_EVERY: Final = 60.0
 """Seconds."""
 
 
-class DatabaseHealthMonitor:
-    """Asks the database from time to time; of the nodes that are active, the first one does it for all.
+@dataclass(eq=False)
+class DatabaseHealthMonitor(Subsystem):
+    """Examines the database once a minute; the first of the active nodes does it for all."""
 
-    Args:
-        database: of this process.
-        events: what is found.
-    """
-
-    def __init__(self, database: Database, events: EventBus) -> None:
-        self._database = database
-        self._events = events
+    database: Database
+    events: EventBus
 
     async def start(self, link: Link, components: ComponentSupervisor) -> None:
-        """Begin."""
+        """Start examining; SQLite has nothing to examine."""
         self._node = link.node
         self._components = components
-        if self._database.name != "sqlite":
-            components.start("checkup", self._examine_periodically)
-
-    def receive(self, message: Mapping[str, Any]) -> None:
-        """Nothing that the master says concerns it."""
+        if self.database.name != "sqlite":
+            components.start("database health", self._examine_periodically)
 
     async def stop(self, grace: float) -> None:
-        """End."""
-        await self._components.stop(["checkup"], within=1.0)
+        await self._components.stop(["database health"], within=1.0)
 
     async def _examine_periodically(self) -> None:
         while True:
@@ -54,19 +45,18 @@ class DatabaseHealthMonitor:
             await self.examine()
 
     async def examine(self) -> None:
-        """Look once."""
         try:
-            found = await asyncio.to_thread(self._database.read, _examine_for_node, self._node)
+            found = await asyncio.to_thread(self.database.read, _examine_for_node, self._node)
         except DatabaseUnavailable:
             return
         for finding in found:
-            self._events.emit(
+            self.events.emit(
                 DatabaseSlowdownDetected(subject=finding.subject, message=finding.message, remedy=finding.remedy)
             )
 
 
 def _examine_for_node(connection: Connection, node: str) -> list[Finding]:
-    """What this node finds, if it is the one that looks: on Galera all do, for each may be at another server."""
+    """Only the first node examines; on Galera each does, for it may be connected to another server."""
     first = sa.select(nodes.c.name).where(nodes.c.active).order_by(nodes.c.id).limit(1)
     if not is_member(connection) and connection.execute(first).scalar() != node:
         return []

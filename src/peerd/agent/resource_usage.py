@@ -1,4 +1,7 @@
-"""The part of the agent that measures the node's processes, and asks the master to replace one that uses too much."""
+"""Measures the node's processes, and has the master replace one that exceeds its limits.
+
+A limit is exceeded by several samples in a row above it: the peak of a moment is not growth.
+"""
 
 from __future__ import annotations
 
@@ -7,106 +10,153 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psutil
 
-from peerd.agent.components import ComponentSupervisor
-from peerd.agent.resource_limits import LimitMonitor, ResourceUsage, UsageLimits
+from peerd.agent.components import ComponentSupervisor, Subsystem
+from peerd.domain.size import format_size
 from peerd.runtime.process.link import Link
 
-RequestLimits = Callable[[int], Awaitable[Any]]
 ROLES_WITH_LIMITS: Final = ("worker", "web")
 """Roles of processes that can be asked for their limits."""
 SAMPLE_EVERY: Final = 5.0
 """Seconds between two samples."""
+CONSECUTIVE_SAMPLES: Final = 3
+"""Samples in a row above a limit that exceed it."""
 
 
-class ResourceMonitor:
-    """Samples all processes of the node, with what they have started (ffmpeg belongs to its worker).
+class ResourceUsage(NamedTuple):
+    """Of a process and its descendants: bytes of memory, and processors (1.0 is one processor all the time)."""
 
-    Args:
-        request_limits: gives a worker's own limits, by its process id; may fail, and is asked again then.
-        limits_by_kind: limits of kinds that cannot be asked: other programs.
-        every: seconds between two samples.
-    """
+    memory: int
+    cpu: float
 
-    def __init__(
-        self,
-        request_limits: RequestLimits,
-        limits_by_kind: Mapping[str, UsageLimits] | None = None,
-        every: float = SAMPLE_EVERY,
-    ) -> None:
-        self._request_limits = request_limits
-        self._limits_by_kind = limits_by_kind or {}
-        self._every = every
+
+class UsageLimits(NamedTuple):
+    """Of a process; None is no limit."""
+
+    memory: int | None = None
+    cpu: float | None = None
+
+
+class ExceededLimit(NamedTuple):
+    """A process to be replaced, the master's word for the cause, and the cause in words."""
+
+    pid: int
+    how: str
+    reason: str
+
+
+@dataclass(eq=False)
+class ResourceMonitor(Subsystem):
+    """Samples all processes of the node with their descendants, such as the ffmpeg of a worker."""
+
+    request_limits: Callable[[int], Awaitable[Any]]
+    """Gives the limits of a worker, by its process id; after a failure it is called again."""
+    limits_by_kind: Mapping[str, UsageLimits] = field(default_factory=dict)
+    """Limits of other programs, which cannot be asked."""
+    every: float = SAMPLE_EVERY
+    """Seconds between two samples."""
+
+    def __post_init__(self) -> None:
         self._meter = UsageMeter()
         self._limit_monitor = LimitMonitor()
         self._roles: dict[int, str] = {}
         self._limits: dict[int, UsageLimits] = {}
 
     async def start(self, link: Link, components: ComponentSupervisor) -> None:
-        """Begin."""
         self._link = link
         self._components = components
-        components.start("samples", self._sample_periodically)
+        components.start("resource usage", self._sample_periodically)
 
     def receive(self, message: Mapping[str, Any]) -> None:
-        """Hear which processes there are."""
         if message.get("type") == "processes":
-            self._roles = {int(one["pid"]): str(one["role"]) for one in message["processes"]}
-            limits_by_kind = {
-                int(one["pid"]): self._limits_by_kind.get(str(one["kind"])) for one in message["processes"]
-            }
-            self._limits |= {pid: limits for pid, limits in limits_by_kind.items() if limits is not None}
+            self._roles = {int(process["pid"]): str(process["role"]) for process in message["processes"]}
+            for process in message["processes"]:
+                if (limits := self.limits_by_kind.get(str(process["kind"]))) is not None:
+                    self._limits[int(process["pid"])] = limits
 
     async def stop(self, grace: float) -> None:
-        """End."""
-        await self._components.stop(["samples"], within=1.0)
+        await self._components.stop(["resource usage"], within=1.0)
 
     async def _sample_periodically(self) -> None:
         while True:
             await self._sample()
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(self.every)
 
     async def _sample(self) -> None:
         roles = dict(self._roles)
         samples = await asyncio.to_thread(self._meter.read, roles, time.monotonic())
         if samples:
-            usage_by_pid = {str(pid): {"memory": one.memory, "cpu": round(one.cpu, 3)} for pid, one in samples.items()}
-            self._link.send({"type": "samples", "processes": usage_by_pid})
+            usage = {
+                str(pid): {"memory": sample.memory, "cpu": round(sample.cpu, 3)} for pid, sample in samples.items()
+            }
+            self._link.send({"type": "samples", "processes": usage})
         await self._fetch_limits(roles)
         for exceeded in self._limit_monitor.check(self._limits, samples):
-            self._link.send({"type": "replace", "pid": exceeded.pid, "how": exceeded.how, "reason": exceeded.reason})
+            self._link.send({"type": "replace", **exceeded._asdict()})
 
     async def _fetch_limits(self, roles: Mapping[int, str]) -> None:
-        """A worker's code may set limits too, so each worker is asked for its own, once."""
+        """Ask each worker once for its limits, which its code may set too."""
         self._limits = {pid: limits for pid, limits in self._limits.items() if pid in roles}
         unknown = [pid for pid, role in roles.items() if role in ROLES_WITH_LIMITS and pid not in self._limits]
-        answers = await asyncio.gather(*map(self._request_limits, unknown), return_exceptions=True)
+        answers = await asyncio.gather(*map(self.request_limits, unknown), return_exceptions=True)
         for pid, answer in zip(unknown, answers, strict=True):
             if isinstance(answer, dict):
                 self._limits[pid] = UsageLimits(answer.get("memory"), answer.get("cpu"))
 
 
 @dataclass(slots=True)
+class LimitMonitor:
+    """Counts, for each process, the samples in a row that were above its limit.
+
+    >>> monitor, limits = LimitMonitor(), {17: UsageLimits(memory=1000)}
+    >>> [monitor.check(limits, {17: ResourceUsage(memory, 0.0)}) for memory in (2000, 900, 2000, 2000)]
+    [[], [], [], []]
+    >>> monitor.check(limits, {17: ResourceUsage(2000, 0.0)})
+    [ExceededLimit(pid=17, how='memory-limit', reason='it uses 2 kB of memory (recycle_memory = 1 kB)')]
+    """
+
+    _counts: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    def check(self, limits: Mapping[int, UsageLimits], samples: Mapping[int, ResourceUsage]) -> list[ExceededLimit]:
+        """Take the next samples, by process id; return the processes to be replaced, again as long as they exist."""
+        self._counts = {key: count for key, count in self._counts.items() if key[0] in limits}
+        exceeded = []
+        for pid, limit in limits.items():
+            if (sample := samples.get(pid)) is None:
+                continue
+            is_too_large = self._is_exceeded(pid, "memory", sample.memory, limit.memory)
+            is_too_busy = self._is_exceeded(pid, "cpu", sample.cpu, limit.cpu)
+            if is_too_large:
+                used, allowed = format_size(sample.memory), format_size(limit.memory or 0)
+                reason = f"it uses {used} of memory (recycle_memory = {allowed})"
+                exceeded.append(ExceededLimit(pid, "memory-limit", reason))
+            elif is_too_busy:
+                reason = f"it uses {sample.cpu:.2f} processors (recycle_cpu = {limit.cpu or 0.0:g})"
+                exceeded.append(ExceededLimit(pid, "cpu-limit", reason))
+        return exceeded
+
+    def _is_exceeded(self, pid: int, resource: str, used: float, limit: float | None) -> bool:
+        is_above = limit is not None and used > limit
+        self._counts[pid, resource] = count = self._counts.get((pid, resource), 0) + 1 if is_above else 0
+        return count >= CONSECUTIVE_SAMPLES
+
+
+@dataclass(slots=True)
 class UsageMeter:
-    """Reads what processes use. Processor time is what was used since the reading before."""
+    """Measures processes. Processor time is that since the measurement before."""
 
     _previous: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By process id: when, and the seconds of processor time that its tree had used."""
+    """By process id: the time of the measurement, and the seconds of processor time that the tree had used."""
 
     def read(self, pids: Iterable[int], now: float) -> dict[int, ResourceUsage]:
-        """A sample of each process that is there; of a new one, with no processor time yet.
-
-        Args:
-            pids: of the processes.
-            now: a monotonic time, in seconds.
-        """
+        """A sample of each process that exists, by a monotonic clock; the first one has no processor time."""
         samples, current = {}, {}
         for pid in pids:
             with suppress(psutil.Error, OSError):
-                memory, used = _tree_usage(psutil.Process(pid))
+                memory, used = _measure_tree(psutil.Process(pid))
                 previous_at, previous = self._previous.get(pid, (now, used))
                 current[pid] = (now, used)
                 samples[pid] = ResourceUsage(memory, max(0.0, used - previous) / max(now - previous_at, 0.001))
@@ -114,18 +164,18 @@ class UsageMeter:
         return samples
 
 
-def _tree_usage(process: psutil.Process) -> tuple[int, float]:
-    """Bytes of memory, and seconds of processor time, of a process and all that descend from it."""
-    memory, used = _process_usage(process)
+def _measure_tree(process: psutil.Process) -> tuple[int, float]:
+    """Bytes of memory and seconds of processor time of a process and its descendants."""
+    memory, used = _measure(process)
     for child in process.children(recursive=True):
         with suppress(psutil.Error, OSError):
-            more_memory, more_used = _process_usage(child)
+            more_memory, more_used = _measure(child)
             memory, used = memory + more_memory, used + more_used
     return memory, used
 
 
-def _process_usage(process: psutil.Process) -> tuple[int, float]:
-    """Of one process: its share of what it shares, not all of it; and its time, with that of children it has reaped."""
+def _measure(process: psutil.Process) -> tuple[int, float]:
+    """Of one process: shared memory counts in part (PSS), and the time includes that of reaped children."""
     times = process.cpu_times()
     used = times.user + times.system + times.children_user + times.children_system
     info = process.memory_full_info()

@@ -1,1 +1,6 @@
-"""The doorbell: whoever commits new work rings at the nodes, so that nobody waits for a poll. See docs/doorbell.md."""
+"""The doorbell: a process that commits work sends a ring, and idle workers claim at once instead of at their next poll.
+
+A ring passes three files: `notifier` (sent after the commit, by a thread of the committing process), then
+`peerd.agent.doorbell.subsystem` (received by the agent of each node), then `wake_up_socket` (received by the worker
+processes of that node). See docs/doorbell.md.
+"""

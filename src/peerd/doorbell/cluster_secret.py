@@ -1,22 +1,23 @@
-"""The secret of a cluster: it is given; or, of a cluster on SQLite, it stands in a file beside the database."""
+"""The secret of a cluster: configured, or on SQLite in a file beside the database."""
 
 from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy.engine import URL
 
 
 def read_secret(url: URL, given: str | None, *, make: bool = False) -> str | None:
-    """The secret to ring with; None where there is none.
+    """The secret to sign rings with; None where there is none.
 
     Args:
         url: the database's.
         given: [cluster] secret.
-        make: make the file beside SQLite's database where there is none yet. Nodes do it; a client, which has nobody
-            to ring while no node was ever there, only reads it.
+        make: create the file beside SQLite's database where there is none yet. Nodes do; a client only reads it, for
+            without a node nothing receives its rings.
     """
     if given or url.get_backend_name() != "sqlite":
         return given or None
@@ -27,7 +28,7 @@ def read_secret(url: URL, given: str | None, *, make: bool = False) -> str | Non
 
 
 def secret_path(url: URL) -> Path | None:
-    """The file of the secret of a cluster on SQLite; None for a database in memory."""
+    """The secret file of a cluster on SQLite; None for a database in memory."""
     name = url.database
     return None if not name or name == ":memory:" or name.startswith("file:") else Path(f"{name}.secret")
 
@@ -36,22 +37,20 @@ def _read(file: Path) -> str | None:
     try:
         return file.read_text(encoding="ascii").strip() or None
     except (OSError, UnicodeDecodeError):
-        return None  # it is not ours to read: who may not open it does not ring
+        return None  # a user who may not read the file does not ring
 
 
 def _make(file: Path) -> str | None:
-    """Write it whole before it has its name: two nodes that begin together agree on one."""
+    """Write the file whole, then link it to its name: two nodes that begin together agree on one secret."""
     draft = file.with_name(f"{file.name}.{os.getpid()}-{secrets.token_hex(4)}")
-    try:
+    with suppress(OSError):
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as written:
             written.write(secrets.token_hex(32) + "\n")
         try:
-            os.link(draft, file)
-        except FileExistsError:
-            pass
+            with suppress(FileExistsError):
+                os.link(draft, file)
         finally:
             draft.unlink()
-    except OSError:
-        return None
-    return _read(file)
+        return _read(file)
+    return None

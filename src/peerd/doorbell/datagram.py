@@ -1,12 +1,11 @@
-"""Rings as datagrams: small, authenticated, for one life of one node, and of a moment.
+"""The wire format of rings: small, authenticated, for one incarnation of one node, and of limited age.
 
     peerd | version | 16 bytes of BLAKE2b, keyed with the secret | JSON: to, at, nonce, ring
 
-What comes from the network is hostile until its MAC was checked; before that only its length and its first bytes are
-looked at. ``to`` is the incarnation of the node that it is for: rings of another cluster, or of an earlier life of the
-node, open nothing. ``at``, by the database's clock, bounds how long a datagram can be replayed; for as long its nonce
-is remembered. PostgreSQL's NOTIFY brings the same, as text (`encode_text`), for all nodes of its database
-(`ALL_NODES`).
+Until its MAC has been verified, a datagram is hostile, and only its length and first bytes are looked at. ``to`` is the
+incarnation of the addressed node: a ring of another cluster, or for an earlier incarnation, is rejected. ``at``, by the
+database's clock, limits how long a datagram can be replayed; for as long its nonce is remembered. A notification of
+PostgreSQL carries the same in base64, for all nodes of its database (`ALL_NODES`).
 """
 
 from __future__ import annotations
@@ -18,17 +17,18 @@ import hmac
 import secrets
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
-from peerd.domain.ring import Broadcast, Ring
+from peerd.domain.ring import Broadcast, Ring, TasksAvailable
 
+CHANNEL: Final = "peerd"
+"""Of PostgreSQL's NOTIFY."""
 MAX_DATAGRAM_BYTES: Final = 1200
-"""Bytes of a datagram: it passes every network in one piece."""
-MAX_BROADCAST_JSON_BYTES: Final = 1000
-"""Bytes of the JSON of a message to all nodes."""
+"""Bytes of a datagram: every network carries it in one piece."""
 MAGIC: Final = b"peerd"
 VERSION: Final = 1
 HEADER: Final = MAGIC + bytes([VERSION])
@@ -36,36 +36,37 @@ MAC_SIZE: Final = 16
 REPLAY_WINDOW: Final = 120.0
 """Seconds that the clocks of two nodes may differ, and that a datagram can be replayed."""
 MAX_BROADCAST_NONCES: Final = 10_000
-"""Messages whose nonces are remembered; within the window no more are taken."""
+"""Broadcasts whose nonces are remembered; further ones are rejected until the oldest has expired."""
 MAX_RING_NONCES: Final = 20_000
-"""Other rings whose nonces are remembered; of more the oldest are forgotten: to replay one costs a look."""
+"""Other rings whose nonces are remembered; then the oldest are forgotten, for a replay costs only a look."""
 ALL_NODES: Final = "all nodes of the database"
 ALL_NODES_BUT: Final = "all nodes of the database but "
-"""Whom a notification is for; the incarnation of the node that sends it follows, which knows already."""
+"""Recipients of a notification; the incarnation of the sending node follows, which has the ring already."""
 SIGNED_PREFIX: Final = "peerd1!"
-"""Begins a notification that is signed; no queue's name has this mark in it."""
+"""Beginning of a signed notification; no queue's name contains the mark."""
 
 
 class RejectionReason(StrEnum):
-    """Why a datagram was not listened to."""
+    """Why a ring was rejected."""
 
-    STRANGE = "it is no ring"
+    STRANGE = "it is not a ring"
     VERSION = "it is of another version of peerd"
     SECRET = "it was made with another secret"  # noqa: S105 - a sentence
-    CLOCK = "its clock and ours differ by more than two minutes, or it is an old one"
-    ELSEWHERE = "it is for another node, or an earlier life of this one"
-    AGAIN = "it has come before"
-    OURS = "it is our own"
-    UNSIGNED = "it is a message that is not signed: give all nodes and applications the same [cluster] secret"
+    CLOCK = "its time differs from the database's by more than two minutes"
+    ELSEWHERE = "it is for another node, or for an earlier incarnation of this one"
+    AGAIN = "it was received before"
+    OURS = "it was sent by this node"
+    UNSIGNED = "it is an unsigned message: give all nodes and applications the same [cluster] secret"
 
 
 class RingRejected(Exception):
-    """A datagram that is not listened to.
+    """A ring that is ignored.
 
     Args:
         rejection_reason: the reason.
-        nonce: of one that says that it is for us and of now, where its secret is another, or that is for us and signed,
-            where its clock is wrong: two of them mean that somebody rings whom nobody hears. None of any other.
+        nonce: of a ring that names this incarnation, where its secret is wrong and its time right, or its time is
+            wrong and its signature right; None of any other. Two different nonces mean that a sender which belongs to
+            the cluster is rejected.
     """
 
     def __init__(self, rejection_reason: RejectionReason, nonce: str | None = None) -> None:
@@ -85,19 +86,14 @@ _DECODER: Final = msgspec.json.Decoder(_SignedRing)
 
 
 class Signer:
-    """Makes datagrams.
-
-    Args:
-        secret: of the cluster.
-        clock: UNIX time, in seconds.
-    """
+    """Makes datagrams, signed with the cluster's secret and the UNIX time that `clock` gives."""
 
     def __init__(self, secret: str, clock: Callable[[], float]) -> None:
         self._key = derive_key(secret)
         self._clock = clock
 
     def sign(self, ring: Ring, to: str) -> bytes:
-        """A datagram for one life of a node.
+        """A datagram for one incarnation of a node.
 
         Raises:
             ValueError: it would be too large.
@@ -110,17 +106,11 @@ class Signer:
         return datagram
 
 
+@dataclass(eq=False)
 class Verifier:
-    """Opens datagrams that are for one life of a node.
-
-    Args:
-        secret: of the cluster.
-        to: the incarnation.
-        clock: UNIX time, in seconds.
-        accepts_broadcasts: whether it opens notifications too.
+    """Opens the datagrams for one incarnation of a node.
 
     >>> now = lambda: 1_000_000.0
-    >>> from peerd.domain.ring import TasksAvailable
     >>> datagram = Signer("sesame", now).sign(TasksAvailable(("video",)), to="life")
     >>> Verifier("sesame", "life", now).open(datagram)
     TasksAvailable(queues=('video',))
@@ -129,19 +119,22 @@ class Verifier:
     peerd.doorbell.datagram.RingRejected: it was made with another secret
     """
 
-    def __init__(self, secret: str, to: str, clock: Callable[[], float], *, accepts_broadcasts: bool = False) -> None:
-        self._key = derive_key(secret)
-        self._to = to
-        self._accepts_broadcasts = accepts_broadcasts
-        self._clock = clock
-        self._messages = _SeenNonces()
-        self._rings = _SeenNonces()
+    secret: str
+    to: str
+    clock: Callable[[], float]
+    accepts_broadcasts: bool = False
+    """Whether it opens notifications for all nodes too."""
+
+    def __post_init__(self) -> None:
+        self._key = derive_key(self.secret)
+        self._broadcast_nonces = _SeenNonces()
+        self._ring_nonces = _SeenNonces()
 
     def open(self, datagram: bytes) -> Ring:
         """The ring in a datagram.
 
         Raises:
-            RingRejected: it is not to be listened to, with the reason.
+            RingRejected: it must be ignored, with the reason.
         """
         if not len(HEADER) + MAC_SIZE < len(datagram) <= MAX_DATAGRAM_BYTES or not datagram.startswith(MAGIC):
             raise RingRejected(RejectionReason.STRANGE)
@@ -150,62 +143,103 @@ class Verifier:
         body = datagram[len(HEADER) + MAC_SIZE :]
         if not hmac.compare_digest(datagram[len(HEADER) : len(HEADER) + MAC_SIZE], _mac(self._key, body)):
             raise RingRejected(RejectionReason.SECRET, self._nonce_if_addressed(body))
-        try:
-            signed = _DECODER.decode(body)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            raise RingRejected(RejectionReason.STRANGE) from None
+        signed = _decode(body)
         self._check(signed)
         return signed.ring
 
     def _nonce_if_addressed(self, unverified_body: bytes) -> str | None:
-        """Of a body that nobody vouches for: its nonce, if it names us and the present time."""
+        """The nonce of an unverified body, if it names this incarnation and the present time."""
         try:
-            signed = _DECODER.decode(unverified_body)
-        except (msgspec.DecodeError, ValueError, RecursionError):
+            signed = _decode(unverified_body)
+        except RingRejected:
             return None
         return signed.nonce if self._is_addressed_to_us(signed) and self._is_current(signed) else None
 
     def _is_addressed_to_us(self, signed: _SignedRing) -> bool:
-        return signed.to == self._to or (self._accepts_broadcasts and signed.to.startswith(ALL_NODES))
+        return signed.to == self.to or (self.accepts_broadcasts and signed.to.startswith(ALL_NODES))
 
     def _is_current(self, signed: _SignedRing) -> bool:
-        return abs(signed.at - self._clock()) <= REPLAY_WINDOW
+        return abs(signed.at - self.clock()) <= REPLAY_WINDOW
 
     def _check(self, signed: _SignedRing) -> None:
         if not self._is_addressed_to_us(signed):
             raise RingRejected(RejectionReason.ELSEWHERE)
-        if signed.to == ALL_NODES_BUT + self._to:
+        if signed.to == ALL_NODES_BUT + self.to:
             raise RingRejected(RejectionReason.OURS)
         if not self._is_current(signed):
             raise RingRejected(RejectionReason.CLOCK, signed.nonce)
         if isinstance(signed.ring, Broadcast):
-            self._messages.add(signed.nonce, self._clock(), MAX_BROADCAST_NONCES, evicts=False)
+            self._broadcast_nonces.add(signed.nonce, self.clock(), MAX_BROADCAST_NONCES, evicts=False)
         else:
-            self._rings.add(signed.nonce, self._clock(), MAX_RING_NONCES, evicts=True)
+            self._ring_nonces.add(signed.nonce, self.clock(), MAX_RING_NONCES, evicts=True)
+
+
+class NotificationVerifier:
+    """Opens PostgreSQL's notifications.
+
+    Args:
+        secret: of the cluster; without one no signature can be verified, so broadcasts are rejected.
+        clock: UNIX time, in seconds.
+        incarnation: of this node, whose own notifications are rejected.
+
+    >>> verifier = NotificationVerifier(None, lambda: 0.0, "life")
+    >>> verifier.open("video, mail"), verifier.open(""), verifier.open('{"type":"due","within":1.0}')
+    (TasksAvailable(queues=('video', 'mail')), TasksAvailable(queues=()), TaskScheduled(within=1.0, at=None))
+    >>> verifier.open('{"type":"told","action":"prices"}')
+    Traceback (most recent call last):
+    peerd.doorbell.datagram.RingRejected: it is an unsigned message: give all nodes and applications the same \
+[cluster] secret
+    """
+
+    def __init__(self, secret: str | None, clock: Callable[[], float], incarnation: str) -> None:
+        self._verifier = None if secret is None else Verifier(secret, incarnation, clock, accepts_broadcasts=True)
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether it can verify signatures."""
+        return self._verifier is not None
+
+    def is_signed(self, payload: str) -> bool:
+        """Whether the payload claims a signature that can be verified."""
+        return self.has_secret and payload.startswith(SIGNED_PREFIX)
+
+    def open(self, payload: str) -> Ring:
+        """The ring of a notification: a signed one; or a hint, in JSON or as names of queues with commas.
+
+        Raises:
+            RingRejected: it must be ignored, with the reason.
+        """
+        if not payload.startswith(SIGNED_PREFIX):
+            return _parse_hint(payload)
+        if self._verifier is None:
+            return TasksAvailable()  # of a sender with a secret: at least a hint
+        return self._verifier.open(decode_text(payload))
+
+
+def _parse_hint(payload: str) -> Ring:
+    """An unsigned ring, which any role that may connect to the database can send."""
+    try:
+        if payload.startswith("{"):
+            ring: Ring = msgspec.json.decode(payload, type=Ring)
+        else:
+            ring = TasksAvailable(tuple(name.strip() for name in payload.split(",") if name.strip()))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise RingRejected(RejectionReason.STRANGE) from None
+    if isinstance(ring, Broadcast):
+        raise RingRejected(RejectionReason.UNSIGNED)
+    return ring
 
 
 class _SeenNonces:
-    """Those that have come."""
-
     def __init__(self) -> None:
         self._known: set[str] = set()
         self._ages: deque[tuple[float, str]] = deque()
 
-    def add(self, nonce: str, now: float, most: int, *, evicts: bool) -> None:
-        """Remember one for as long as it could be replayed.
-
-        Args:
-            nonce: of what is taken.
-            now: in seconds.
-            most: that are remembered.
-            evicts: whether the oldest makes room for it, where there is none.
-
-        Raises:
-            RingRejected: it has come before, or there is no room to remember it.
-        """
-        while self._ages and (self._ages[0][0] < now - 2 * REPLAY_WINDOW or (evicts and len(self._ages) >= most)):
+    def add(self, nonce: str, now: float, limit: int, *, evicts: bool) -> None:
+        """Remember a nonce for as long as it could be replayed; at the limit it replaces the oldest, or is rejected."""
+        while self._ages and (self._ages[0][0] < now - 2 * REPLAY_WINDOW or (evicts and len(self._ages) >= limit)):
             self._known.discard(self._ages.popleft()[1])
-        if nonce in self._known or len(self._known) >= most:
+        if nonce in self._known or len(self._known) >= limit:
             raise RingRejected(RejectionReason.AGAIN)
         self._known.add(nonce)
         self._ages.append((now, nonce))
@@ -217,10 +251,10 @@ def encode_text(datagram: bytes) -> str:
 
 
 def decode_text(payload: str) -> bytes:
-    """A notification's datagram.
+    """The datagram in a notification.
 
     Raises:
-        RingRejected: it holds none.
+        RingRejected: there is none.
     """
     try:
         return base64.b64decode(payload.removeprefix(SIGNED_PREFIX).encode(), validate=True)
@@ -229,8 +263,15 @@ def decode_text(payload: str) -> bytes:
 
 
 def derive_key(secret: str) -> bytes:
-    """The key that a secret makes, whatever its length."""
+    """A key of fixed length from a secret of any length."""
     return hashlib.blake2b(secret.encode(), person=b"peerd bell key").digest()
+
+
+def _decode(body: bytes) -> _SignedRing:
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise RingRejected(RejectionReason.STRANGE) from None
 
 
 def _mac(key: bytes, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Where nodes hear: their addresses in the table, and how these are written."""
+"""The addresses at which agents receive rings: in the table `nodes`, and in text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -14,40 +13,43 @@ from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import nodes
 
 
-class Endpoint(msgspec.Struct, frozen=True):
-    """Where one life of a node hears the bell."""
+class Endpoint(NamedTuple):
+    """Where one incarnation of a node receives datagrams."""
 
     incarnation: str
     host: str
     port: int
 
+    @property
+    def address(self) -> str:
+        """As the table says it; `parse_endpoint` is the reverse.
 
-class ActiveEndpoints(NamedTuple):
-    """Where all active nodes hear, and what time it is by the database's clock; None where there is no node."""
+        >>> Endpoint("life", "10.0.0.7", 7070).address, Endpoint("life", "::1", 7070).address
+        ('10.0.0.7:7070', '[::1]:7070')
+        """
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    all: list[Endpoint]
-    now: datetime | None
 
-
-def read_endpoints(connection: Connection) -> ActiveEndpoints:
-    """The doors of all nodes that are active."""
-    found = _active(connection)
-    known = [endpoint for row in found if (endpoint := parse_endpoint(row.incarnation, row.address))]
-    return ActiveEndpoints(known, found[0].now if found else None)
+def read_endpoints(connection: Connection) -> tuple[list[Endpoint], datetime | None]:
+    """The endpoints of all active nodes, and the database's time; None where there is no node."""
+    rows = _active_nodes(connection)
+    known = [endpoint for row in rows if (endpoint := parse_endpoint(row.incarnation, row.address))]
+    return known, rows[0].now if rows else None
 
 
 def nodes_without_endpoint(connection: Connection) -> list[str]:
-    """Names of the nodes that are active, and have no address where they hear."""
-    return [row.name for row in _active(connection) if parse_endpoint(row.incarnation, row.address) is None]
+    """Names of the active nodes whose address has no port."""
+    rows = _active_nodes(connection)
+    return [row.name for row in rows if parse_endpoint(row.incarnation, row.address) is None]
 
 
-def _active(connection: Connection) -> Sequence[sa.Row[Any]]:
+def _active_nodes(connection: Connection) -> Sequence[sa.Row[Any]]:
     columns = (nodes.c.name, nodes.c.incarnation, nodes.c.address, now().label("now"))
     return connection.execute(sa.select(*columns).where(nodes.c.active)).all()
 
 
 def parse_endpoint(incarnation: str | None, address: str | None) -> Endpoint | None:
-    """The door that a node's address says; None where it says none.
+    """The endpoint of a node's row; None where its address has no port.
 
     >>> parse_endpoint("life", "[::1]:7070")
     Endpoint(incarnation='life', host='::1', port=7070)
@@ -61,16 +63,7 @@ def parse_endpoint(incarnation: str | None, address: str | None) -> Endpoint | N
     return Endpoint(incarnation, host, int(port))
 
 
-def format_address(host: str, port: int) -> str:
-    """A door as the table says it.
-
-    >>> format_address("10.0.0.7", 7070), format_address("::1", 7070)
-    ('10.0.0.7:7070', '[::1]:7070')
-    """
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def write_endpoint(connection: Connection, name: str, incarnation: str, address: str | None) -> None:
-    """Say where this life of the node hears."""
+    """Write the address of this incarnation of a node."""
     own_row = sa.update(nodes).where(nodes.c.name == name, nodes.c.incarnation == incarnation)
     connection.execute(own_row.values(address=address))

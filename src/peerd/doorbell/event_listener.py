@@ -1,4 +1,4 @@
-"""What happens in a process, and rings: facts that mean that there is work sooner than a poll would find it."""
+"""Rings for the events of a process that mean work: sooner than a poll would find it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,12 @@ RINGS_BY_CHORE: Final[dict[str, Ring]] = {
 
 
 class DoorbellEventListener:
-    """Reads events, and rings where one means work; for `Events.listen`.
-
-    Args:
-        ring: rings.
+    """Calls `ring` for each event that means work; for `EventBus.listen`.
 
     >>> rung = []
-    >>> reader = DoorbellEventListener(rung.append)
-    >>> reader(ChoreRan(chore="arrive scheduled", count=3))
-    >>> reader(ChoreRan(chore="purge done", count=3))
+    >>> listener = DoorbellEventListener(rung.append)
+    >>> listener(ChoreRan(chore="arrive scheduled", count=3))
+    >>> listener(ChoreRan(chore="purge done", count=3))
     >>> rung
     [TasksAvailable(queues=())]
     """
@@ -44,11 +41,11 @@ class DoorbellEventListener:
         self._ring = ring
 
     def accepts(self, kind: type[Event]) -> bool:
-        """Whether facts of a kind can mean work."""
+        """Whether events of a type can mean work."""
         return kind not in DEBUG_EVENTS
 
     def __call__(self, event: Event) -> None:
-        """Ring, if it means work."""
+        """Ring, if the event means work."""
         match event:
             case AttemptEnded(outcome="done"):
                 return
@@ -56,15 +53,13 @@ class DoorbellEventListener:
                 self._ring(TasksAvailable((event.queue,)))
             case AttemptEnded() if event.retry_in is not None:
                 self._ring(TaskScheduled(within=max(event.retry_in, 0.0)))
-            case LimitedTaskEnded():
-                self._ring(TasksAvailable((event.queue,)))
+            case LimitedTaskEnded() | ScheduleRunEnded(queue=str()):  # a schedule's run has enqueued its task
+                self._ring(TasksAvailable((str(event.queue),)))
             case UnknownClaimReleased():
                 self._ring(TasksAvailable())
-            case TasksRescued():  # a failure that is due at once, or pending again
+            case TasksRescued():  # each is pending again, or a failure that is due at once
                 self._ring(TaskScheduled(within=0.0))
                 self._ring(TasksAvailable())
-            case ScheduleRunEnded(queue=str(queue)):  # it has enqueued its task
-                self._ring(TasksAvailable((queue,)))
             case ChoreRan():
                 if (ring := RINGS_BY_CHORE.get(event.chore)) is not None:
                     self._ring(ring)

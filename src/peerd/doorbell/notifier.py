@@ -1,29 +1,67 @@
-"""Ringing: whoever has committed work says so here and goes on; a thread of the process's own does the rest.
+"""Sending rings: `Notifier.ring` returns at once, and a thread sends what was rung to the agents of all nodes.
 
-Ringing never delays its caller, and never fails it. Many rings of a few milliseconds become one: the first one after a
-rest goes at once, and a process that enqueues a thousand tasks a second rings fifty times.
+Ringing never fails its caller: a ring that is lost costs the time to the next poll. Rings within a few milliseconds are
+sent together: the first one after a pause at once, then one every 2 ms, doubled up to 20 ms while more keep coming.
+
+On MariaDB, MySQL and SQLite a ring is a UDP datagram to each active node (`DatagramTransport`), on PostgreSQL a NOTIFY
+(`NotifyTransport`). Both are signed with the cluster's secret and the database's time; PostgreSQL also takes unsigned
+rings, as hints of which a few a second are heeded.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import socket
 import threading
+import time
 import weakref
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Protocol
 
-from peerd.domain.ring import Coalescer, Ring
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import PeerdError
+from peerd.domain.ring import Broadcast, Coalescer, Ring
+from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
-from peerd.doorbell.transports import DatagramTransport, NotifyTransport, Transport
+from peerd.doorbell.datagram import ALL_NODES, ALL_NODES_BUT, CHANNEL, Signer, encode_text
+from peerd.doorbell.endpoints import Endpoint, read_endpoints
 from peerd.store.connection.database import Database
+from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.types import MYSQL
 
 MIN_INTERVAL: Final = 0.002
 MAX_INTERVAL: Final = 0.02
-"""Seconds between two rings of a process at the least; doubled up to the latter while there is always one more."""
+"""Shortest and longest time between two sendings of a process, in seconds."""
 CLOSE_TIMEOUT: Final = 1.0
 """Seconds that the last rings of a process may take."""
+ENDPOINTS_TTL: Final = 5.0
+"""Seconds for which the nodes' addresses are cached."""
+NO_ENDPOINTS_TTL: Final = 0.1
+"""The same while there is no node: the first one is rung soon after its start."""
+NOTIFY: Final = sa.text(
+    "SELECT set_config('synchronous_commit', 'off', true), "
+    "(SELECT count(pg_notify(:channel, payload)) FROM unnest(CAST(:payloads AS text[])) AS payload), clock_timestamp()"
+)
+"""Without fsync: a ring that a crash of the server loses was lost anyway."""
+
+
+class Transport(Protocol):
+    """How rings reach the nodes."""
+
+    def send(self, rings: Sequence[Ring]) -> None:
+        """Send to all nodes; may wait for the database, and raise what it raises."""
+        ...
+
+    def close(self) -> None:
+        """Stop sending."""
+        ...
 
 
 class Notifier:
@@ -32,7 +70,7 @@ class Notifier:
     Args:
         database: the cluster's.
         secret: [cluster] secret; not needed on SQLite, and on PostgreSQL for messages to all nodes only.
-        open_transport: makes the way of the rings, when the first one is sent; None where there is none.
+        open_transport: makes the transport when the first ring is sent; None where there is none.
     """
 
     def __init__(
@@ -41,25 +79,24 @@ class Notifier:
         secret: str | None = None,
         open_transport: Callable[[], Transport | None] | None = None,
     ) -> None:
-        self._open_transport = open_transport or (lambda: transport_for(database, secret))
+        self._open_transport = open_transport or (lambda: _open_transport(database, secret))
         self.has_no_secret = open_transport is None and database.name in MYSQL and not secret
-        """Whether it cannot ring: there is no secret."""
+        """Whether it cannot ring, for want of a secret."""
         self.last_error: str | None = None
-        """Of the ring that could not be sent last, in words."""
+        """Why the latest rings could not be sent; None when they were."""
         self._reset()
 
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._coalescer = Coalescer()
         self._changed = threading.Condition()
-        self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._transport: Transport | None = None
         self._busy = False
         self._closed = False
 
     def ring(self, *rings: Ring) -> None:
-        """Ring, soon; the caller goes on at once."""
+        """Have the thread send these rings."""
         if self.has_no_secret:
             return
         if self._pid != os.getpid():
@@ -67,29 +104,28 @@ class Notifier:
         with self._changed:
             if self._closed or not rings:
                 return
-            for one in rings:
-                self._coalescer.add(one)
+            for ring in rings:
+                self._coalescer.add(ring)
             if self._busy:
-                return  # its thread is at work, or rests, and takes this one along
+                return  # the thread sends these rings with its next ones
             self._busy = True
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run_loop, name="peerd-ringer", daemon=True)
+                self._thread = threading.Thread(target=self._run_loop, name="peerd-notifier", daemon=True)
                 self._thread.start()
                 atexit.register(_close, weakref.ref(self))
             self._changed.notify_all()
 
     def flush(self, within: float = CLOSE_TIMEOUT) -> bool:
-        """Wait until all has been sent, for so many seconds at the most; return whether it has."""
+        """Wait up to so many seconds until all rings are sent; return whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._busy or self._pid != os.getpid(), within)
 
     def close(self) -> None:
-        """Send what is left, and no more."""
+        """Send the remaining rings, and end the thread."""
         if self._pid != os.getpid() or self._thread is None:
             self._closed = True
             return
         self.flush()
-        self._closing.set()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -99,9 +135,11 @@ class Notifier:
         interval = MIN_INTERVAL
         while (rings := self._next()) is not None:
             try:
-                self._send(rings)
+                self._transport = self._transport or self._open_transport()
+                if self._transport is not None:
+                    self._transport.send(rings)
                 self.last_error = None
-            except Exception as error:  # noqa: BLE001 - a ring that is lost costs the time to the next poll
+            except Exception as error:  # noqa: BLE001 - the poll finds the tasks
                 self.last_error = f"{type(error).__name__}: {error}"
             interval = self._wait_interval(interval)
         if self._transport is not None:
@@ -119,20 +157,13 @@ class Notifier:
             return rings
 
     def _wait_interval(self, seconds: float) -> float:
-        """What is rung meanwhile is sent together. Returns how long to rest the next time."""
-        self._closing.wait(seconds)
+        """Let rings gather; return the next interval."""
         with self._changed:
+            self._changed.wait_for(lambda: self._closed, seconds)
             return min(2 * seconds, MAX_INTERVAL) if self._coalescer else MIN_INTERVAL
 
-    def _send(self, rings: list[Ring]) -> None:
-        if self._transport is None:
-            self._transport = self._open_transport()
-        if self._transport is not None:
-            self._transport.send(rings)
 
-
-def transport_for(database: Database, secret: str | None) -> Transport | None:
-    """How the nodes of a cluster are rung at; None where there is no secret."""
+def _open_transport(database: Database, secret: str | None) -> Transport | None:
     if database.name == "postgresql":
         return NotifyTransport(database, secret)
     found = read_secret(database.url, secret)
@@ -143,3 +174,131 @@ def _close(reference: weakref.ref[Notifier]) -> None:
     notifier = reference()
     if notifier is not None:
         notifier.close()
+
+
+class EndpointsUnknown(PeerdError):
+    """The nodes' addresses could not be read a moment ago, and are not read again yet."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the addresses of the nodes could not be read: {reason}")
+
+
+@dataclass(eq=False)
+class DatagramTransport:
+    """Rings by UDP."""
+
+    database: Database
+    secret: str
+    excluded_incarnation: str | None = None
+    """Of a node that is not rung at: the sender's own."""
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic, in seconds."""
+    cluster_clock: ClusterClock = field(default_factory=ClusterClock)
+    """For the signatures; synchronized whenever the addresses are read."""
+
+    def __post_init__(self) -> None:
+        self._signer = Signer(self.secret, self.cluster_clock)
+        self._sockets: dict[socket.AddressFamily, socket.socket] = {}
+        self._endpoints: frozenset[Endpoint] = frozenset()
+        self._endpoints_expire_at: float | None = None
+        self._last_error: str | None = None
+        """Why the addresses could not be read; None when they were."""
+
+    def send(self, rings: Sequence[Ring]) -> None:
+        """Ring at the known nodes; when their addresses have expired, read them and ring at the new nodes too."""
+        notified = self._endpoints
+        self.send_to(notified, rings)
+        if self._endpoints_expire_at is None or self.clock() >= self._endpoints_expire_at:
+            # set first, so that a database that is away is not asked at each ring
+            self._endpoints_expire_at = self.clock() + NO_ENDPOINTS_TTL
+            try:
+                self._endpoints = self._read_endpoints()
+            except Exception as error:
+                self._last_error = f"{type(error).__name__}: {error}"
+                raise
+            self._last_error = None
+            self._endpoints_expire_at = self.clock() + (ENDPOINTS_TTL if self._endpoints else NO_ENDPOINTS_TTL)
+            self.send_to(self._endpoints - notified, rings)
+        elif self._last_error is not None:
+            raise EndpointsUnknown(self._last_error)
+
+    def _read_endpoints(self) -> frozenset[Endpoint]:
+        asked_at = self.cluster_clock.steady()
+        endpoints, now = self.database.read(read_endpoints)
+        if now is not None:
+            self.cluster_clock.synchronize(now, asked_at)
+        return frozenset(one for one in endpoints if one.incarnation != self.excluded_incarnation)
+
+    def send_to(self, endpoints: Iterable[Endpoint], rings: Sequence[Ring]) -> None:
+        """Ring at these endpoints. What the network does not take at once is lost."""
+        for endpoint in endpoints:
+            for ring in rings:
+                with suppress(OSError):
+                    family, address = _resolve(endpoint.host, endpoint.port)
+                    self._socket(family).sendto(self._signer.sign(ring, endpoint.incarnation), address)
+
+    def close(self) -> None:
+        for udp_socket in self._sockets.values():
+            udp_socket.close()
+        self._sockets.clear()
+
+    def _socket(self, family: socket.AddressFamily) -> socket.socket:
+        if family not in self._sockets:
+            self._sockets[family] = socket.socket(family, socket.SOCK_DGRAM)
+            self._sockets[family].setblocking(False)
+        return self._sockets[family]
+
+
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """Look a host's name up; a numeric address needs no look-up."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError):
+            socket.inet_pton(family, host)
+            return family, (host, port)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    return found[0], (str(found[4][0]), port)
+
+
+@dataclass(eq=False)
+class NotifyTransport:
+    """Rings by PostgreSQL's NOTIFY, in a transaction of its own after that of the work.
+
+    NOTIFY takes a lock of the whole database at its commit: in the work's transactions it would make each enqueue wait
+    for the fsync of the others (graphile/worker #552).
+    """
+
+    database: Database
+    secret: str | None = None
+    """Without one nothing is signed, and broadcasts are rejected."""
+    excluded_incarnation: str | None = None
+    """Of a node that ignores the rings: the sender's own."""
+    cluster_clock: ClusterClock = field(default_factory=ClusterClock)
+    """For the signatures; synchronized by each answer."""
+
+    def __post_init__(self) -> None:
+        self._signer = None if self.secret is None else Signer(self.secret, self.cluster_clock)
+        self._to = ALL_NODES if self.excluded_incarnation is None else ALL_NODES_BUT + self.excluded_incarnation
+
+    def send(self, rings: Sequence[Ring]) -> None:
+        """Notify, in one statement. It is repeated after a lost connection only if no ring is a broadcast."""
+        if self._signer is not None and not self.cluster_clock.is_known:
+            asked_at = self.cluster_clock.steady()
+            self.cluster_clock.synchronize(self.database.read(database_now), asked_at)
+        has_broadcast = any(isinstance(ring, Broadcast) for ring in rings)
+        run = self.database.run_autocommit if has_broadcast else self.database.run_idempotent
+        asked_at = self.cluster_clock.steady()
+        self.cluster_clock.synchronize(run(_notify, [self._payload(ring) for ring in rings]), asked_at)
+
+    def _payload(self, ring: Ring) -> str:
+        if self._signer is None:
+            return msgspec.json.encode(ring).decode()
+        return encode_text(self._signer.sign(ring, self._to))
+
+    def close(self) -> None:
+        """Nothing: the database belongs to the caller."""
+
+
+def _notify(connection: Connection, payloads: Sequence[str]) -> datetime:
+    """Send notifications with the statement's commit; return the server's time."""
+    now: datetime = connection.execute(NOTIFY, {"channel": CHANNEL, "payloads": list(payloads)}).one()[2]
+    return now

@@ -1,10 +1,9 @@
-"""Ears: where a node's agent tells its processes that there is work, without its master between.
+"""The last step of a ring: from the agent to the worker processes of its node, by a datagram socket of each.
 
-Any other message goes from the agent to the master and from there to the process, by threads that read and threads that
-act: five that wake up, one after the other. That took 2 of the 8 ms in which an idle node picks a task up.
-
-An ear is a datagram socket in the run directory, which only the node's user may open. It brings hints and nothing else:
-what is lost is found by the next poll. Whoever has no ear, or does not empty it, gets a message.
+A message would pass the master and five threads that wake up one after the other, which took 2 of the 8 ms in which an
+idle node begins a task; so rings have this way of their own. The socket is in the run directory and belongs to the
+node's user. It carries hints only: the poll finds what is lost, and a process whose socket is missing or full gets a
+message through the master instead.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -23,77 +22,66 @@ from peerd.domain.ring import TasksAvailable
 from peerd.runtime.unix_socket_path import short_socket_directory
 
 SOCKET_PREFIX: Final = "ear."
-"""Begins the name of the socket; the process's number follows."""
+"""Beginning of the socket's name; the process id follows."""
 MAX_WAKE_UP_BYTES: Final = 8192
 """Bytes of a ring: of thirty-two queues with long names."""
 MAX_READS_PER_TURN: Final = 16
-"""Rings that are read before the event loop has its turn; the kernel keeps about ten."""
+"""Rings read before the event loop runs other callbacks; the kernel keeps about ten."""
 
 
 class WakeUpSocket:
-    """A process's end.
-
-    Args:
-        run_directory: the node's.
-        on_ring: gets what is rung, on the event loop.
-    """
+    """The receiving end, in a worker process; `on_ring` is called on the event loop."""
 
     def __init__(self, run_directory: Path, on_ring: Callable[[TasksAvailable], object]) -> None:
-        self._run_directory = run_directory
         self._on_ring = on_ring
-        self._name = f"{SOCKET_PREFIX}{os.getpid()}"
+        self._path = run_directory / f"{SOCKET_PREFIX}{os.getpid()}"
         self._socket: socket.socket | None = None
 
     def open(self) -> None:
         """Listen.
 
         Raises:
-            OSError: there can be no socket in the run directory.
+            OSError: no socket can be made in the run directory.
         """
-        end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
-            os.fchmod(end.fileno(), 0o600)  # which its file will have when it is bound
-            with short_socket_directory(self._run_directory) as folder:
-                (folder / self._name).unlink(missing_ok=True)  # of a process that had this number before
-                end.bind(str(folder / self._name))
+            os.fchmod(receiver.fileno(), 0o600)  # the mode of its file when it is bound
+            with short_socket_directory(self._path.parent) as folder:
+                (folder / self._path.name).unlink(missing_ok=True)  # of an earlier process with the same number
+                receiver.bind(str(folder / self._path.name))
         except BaseException:
-            end.close()
+            receiver.close()
             raise
-        self._socket = end
+        self._socket = receiver
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(end, self._read, end)
+        self._loop.add_reader(receiver, self._read, receiver)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening, and remove the socket's file."""
         if self._socket is not None:
             self._loop.remove_reader(self._socket)
             self._socket.close()
             self._socket = None
             with suppress(OSError):
-                (self._run_directory / self._name).unlink()
+                self._path.unlink()
 
-    def _read(self, end: socket.socket) -> None:
+    def _read(self, receiver: socket.socket) -> None:
         with suppress(BlockingIOError):
             for _ in range(MAX_READS_PER_TURN):
-                ring = end.recv(MAX_WAKE_UP_BYTES)
+                ring = receiver.recv(MAX_WAKE_UP_BYTES)
                 with suppress(msgspec.DecodeError):
                     self._on_ring(msgspec.json.decode(ring, type=TasksAvailable))
 
 
 class WakeUpSender:
-    """The agent's end: those of all processes of its node.
-
-    Args:
-        run_directory: the node's.
-    """
+    """The sending end, in the agent: reaches the sockets of all processes of the node."""
 
     def __init__(self, run_directory: Path) -> None:
         self._run_directory = run_directory
         self._socket: socket.socket | None = None
-        self._folder = -1
 
     def open(self) -> None:
-        """Get ready to tell; sweep up the ears of processes that were killed.
+        """Prepare to send, and remove the sockets of processes that were killed.
 
         Raises:
             OSError: the run directory cannot be opened.
@@ -103,7 +91,7 @@ class WakeUpSender:
         self.remove_stale()
 
     def send(self, pid: int, ring: TasksAvailable) -> bool:
-        """Ring at a process of this number; return whether it has an ear, and room in it."""
+        """Send a ring to the process; return whether its socket exists and had room."""
         if self._socket is None:
             return False
         try:
@@ -113,19 +101,14 @@ class WakeUpSender:
         return True
 
     def remove_stale(self) -> None:
-        """Remove the ears of processes that are gone."""
+        """Remove the sockets of processes that are gone."""
         with suppress(OSError):
-            for stale in _stale_sockets(self._run_directory.glob(f"{SOCKET_PREFIX}*")):
-                stale.unlink(missing_ok=True)
+            for path in list(self._run_directory.glob(f"{SOCKET_PREFIX}*")):
+                if not Path("/proc", path.name.removeprefix(SOCKET_PREFIX)).exists():
+                    path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Tell nobody any more."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
             os.close(self._folder)
-
-
-def _stale_sockets(paths: Iterable[Path]) -> list[Path]:
-    """Those whose process is not there."""
-    return [path for path in paths if not Path("/proc", path.name.removeprefix(SOCKET_PREFIX)).exists()]

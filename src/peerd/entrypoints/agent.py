@@ -7,12 +7,10 @@ from typing import Any, Final
 
 import structlog
 
-from peerd.agent.alerts.dispatcher import AlertDispatcher
-from peerd.agent.alerts.factory import make_deliveries
+from peerd.agent.alerts.delivery import AlertDispatcher
 from peerd.agent.database_health import DatabaseHealthMonitor
-from peerd.agent.doorbell.component import DoorbellComponent
-from peerd.agent.resource_limits import UsageLimits
-from peerd.agent.resource_usage import ResourceMonitor
+from peerd.agent.doorbell.subsystem import DoorbellSubsystem
+from peerd.agent.resource_usage import ResourceMonitor, UsageLimits
 from peerd.agent.service import AgentService
 from peerd.agent.setup_runner import SetupFunction, SetupRunner
 from peerd.config.schedules import schedules_for_node
@@ -57,10 +55,10 @@ def agent(payload: Mapping[str, Any]) -> Service:
         silence=silence,
         events=events,
     )
-    bell = DoorbellComponent(
+    doorbell = DoorbellSubsystem(
         settings.node, settings.cluster, lambda: setup.process, database, incarnation=incarnation, events=events
     )
-    events.listen(DoorbellEventListener(bell.ring))
+    events.listen(DoorbellEventListener(doorbell.ring))
     service = AgentService(
         settings.node,
         settings.logging,
@@ -68,13 +66,13 @@ def agent(payload: Mapping[str, Any]) -> Service:
         silence,
         database,
         events,
-        agent_components=(
-            AlertDispatcher(lambda: make_deliveries(settings.alerts, settings.project_directory, events)),
+        subsystems=(
+            AlertDispatcher(settings.alerts, settings.project_directory, events),
             DatabaseHealthMonitor(database, events),
             setup,
-            bell,
+            doorbell,
             ResourceMonitor(
-                lambda pid: setup.request(pid, LIMITS_ACTION, within=LIMITS_REQUEST_TIMEOUT),
+                lambda pid: setup.process.messenger.request(pid, LIMITS_ACTION, timeout=LIMITS_REQUEST_TIMEOUT),
                 {kind: UsageLimits(*limits) for kind, limits in payload["limits_of_commands"].items()},
             ),
             schedules,

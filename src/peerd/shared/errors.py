@@ -1,4 +1,4 @@
-"""What can go wrong between a proxy and the real client in the agent."""
+"""Errors between a proxy and the real client in the agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SharedError(PeerdError):
 
 
 class SharedCallFailed(SharedError):
-    """The real client raised an exception; its type's name and its text have come over.
+    """The real client raised an exception; the name of its type and its text are carried over.
 
     Args:
         what: the client's class and the method or key.
@@ -27,14 +27,14 @@ class SharedCallFailed(SharedError):
 
 
 class SharedCallTimedOut(SharedError, TimeoutError):
-    """No answer came in time. The call may have been carried out; the agent has been told to cancel it."""
+    """No answer came in time. The call may have been carried out; the agent has been asked to cancel it."""
 
     def __init__(self, what: str, seconds: float, state: str) -> None:
         super().__init__(f"{what} was not answered within {format_duration(round(seconds, 3))}: {state}")
 
 
 class AgentLost(SharedError, ConnectionError):
-    """The agent ended before it answered. It is not asked again, for the call may have been carried out."""
+    """The agent ended before it answered. The call is not repeated, for it may have been carried out."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the agent ended before it answered {what}, which may have been carried out")
@@ -52,7 +52,7 @@ class NotShared(SharedError, LookupError):
 
 
 class NotSerializable(SharedError, ValueError):
-    """A value that cannot go from one process to another."""
+    """A value that cannot be carried from one process to another."""
 
     def __init__(self, what: str, problem: str) -> None:
         super().__init__(
@@ -75,6 +75,6 @@ class WrongEventLoop(SharedError, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "a shared client lives on the event loop of its process: await it there, or call it without await in a "
+            "a shared client belongs to the event loop of its process: await it there, or call it without await in a "
             "thread that has no event loop"
         )

@@ -1,4 +1,4 @@
-"""What proxies and the agent say to each other: MessagePack after a length of four bytes, big-endian."""
+"""Messages between proxies and the agent: MessagePack after a length of four bytes, big-endian."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import msgspec
 from peerd.shared.errors import NotSerializable, SharedError
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of one message."""
 SOCKET_NAME: Final = "shared.sock"
-"""Its name in the run directory."""
+"""Name of the agent's socket in the run directory."""
 FOLLOW_TIMEOUT: Final = 60.0
 """Seconds that a subscription waits in the agent for its client to be shared."""
 MAX_CALL_TIMEOUT: Final = 86_400.0
@@ -37,13 +36,13 @@ class CallRequest(msgspec.Struct, frozen=True, tag="call"):
 
 
 class CancelRequest(msgspec.Struct, frozen=True, tag="cancel"):
-    """Nobody waits for this call any more."""
+    """Cancel the call: its caller has stopped waiting."""
 
     id: int
 
 
 class FollowRequest(msgspec.Struct, frozen=True, tag="follow"):
-    """Send all values of a key, under this number, until it is unfollowed."""
+    """Send all values of a key, under this id, until it is unfollowed."""
 
     id: int
     client: str
@@ -51,13 +50,13 @@ class FollowRequest(msgspec.Struct, frozen=True, tag="follow"):
 
 
 class UnfollowRequest(msgspec.Struct, frozen=True, tag="unfollow"):
-    """Send no more of them."""
+    """Send no more values."""
 
     id: int
 
 
 class CallReply(msgspec.Struct, frozen=True, tag="returned"):
-    """What a call returned."""
+    """The result of a call."""
 
     id: int
     value: Any
@@ -73,7 +72,7 @@ class ErrorReply(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class ValueReply(msgspec.Struct, frozen=True, tag="value"):
-    """A value of a key that is followed, the `number`th of its connection to the source, the `generation`th."""
+    """A value of a followed key: the `number`th of the `generation`th connection to the source."""
 
     id: int
     value: Any
@@ -85,25 +84,17 @@ SharedRequest = CallRequest | CancelRequest | FollowRequest | UnfollowRequest
 SharedReply = CallReply | ErrorReply | ValueReply
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_ordered: Final = msgspec.msgpack.Encoder(order="deterministic")
+_ordered_encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
 request_decoder: Final = msgspec.msgpack.Decoder(SharedRequest)
 reply_decoder: Final = msgspec.msgpack.Decoder(SharedReply)
 
 
 class SharedProtocolError(SharedError):
-    """What came is none of these messages; the connection cannot be used any further."""
+    """The bytes received are no message; the connection cannot be used any further."""
 
 
 def encode_message(message: SharedRequest | SharedReply, what: str) -> bytes:
-    """A message with its length.
-
-    Args:
-        message: to be sent.
-        what: it is about, for the error.
-
-    Raises:
-        NotSerializable: it holds what no message can, or is too large.
-    """
+    """A message with its length; arguments and errors as for `encode_value`."""
     body = encode_value(message, what)
     return _LENGTH.pack(len(body)) + body
 
@@ -111,8 +102,12 @@ def encode_message(message: SharedRequest | SharedReply, what: str) -> bytes:
 def encode_value(value: Any, what: str) -> bytes:
     """A value as bytes.
 
+    Args:
+        value: to be encoded.
+        what: names the value in the error.
+
     Raises:
-        NotSerializable: it has none, or too many.
+        NotSerializable: it cannot be encoded, or is too large.
     """
     try:
         body = _encoder.encode(value)
@@ -124,23 +119,23 @@ def encode_value(value: Any, what: str) -> bytes:
 
 
 def key_identity(key: Any) -> bytes:
-    """The same for equal keys, whatever the order of what is in them.
+    """The same bytes for equal keys, whatever the order of their parts.
 
     >>> key_identity({"group": 1, "id": 2}) == key_identity({"id": 2, "group": 1})
     True
 
     Raises:
-        NotSerializable: it is no key.
+        NotSerializable: it cannot be a key.
     """
     encode_value(key, "the key")
-    return _ordered.encode(key)
+    return _ordered_encoder.encode(key)
 
 
 async def read_body(reader: asyncio.StreamReader) -> bytes | None:
     """The next message's body; None at the end of the stream.
 
     Raises:
-        Garbled: it says that it is longer than any message.
+        SharedProtocolError: its length is greater than that of any message.
     """
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
@@ -153,6 +148,5 @@ async def read_body(reader: asyncio.StreamReader) -> bytes | None:
 
 def is_same_user(end: socket.socket) -> bool:
     """Whether the other end of a unix socket is a process of the same user, or of root."""
-    raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, uid, _ = _CREDENTIALS.unpack(raw)
+    _, uid, _ = _CREDENTIALS.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return uid in (os.geteuid(), 0)

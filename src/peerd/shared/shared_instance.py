@@ -1,18 +1,24 @@
-"""The one real instance of a shared client: its life, the calls of it, and the keys that it follows at the source."""
+"""The agent's side of shared clients: the one real instance of each class, and their registry.
+
+An instance runs the client, its calls, and the keys that it follows at the source. The registry serves the agent's own
+code, and `peerd.shared.server`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from peerd.runtime.process.uncaught_exceptions import exception_text, guard_against_exit, log_exception
 from peerd.shared.client import SharedClient
-from peerd.shared.errors import SharedCallFailed, SharedCallTimedOut, SharedError
-from peerd.shared.protocol import encode_value
-from peerd.shared.rpc_methods import method_of, name_of
-from peerd.shared.topics import Topic, Topics, TopicSubscriber
+from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
+from peerd.shared.protocol import encode_value, key_identity
+from peerd.shared.proxy import convert_arguments, method_of, name_of
+from peerd.shared.subscription import Subscription
 
 FOLLOW_TIMEOUT: Final = 30.0
 CLOSE_TIMEOUT: Final = 5.0
@@ -26,32 +32,45 @@ class SharedConnectionEnded(SharedError):
         super().__init__(f"{name}.run() has returned: its connection is over")
 
 
+@dataclass(slots=True)
+class _Topic:
+    """A key with subscribers. It is followed once at the source, whatever their number."""
+
+    key: Any
+    subscribers: list[Subscription] = field(default_factory=list)
+    last: tuple[Any, int, int] | None = None
+    """Value, number, generation."""
+    was_followed: bool = False
+    """Whether the source has accepted it once: a later refusal is a fault of the connection."""
+
+
+@dataclass(eq=False)
 class SharedInstance:
-    """Holds the real client. `run` is the component's work: it opens a fresh object each time it is called.
+    """Holds the real client. `run` is a component, and opens a new object each time it is called."""
 
-    Args:
-        kind: the class.
-        make: makes an object of it.
-        generation: of the agent, by which the generations of its connections begin.
-    """
+    kind: type[SharedClient]
+    make: Callable[[], SharedClient]
+    generation: int
+    """That of the agent; then that of the latest connection, greater than those of an earlier agent."""
 
-    def __init__(self, kind: type[SharedClient], make: Callable[[], SharedClient], generation: int) -> None:
-        self.kind = kind
-        self.name = name_of(kind)
-        self._make = make
-        self._generation = generation << 20
-        self._topics = Topics()
-        self._followed: dict[bytes, Topic] = {}
+    def __post_init__(self) -> None:
+        self.name = name_of(self.kind)
+        self.generation = self.generation << 20
+        self._topics: dict[bytes, _Topic] = {}
+        """Topics with subscribers, by the identity of their key."""
+        self._followed: dict[bytes, _Topic] = {}
+        """Those that the present connection follows."""
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._client: SharedClient | None = None
         self._open = asyncio.Event()
 
     async def run(self) -> None:
-        """Open the client, let it follow what is followed here, and hold it until its connection is over."""
-        client = self._make()
-        self._generation += 1
-        generation = self._generation
+        """Open the client and hold it until its connection ends."""
+        client = self.make()
+        self.generation += 1
+        generation = self.generation
         client._emit = lambda key, value: self._emit(key, value, generation)  # noqa: SLF001 - its other half
         try:
             await client.open()
@@ -61,7 +80,7 @@ class SharedInstance:
         finally:
             self._open.clear()
             self._client = None
-            await _close(client)
+            await _call_user(client.close, timeout=CLOSE_TIMEOUT)
 
     async def call(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any], within: float) -> Any:
         """Call a method of the client, as soon as it is open.
@@ -71,13 +90,13 @@ class SharedInstance:
             SharedCallFailed: the method raised an exception, or does not take these arguments.
             SharedCallTimedOut: it was not open, or did not return, in time.
         """
-        found = method_of(self.kind, method)
+        function = method_of(self.kind, method)
         what = f"{self.kind.__name__}.{method}()"
         scope = asyncio.timeout(within)
         try:
             async with scope:
                 await self._open.wait()
-                positional, named = found.arguments(args, kwargs)
+                positional, named = convert_arguments(function, args, kwargs)
                 return await getattr(self._client, method)(*positional, **named)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -92,28 +111,39 @@ class SharedInstance:
                 raise
             raise SharedCallFailed(what, type(error).__name__, exception_text(error)) from error
 
-    def follow(self, key: Any, follower: TopicSubscriber) -> None:
-        """Give a follower the values of a key from now on, the last one at once.
+    def follow(self, key: Any, subscriber: Subscription) -> None:
+        """Give a subscriber the values of a key from now on, the last one at once.
 
         Raises:
-            NotSerializable: it is no key.
+            NotSerializable: it cannot be a key.
         """
-        self._topics.add(key, follower)
+        topic = self._topics.setdefault(key_identity(key), _Topic(key))
+        topic.subscribers.append(subscriber)
+        if topic.last is not None:
+            subscriber.deliver(*topic.last)
         self._changed.set()
 
-    def unfollow(self, key: Any, follower: TopicSubscriber) -> None:
-        """Give it no more."""
-        self._topics.remove(key, follower)
+    def unfollow(self, key: Any, subscriber: Subscription) -> None:
+        """Give it no more; the key is forgotten with its last subscriber."""
+        topic = self._topics.get(key_identity(key))
+        if topic is not None and subscriber in topic.subscribers:
+            topic.subscribers.remove(subscriber)
+            if not topic.subscribers:
+                del self._topics[key_identity(key)]
         self._changed.set()
 
     def end(self, error: Exception) -> None:
-        """Tell all that follow that nothing more will come."""
-        self._topics.fail_all(error)
+        for identity in list(self._topics):
+            self._fail(identity, error)
+
+    def _fail(self, identity: bytes, error: Exception) -> None:
+        for subscriber in self._topics.pop(identity).subscribers:
+            subscriber.fail(error)
 
     # ---------------------------------------------------------------- the source
 
     async def _run_client(self, client: SharedClient) -> None:
-        """Keep what is followed at the source equal to what is followed here, while the connection lasts."""
+        """Run the client, and follow the topics at the source, while the connection lasts."""
         self._followed.clear()
         running = asyncio.create_task(guard_against_exit(client.run()), name=f"run {self.name}")
         following = asyncio.create_task(self._sync_followed(client), name=f"follow {self.name}")
@@ -130,58 +160,123 @@ class SharedInstance:
     async def _sync_followed(self, client: SharedClient) -> None:
         while True:
             self._changed.clear()
-            for identity in [one for one in self._followed if self._topics.wanted.get(one) is not self._followed[one]]:
-                await self._unfollow(client, self._followed.pop(identity))
-            for identity, topic in list(self._topics.wanted.items()):
-                if identity not in self._followed and identity in self._topics.wanted:
-                    await self._follow(client, identity, topic)
+            for identity, topic in list(self._followed.items()):
+                if self._topics.get(identity) is not topic:
+                    del self._followed[identity]
+                    await _call_user(client.unfollow, topic.key, timeout=FOLLOW_TIMEOUT)
+            for identity, topic in list(self._topics.items()):
+                if identity not in self._followed and identity in self._topics:
+                    await self._follow_at_source(client, identity, topic)
             await self._changed.wait()
 
-    async def _follow(self, client: SharedClient, identity: bytes, topic: Topic) -> None:
+    async def _follow_at_source(self, client: SharedClient, identity: bytes, topic: _Topic) -> None:
         self._followed[identity] = topic
         try:
             async with asyncio.timeout(FOLLOW_TIMEOUT):
                 await guard_against_exit(client.follow(topic.key))
         except Exception as error:
             if topic.was_followed:
-                raise  # it was followed before: the new connection is at fault, and is begun anew
+                raise  # the new connection is at fault, and is opened anew
             del self._followed[identity]
-            if self._topics.wanted.get(identity) is topic:
+            if self._topics.get(identity) is topic:
                 what = f"{self.kind.__name__}.follow({topic.key!r})"
-                self._topics.fail(identity, SharedCallFailed(what, type(error).__name__, exception_text(error)))
+                self._fail(identity, SharedCallFailed(what, type(error).__name__, exception_text(error)))
         else:
             topic.was_followed = True
 
-    async def _unfollow(self, client: SharedClient, topic: Topic) -> None:
-        try:
-            async with asyncio.timeout(FOLLOW_TIMEOUT):
-                await guard_against_exit(client.unfollow(topic.key))
-        except Exception as error:  # noqa: BLE001 - nobody waits for this key any more
-            log_exception(error)
-
     def _emit(self, key: Any, value: Any, generation: int) -> None:
         encode_value([key, value], f"what {self.kind.__name__} emits")
-        if _is_running(self._loop):
-            self._apply_emit(key, value, generation)
+        if threading.get_ident() == self._loop_thread:
+            self._deliver(key, value, generation)
         else:
-            with suppress(RuntimeError):  # the loop is closed: nobody follows any more
-                self._loop.call_soon_threadsafe(self._apply_emit, key, value, generation)
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._deliver, key, value, generation)
 
-    def _apply_emit(self, key: Any, value: Any, generation: int) -> None:
-        if generation == self._generation:  # else an object that was replaced is still speaking
-            self._topics.emit(key, value, generation)
+    def _deliver(self, key: Any, value: Any, generation: int) -> None:
+        topic = self._topics.get(key_identity(key))
+        if topic is None or generation != self.generation:  # an object that was replaced may still emit
+            return
+        number = topic.last[1] + 1 if topic.last and topic.last[2] == generation else 1
+        topic.last = (value, number, generation)
+        for subscriber in list(topic.subscribers):
+            subscriber.deliver(*topic.last)
 
 
-def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+async def _call_user(method: Callable[..., Any], *args: Any, timeout: float) -> None:  # noqa: ASYNC109
+    """Call a method that ends something, whose failure is only logged."""
     try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
-
-
-async def _close(client: SharedClient) -> None:
-    try:
-        async with asyncio.timeout(CLOSE_TIMEOUT):
-            await guard_against_exit(client.close())
-    except Exception as error:  # noqa: BLE001 - it is given up in any case
+        async with asyncio.timeout(timeout):
+            await guard_against_exit(method(*args))
+    except Exception as error:  # noqa: BLE001 - the user's
         log_exception(error)
+
+
+class SharedRegistry:
+    """The shared instances of an agent; the backend of proxies in the agent itself."""
+
+    def __init__(self) -> None:
+        self._instances: dict[str, SharedInstance] = {}
+        self._is_complete = False
+        self._changed = asyncio.Event()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._instances)
+
+    def add(self, instance: SharedInstance) -> None:
+        self._instances[instance.name] = instance
+        self._wake_waiters()
+
+    def mark_complete(self) -> None:
+        """The setup has ended: a request for another class fails from now on, instead of waiting for it."""
+        self._is_complete = True
+        self._wake_waiters()
+
+    def clear(self) -> None:
+        """Forget all instances, before a new call of the setup; their subscriptions fail."""
+        self._is_complete = False
+        instances, self._instances = list(self._instances.values()), {}
+        for instance in instances:
+            instance.end(AgentLost(instance.kind.__name__))
+
+    async def instance(self, name: str, within: float) -> SharedInstance:
+        """The instance of a class; until the setup has ended, it may still be shared.
+
+        Raises:
+            NotShared: there is none of this name.
+            SharedCallTimedOut: the setup has neither shared it nor ended in time.
+        """
+        try:
+            async with asyncio.timeout(within):
+                while not (self._is_complete or name in self._instances):
+                    await self._changed.wait()
+        except TimeoutError:
+            raise SharedCallTimedOut(name, within, "the agent's setup has not shared it yet") from None
+        return self._get(name)
+
+    async def call(
+        self, kind: type[SharedClient], method: str, args: Sequence[Any], kwargs: Mapping[str, Any], within: float
+    ) -> Any:
+        method_of(kind, method)
+        instance = await self.instance(name_of(kind), within)
+        return await instance.call(method, args, kwargs, within)
+
+    def subscribe(self, kind: type[SharedClient], key: Any) -> Subscription:
+        """Follow a key.
+
+        Raises:
+            NotShared: the class is not shared.
+        """
+        instance = self._get(name_of(kind))
+        subscription = Subscription(key, lambda ended: instance.unfollow(key, ended))
+        instance.follow(key, subscription)
+        return subscription
+
+    def _get(self, name: str) -> SharedInstance:
+        if name not in self._instances:
+            raise NotShared(name)
+        return self._instances[name]
+
+    def _wake_waiters(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

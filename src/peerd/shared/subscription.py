@@ -6,14 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Self
 
 import msgspec
 
-T = TypeVar("T")
-
 MAX_BACKLOG: Final = 100
-"""Updates that wait for one that follows; beyond it all but the latest are dropped."""
+"""Updates that wait for one reader; beyond it all but the latest are dropped."""
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +20,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         key: which was subscribed to.
         value: the latest.
-        generation: greater after each new beginning of the connection to the source.
+        generation: greater after each reconnection to the source.
         missed: whether others may have come between this one and the one before: they came too fast, or the agent or
             the connection to the source was replaced meanwhile.
     """
@@ -33,57 +31,34 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     missed: bool = False
 
 
-class UpdateBacklog(Generic[T]):
-    """What waits for a reader. When it is full, the reader is too slow for all of it and gets the latest only.
-
-    >>> backlog: UpdateBacklog[int] = UpdateBacklog(3)
-    >>> for number in range(5):
-    ...     backlog.put(number)
-    >>> backlog.take(), backlog.take(), backlog.take()
-    (3, 4, None)
-    """
-
-    def __init__(self, room: int = MAX_BACKLOG) -> None:
-        self._room = room
-        self._waiting: deque[T] = deque()
-
-    def put(self, item: T) -> None:
-        """Add the latest."""
-        if len(self._waiting) >= self._room:
-            self._waiting.clear()
-        self._waiting.append(item)
-
-    def take(self) -> T | None:
-        """The oldest that is left; None when there is none."""
-        return self._waiting.popleft() if self._waiting else None
-
-
 class Subscription:
-    """The updates of a key: ``async for update in subscription``. The last value that is known comes at once.
+    """The updates of a key: ``async for update in subscription``. The last known value comes at once.
 
     It is ended by `close`, or by leaving ``async with``. An iteration raises what made it impossible, such as
     `SharedCallFailed` when the real client cannot follow the key.
     """
 
-    def __init__(self, key: Any, end: Callable[[Subscription], None]) -> None:
+    def __init__(self, key: Any, end: Callable[[Subscription], None], changed: asyncio.Event | None = None) -> None:
         """Made by ``subscribe``.
 
         Args:
             key: which is followed.
-            end: tells the source that nobody follows any more.
+            end: unsubscribes from the source.
+            changed: set when an update or an error has come.
         """
         self.key = key
         self.latest: Update | None = None
-        """The newest update that has come, whether or not it has been read."""
+        """The newest update, whether or not it has been read."""
         self._end = end
-        self._backlog: UpdateBacklog[tuple[Any, int, int]] = UpdateBacklog()
-        self._changed = asyncio.Event()
-        self._error: Exception | None = None
+        self._backlog: deque[tuple[Any, int, int]] = deque()
+        self._changed = changed or asyncio.Event()
+        self.error: Exception | None = None
+        """Why no further update comes, if none does."""
         self._closed = False
-        self._read: tuple[int, int] | None = None
+        self._last_read: tuple[int, int] | None = None
 
     def close(self) -> None:
-        """Follow no more; an iteration ends."""
+        """Unsubscribe; an iteration ends."""
         if not self._closed:
             self._closed = True
             self._changed.set()
@@ -94,10 +69,13 @@ class Subscription:
 
     async def __anext__(self) -> Update:
         while not self._closed:
-            if (waiting := self._backlog.take()) is not None:
-                return self._update_of(*waiting)
-            if self._error is not None:
-                raise self._error
+            if (waiting := self.take()) is not None:
+                value, number, generation = waiting
+                missed = self._last_read is not None and self._last_read != (generation, number - 1)
+                self._last_read = (generation, number)
+                return Update(key=self.key, value=value, generation=generation, missed=missed)
+            if self.error is not None:
+                raise self.error
             self._changed.clear()
             await self._changed.wait()
         raise StopAsyncIteration
@@ -110,20 +88,21 @@ class Subscription:
     ) -> None:
         self.close()
 
-    # ---------------------------------------------------------------- the source's side
+    # ---------------------------------------------------------------- for the source
 
     def deliver(self, value: Any, number: int, generation: int) -> None:
-        """Take a value: the `number`th of this generation of the connection to the source."""
+        """Add a value: the `number`th of this generation of the connection to the source."""
         self.latest = Update(key=self.key, value=value, generation=generation)
-        self._backlog.put((value, number, generation))
+        if len(self._backlog) >= MAX_BACKLOG:
+            self._backlog.clear()  # the reader is too slow for all updates, and gets the latest
+        self._backlog.append((value, number, generation))
         self._changed.set()
 
     def fail(self, error: Exception) -> None:
-        """Hear that nothing more will come, and why."""
-        self._error = error
+        """End the updates with an error."""
+        self.error = error
         self._changed.set()
 
-    def _update_of(self, value: Any, number: int, generation: int) -> Update:
-        missed = self._read is not None and self._read != (generation, number - 1)
-        self._read = (generation, number)
-        return Update(key=self.key, value=value, generation=generation, missed=missed)
+    def take(self) -> tuple[Any, int, int] | None:
+        """The oldest waiting value with its number and generation."""
+        return self._backlog.popleft() if self._backlog else None

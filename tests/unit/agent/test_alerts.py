@@ -1,4 +1,4 @@
-"""Alerts: which facts are some, how many of them a hook gets, and the four ways out, to real servers."""
+"""Alerts: which events raise one, how many of them a hook gets, and the four kinds of hooks, to real servers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from peerd.agent.alerts import delivery as module
-from peerd.agent.alerts.delivery import MAX_QUEUED, MAX_TRIES, AlertDelivery
-from peerd.agent.alerts.dispatcher import AlertDispatcher
-from peerd.agent.alerts.factory import make_deliveries, make_hook
-from peerd.agent.alerts.hooks import AlertHookFailed, CommandHook, LogHook, Webhook
+from peerd.agent.alerts.delivery import MAX_QUEUED, MAX_TRIES, AlertDelivery, AlertDispatcher
+from peerd.agent.alerts.hooks import AlertHookFailed, CommandHook, LogHook, Webhook, make_hook
 from peerd.agent.components import ComponentSupervisor
 from peerd.config.reading.models import parse_section
 from peerd.config.settings import AlertSettings
@@ -39,7 +37,7 @@ def alert(kind: str = "dead-tasks", text: str = "task 17 is dead") -> Alert:
 
 
 class RecordingHook:
-    """A hook that remembers, after it has failed so many times."""
+    """A hook that records alerts, after so many failures."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
@@ -52,7 +50,7 @@ class RecordingHook:
         self.sent_alerts.append(alert)
 
 
-# ---------------------------------------------------------------- which facts
+# ---------------------------------------------------------------- which events
 
 
 def test_tasks_that_die_together_are_one_alert_and_a_count() -> None:
@@ -77,13 +75,13 @@ def test_tasks_that_die_together_are_one_alert_and_a_count() -> None:
         TasksRescued(cause="video-1 killed by SIGKILL", task_ids=(1, 2)),
     ],
 )
-def test_what_is_no_persons_concern_is_no_alert(event: Event) -> None:
+def test_an_event_that_needs_no_person_is_no_alert(event: Event) -> None:
     sent: list[str] = []
     AlertEventListener(lambda alert, text, **data: sent.append(text))(event)
     assert sent == []
 
 
-def test_the_last_ones_of_a_burst_are_told_when_the_time_is_over() -> None:
+def test_the_last_alert_of_a_burst_is_sent_when_the_time_is_over() -> None:
     sent: list[str] = []
     later: list[tuple[float, Callable[[], object]]] = []
     now = [0.0]
@@ -105,7 +103,7 @@ def test_the_last_ones_of_a_burst_are_told_when_the_time_is_over() -> None:
 # ---------------------------------------------------------------- how many
 
 
-async def test_a_hook_gets_the_latest_of_what_was_held_back_when_its_time_is_over() -> None:
+async def test_a_hook_gets_the_latest_suppressed_alert_when_its_time_is_over() -> None:
     hook = RecordingHook()
     delivery, cancel = await delivered(hook, [], rate="1 per 1s")
     for number in range(1, 8):
@@ -121,12 +119,12 @@ async def test_a_hook_gets_the_latest_of_what_was_held_back_when_its_time_is_ove
 
 
 @pytest.mark.parametrize("text", ["", "1", "0 per 5m", "1 per", "1 per 0s", "often", "-1 per 5m", 5, None])
-def test_what_is_no_rate_is_refused(text: object) -> None:
+def test_an_invalid_rate_is_rejected(text: object) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the settings word it
         AlertRate.parse(text)
 
 
-def test_no_span_of_time_sees_more_than_its_rate() -> None:
+def test_no_span_of_time_has_more_alerts_than_its_rate() -> None:
     limit = AlertRateLimiter(AlertRate(2, 10.0))
     assert [limit.admit("a", now) for now in (0.0, 9.0, 9.5, 10.0, 11.0, 19.0)] == [0, 0, None, 1, None, 1]
 
@@ -140,7 +138,7 @@ async def delivered(
     return delivery, task.cancel
 
 
-async def test_a_hook_gets_the_kinds_that_it_wants_each_at_its_rate_and_hears_how_many_were_held_back() -> None:
+async def test_a_hook_gets_its_kinds_each_at_its_rate_with_the_number_of_suppressed_alerts() -> None:
     hook, now = RecordingHook(), [0.0]
     limit = AlertRateLimiter(AlertRate(1, 60.0))
     delivery = AlertDelivery("hook", hook, {"dead-tasks", "crash-loop"}, limit, EventBus(), lambda: now[0])
@@ -181,7 +179,7 @@ async def test_a_hook_that_fails_is_tried_again_and_then_given_up(monkeypatch: p
     end()
 
 
-async def test_alerts_that_wait_for_a_dead_hook_have_a_bound() -> None:
+async def test_the_number_of_alerts_that_wait_for_a_dead_hook_is_limited() -> None:
     events: list[Event] = []
     delivery, end = await delivered(RecordingHook(failures=10**9), events, rate="100000 per 1s")
     for number in range(MAX_QUEUED + 5):
@@ -190,7 +188,7 @@ async def test_alerts_that_wait_for_a_dead_hook_have_a_bound() -> None:
     end()
 
 
-# ---------------------------------------------------------------- the ways out
+# ---------------------------------------------------------------- hooks
 
 
 async def test_a_webhook_is_sent_json_whose_text_chat_programs_show(tmp_path: Path) -> None:
@@ -210,7 +208,7 @@ async def test_a_webhook_is_sent_json_whose_text_chat_programs_show(tmp_path: Pa
         assert "secret" not in repr(settings)
 
 
-async def test_a_webhook_that_answers_with_an_error_has_not_taken_it() -> None:
+async def test_a_webhook_that_answers_with_an_error_fails() -> None:
     async with fake_web_server(503) as web:
         with pytest.raises(AlertHookFailed, match="the server answered 503") as failed:
             await Webhook(web.url).send(alert())
@@ -237,7 +235,7 @@ async def test_a_mail_goes_to_all_with_the_alert_in_its_subject(tmp_path: Path) 
             await hook.send(alert())
 
 
-async def test_a_command_reads_the_alert_and_its_failure_is_told_in_its_own_words(tmp_path: Path) -> None:
+async def test_a_command_reads_the_alert_and_its_failure_has_its_stderr(tmp_path: Path) -> None:
     await CommandHook(["sh", "-c", "cat > got; echo $PEERD_ALERT >> got"], tmp_path).send(alert())
     line, _, kind = (tmp_path / "got").read_text().rpartition("}")
     assert (json.loads(line + "}")["text"], kind) == ("task 17 is dead", "dead-tasks\n")
@@ -253,11 +251,11 @@ async def test_the_log_is_a_hook_too() -> None:
     assert events == [AlertRaised(alert="dead-tasks", text="task 17 is dead", slot="video-1")]
 
 
-# ---------------------------------------------------------------- the desk
+# ---------------------------------------------------------------- the dispatcher
 
 
 class Node:
-    """What the desk wants to know of its link."""
+    """The part of a link that the dispatcher uses."""
 
     node = "a"
 
@@ -272,13 +270,13 @@ async def test_the_dispatcher_sends_an_alert_of_the_master_to_each_hook_and_the_
             "old": AlertSettings(log=True, enabled=False),
         }
         components = ComponentSupervisor(EventBus())
-        desk = AlertDispatcher(lambda: make_deliveries(hooks, tmp_path, EventBus(events.append)))
-        await desk.start(Node(), components)  # type: ignore[arg-type]
+        dispatcher = AlertDispatcher(hooks, tmp_path, EventBus(events.append))
+        await dispatcher.start(Node(), components)  # type: ignore[arg-type]
         assert components.names == ["alerts chat", "alerts page", "alerts log"]
-        desk.receive({"type": "alert", "alert": "crash-loop", "text": "video-1 keeps failing", "slot": "video-1"})
-        desk.receive({"type": "ready"})
+        dispatcher.receive({"type": "alert", "alert": "crash-loop", "text": "video-1 keeps failing", "slot": "video-1"})
+        dispatcher.receive({"type": "ready"})
         await eventually_async(lambda: len(web.bodies) == 1)
-        await desk.stop(0.0)
+        await dispatcher.stop(0.0)
         assert [body["text"] for body in web.bodies] == ["video-1 keeps failing"] * 2
         assert [event for event in events if isinstance(event, AlertRaised)] == [
             AlertRaised(alert="crash-loop", text="video-1 keeps failing", slot="video-1")

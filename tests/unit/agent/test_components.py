@@ -55,7 +55,7 @@ async def test_what_a_component_raises_starts_it_again_and_ends_nothing_else(
     assert failures[-1].again_in > 2 * failures[0].again_in
 
 
-async def test_one_that_returns_by_itself_is_noted_and_not_started_again(
+async def test_one_that_returns_is_logged_and_not_started_again(
     components: ComponentSupervisor, events: list[Event]
 ) -> None:
     components.start("short", lambda: asyncio.sleep(0))
@@ -83,7 +83,7 @@ async def test_they_are_stopped_in_reverse_order_and_their_names_are_free_again(
     assert (ended, components.names) == (["three", "one"], ["two"])
 
 
-async def test_one_that_does_not_let_itself_be_stopped_holds_nothing_up(components: ComponentSupervisor) -> None:
+async def test_one_that_resists_its_cancellation_does_not_block_the_stop(components: ComponentSupervisor) -> None:
     let_go = asyncio.Event()
 
     async def stubborn() -> None:
@@ -103,14 +103,14 @@ async def test_one_that_does_not_let_itself_be_stopped_holds_nothing_up(componen
 async def test_one_that_fails_while_it_is_stopped_is_not_started_again(
     components: ComponentSupervisor, events: list[Event], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def ill_mannered() -> None:
+    async def failing_at_end() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             raise ValueError("in its end")
 
-    components.start("ill-mannered", ill_mannered)
+    components.start("failing-at-end", failing_at_end)
     await asyncio.sleep(0)
-    await components.stop(["ill-mannered"], within=5.0)
+    await components.stop(["failing-at-end"], within=5.0)
     assert (components.names, events) == ([], [])
     assert "in its end" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The node's side of the doorbell: the door, the porter, and the condition of a bell."""
+"""The agent's side of the doorbell: its UDP listener, the rings that it rejects, and its dispatcher."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import make_url
 
-from peerd.agent.doorbell.addressing import advertised_host, bound_host
-from peerd.agent.doorbell.refusals import UNHEARD_FOR, Refusals
-from peerd.agent.doorbell.udp_listener import DATAGRAMS_PER_TURN, UdpListener
-from peerd.agent.doorbell.wake_up_debouncer import WakeUpDebouncer
+from peerd.agent.doorbell.health import MISCONFIGURED_FOR, RejectedRings
+from peerd.agent.doorbell.listeners import DATAGRAMS_PER_TURN, UdpListener, advertised_host, bound_host
+from peerd.agent.doorbell.subsystem import RingDispatcher
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.ring import Broadcast, ClaimRevoked, Ping, Ring, TasksAvailable, TaskScheduled
 from peerd.doorbell.datagram import HEADER, REPLAY_WINDOW, RejectionReason, RingRejected, Signer, Verifier
@@ -26,11 +25,11 @@ SECRET = "a secret that all nodes share"
 
 
 class RingSender:
-    """Rings at a door that it knows."""
+    """Rings at one UDP listener."""
 
-    def __init__(self, refusals: Refusals, heard: list[Ring], events: list[Event], port: int) -> None:
-        self.heard, self.events = heard, events
-        self.refusals = refusals
+    def __init__(self, rejected: RejectedRings, received: list[Ring], events: list[Event], port: int) -> None:
+        self.received, self.events = received, events
+        self.rejected = rejected
         self._address = ("127.0.0.1", port)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
@@ -46,23 +45,23 @@ class RingSender:
 
 @pytest.fixture
 async def sender() -> AsyncIterator[RingSender]:
-    heard: list[Ring] = []
+    received: list[Ring] = []
     events: list[Event] = []
-    refusals = Refusals(EventBus(events.append))
-    door = UdpListener(Verifier(SECRET, "life", time.time), heard.append, refusals)
-    sender = RingSender(refusals, heard, events, door.open("127.0.0.1", 0))
+    rejected = RejectedRings(EventBus(events.append))
+    listener = UdpListener(Verifier(SECRET, "life", time.time), received.append, rejected)
+    sender = RingSender(rejected, received, events, listener.open("127.0.0.1", 0))
     yield sender
     sender.close()
-    door.close()
+    listener.close()
 
 
-async def test_a_door_hears_who_has_the_secret_and_refuses_all_others(sender: RingSender) -> None:
+async def test_a_listener_accepts_rings_of_its_secret_and_rejects_all_others(sender: RingSender) -> None:
     sender.ring(TasksAvailable(("video",)), "quite another secret")
     sender.send(b"hello?")
     sender.ring(TasksAvailable(("video",)))
-    await eventually_async(lambda: sender.heard == [TasksAvailable(("video",))])
-    assert sender.refusals.counts == {RejectionReason.SECRET: 1, RejectionReason.STRANGE: 1}
-    assert sender.refusals.last == (RejectionReason.STRANGE, "127.0.0.1")
+    await eventually_async(lambda: sender.received == [TasksAvailable(("video",))])
+    assert sender.rejected.counts == {RejectionReason.SECRET: 1, RejectionReason.STRANGE: 1}
+    assert sender.rejected.last == (RejectionReason.STRANGE, "127.0.0.1")
     assert {(event.reason, event.count) for event in sender.events if isinstance(event, RingsRejected)} == {
         (str(RejectionReason.SECRET), 1),
         (str(RejectionReason.STRANGE), 1),
@@ -70,66 +69,66 @@ async def test_a_door_hears_who_has_the_secret_and_refuses_all_others(sender: Ri
 
 
 @pytest.mark.parametrize(("secret", "late"), [("quite another secret", 0.0), (SECRET, REPLAY_WINDOW + 60.0)])
-def test_two_different_rings_for_this_node_tell_that_somebody_is_not_heard_and_one_does_not(
+def test_two_different_rings_for_this_node_reveal_a_misconfigured_sender_and_one_does_not(
     secret: str, late: float
 ) -> None:
     clock = ManualClock(1_000_000.0)
-    refusals, verifier = Refusals(EventBus(), clock), Verifier(SECRET, "life", clock)
+    rejected, verifier = RejectedRings(EventBus(), clock), Verifier(SECRET, "life", clock)
 
-    def refuse(datagram: bytes) -> None:
-        with pytest.raises(RingRejected) as refused:
+    def reject(datagram: bytes) -> None:
+        with pytest.raises(RingRejected) as error:
             verifier.open(datagram)
-        refusals.refuse(refused.value, "10.0.0.9")
+        rejected.add(error.value, "10.0.0.9")
 
     def ring(to: str) -> bytes:
         return Signer(secret, lambda: clock.now - late).sign(TasksAvailable(), to)
 
     captured = ring("life")
     for datagram in (captured, captured, ring("another life"), ring("another life"), HEADER + b"forged" * 4):
-        refuse(datagram)
-        assert refusals.unheard_sender_problem() is None
-    refuse(ring("life"))
-    assert "10.0.0.9" in str(refusals.unheard_sender_problem())
-    clock.now += UNHEARD_FOR + 1
-    assert refusals.unheard_sender_problem() is None
+        reject(datagram)
+        assert rejected.misconfigured_sender() is None
+    reject(ring("life"))
+    assert "10.0.0.9" in str(rejected.misconfigured_sender())
+    clock.now += MISCONFIGURED_FOR + 1
+    assert rejected.misconfigured_sender() is None
 
 
-async def test_a_flood_is_told_once_and_leaves_the_event_loop_its_turns(sender: RingSender) -> None:
+async def test_a_flood_is_logged_once_and_leaves_the_event_loop_its_turns(sender: RingSender) -> None:
     for _ in range(2 * DATAGRAMS_PER_TURN):  # the kernel keeps a few hundred such small ones
         sender.send(HEADER + b"forged" * 4)
     turns = 0
-    before = sender.refusals.counts[RejectionReason.SECRET]
-    while sender.refusals.counts[RejectionReason.SECRET] < 2 * DATAGRAMS_PER_TURN:
-        count = sender.refusals.counts[RejectionReason.SECRET]
+    before = sender.rejected.counts[RejectionReason.SECRET]
+    while sender.rejected.counts[RejectionReason.SECRET] < 2 * DATAGRAMS_PER_TURN:
+        count = sender.rejected.counts[RejectionReason.SECRET]
         assert count - before <= DATAGRAMS_PER_TURN  # never more between two turns of ours
         before = count
         turns += 1
         await asyncio.sleep(0)
     assert turns >= 2
     sender.ring(TasksAvailable())
-    await eventually_async(lambda: sender.heard == [TasksAvailable()])
+    await eventually_async(lambda: sender.received == [TasksAvailable()])
     assert len(sender.events) == 1
 
 
 async def test_rings_of_a_few_milliseconds_are_passed_on_together() -> None:
     wake_ups: list[Any] = []
     others: list[Any] = []
-    porter = WakeUpDebouncer(wake_ups.append, others.append, others.append, others.append)
-    porter.receive(TasksAvailable(("video",)))
+    dispatcher = RingDispatcher(wake_ups.append, others.append, others.append, others.append)
+    dispatcher.receive(TasksAvailable(("video",)))
     assert wake_ups == [TasksAvailable(("video",))]  # the first one at once
     for number in range(100):
-        porter.receive(TasksAvailable((f"queue-{number % 2}",)))
-        porter.receive(ClaimRevoked((number % 3,)))
+        dispatcher.receive(TasksAvailable((f"queue-{number % 2}",)))
+        dispatcher.receive(ClaimRevoked((number % 3,)))
     assert len(wake_ups) == 1
     await eventually_async(lambda: len(wake_ups) > 2)
     assert wake_ups[1:] == [TasksAvailable(("queue-0", "queue-1")), ClaimRevoked((0, 1, 2))]
     for ring in (TaskScheduled(within=1.0), Broadcast("prices"), Ping("word")):
-        porter.receive(ring)
+        dispatcher.receive(ring)
     assert others == [TaskScheduled(within=1.0), Broadcast("prices"), "word"]
-    assert porter.heard == 203
+    assert dispatcher.rings_received == 203
 
 
-def test_a_node_is_reached_where_it_says_or_where_it_reaches_its_database_from() -> None:
+def test_a_node_advertises_its_configured_address_or_the_one_it_reaches_its_database_from() -> None:
     local, remote = make_url("sqlite:////tmp/peerd.sqlite"), make_url("mysql://peerd@127.0.0.1/peerd")
     assert advertised_host(NodeSettings(address="10.0.0.7"), local) == "127.0.0.1"
     assert advertised_host(NodeSettings(address="10.0.0.7"), remote) == "10.0.0.7"

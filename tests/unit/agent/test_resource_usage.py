@@ -1,4 +1,4 @@
-"""What processes use is measured with all that they have started; one above its limit for long is replaced."""
+"""Processes are measured with their descendants; one above its limit for long is replaced."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from peerd.agent.components import ComponentSupervisor
-from peerd.agent.resource_limits import LimitMonitor, ResourceUsage, UsageLimits
-from peerd.agent.resource_usage import ResourceMonitor, UsageMeter
+from peerd.agent.resource_usage import LimitMonitor, ResourceMonitor, ResourceUsage, UsageLimits, UsageMeter
 from peerd.runtime.observability.events import EventBus
 from peerd.testing import eventually, eventually_async
 
@@ -31,7 +30,7 @@ def parent() -> Iterator[subprocess.Popen[bytes]]:
         os.killpg(process.pid, 9)
 
 
-def test_a_process_is_measured_with_what_it_has_started(parent: subprocess.Popen[bytes]) -> None:
+def test_a_process_is_measured_with_its_descendants(parent: subprocess.Popen[bytes]) -> None:
     meter = UsageMeter()
     first = meter.read([parent.pid, 2**22 + 1], time.monotonic())
     assert set(first) == {parent.pid}
@@ -51,7 +50,7 @@ def test_a_limit_counts_from_the_start_for_each_process() -> None:
 
 
 class RecordingMaster:
-    """What is sent to it."""
+    """Records the messages sent to the master."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -60,7 +59,7 @@ class RecordingMaster:
         self.sent.append(message)
 
 
-async def test_the_master_is_told_all_samples_and_asked_to_replace_what_is_over_its_limit(
+async def test_the_master_gets_all_samples_and_requests_to_replace_processes_above_their_limit(
     parent: subprocess.Popen[bytes],
 ) -> None:
     master, components = RecordingMaster(), ComponentSupervisor(EventBus())
@@ -73,18 +72,18 @@ async def test_the_master_is_told_all_samples_and_asked_to_replace_what_is_over_
             raise answer
         return answer
 
-    samples = ResourceMonitor(request_limits, every=0.01)
-    samples.receive({"type": "processes", "processes": [
+    monitor = ResourceMonitor(request_limits, every=0.01)
+    monitor.receive({"type": "processes", "processes": [
         {"slot": "video-1", "kind": "video", "role": "worker", "pid": parent.pid, "generation": 1},
         {"slot": "agent", "kind": "agent", "role": "agent", "pid": os.getpid(), "generation": 1},
     ]})  # fmt: skip
-    await samples.start(master, components)  # type: ignore[arg-type]
-    asked = await eventually_async(lambda: [one for one in master.sent if one["type"] == "replace"])
-    assert (asked[0]["pid"], asked[0]["how"]) == (parent.pid, "memory-limit")
-    assert "(recycle_memory = 1" in asked[0]["reason"]
+    await monitor.start(master, components)  # type: ignore[arg-type]
+    requests = await eventually_async(lambda: [one for one in master.sent if one["type"] == "replace"])
+    assert (requests[0]["pid"], requests[0]["how"]) == (parent.pid, "memory-limit")
+    assert "(recycle_memory = 1" in requests[0]["reason"]
     reports = [one["processes"] for one in master.sent if one["type"] == "samples"]
     assert set(reports[-1]) == {str(parent.pid), str(os.getpid())}
-    await samples.stop(0.0)
+    await monitor.stop(0.0)
     assert components.names == []
 
 
@@ -94,10 +93,10 @@ async def test_other_programs_have_the_limits_of_their_section(parent: subproces
     async def request_limits(pid: int) -> Any:
         raise AssertionError(f"process {pid} cannot be asked")
 
-    samples = ResourceMonitor(request_limits, {"tunnel": UsageLimits(memory=2**20)}, every=0.01)
+    monitor = ResourceMonitor(request_limits, {"tunnel": UsageLimits(memory=2**20)}, every=0.01)
     tunnel = {"slot": "tunnel-1", "kind": "tunnel", "role": "command", "pid": parent.pid, "generation": 1}
-    samples.receive({"type": "processes", "processes": [tunnel]})
-    await samples.start(master, components)  # type: ignore[arg-type]
-    asked = await eventually_async(lambda: [one for one in master.sent if one["type"] == "replace"])
-    assert (asked[0]["pid"], asked[0]["how"]) == (parent.pid, "memory-limit")
-    await samples.stop(0.0)
+    monitor.receive({"type": "processes", "processes": [tunnel]})
+    await monitor.start(master, components)  # type: ignore[arg-type]
+    requests = await eventually_async(lambda: [one for one in master.sent if one["type"] == "replace"])
+    assert (requests[0]["pid"], requests[0]["how"]) == (parent.pid, "memory-limit")
+    await monitor.stop(0.0)

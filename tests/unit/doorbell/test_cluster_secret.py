@@ -11,15 +11,15 @@ from sqlalchemy.engine import make_url
 from peerd.doorbell.cluster_secret import read_secret, secret_path
 
 
-def test_what_is_given_is_the_secret() -> None:
+def test_a_configured_secret_is_used() -> None:
     assert read_secret(make_url("mysql://peerd@db/peerd"), "given") == "given"
 
 
-def test_a_server_has_none_of_its_own() -> None:
+def test_a_database_server_has_no_secret_of_its_own() -> None:
     assert read_secret(make_url("mysql://peerd@db/peerd"), None, make=True) is None
 
 
-def test_beside_sqlite_it_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+def test_beside_sqlite_a_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     url = make_url(f"sqlite:///{tmp_path / 'peerd.sqlite'}")
     assert read_secret(url, None) is None
     with ThreadPoolExecutor(8) as pool:
@@ -32,6 +32,6 @@ def test_beside_sqlite_it_is_made_once_and_for_its_owner_alone(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["peerd.sqlite.secret"]
 
 
-def test_where_no_file_can_be_there_is_none(tmp_path: Path) -> None:
+def test_without_a_place_for_the_file_there_is_no_secret(tmp_path: Path) -> None:
     assert read_secret(make_url("sqlite://"), None, make=True) is None
     assert read_secret(make_url(f"sqlite:///{tmp_path / 'nowhere' / 'peerd.sqlite'}"), None, make=True) is None

@@ -1,4 +1,4 @@
-"""Datagrams: what is opened, and what is refused."""
+"""Datagrams: which are accepted, and which are rejected."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def sealer(clock: ManualClock) -> Signer:
+def signer(clock: ManualClock) -> Signer:
     return Signer(SECRET, clock)
 
 
 @pytest.fixture
-def opener(clock: ManualClock) -> Verifier:
+def verifier(clock: ManualClock) -> Verifier:
     return Verifier(SECRET, "life", clock)
 
 
-def refusal(opener: Verifier, datagram: bytes) -> RejectionReason:
-    with pytest.raises(RingRejected) as refused:
-        opener.open(datagram)
-    return refused.value.rejection_reason
+def rejection(verifier: Verifier, datagram: bytes) -> RejectionReason:
+    with pytest.raises(RingRejected) as error:
+        verifier.open(datagram)
+    return error.value.rejection_reason
 
 
 @pytest.mark.parametrize(
@@ -59,102 +59,108 @@ def refusal(opener: Verifier, datagram: bytes) -> RejectionReason:
         Ping("word"),
     ],
 )
-def test_what_was_sealed_is_opened(sealer: Signer, opener: Verifier, ring: Ring) -> None:
-    assert opener.open(sealer.sign(ring, "life")) == ring
+def test_a_signed_ring_is_accepted(signer: Signer, verifier: Verifier, ring: Ring) -> None:
+    assert verifier.open(signer.sign(ring, "life")) == ring
 
 
-def test_the_largest_rings_go_into_one_datagram(sealer: Signer, opener: Verifier) -> None:
+def test_the_largest_rings_go_into_one_datagram(signer: Signer, verifier: Verifier) -> None:
     tasks = ClaimRevoked(tuple(range(10**6, 10**6 + MAX_TASKS)))
-    assert opener.open(sealer.sign(tasks, "life")) == tasks
+    assert verifier.open(signer.sign(tasks, "life")) == tasks
     with pytest.raises(ValueError, match="are allowed"):
-        sealer.sign(Broadcast("long", "x" * MAX_DATAGRAM_BYTES), "life")
+        signer.sign(Broadcast("long", "x" * MAX_DATAGRAM_BYTES), "life")
 
 
-def test_a_forged_one_is_refused_wherever_it_was_changed(sealer: Signer, opener: Verifier) -> None:
-    datagram = sealer.sign(TasksAvailable(("video",)), "life")
+def test_a_forged_one_is_rejected_wherever_it_was_changed(signer: Signer, verifier: Verifier) -> None:
+    datagram = signer.sign(TasksAvailable(("video",)), "life")
     for place in range(len(HEADER), len(datagram)):
         forged = bytearray(datagram)
         forged[place] ^= 1
-        assert refusal(opener, bytes(forged)) is RejectionReason.SECRET
+        assert rejection(verifier, bytes(forged)) is RejectionReason.SECRET
 
 
-def test_one_of_another_secret_is_refused(clock: ManualClock, opener: Verifier) -> None:
-    assert refusal(opener, Signer("some other secret", clock).sign(TasksAvailable(), "life")) is RejectionReason.SECRET
+def test_one_of_another_secret_is_rejected(clock: ManualClock, verifier: Verifier) -> None:
+    assert (
+        rejection(verifier, Signer("some other secret", clock).sign(TasksAvailable(), "life")) is RejectionReason.SECRET
+    )
 
 
-def test_a_truncated_one_is_refused_at_every_length(sealer: Signer, opener: Verifier) -> None:
-    datagram = sealer.sign(TasksAvailable(("video",)), "life")
+def test_a_truncated_one_is_rejected_at_every_length(signer: Signer, verifier: Verifier) -> None:
+    datagram = signer.sign(TasksAvailable(("video",)), "life")
     for length in range(len(datagram)):
-        assert refusal(opener, datagram[:length]) in {RejectionReason.STRANGE, RejectionReason.SECRET}
+        assert rejection(verifier, datagram[:length]) in {RejectionReason.STRANGE, RejectionReason.SECRET}
 
 
-def test_an_oversized_one_is_refused_before_anything_else(opener: Verifier) -> None:
-    assert refusal(opener, HEADER + b"x" * MAX_DATAGRAM_BYTES) is RejectionReason.STRANGE
+def test_an_oversized_one_is_rejected_before_anything_else(verifier: Verifier) -> None:
+    assert rejection(verifier, HEADER + b"x" * MAX_DATAGRAM_BYTES) is RejectionReason.STRANGE
 
 
-def test_one_of_another_version_is_told_from_noise(sealer: Signer, opener: Verifier) -> None:
-    datagram = bytearray(sealer.sign(TasksAvailable(), "life"))
+def test_one_of_another_version_is_distinguished_from_noise(signer: Signer, verifier: Verifier) -> None:
+    datagram = bytearray(signer.sign(TasksAvailable(), "life"))
     datagram[len(MAGIC)] += 1
-    assert refusal(opener, bytes(datagram)) is RejectionReason.VERSION
-    assert refusal(opener, b"\x00" * 200) is RejectionReason.STRANGE
-    assert refusal(opener, b"") is RejectionReason.STRANGE
+    assert rejection(verifier, bytes(datagram)) is RejectionReason.VERSION
+    assert rejection(verifier, b"\x00" * 200) is RejectionReason.STRANGE
+    assert rejection(verifier, b"") is RejectionReason.STRANGE
 
 
-def test_one_for_another_life_is_refused(sealer: Signer, opener: Verifier) -> None:
-    assert refusal(opener, sealer.sign(TasksAvailable(), "another life")) is RejectionReason.ELSEWHERE
+def test_one_for_another_incarnation_is_rejected(signer: Signer, verifier: Verifier) -> None:
+    assert rejection(verifier, signer.sign(TasksAvailable(), "another life")) is RejectionReason.ELSEWHERE
 
 
 @pytest.mark.parametrize("seconds", [-REPLAY_WINDOW - 1, REPLAY_WINDOW + 1])
-def test_one_of_another_time_is_refused(sealer: Signer, opener: Verifier, clock: ManualClock, seconds: float) -> None:
-    datagram = sealer.sign(TasksAvailable(), "life")
+def test_one_of_another_time_is_rejected(
+    signer: Signer, verifier: Verifier, clock: ManualClock, seconds: float
+) -> None:
+    datagram = signer.sign(TasksAvailable(), "life")
     clock.now += seconds
-    assert refusal(opener, datagram) is RejectionReason.CLOCK
+    assert rejection(verifier, datagram) is RejectionReason.CLOCK
 
 
 @pytest.mark.parametrize("ring", [TasksAvailable(), TaskScheduled(within=0.0), ClaimRevoked((1,)), Broadcast("prices")])
-def test_what_is_replayed_is_refused(sealer: Signer, opener: Verifier, ring: Ring) -> None:
-    captured = sealer.sign(ring, "life")
-    assert opener.open(captured) == ring
-    assert refusal(opener, captured) is RejectionReason.AGAIN
+def test_a_replayed_ring_is_rejected(signer: Signer, verifier: Verifier, ring: Ring) -> None:
+    captured = signer.sign(ring, "life")
+    assert verifier.open(captured) == ring
+    assert rejection(verifier, captured) is RejectionReason.AGAIN
 
 
-def test_of_more_rings_than_are_remembered_the_oldest_is_forgotten_and_none_is_refused(
-    sealer: Signer, opener: Verifier, monkeypatch: pytest.MonkeyPatch
+def test_of_more_rings_than_are_remembered_the_oldest_is_forgotten_and_none_is_rejected(
+    signer: Signer, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peerd.doorbell.datagram.MAX_RING_NONCES", 5)
-    captured = [sealer.sign(TasksAvailable(), "life") for _ in range(6)]
+    captured = [signer.sign(TasksAvailable(), "life") for _ in range(6)]
     for datagram in captured:
-        opener.open(datagram)
-    assert refusal(opener, captured[5]) is RejectionReason.AGAIN
-    assert opener.open(captured[0]) == TasksAvailable()
+        verifier.open(datagram)
+    assert rejection(verifier, captured[5]) is RejectionReason.AGAIN
+    assert verifier.open(captured[0]) == TasksAvailable()
 
 
-def test_a_notification_is_for_all_nodes_but_the_one_that_sends_it(sealer: Signer, clock: ManualClock) -> None:
+def test_a_notification_is_for_all_nodes_but_the_one_that_sends_it(signer: Signer, clock: ManualClock) -> None:
     notified, direct = (
-        sealer.sign(Broadcast("prices"), ALL_NODES_BUT + "life"),
-        sealer.sign(Broadcast("prices"), "life"),
+        signer.sign(Broadcast("prices"), ALL_NODES_BUT + "life"),
+        signer.sign(Broadcast("prices"), "life"),
     )
     here, there = (Verifier(SECRET, name, clock, accepts_broadcasts=True) for name in ("life", "another life"))
-    assert refusal(here, notified) is RejectionReason.OURS
+    assert rejection(here, notified) is RejectionReason.OURS
     assert there.open(decode_text(encode_text(notified))) == Broadcast("prices")
-    assert refusal(there, notified) is RejectionReason.AGAIN
-    assert refusal(there, direct) is RejectionReason.ELSEWHERE
-    assert refusal(Verifier(SECRET, "another life", clock), notified) is RejectionReason.ELSEWHERE
+    assert rejection(there, notified) is RejectionReason.AGAIN
+    assert rejection(there, direct) is RejectionReason.ELSEWHERE
+    assert rejection(Verifier(SECRET, "another life", clock), notified) is RejectionReason.ELSEWHERE
 
 
-def test_a_message_is_never_taken_twice_however_many_come(sealer: Signer, opener: Verifier, clock: ManualClock) -> None:
-    first = sealer.sign(Broadcast("prices"), "life")
-    opener.open(first)
+def test_a_message_is_never_taken_twice_however_many_come(
+    signer: Signer, verifier: Verifier, clock: ManualClock
+) -> None:
+    first = signer.sign(Broadcast("prices"), "life")
+    verifier.open(first)
     for _ in range(MAX_BROADCAST_NONCES - 1):
-        opener.open(sealer.sign(Broadcast("prices"), "life"))
+        verifier.open(signer.sign(Broadcast("prices"), "life"))
     assert (
-        refusal(opener, sealer.sign(Broadcast("prices"), "life")) is RejectionReason.AGAIN
+        rejection(verifier, signer.sign(Broadcast("prices"), "life")) is RejectionReason.AGAIN
     )  # there is no room to remember it
     clock.now += REPLAY_WINDOW
-    assert refusal(opener, first) is RejectionReason.AGAIN
+    assert rejection(verifier, first) is RejectionReason.AGAIN
     clock.now += REPLAY_WINDOW + 1
-    assert refusal(opener, first) is RejectionReason.CLOCK
-    assert opener.open(sealer.sign(Broadcast("prices"), "life")) == Broadcast("prices")
+    assert rejection(verifier, first) is RejectionReason.CLOCK
+    assert verifier.open(signer.sign(Broadcast("prices"), "life")) == Broadcast("prices")
 
 
 @pytest.mark.parametrize(
@@ -181,11 +187,11 @@ def test_a_message_is_never_taken_twice_however_many_come(sealer: Signer, opener
         b'{"to":"life","at":1e999,"nonce":"n","ring":{"type":"work"}}',
     ],
 )
-def test_a_body_that_is_no_ring_is_refused_though_its_sender_has_the_secret(
-    clock: ManualClock, opener: Verifier, body: bytes
+def test_a_body_that_is_no_ring_is_rejected_though_its_sender_has_the_secret(
+    clock: ManualClock, verifier: Verifier, body: bytes
 ) -> None:
     from peerd.doorbell import datagram as module  # noqa: PLC0415
 
     mac = module._mac(module.derive_key(SECRET), body)
     assert len(mac) == MAC_SIZE
-    assert refusal(opener, HEADER + mac + body) in {RejectionReason.STRANGE, RejectionReason.CLOCK}
+    assert rejection(verifier, HEADER + mac + body) in {RejectionReason.STRANGE, RejectionReason.CLOCK}

@@ -1,4 +1,4 @@
-"""Ringing: it never waits and never fails, and many rings become few."""
+"""Ringing: it never blocks and never fails, and many rings become few."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from peerd.doorbell.notifier import MAX_INTERVAL, Notifier
 from peerd.store.connection.database import Database
 
 
-class Recorded:
-    """A way that remembers; it can be held up, and can fail."""
+class RecordingTransport:
+    """A transport that records rings; it can be blocked, and can fail."""
 
     def __init__(self) -> None:
         self.sent: list[list[Ring]] = []
@@ -36,33 +36,33 @@ class Recorded:
 
 
 @pytest.fixture
-def way() -> Recorded:
-    return Recorded()
+def transport() -> RecordingTransport:
+    return RecordingTransport()
 
 
 @pytest.fixture
-def notifier(tmp_path: Path, way: Recorded) -> Iterator[Notifier]:
-    made = Notifier(Database(f"sqlite:///{tmp_path / 'peerd.sqlite'}"), open_transport=lambda: way)
-    yield made
-    way.open.set()
-    made.close()
+def notifier(tmp_path: Path, transport: RecordingTransport) -> Iterator[Notifier]:
+    notifier = Notifier(Database(f"sqlite:///{tmp_path / 'peerd.sqlite'}"), open_transport=lambda: transport)
+    yield notifier
+    transport.open.set()
+    notifier.close()
 
 
-def test_it_rings(notifier: Notifier, way: Recorded) -> None:
+def test_a_ring_is_sent(notifier: Notifier, transport: RecordingTransport) -> None:
     notifier.ring(TasksAvailable(("video",)))
     assert notifier.flush(10)
-    assert way.sent == [[TasksAvailable(("video",))]]
+    assert transport.sent == [[TasksAvailable(("video",))]]
 
 
-def test_while_one_ring_is_sent_all_others_become_one(notifier: Notifier, way: Recorded) -> None:
-    way.open.clear()
+def test_rings_that_come_during_a_sending_become_one(notifier: Notifier, transport: RecordingTransport) -> None:
+    transport.open.clear()
     notifier.ring(TasksAvailable(("first",)))
     for number in range(1000):
         notifier.ring(TasksAvailable((f"queue-{number % 3}",)), TaskScheduled(within=float(1000 - number)))
     assert not notifier.flush(0.0)
-    way.open.set()
+    transport.open.set()
     assert notifier.flush(10)
-    everything = [ring for rings in way.sent for ring in rings]
+    everything = [ring for rings in transport.sent for ring in rings]
     assert len(everything) <= 4
     assert {queue for ring in everything if isinstance(ring, TasksAvailable) for queue in ring.queues} == {
         "first", "queue-0", "queue-1", "queue-2",
@@ -70,35 +70,37 @@ def test_while_one_ring_is_sent_all_others_become_one(notifier: Notifier, way: R
     assert min(ring.within or 0 for ring in everything if isinstance(ring, TaskScheduled)) == 1.0
 
 
-def test_who_rings_all_the_time_rings_ever_less_often(notifier: Notifier, way: Recorded) -> None:
+def test_continuous_rings_are_sent_less_and_less_often(notifier: Notifier, transport: RecordingTransport) -> None:
     began = time.monotonic()
     while time.monotonic() - began < 0.5:
         notifier.ring(TasksAvailable(("video",)))
     assert notifier.flush(10)
-    assert len(way.sent) <= 0.5 / MAX_INTERVAL + 10
+    assert len(transport.sent) <= 0.5 / MAX_INTERVAL + 10
 
 
-def test_a_ring_that_fails_is_nobodys_trouble_and_the_next_one_goes_out(notifier: Notifier, way: Recorded) -> None:
-    way.fails = True
+def test_a_ring_that_fails_raises_nothing_and_the_next_one_is_sent(
+    notifier: Notifier, transport: RecordingTransport
+) -> None:
+    transport.fails = True
     notifier.ring(TasksAvailable())
     assert notifier.flush(10)
     assert notifier.last_error == "OSError: no network"
-    way.fails = False
+    transport.fails = False
     notifier.ring(TasksAvailable(("video",)))
     assert notifier.flush(10)
-    assert way.sent == [[TasksAvailable(("video",))]]
+    assert transport.sent == [[TasksAvailable(("video",))]]
     assert "no network" not in str(notifier.last_error)
 
 
-def test_the_end_sends_what_is_left_and_no_more(notifier: Notifier, way: Recorded) -> None:
+def test_close_sends_the_remaining_rings_and_no_later_ones(notifier: Notifier, transport: RecordingTransport) -> None:
     notifier.ring(TasksAvailable(("video",)))
     notifier.close()
-    assert (way.sent, way.closed) == ([[TasksAvailable(("video",))]], True)
+    assert (transport.sent, transport.closed) == ([[TasksAvailable(("video",))]], True)
     notifier.ring(TasksAvailable(("late",)))
-    assert way.sent == [[TasksAvailable(("video",))]]
+    assert transport.sent == [[TasksAvailable(("video",))]]
 
 
-def test_a_forked_process_rings_by_itself(notifier: Notifier, way: Recorded) -> None:
+def test_a_forked_process_sends_its_own_rings(notifier: Notifier, transport: RecordingTransport) -> None:
     notifier.ring(TasksAvailable(("parent",)))
     assert notifier.flush(10)
     reading, writing = os.pipe()
@@ -106,7 +108,7 @@ def test_a_forked_process_rings_by_itself(notifier: Notifier, way: Recorded) -> 
     if child == 0:
         notifier.ring(TasksAvailable(("child",)))
         notifier.flush(10)
-        os.write(writing, str(way.sent[-1]).encode())
+        os.write(writing, str(transport.sent[-1]).encode())
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(reading, 1000).decode() == str([TasksAvailable(("child",))])
@@ -114,7 +116,7 @@ def test_a_forked_process_rings_by_itself(notifier: Notifier, way: Recorded) -> 
     os.close(writing)
 
 
-def test_without_a_secret_nobody_is_kept_busy() -> None:
+def test_without_a_secret_no_thread_is_started() -> None:
     mute = Notifier(Database("mysql://nobody@127.0.0.1:9/nothing"))
     before = threading.active_count()
     mute.ring(TasksAvailable())
@@ -122,7 +124,7 @@ def test_without_a_secret_nobody_is_kept_busy() -> None:
     assert threading.active_count() == before
 
 
-def test_a_database_that_is_away_delays_nobody() -> None:
+def test_a_database_that_is_away_does_not_delay_callers() -> None:
     notifier = Notifier(Database("mysql://nobody@127.0.0.1:9/nothing"), "a secret of some length")
     began = time.monotonic()
     for _ in range(1000):

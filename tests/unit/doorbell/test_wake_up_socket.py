@@ -1,4 +1,4 @@
-"""Ears: an agent tells a process directly; what cannot be told so is known at once."""
+"""Wake-up sockets: the agent wakes a process directly, and learns at once when it cannot."""
 
 from __future__ import annotations
 
@@ -31,79 +31,87 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ears(folder: Path) -> Iterator[WakeUpSender]:
-    made = WakeUpSender(folder)
-    made.open()
-    yield made
-    made.close()
+def sender(folder: Path) -> Iterator[WakeUpSender]:
+    opened = WakeUpSender(folder)
+    opened.open()
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
-def heard() -> list[TasksAvailable]:
+def received() -> list[TasksAvailable]:
     return []
 
 
 @pytest.fixture
-async def ear(folder: Path, heard: list[TasksAvailable]) -> AsyncIterator[WakeUpSocket]:
-    made = WakeUpSocket(folder, heard.append)
-    made.open()
-    yield made
-    made.close()
+async def wake_up_socket(folder: Path, received: list[TasksAvailable]) -> AsyncIterator[WakeUpSocket]:
+    opened = WakeUpSocket(folder, received.append)
+    opened.open()
+    yield opened
+    opened.close()
 
 
-async def test_a_ring_is_heard(ears: WakeUpSender, ear: WakeUpSocket, heard: list[TasksAvailable]) -> None:
+async def test_a_ring_is_received(
+    sender: WakeUpSender, wake_up_socket: WakeUpSocket, received: list[TasksAvailable]
+) -> None:
     largest = TasksAvailable(tuple(f"{number:02}".ljust(64, "q") for number in range(MAX_QUEUES)))
     for ring in (TasksAvailable(), TasksAvailable(("video", "mail")), largest):
-        assert ears.send(ME, ring)
-    await eventually_async(lambda: heard == [TasksAvailable(), TasksAvailable(("video", "mail")), largest])
+        assert sender.send(ME, ring)
+    await eventually_async(lambda: received == [TasksAvailable(), TasksAvailable(("video", "mail")), largest])
 
 
-async def test_who_has_no_ear_is_known(folder: Path, ears: WakeUpSender, ear: WakeUpSocket) -> None:
-    assert not ears.send(ME + 1, TasksAvailable())
-    ear.close()
-    assert not ears.send(ME, TasksAvailable())
+async def test_sending_to_a_process_without_a_socket_fails_at_once(
+    folder: Path, sender: WakeUpSender, wake_up_socket: WakeUpSocket
+) -> None:
+    assert not sender.send(ME + 1, TasksAvailable())
+    wake_up_socket.close()
+    assert not sender.send(ME, TasksAvailable())
     assert files_in(folder) == set()
     unopened = WakeUpSender(folder)
     assert not unopened.send(ME, TasksAvailable())
 
 
 async def test_a_full_wake_up_socket_is_detected_and_drained(
-    ears: WakeUpSender, ear: WakeUpSocket, heard: list[TasksAvailable]
+    sender: WakeUpSender, wake_up_socket: WakeUpSocket, received: list[TasksAvailable]
 ) -> None:
-    told = 0
-    while ears.send(ME, TasksAvailable(("video",))):
-        told += 1
-        assert told < 100_000
-    assert told >= 1
-    await eventually_async(lambda: len(heard) == told)
-    assert ears.send(ME, TasksAvailable(("mail",)))
-    await eventually_async(lambda: heard[-1] == TasksAvailable(("mail",)))
+    sent = 0
+    while sender.send(ME, TasksAvailable(("video",))):
+        sent += 1
+        assert sent < 100_000
+    assert sent >= 1
+    await eventually_async(lambda: len(received) == sent)
+    assert sender.send(ME, TasksAvailable(("mail",)))
+    await eventually_async(lambda: received[-1] == TasksAvailable(("mail",)))
 
 
 async def test_garbage_does_no_harm(
-    folder: Path, ears: WakeUpSender, ear: WakeUpSocket, heard: list[TasksAvailable], monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    sender: WakeUpSender,
+    wake_up_socket: WakeUpSocket,
+    received: list[TasksAvailable],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
         monkeypatch.chdir(folder)
         for garbage in (b"", b"\xff" * 100_000, b"[]", b'{"type":"work","queues":["no queue!"]}', b'{"type":"taken"}'):
             stranger.sendto(garbage, f"{SOCKET_PREFIX}{ME}")
-    assert ears.send(ME, TasksAvailable(("video",)))
-    await eventually_async(lambda: heard == [TasksAvailable(("video",))])
+    assert sender.send(ME, TasksAvailable(("video",)))
+    await eventually_async(lambda: received == [TasksAvailable(("video",))])
 
 
-async def test_only_its_user_may_open_it(folder: Path, ear: WakeUpSocket) -> None:
+async def test_only_its_user_may_open_it(folder: Path, wake_up_socket: WakeUpSocket) -> None:
     assert stat.S_IMODE((folder / f"{SOCKET_PREFIX}{ME}").stat().st_mode) == 0o600
 
 
-async def test_a_later_process_of_the_same_number_takes_its_place(
-    folder: Path, ears: WakeUpSender, heard: list[TasksAvailable]
+async def test_a_later_process_with_the_same_number_replaces_the_socket(
+    folder: Path, sender: WakeUpSender, received: list[TasksAvailable]
 ) -> None:
     left = WakeUpSocket(folder, lambda _: pytest.fail("the earlier one was rung at"))
     left.open()
-    later = WakeUpSocket(folder, heard.append)
+    later = WakeUpSocket(folder, received.append)
     later.open()
-    assert ears.send(ME, TasksAvailable())
-    await eventually_async(lambda: heard == [TasksAvailable()])
+    assert sender.send(ME, TasksAvailable())
+    await eventually_async(lambda: received == [TasksAvailable()])
     left.close()
     later.close()
 
@@ -114,7 +122,7 @@ def test_wake_up_sockets_of_killed_processes_are_removed(folder: Path) -> None:
     (folder / f"{SOCKET_PREFIX}{ended.pid}").touch()
     (folder / f"{SOCKET_PREFIX}{ME}").touch()
     (folder / "peerd.sock").touch()
-    ears = WakeUpSender(folder)
-    ears.open()
-    ears.close()
+    sender = WakeUpSender(folder)
+    sender.open()
+    sender.close()
     assert files_in(folder) == {f"{SOCKET_PREFIX}{ME}", "peerd.sock"}

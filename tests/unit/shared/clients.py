@@ -1,4 +1,4 @@
-"""Shared clients for the tests, with a source that remembers what it was asked."""
+"""Shared clients for the tests, with a source that records the requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Source:
     """What is outside: it outlives each connection to it."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     clients: list[Studio] = field(default_factory=list)
     refuses: set[str] = field(default_factory=set)
 
@@ -33,7 +33,7 @@ class Studio(SharedClient):
         self.cancelled = asyncio.Event()
 
     async def open(self) -> None:
-        self.source.asked.append("open")
+        self.source.requests.append("open")
         if "open" in self.source.refuses:
             raise ConnectionRefusedError("the studio is closed")
         self.source.clients.append(self)
@@ -43,17 +43,17 @@ class Studio(SharedClient):
         raise ConnectionError("the studio has hung up")
 
     async def close(self) -> None:
-        self.source.asked.append("close")
+        self.source.requests.append("close")
 
     async def follow(self, key: str) -> None:
-        self.source.asked.append(f"follow {key}")
+        self.source.requests.append(f"follow {key}")
         if str(key) in self.source.refuses:
             raise LookupError(f"no film {key}")
         if str(key) in self.source.values:
             self.emit(key, self.source.values[str(key)])
 
     async def unfollow(self, key: str) -> None:
-        self.source.asked.append(f"unfollow {key}")
+        self.source.requests.append(f"unfollow {key}")
 
     async def publish(self, key: str, value: Any) -> None:
         self.source.values[key] = value

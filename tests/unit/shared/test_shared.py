@@ -28,28 +28,27 @@ from peerd.shared.errors import (
 )
 from peerd.shared.protocol import MAX_MESSAGE_BYTES, SOCKET_NAME
 from peerd.shared.proxy import SharedClients
-from peerd.shared.registry import SharedRegistry
 from peerd.shared.server import SharedServer
-from peerd.shared.shared_instance import SharedInstance
+from peerd.shared.shared_instance import SharedInstance, SharedRegistry
 from peerd.shared.subscription import MAX_BACKLOG, Update
 from peerd.testing import eventually_async
 from tests.unit.shared.clients import Film, Source, Studio
 
 
 class Agent:
-    """What the agent does for a shared client, with the source's account of it."""
+    """Runs a shared client as the agent does."""
 
     def __init__(self, folder: Path, source: Source, generation: int = 1) -> None:
         self.components = ComponentSupervisor(EventBus())
-        self.sharing = SharedRegistry()
-        self.holder = SharedInstance(Studio, lambda: Studio(source), generation)
-        self.server = SharedServer(self.sharing)
+        self.registry = SharedRegistry()
+        self.instance = SharedInstance(Studio, lambda: Studio(source), generation)
+        self.server = SharedServer(self.registry)
         self.components.start("server", lambda: self.server.run(folder))
 
     async def share(self) -> None:
-        self.sharing.add(self.holder)
-        self.sharing.mark_complete()
-        self.components.start("studio", self.holder.run)
+        self.registry.add(self.instance)
+        self.registry.mark_complete()
+        self.components.start("studio", self.instance.run)
 
     async def end(self) -> None:
         await self.components.stop(self.components.names, within=5.0)
@@ -78,7 +77,7 @@ async def process(folder: Path) -> AsyncIterator[SharedClients]:
 @pytest.fixture(params=["in the agent", "over the socket"])
 async def shared(request: pytest.FixtureRequest, agent: Agent, tmp_path: Path) -> AsyncIterator[SharedClients]:
     if request.param == "in the agent":
-        yield SharedClients(agent.sharing)
+        yield SharedClients(agent.registry)
     else:
         async with process(tmp_path) as clients:
             yield clients
@@ -89,18 +88,18 @@ async def test_a_call_has_its_arguments_and_its_result(shared: SharedClients) ->
     assert await shared(Studio).double(7, times=3) == 42
 
 
-async def test_what_annotations_say_arrives_as_that(shared: SharedClients) -> None:
+async def test_values_arrive_as_the_annotated_types(shared: SharedClients) -> None:
     film = Film("a.mp4", datetime(2026, 1, 1, tzinfo=UTC))
     assert await shared(Studio).film(film) == film
 
 
-async def test_an_error_comes_over_with_its_type_and_its_text(shared: SharedClients) -> None:
+async def test_an_error_is_carried_over_with_its_type_and_its_text(shared: SharedClients) -> None:
     with pytest.raises(SharedCallFailed, match="no such film") as failed:
         await shared(Studio).fail("no such film")
     assert (failed.value.type_name, failed.value.text) == ("ValueError", "no such film")
 
 
-async def test_leaving_the_interpreter_inside_a_call_ends_the_call_alone(shared: SharedClients) -> None:
+async def test_system_exit_inside_a_call_ends_the_call_alone(shared: SharedClients) -> None:
     with pytest.raises(SharedCallFailed, match="SystemExit"):
         await shared(Studio).leave()
     assert await shared(Studio).double(1) == 2
@@ -114,7 +113,7 @@ async def test_arguments_that_do_not_fit_are_the_callers_error(shared: SharedCli
         await call("two")
 
 
-async def test_a_call_that_takes_too_long_is_given_up_and_cancelled(shared: SharedClients, source: Source) -> None:
+async def test_a_call_that_takes_too_long_times_out_and_is_cancelled(shared: SharedClients, source: Source) -> None:
     with pytest.raises(SharedCallTimedOut, match=r"Studio.hang\(\) was not answered within 50ms"):
         await shared(Studio, timeout=0.05).hang()
     await asyncio.wait_for(source.clients[0].cancelled.wait(), 10)
@@ -136,26 +135,26 @@ async def test_each_key_is_followed_once_at_the_source_and_a_late_subscriber_get
     assert (await anext(late)).value == 17
     source.clients[0].emit("price", 18)
     assert [(await anext(one)).value for one in (early, late)] == [18, 18]
-    assert source.asked == ["open", "follow price"]
+    assert source.requests == ["open", "follow price"]
 
     early.close()
     source.clients[0].emit("price", 19)
     assert (await anext(late)).value == 19
     assert [one async for one in early] == []
     late.close()
-    await eventually_async(lambda: source.asked == ["open", "follow price", "unfollow price"])
+    await eventually_async(lambda: source.requests == ["open", "follow price", "unfollow price"])
 
 
 async def test_equal_keys_are_one_key_whatever_the_order_of_their_parts(shared: SharedClients, source: Source) -> None:
     studio: Any = shared(Studio)
     first, second = studio.subscribe({"group": 1, "id": 2}), studio.subscribe({"id": 2, "group": 1})
-    await eventually_async(lambda: len(source.asked) > 1)
+    await eventually_async(lambda: len(source.requests) > 1)
     source.clients[0].emit({"group": 1, "id": 2}, "hello")
     assert [(await anext(one)).value for one in (first, second)] == ["hello", "hello"]
-    assert len(source.asked) == 2
+    assert len(source.requests) == 2
 
 
-async def test_what_one_publishes_the_subscribers_get(shared: SharedClients) -> None:
+async def test_a_published_value_reaches_the_subscribers(shared: SharedClients) -> None:
     subscription = shared(Studio).subscribe("price")
     await shared(Studio).publish("price", 20)
     assert (await anext(subscription)).value == 20
@@ -170,7 +169,7 @@ async def test_a_key_that_the_source_refuses_is_the_subscribers_error(shared: Sh
     assert (await anext(shared(Studio).subscribe("nothing"))).value == 1
 
 
-async def test_when_the_connection_is_over_a_fresh_client_follows_the_same_keys(
+async def test_when_the_connection_has_ended_a_new_client_follows_the_same_keys(
     shared: SharedClients, source: Source
 ) -> None:
     source.values["price"] = 17
@@ -180,7 +179,7 @@ async def test_when_the_connection_is_over_a_fresh_client_follows_the_same_keys(
     source.clients[0].broken.set()
     second = await anext(subscription)
     assert (second.value, second.generation, second.missed) == (18, first.generation + 1, True)
-    assert source.asked == ["open", "follow price", "close", "open", "follow price"]
+    assert source.requests == ["open", "follow price", "close", "open", "follow price"]
     assert not first.missed
     source.clients[0].emit("price", "of an object that was replaced")
     source.clients[1].emit("price", 19)
@@ -191,7 +190,7 @@ async def test_a_call_waits_for_a_client_that_is_not_connected_yet(shared: Share
     assert await shared(Studio).double(1) == 2
     source.refuses.add("open")
     source.clients[0].broken.set()
-    await eventually_async(lambda: "close" in source.asked)
+    await eventually_async(lambda: "close" in source.requests)
     with pytest.raises(SharedCallTimedOut):
         await shared(Studio, timeout=0.05).double(1)
     waiting = asyncio.create_task(shared(Studio, timeout=20.0).double(1))
@@ -199,7 +198,7 @@ async def test_a_call_waits_for_a_client_that_is_not_connected_yet(shared: Share
     assert await waiting == 2
 
 
-async def test_who_reads_too_slowly_gets_the_latest_and_knows_that_it_has_missed_some(
+async def test_a_slow_reader_gets_the_latest_updates_and_the_mark_that_some_were_missed(
     shared: SharedClients, source: Source
 ) -> None:
     source.values["price"] = -1
@@ -209,17 +208,17 @@ async def test_who_reads_too_slowly_gets_the_latest_and_knows_that_it_has_missed
         source.clients[0].emit("price", number)
     last = MAX_BACKLOG * 5 // 2 - 1
     await eventually_async(lambda: subscription.latest is not None and subscription.latest.value == last)
-    seen = [await anext(subscription)]
-    assert seen[0].missed
-    while seen[-1].value != last:
-        seen.append(await anext(subscription))
-    assert len(seen) <= MAX_BACKLOG
-    assert [update.value for update in seen] == list(range(seen[0].value, last + 1))
+    updates = [await anext(subscription)]
+    assert updates[0].missed
+    while updates[-1].value != last:
+        updates.append(await anext(subscription))
+    assert len(updates) <= MAX_BACKLOG
+    assert [update.value for update in updates] == list(range(updates[0].value, last + 1))
 
 
 async def test_a_value_may_be_emitted_from_a_thread(shared: SharedClients, source: Source) -> None:
     subscription = shared(Studio).subscribe("price")
-    await eventually_async(lambda: "follow price" in source.asked)
+    await eventually_async(lambda: "follow price" in source.requests)
     await asyncio.to_thread(source.clients[0].emit, "price", 1)
     assert (await anext(subscription)).value == 1
 
@@ -235,19 +234,19 @@ async def test_a_thread_without_an_event_loop_calls_and_waits(shared: SharedClie
         await asyncio.to_thread(lambda: asyncio.run(on_another_loop()))
 
 
-async def test_a_class_that_nobody_shares_is_named_with_the_remedy(agent: Agent, tmp_path: Path) -> None:
+async def test_the_error_for_a_class_that_is_not_shared_names_the_remedy(agent: Agent, tmp_path: Path) -> None:
     class Other(Studio):
         pass
 
     async with process(tmp_path) as shared:
-        for clients in (shared, SharedClients(agent.sharing)):
+        for clients in (shared, SharedClients(agent.registry)):
             with pytest.raises(NotShared, match=r"call agent.share\(Other\)"):
                 await clients(Other).double(1)
         with pytest.raises(NotShared):
             await anext(shared(Other).subscribe("price"))
 
 
-async def test_what_no_message_can_hold_is_refused_where_it_is_given(agent: Agent, tmp_path: Path) -> None:
+async def test_a_value_that_cannot_be_encoded_raises_where_it_is_given(agent: Agent, tmp_path: Path) -> None:
     async with process(tmp_path) as shared:
         studio: Any = shared(Studio)
         with pytest.raises(NotSerializable, match=r"Studio.double\(\)"):
@@ -275,7 +274,7 @@ async def test_a_call_made_while_there_is_no_agent_waits_for_one(tmp_path: Path,
         await agent.end()
 
 
-async def test_a_call_that_the_agent_did_not_live_to_answer_is_not_made_again(
+async def test_a_call_that_a_dead_agent_left_unanswered_is_not_repeated(
     agent: Agent, tmp_path: Path, source: Source
 ) -> None:
     async with process(tmp_path) as shared:
@@ -288,7 +287,7 @@ async def test_a_call_that_the_agent_did_not_live_to_answer_is_not_made_again(
         assert await shared(Studio).double(1) == 2
 
 
-async def test_subscriptions_go_on_with_the_next_agent(agent: Agent, tmp_path: Path, source: Source) -> None:
+async def test_subscriptions_continue_with_the_next_agent(agent: Agent, tmp_path: Path, source: Source) -> None:
     source.values["price"] = 17
     async with process(tmp_path) as shared, shared(Studio).subscribe("price") as subscription:
         before = await anext(subscription)
@@ -316,7 +315,7 @@ async def test_the_socket_is_its_owners_alone_and_works_in_a_folder_with_a_long_
 
 
 @pytest.mark.parametrize("sent", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0\0\2\x91\x01", b"GET / HTTP/1.1\r\n\r\n"])
-async def test_what_is_no_message_ends_its_own_connection_only(agent: Agent, tmp_path: Path, sent: bytes) -> None:
+async def test_invalid_bytes_end_their_own_connection_only(agent: Agent, tmp_path: Path, sent: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as end:
         end.setblocking(False)
         await eventually_async((tmp_path / SOCKET_NAME).exists)

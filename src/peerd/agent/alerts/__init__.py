@@ -1,5 +1,1 @@
-"""Alerts, from the master to the hooks of peerd.toml.
-
-- `desk`: gives each alert to the hooks that want it; `delivery`: one hook's rate, queue and retries.
-- `hooks`: the four kinds: log, webhook, mail, command; `making`: settings become hooks.
-"""
+"""Alerts: `delivery` limits, queues and retries them for each hook; `hooks` sends them."""

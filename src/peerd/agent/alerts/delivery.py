@@ -1,19 +1,26 @@
-"""The way of alerts to one hook: how many, in what order, and again when it fails. A dead hook harms nothing else."""
+"""From the master's alerts to the hooks: each hook has its own rate limit, queue and retries, and delays no other."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Container
-from typing import Final
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
-from peerd.agent.alerts.hooks import AlertHook
+from peerd.agent.alerts.hooks import AlertHook, make_hook
+from peerd.agent.components import ComponentSupervisor, Subsystem
+from peerd.config.settings import AlertSettings
 from peerd.domain.alert import Alert, AlertKind, AlertRateLimiter
 from peerd.domain.backoff import exponential_backoff
 from peerd.runtime.observability.events import AlertDeliveryFailed, AlertsDropped, EventBus
+from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 
 MAX_QUEUED: Final = 100
@@ -21,84 +28,120 @@ MAX_QUEUED: Final = 100
 MAX_TRIES: Final = 8
 FIRST_PAUSE: Final = 1.0
 """Seconds; doubled after each try, so that the last is about two minutes after the first."""
+FLUSH_WITHIN: Final = 2.0
+"""Seconds that a stopping agent gives to the last alerts."""
 
 
-class AlertDelivery:
-    """Delivers to one hook.
+class AlertDispatcher(Subsystem):
+    """Offers the master's alerts to each enabled hook; commands are started in the project's folder."""
 
-    Args:
-        name: of the hook.
-        hook: the way out.
-        kinds: those that it wants.
-        limit: how many of each it wants.
-        events: what goes wrong.
-        clock: monotonic, in seconds.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        hook: AlertHook,
-        kinds: Container[str],
-        limit: AlertRateLimiter,
-        events: EventBus,
-        clock: Callable[[], float],
-    ) -> None:
-        self.name = name
-        self.hook = hook
-        self._kinds = kinds
-        self._limit = limit
+    def __init__(self, alerts: Mapping[str, AlertSettings], folder: Path, events: EventBus) -> None:
+        self._settings = {name: settings for name, settings in alerts.items() if settings.enabled}
+        self._folder = folder
         self._events = events
-        self._clock = clock
+        self._deliveries: dict[str, AlertDelivery] = {}
+
+    async def start(self, link: Link, components: ComponentSupervisor) -> None:
+        """Start a component for each hook."""
+        self._node = link.node
+        self._components = components
+        for name, settings in self._settings.items():
+            self._deliveries[f"alerts {name}"] = delivery = AlertDelivery(
+                name,
+                make_hook(settings, self._folder, self._events),
+                frozenset(AlertKind if settings.on is None else settings.on),
+                AlertRateLimiter(settings.at_most),
+                self._events,
+                asyncio.get_running_loop().time,
+            )
+            components.start(f"alerts {name}", delivery.run)
+
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """Handle a message of type `alert`."""
+        if message.get("type") != "alert":
+            return
+        alert = Alert(
+            alert=str(message.get("alert")),
+            text=str(message.get("text")),
+            node=self._node,
+            at=datetime.now(UTC),
+            slot=message.get("slot"),
+            pid=message.get("pid"),
+            data=dict(message.get("data") or {}),
+        )
+        for delivery in self._deliveries.values():
+            delivery.offer(alert)
+
+    async def stop(self, grace: float) -> None:
+        """Send what is queued or suppressed, and end."""
+        for delivery in self._deliveries.values():
+            delivery.flush_suppressed()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_WITHIN):
+                for delivery in self._deliveries.values():
+                    await delivery.idle.wait()
+        if self._deliveries:
+            await self._components.stop(self._deliveries, within=FLUSH_WITHIN)
+
+
+@dataclass(eq=False)
+class AlertDelivery:
+    """Delivers alerts to one hook."""
+
+    name: str
+    hook: AlertHook
+    kinds: Container[str]
+    """Those that are sent."""
+    limit: AlertRateLimiter
+    """How many of each kind are sent."""
+    events: EventBus
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+
+    def __post_init__(self) -> None:
         self._queue: deque[Alert] = deque()
         self._suppressed: dict[str, Alert] = {}
-        """The latest of each kind that was held back and has to be told yet."""
+        """The latest suppressed alert of each kind, until the rate allows to send it."""
         self._changed = asyncio.Event()
         self.idle = asyncio.Event()
-        """Set while nothing waits."""
+        """Set while the queue is empty and nothing is being sent."""
         self.idle.set()
 
     def offer(self, alert: Alert) -> None:
-        """Take an alert, if the hook wants it; what is too much of its kind is told together when its time is over."""
-        if alert.alert not in self._kinds and alert.alert != AlertKind.TEST:
+        """Queue an alert of the hook's kinds; beyond the rate, the latest follows later with the number of others."""
+        if alert.alert not in self.kinds and alert.alert != AlertKind.TEST:
             return
-        now = self._clock()
-        suppressed = self._limit.admit(alert.alert, now)
-        if suppressed is None:
-            self._suppress(alert, now)
-        else:
+        now = self.clock()
+        suppressed = self.limit.admit(alert.alert, now)
+        if suppressed is not None:
             self._suppressed.pop(alert.alert, None)
             self._enqueue(alert, suppressed)
+            return
+        if alert.alert not in self._suppressed:
+            wait = self.limit.wait(alert.alert, now)
+            asyncio.get_running_loop().call_later(wait, self._send_suppressed, alert.alert)
+        self._suppressed[alert.alert] = alert
 
     def flush_suppressed(self) -> None:
-        """Take what was held back now: there will be no later."""
+        """Queue the suppressed alerts now."""
         for kind in tuple(self._suppressed):
             self._send_suppressed(kind)
 
-    def _suppress(self, alert: Alert, now: float) -> None:
-        is_pending = alert.alert in self._suppressed
-        self._suppressed[alert.alert] = alert
-        if not is_pending:
-            asyncio.get_running_loop().call_later(
-                self._limit.wait(alert.alert, now), self._send_suppressed, alert.alert
-            )
-
     def _send_suppressed(self, kind: str) -> None:
-        """The time of a kind is over: take the latest that was held back, with the number of the others."""
         alert = self._suppressed.pop(kind, None)
         if alert is not None:
-            self._enqueue(alert, self._limit.release(kind, self._clock()))
+            self._enqueue(alert, self.limit.release(kind, self.clock()))
 
     def _enqueue(self, alert: Alert, suppressed: int) -> None:
         if len(self._queue) >= MAX_QUEUED:
             self._queue.popleft()
-            self._events.emit(AlertsDropped(hook=self.name, count=1))
+            self.events.emit(AlertsDropped(hook=self.name, count=1))
         self._queue.append(msgspec.structs.replace(alert, suppressed=alert.suppressed + suppressed))
         self._changed.set()
         self.idle.clear()
 
     async def run(self) -> None:
-        """Deliver, one after the other, until cancelled."""
+        """Deliver one alert after the other, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -108,17 +151,11 @@ class AlertDelivery:
 
     async def _deliver(self, alert: Alert) -> None:
         for number in range(1, MAX_TRIES + 1):
+            pause = exponential_backoff(number, base=FIRST_PAUSE, random=random.random) if number < MAX_TRIES else None
             try:
                 await self.hook.send(alert)
-                break
+                return
             except Exception as error:  # noqa: BLE001 - whatever a server or a program makes of it
-                pause = (
-                    exponential_backoff(number, base=FIRST_PAUSE, random=random.random) if number < MAX_TRIES else None
-                )
-                self._events.emit(
-                    AlertDeliveryFailed(
-                        hook=self.name, alert=alert.alert, error=describe_exception(error), again_in=pause
-                    )
-                )
-            if pause is not None:
-                await asyncio.sleep(pause)
+                text = describe_exception(error)
+            self.events.emit(AlertDeliveryFailed(hook=self.name, alert=alert.alert, error=text, again_in=pause))
+            await asyncio.sleep(pause or 0.0)

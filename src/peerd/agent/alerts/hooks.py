@@ -1,4 +1,7 @@
-"""The ways out for an alert. Each sends one, or raises an error that a person can read."""
+"""Hooks: they send an alert to the log, a web server, a mail server or a command.
+
+A hook raises a readable error when it fails.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from peerd.config.settings import AlertSettings, MailSettings
 from peerd.domain.alert import Alert
 from peerd.domain.errors import PeerdError
 from peerd.runtime.launch import launch_command
@@ -19,16 +24,15 @@ from peerd.runtime.observability.events import AlertRaised, EventBus
 if TYPE_CHECKING:
     from email.message import EmailMessage
     from smtplib import SMTP
-    from ssl import SSLContext
 
 RESPONSE_WITHIN: Final = 10.0
 """Seconds that a web or mail server may take for each of its answers."""
 COMMAND_WITHIN: Final = 30.0
 """Seconds that a command may run."""
 MAX_STDERR_CHARACTERS: Final = 500
-"""Characters of what a command says on stderr."""
+"""Characters of a command's stderr in the error."""
 MAX_SUBJECT_CHARACTERS: Final = 900
-"""Characters of a subject line."""
+"""Characters of a mail's subject line."""
 
 
 class AlertHookFailed(PeerdError):
@@ -36,15 +40,22 @@ class AlertHookFailed(PeerdError):
 
 
 class AlertHook(Protocol):
-    """A way out."""
+    """Sends alerts."""
 
     async def send(self, alert: Alert) -> None:
-        """Send one.
-
-        Raises:
-            Exception: it could not be sent.
-        """
+        """Send one; any exception means that it was not sent."""
         ...
+
+
+def make_hook(settings: AlertSettings, folder: Path, events: EventBus) -> AlertHook:
+    """The hook of a section [alerts.NAME]; commands are started in the folder, which is the project's."""
+    if settings.webhook is not None:
+        return Webhook(settings.webhook)
+    if settings.mail is not None:
+        return MailHook(settings.mail)
+    if settings.command is not None:
+        return CommandHook(settings.command, folder)
+    return LogHook(events)
 
 
 class LogHook:
@@ -54,16 +65,11 @@ class LogHook:
         self._events = events
 
     async def send(self, alert: Alert) -> None:
-        """Write it."""
         self._events.emit(AlertRaised(alert=alert.alert, text=alert.sentence, slot=alert.slot))
 
 
 class Webhook:
-    """A POST of the alert as JSON, whose `text` is what chat programs show.
-
-    Args:
-        url: http or https; it may hold a secret, and is never shown.
-    """
+    """A POST of the alert as JSON, whose `text` chat programs show. The URL may hold a secret, and is never shown."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -73,7 +79,7 @@ class Webhook:
         await asyncio.to_thread(self._post, alert_json(alert))
 
     def _post(self, body: bytes) -> None:
-        import urllib.error  # noqa: PLC0415 - as below
+        import urllib.error  # noqa: PLC0415 - few agents send web requests
         import urllib.request  # noqa: PLC0415
 
         request = urllib.request.Request(  # noqa: S310 - the settings allow http and https only
@@ -88,45 +94,23 @@ class Webhook:
 
 
 class MailHook:
-    """A mail.
+    """A mail. The password file is read each time that one is sent."""
 
-    Args:
-        server: host and port.
-        tls: from the beginning, by STARTTLS, or none.
-        sender: the address that it comes from.
-        to: those that it goes to.
-        user: to log in with; None where nobody need.
-        password_file: read each time that a mail is sent.
-    """
-
-    def __init__(
-        self,
-        server: tuple[str, int],
-        tls: Literal["none", "starttls", "tls"],
-        sender: str,
-        to: Sequence[str],
-        user: str | None = None,
-        password_file: Path | None = None,
-    ) -> None:
-        self._server = server
-        self._tls = tls
-        self._sender = sender
-        self._to = to
-        self._user = user
-        self._password_file = password_file
+    def __init__(self, settings: MailSettings) -> None:
+        self._settings = settings
 
     async def send(self, alert: Alert) -> None:
         """Hand it to the mail server."""
         await asyncio.to_thread(self._send, self._message(alert))
 
     def _message(self, alert: Alert) -> EmailMessage:
-        from email.message import EmailMessage  # noqa: PLC0415 - as below
+        from email.message import EmailMessage  # noqa: PLC0415 - few agents send mails
 
         message = EmailMessage()
         first_line = " ".join(alert.text.split())
         message["Subject"] = f"[peerd {alert.node}] {alert.alert}: {first_line}"[:MAX_SUBJECT_CHARACTERS]
-        message["From"] = self._sender
-        message["To"] = ", ".join(self._to)
+        message["From"] = self._settings.sender
+        message["To"] = ", ".join(self._settings.to)
         lines = [alert.sentence, "", f"node: {alert.node}", f"at: {alert.at.isoformat()}"]
         if alert.slot:
             lines.append(f"process: {alert.slot} ({alert.pid})" if alert.pid else f"process: {alert.slot}")
@@ -134,60 +118,51 @@ class MailHook:
         return message
 
     def _send(self, message: EmailMessage) -> None:
+        import ssl  # noqa: PLC0415 - few agents send mails
+
+        settings = self._settings
         with self._connect() as server:
-            if self._tls == "starttls":
-                server.starttls(context=_tls_context())
-            if self._user is not None:
-                server.login(self._user, self._password())
+            if settings.tls == "starttls":
+                server.starttls(context=ssl.create_default_context())
+            if settings.user is not None:
+                file = settings.password_file
+                server.login(settings.user, file.read_text(encoding="utf-8").rstrip("\r\n") if file else "")
             server.send_message(message)
 
     def _connect(self) -> SMTP:
         import smtplib  # noqa: PLC0415 - few agents send mails
+        import ssl  # noqa: PLC0415
 
-        host, port = self._server
-        if self._tls == "tls":
-            return smtplib.SMTP_SSL(host, port, timeout=RESPONSE_WITHIN, context=_tls_context())
+        host, port = self._settings.host_and_port
+        if self._settings.tls == "tls":
+            return smtplib.SMTP_SSL(host, port, timeout=RESPONSE_WITHIN, context=ssl.create_default_context())
         return smtplib.SMTP(host, port, timeout=RESPONSE_WITHIN)
 
-    def _password(self) -> str:
-        if self._password_file is None:
-            return ""
-        return self._password_file.read_text(encoding="utf-8").rstrip("\r\n")
 
-
-def _tls_context() -> SSLContext:
-    import ssl  # noqa: PLC0415 - as above
-
-    return ssl.create_default_context()
-
-
+@dataclass(eq=False)
 class CommandHook:
-    """Any program, with the alert as JSON on its standard input.
+    """Any program, with the alert as JSON on its standard input."""
 
-    Args:
-        argv: the program and its arguments; no shell reads them.
-        folder: in which it is started.
-    """
-
-    def __init__(self, argv: Sequence[str], folder: Path) -> None:
-        self._argv = argv
-        self._folder = folder
+    argv: Sequence[str]
+    """The program and its arguments; no shell reads them."""
+    folder: Path
+    """In which it is started."""
 
     async def send(self, alert: Alert) -> None:
         """Start it, and wait for its end; any status but 0 is a failure."""
         process = await asyncio.create_subprocess_exec(
-            *launch_command(self._argv),
+            *launch_command(self.argv),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            cwd=self._folder,
+            cwd=self.folder,
             env={**os.environ, "PEERD_ALERT": alert.alert},
         )
         try:
             async with asyncio.timeout(COMMAND_WITHIN):
                 _, stderr = await process.communicate(alert_json(alert))
         except TimeoutError:
-            raise AlertHookFailed(f"{self._argv[0]} took more than {COMMAND_WITHIN:g} s, and was killed") from None
+            raise AlertHookFailed(f"{self.argv[0]} took more than {COMMAND_WITHIN:g} s, and was killed") from None
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -195,7 +170,7 @@ class CommandHook:
                 await process.wait()
         if process.returncode:
             message = stderr.decode(errors="replace").strip()[-MAX_STDERR_CHARACTERS:]
-            raise AlertHookFailed(f"{self._argv[0]} ended with status {process.returncode}: {message}".rstrip(": "))
+            raise AlertHookFailed(f"{self.argv[0]} ended with status {process.returncode}: {message}".rstrip(": "))
 
 
 def alert_json(alert: Alert) -> bytes:

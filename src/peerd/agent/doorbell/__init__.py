@@ -1,1 +1,1 @@
-"""The doorbell of a node: its agent hears it, and wakes the workers. See docs/doorbell.md."""
+"""The doorbell in the agent: rings are received here, passed on to the workers, and sent for tasks that fall due."""

@@ -1,9 +1,9 @@
-"""In the agent: sleeps until the next task falls due, lets it arrive at that moment, and rings.
+"""Makes scheduled tasks pending at the moment when they fall due, and rings for them.
 
-When it is due, the database says; between two looks only spans are measured here. Of all nodes the first one that is
-active does it; the others step in when it has not, a quarter of a second later. What is enqueued to fall due sooner
-than what is known is rung (`TaskScheduled`); what raw SQL has written is found by a look now and then, and by the
-chores.
+The database's clock decides what is due; here only spans between two looks are measured. The first of the active nodes
+stages a due task; if it has not after a quarter of a second, the others do. A task that is enqueued to fall due earlier
+than the next known one is rung (`TaskScheduled`); one written by raw SQL is found by a look every ten seconds, and by
+the chores.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -21,108 +22,92 @@ from peerd.domain.token_bucket import TokenBucket
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import Backoff
-from peerd.store.maintenance.staging import NextDue, find_next_due, stage_all_due
+from peerd.store.maintenance.staging import find_next_due, stage_all_due
 from peerd.store.tasks.rows import BATCH
 
 CHECK_EVERY: Final = 10.0
-"""Seconds between two looks at the most."""
+"""Longest time between two looks, in seconds."""
 TAKE_OVER_AFTER: Final = 0.25
-"""Seconds that a task is due when other nodes than the first one let it arrive."""
+"""Seconds that a task is due before other nodes than the first one stage it."""
 TIMER_MARGIN: Final = 0.001
-"""Seconds after the moment at which it is looked at: SQLite tells milliseconds."""
+"""Seconds from the due time to the look: SQLite's clock has milliseconds."""
 MIN_PAUSE: Final = 0.01
-"""Seconds between two looks at the least: many rings of what falls due soon cost no more."""
+"""Shortest time between two looks, in seconds, however many rings come."""
 FRUITLESS_CHECKS: Final = (20, 5.0)
-"""Looks after which nothing has arrived: so many at once, and so many a second; a ring need not be true."""
+"""Looks that may find nothing, at once and in a second: a ring need not be true."""
 
 
+@dataclass(eq=False)
 class DueTaskStager:
-    """Lets tasks arrive as they fall due.
+    """Stages tasks as they fall due."""
 
-    Args:
-        threads: of the database.
-        node_id: this node's.
-        ring: rings at all nodes, this one included.
-        cluster_clock: it learns at each look what time it is.
-    """
+    threads: DatabaseThreads
+    node_id: int
+    """This node's."""
+    ring: Callable[[TasksAvailable], None]
+    """Rings at all nodes, this one included."""
+    cluster_clock: ClusterClock
+    """Synchronized at each look."""
 
-    def __init__(
-        self,
-        threads: DatabaseThreads,
-        node_id: int,
-        ring: Callable[[TasksAvailable], None],
-        cluster_clock: ClusterClock,
-    ) -> None:
-        self._threads = threads
-        self._node_id = node_id
-        self._ring = ring
-        self._time = cluster_clock
+    def __post_init__(self) -> None:
         self._wake_at = 0.0
         self._clock_pair: tuple[float, datetime] | None = None
-        """The event loop's clock, and the database's at the same moment."""
+        """The event loop's time, and the database's at the same moment."""
         self._earlier_due = asyncio.Event()
         self._fruitless_checks = TokenBucket(*FRUITLESS_CHECKS)
 
     def receive(self, due: TaskScheduled) -> None:
-        """Hear that a task falls due."""
-        now = asyncio.get_running_loop().time()
-        moments = [now + due.within] if due.within is not None else []
+        """Look earlier, if a task falls due before the next look."""
+        times = [_now() + due.within] if due.within is not None else []
         if due.at is not None and self._clock_pair is not None:
             loop_time, database_time = self._clock_pair
-            moments.append(loop_time + due.at - database_time.timestamp())
-        if moments and min(moments) < self._wake_at:
-            self._wake_at = min(moments) + TIMER_MARGIN
+            times.append(loop_time + due.at - database_time.timestamp())
+        if times and min(times) < self._wake_at:
+            self._wake_at = min(times) + TIMER_MARGIN
             self._earlier_due.set()
 
     async def run(self) -> None:
-        """Look, sleep and let arrive, until cancelled."""
         pauses = Backoff(first=1.0)
         while True:
             try:
                 await self._step()
                 pauses.reset()
-            except DatabaseUnavailable:  # the heartbeat says so
+            except DatabaseUnavailable:  # the heartbeat reports it
                 await asyncio.sleep(pauses.next())
-            await asyncio.sleep(max(MIN_PAUSE, self._fruitless_checks.take(self._now())))
+            await asyncio.sleep(max(MIN_PAUSE, self._fruitless_checks.take(_now())))
 
     async def _step(self) -> None:
-        self._wake_at = self._now() + CHECK_EVERY  # what is rung from here on may make it sooner
-        ahead = await self._read_ahead()
-        overdue = 0.0 if ahead.next_at is None else (ahead.now - ahead.next_at).total_seconds()
-        if ahead.next_at is not None and overdue >= 0 and self._is_responsible(ahead, overdue):
-            await self._stage_due()
-            return
-        if ahead.next_at is not None:
-            pause = -overdue + TIMER_MARGIN + (0.0 if ahead.first_node == self._node_id else TAKE_OVER_AFTER)
-            self._wake_at = min(self._wake_at, self._now() + max(pause, MIN_PAUSE))
+        began, asked_at = _now(), self.cluster_clock.steady()
+        self._wake_at = began + CHECK_EVERY  # a ring from here on may make it earlier
+        found = await self.threads.read(find_next_due)
+        self.cluster_clock.synchronize(found.now, asked_at)
+        self._clock_pair = ((began + _now()) / 2, found.now)
+        if found.next_at is not None:
+            is_first = found.first_node in (self.node_id, None)
+            overdue = (found.now - found.next_at).total_seconds()
+            if overdue >= 0 and (is_first or overdue >= TAKE_OVER_AFTER):
+                await self._stage_due()
+                return
+            pause = -overdue + TIMER_MARGIN + (0.0 if found.first_node == self.node_id else TAKE_OVER_AFTER)
+            self._wake_at = min(self._wake_at, _now() + max(pause, MIN_PAUSE))
         await self._sleep()
 
-    async def _read_ahead(self) -> NextDue:
-        began, asked_at = self._now(), self._time.steady()
-        ahead = await self._threads.read(find_next_due)
-        self._time.synchronize(ahead.now, asked_at)
-        self._clock_pair = ((began + self._now()) / 2, ahead.now)
-        return ahead
-
-    def _is_responsible(self, ahead: NextDue, overdue: float) -> bool:
-        return ahead.first_node in (self._node_id, None) or overdue >= TAKE_OVER_AFTER
-
     async def _stage_due(self) -> None:
-        staged = await self._threads.run(stage_all_due, BATCH)
+        staged = await self.threads.run(stage_all_due, BATCH)
         if staged.count:
             self._fruitless_checks.fill()
-            self._ring(tasks_available_in(staged.queues))
+            self.ring(tasks_available_in(staged.queues))
         else:
-            await asyncio.sleep(random.uniform(MIN_PAUSE, 2 * MIN_PAUSE))  # another node was faster, or holds the rows
+            await asyncio.sleep(random.uniform(MIN_PAUSE, 2 * MIN_PAUSE))  # another node was faster, or locks the rows
 
     async def _sleep(self) -> None:
-        """Until what is known falls due, or somebody says that something does sooner."""
-        while (remaining := self._wake_at - self._now()) > 0:
+        """Sleep until the next look, or until a ring makes it earlier."""
+        while (remaining := self._wake_at - _now()) > 0:
             self._earlier_due.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(remaining):
                     await self._earlier_due.wait()
 
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

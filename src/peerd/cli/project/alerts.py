@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import typer
 from rich.text import Text
 
-from peerd.agent.alerts.factory import make_hook
+from peerd.agent.alerts.hooks import make_hook
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.output.formatting import sanitize

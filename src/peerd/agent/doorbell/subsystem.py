@@ -1,0 +1,249 @@
+"""The agent's side of the doorbell: receives the rings for its node and wakes the node's worker processes.
+
+Rings arrive at the `UdpListener` or `PostgresqlListener` and pass the `RingDispatcher`. Workers are woken by their
+wake-up sockets, or by a message where a process has none. The agent also pings its own doorbell (`DoorbellHealth`),
+stages the tasks that fall due (`DueTaskStager`), and passes on messages for all nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from peerd.agent.components import ComponentSupervisor, Subsystem
+from peerd.agent.doorbell.health import DoorbellHealth
+from peerd.agent.doorbell.listeners import PostgresqlListener, UdpListener, advertised_host, bound_host
+from peerd.agent.doorbell.stager import DueTaskStager
+from peerd.config.settings import ClusterSettings, NodeSettings
+from peerd.domain.errors import MessengerFull
+from peerd.domain.ring import Broadcast, Coalescer, Ping, Ring, TasksAvailable, TaskScheduled
+from peerd.doorbell.cluster_clock import ClusterClock
+from peerd.doorbell.cluster_secret import read_secret
+from peerd.doorbell.datagram import NotificationVerifier, Verifier
+from peerd.doorbell.endpoints import Endpoint, nodes_without_endpoint, parse_endpoint, write_endpoint
+from peerd.doorbell.notifier import DatagramTransport, Notifier, NotifyTransport, Transport
+from peerd.doorbell.wake_up_socket import WakeUpSender
+from peerd.runtime.messages.message_handlers import Message
+from peerd.runtime.messages.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
+from peerd.runtime.observability.events import ClusterBroadcastFailed, EventBus
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
+from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.store.nodes.nodes import find_node
+from peerd.store.outcomes.recording import database_now
+
+COMPONENT_NAMES: Final = ("doorbell", "stager")
+WAKE_UP_EVERY: Final = 0.005
+"""Shortest time between two wake-ups of the node's workers, in seconds; the first one after a pause goes at once."""
+NO_SECRET: Final = "there is no secret: give every node the same one in [cluster] secret_file"  # noqa: S105
+
+
+@dataclass(eq=False)
+class DoorbellSubsystem(Subsystem):
+    """The doorbell of a node."""
+
+    node: NodeSettings
+    cluster: ClusterSettings
+    process: Callable[[], ProcessContext]
+    """Gives the agent's process, once the subsystems before this one have started."""
+    database: Database
+    incarnation: str
+    events: EventBus
+
+    def __post_init__(self) -> None:
+        self._uses_notify = self.database.name == "postgresql"
+        self._health = DoorbellHealth(
+            "notify" if self._uses_notify else "datagrams", self.events, self._send_status_to_workers
+        )
+        self._secret: str | None = None
+        self._wake_up_sender = WakeUpSender(self.node.run_directory)
+        self._cluster_clock = ClusterClock()
+        self._components: ComponentSupervisor | None = None
+
+    async def start(self, link: Link, components: ComponentSupervisor) -> None:
+        self._link = link
+        self._threads = DatabaseThreads(self.database, threads=2)
+        self._messenger: Messenger = self.process().messenger
+        self._messenger.on(DOORBELL_ACTION, lambda _: self._health.to_json(self._dispatcher.rings_received))
+        self._messenger.on(BROADCAST_ACTION, self._broadcast_to_cluster)
+        self._messenger.on_change(self._send_status_to_workers)
+        self._messenger.on_change(self._wake_up_sender.remove_stale)
+        with suppress(OSError):
+            self._wake_up_sender.open()
+        node = await self._threads.read(find_node, link.node)
+        assert node is not None
+        asked_at = self._cluster_clock.steady()
+        self._cluster_clock.synchronize(await self._threads.read(database_now), asked_at)
+        self._previous_endpoint = parse_endpoint(self.incarnation, node.address)
+        self._notifier = Notifier(self.database, open_transport=self._open_transport)
+        stager = DueTaskStager(self._threads, node.id, self.ring, self._cluster_clock)
+        self._dispatcher = RingDispatcher(
+            self._wake_workers, stager.receive, self._broadcast_on_node, self._health.receive_ping
+        )
+        self._components = components
+        components.start(COMPONENT_NAMES[0], self._run_notify if self._uses_notify else self._run_udp)
+        components.start(COMPONENT_NAMES[1], stager.run)
+
+    async def stop(self, grace: float) -> None:
+        if self._components is None:
+            return
+        await self._components.stop(COMPONENT_NAMES, within=1.0)
+        await asyncio.to_thread(self._notifier.close)
+        self._wake_up_sender.close()
+
+    def ring(self, ring: Ring) -> None:
+        """Ring at all nodes, this one included; called on the agent's event loop. Does nothing before the start."""
+        if self._components is not None:
+            self._dispatcher.receive(ring)
+            self._notifier.ring(ring)
+
+    # ---------------------------------------------------------------- receiving
+
+    async def _run_notify(self) -> None:
+        self._secret = self.cluster.secret
+        listener = PostgresqlListener(
+            self.database,
+            NotificationVerifier(self._secret, self._cluster_clock, self.incarnation),
+            self._dispatcher.receive,
+            self._health.on_listener_change,
+            self._health.rejected,
+        )
+        transport = NotifyTransport(self.database, self._secret, cluster_clock=self._cluster_clock)
+
+        async def find_unreachable() -> Sequence[str]:
+            return ()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(listener.run())
+            group.create_task(self._health.run(transport.send, find_unreachable))
+
+    async def _run_udp(self) -> None:
+        self._secret = read_secret(self.database.url, self.cluster.secret, make=True)
+        if self._secret is None:
+            self._health.set_problem(NO_SECRET)
+            await asyncio.Event().wait()
+            return
+        verifier = Verifier(self._secret, self.incarnation, self._cluster_clock)
+        listener = UdpListener(verifier, self._dispatcher.receive, self._health.rejected)
+        transport = DatagramTransport(self.database, self._secret, cluster_clock=self._cluster_clock)
+        try:
+            endpoint = await self._open_listener(listener)
+            await self._health.run(
+                lambda pings: transport.send_to([endpoint], pings), lambda: self._threads.read(nodes_without_endpoint)
+            )
+        except OSError as error:
+            self._health.set_problem(f"UDP port {self.cluster.port}: {(error.strerror or str(error)).lower()}")
+            raise
+        finally:
+            listener.close()
+            transport.close()
+
+    async def _open_listener(self, listener: UdpListener) -> Endpoint:
+        url = self.database.url
+        host = advertised_host(self.node, url)
+        endpoint = Endpoint(self.incarnation, host, self._bind(listener, bound_host(self.cluster, host, url)))
+        self._health.address = endpoint.address
+        await self._threads.run(write_endpoint, self._link.node, self.incarnation, endpoint.address)
+        return endpoint
+
+    def _bind(self, listener: UdpListener, host: str) -> int:
+        """Bind the port of the agent before this one, to which other nodes still send."""
+        if self._previous_endpoint is not None and not self.cluster.port:
+            with suppress(OSError):
+                return listener.open(host, self._previous_endpoint.port)
+        return listener.open(host, self.cluster.port)
+
+    # ---------------------------------------------------------------- to the node's processes
+
+    def _wake_workers(self, ring: Ring) -> None:
+        """By their wake-up sockets; by a message where there is none, and for a ring that the sockets do not carry."""
+        workers = self._messenger.workers
+        if isinstance(ring, TasksAvailable):
+            workers = tuple(worker for worker in workers if not self._wake_up_sender.send(worker.pid, ring))
+        data = msgspec.to_builtins(ring)
+        with suppress(MessengerFull):
+            for worker in workers:
+                self._messenger.send_to(worker.pid, RING_ACTION, data).is_awaited = True
+
+    def _send_status_to_workers(self) -> None:
+        """Workers that miss it poll as if the doorbell did not work."""
+        if self._messenger.workers:
+            with suppress(MessengerFull):
+                status = {"works": self._health.problem is None}
+                self._messenger.send_to_workers(DOORBELL_ACTION, status).is_awaited = True
+
+    # ---------------------------------------------------------------- to other nodes
+
+    def _open_transport(self) -> Transport | None:
+        """The transport of the agent's own rings, which its own node gets without it."""
+        clock, me = self._cluster_clock, self.incarnation
+        if self._uses_notify:
+            return NotifyTransport(self.database, self._secret, excluded_incarnation=me, cluster_clock=clock)
+        if self._secret is None:
+            return None
+        return DatagramTransport(self.database, self._secret, excluded_incarnation=me, cluster_clock=clock)
+
+    def _broadcast_to_cluster(self, message: Message) -> None:
+        """Pass on a message of a process of this node for all nodes."""
+        broadcast = Broadcast(str(message.data["action"]), message.data["data"])
+        self._broadcast_on_node(broadcast)
+        if self._secret is not None:
+            self._notifier.ring(broadcast)
+        else:
+            self.events.emit(ClusterBroadcastFailed(action=broadcast.action, reason=NO_SECRET))
+
+    def _broadcast_on_node(self, broadcast: Broadcast) -> None:
+        if not broadcast.action.startswith(RESERVED_PREFIX):
+            with suppress(MessengerFull):
+                self._messenger.broadcast(broadcast.action, broadcast.data)
+
+
+@dataclass(eq=False)
+class RingDispatcher:
+    """Calls the handler of each received ring, on the event loop; wake-ups within 5 ms become one."""
+
+    wake_workers: Callable[[Ring], None]
+    """Handles available tasks and revoked claims."""
+    on_scheduled: Callable[[TaskScheduled], None]
+    """Handles tasks that fall due later."""
+    on_broadcast: Callable[[Broadcast], None]
+    """Handles messages for all nodes."""
+    on_ping: Callable[[str], None]
+    """Handles the agent's own pings."""
+
+    def __post_init__(self) -> None:
+        self._coalescer = Coalescer()
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_wake_up = -WAKE_UP_EVERY
+        self.rings_received = 0
+        """Without pings, since the agent began."""
+
+    def receive(self, ring: Ring) -> None:
+        self.rings_received += not isinstance(ring, Ping)
+        match ring:
+            case Ping(word):
+                self.on_ping(word)
+            case TaskScheduled():
+                self.on_scheduled(ring)
+            case Broadcast():
+                self.on_broadcast(ring)
+            case _:
+                self._coalescer.add(ring)
+                if self._timer is None:
+                    loop = asyncio.get_running_loop()
+                    pause = self._last_wake_up + WAKE_UP_EVERY - loop.time()
+                    if pause > 0:
+                        self._timer = loop.call_later(pause, self._wake_up)
+                    else:
+                        self._wake_up()
+
+    def _wake_up(self) -> None:
+        self._timer = None
+        self._last_wake_up = asyncio.get_running_loop().time()
+        for ring in self._coalescer.take():
+            self.wake_workers(ring)
