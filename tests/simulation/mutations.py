@@ -34,9 +34,8 @@ from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import TASK_COLUMNS, lock_tasks, to_task, update_tasks
 from peerd.work.attempts import unknown_handlers
 from peerd.work.attempts.attempt_execution import Execution
-from peerd.work.attempts.attempt_outcome import outcome_of_exception, outcome_of_value
+from peerd.work.attempts.attempt_outcome import StopReason, outcome_of_exception, outcome_of_value
 from peerd.work.attempts.outcome_writer import OutcomeWriter
-from peerd.work.attempts.time_limits import StopReason
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.limited_polling import LimitedPolling
 from peerd.work.claims.task_fetcher import TaskFetcher
@@ -164,7 +163,8 @@ def _drop_outcomes(add: Any) -> Any:
         if self._outages._since is None:
             add(self, ended)
         else:
-            self._written([ended], {ended.held})
+            self._count += 1
+            self._on_written([ended], {ended.held})
 
     return dropping
 
@@ -176,7 +176,7 @@ async def _claim_crashed_among_others(self: Any, wanted: int, running: int, free
 
 
 def _unknown_among_in_flight_too(self: Any, found: Any) -> list[Any]:
-    return [held for held in found if held not in self._claim_and_hold]
+    return [held for held in found if held not in self._held]
 
 
 def _without_lease(connection: Any, ids: Any, *conditions: Any, **values: Any) -> int:
@@ -252,7 +252,7 @@ MUTATIONS: Final = (
         "a claim whose answer was lost is forgotten",
         (
             (TaskFetcher, "_claim_once", _ignore_lost_claims),
-            (Toucher, "_release_unknown_among", lambda self, found: None),
+            (Toucher, "_release_unknown", lambda self, found: None),
         ),
         ("lose the answer",),
     ),
@@ -326,7 +326,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "what the code does not know is dead at once",
-        ((unknown_handlers, "judge_not_served", dead_at_once),),
+        ((unknown_handlers, "decide_unsupported_task", dead_at_once),),
         (VERSIONS, "enqueue"),
     ),
     Mutation(

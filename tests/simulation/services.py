@@ -86,7 +86,9 @@ def worker(process: SimulatedProcess, executor_slots: int) -> Service:
     )
     serves.events = _events(process)
     client = Client(database)
-    return TaskService(serves, database, serves.events, enqueue=client.aio.enqueue, client=client, ticker=process.tick)
+    service = TaskService(serves, database, serves.events, client)
+    service.ticker = process.tick
+    return service
 
 
 def _events(process: SimulatedProcess) -> EventBus:

@@ -41,8 +41,7 @@ class RunnerHarness:
         worker.settings = EffectiveWorkerSettings(**given)
         worker.events = EventBus(self.events)
         by = claimer or self.world.claimer(*worker.settings.queues, attempts_of=worker.attempts_by_handler())
-        enqueue = None if client is None else client.aio.enqueue
-        runner = Runner(worker, self.database, by, node="a", events=worker.events, enqueue=enqueue, client=client)
+        runner = Runner(worker, self.database, by, node="a", events=worker.events, client=client)
         self._runners.append((runner, asyncio.create_task(runner.run())))
         return runner
 

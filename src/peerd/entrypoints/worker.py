@@ -52,11 +52,9 @@ def worker(payload: Mapping[str, Any]) -> Service:
 
     match user:
         case TaskWorker():
-            service: Service = TaskService(
-                user, database, events, client.aio.enqueue, client, shared=shared, attach=run_schedules
-            )
+            service: Service = TaskService(user, database, events, client, shared=shared, attach=run_schedules)
         case Worker():
-            service = PeriodicService(user, database, events, client, shared, attach=run_schedules)
+            service = PeriodicService(user, database, events, client, shared=shared, attach=run_schedules)
         case other:
             raise InvalidWorker(kind, type(other).__name__, "is neither a Worker nor a TaskWorker")
     return AlertingService(service, events)

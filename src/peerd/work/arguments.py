@@ -1,4 +1,4 @@
-"""A handler's arguments: from Python values to the body, and from a body to checked values."""
+"""A handler's arguments: encoded into a body, decoded and checked from a body, and made into a limit_key."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from peerd.domain.errors import InvalidArguments
 from peerd.domain.json_numbers import NON_FINITE_PROBLEM, contains_non_finite
 from peerd.domain.known_handlers import HandlerSignature
 from peerd.domain.outcome import truncate
+from peerd.domain.quoting import quoted
 
 MAX_REASON_LENGTH = 500
 """Characters: an unknown argument's name, which is quoted, may be as long as a body."""
 OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""Of an object, in its text."""
 UNSUPPORTED_PARAMETERS = {
     inspect.Parameter.VAR_POSITIONAL: "*{0} has no name in the body; name each argument",
     inspect.Parameter.VAR_KEYWORD: "**{0} cannot be checked; name each argument",
@@ -29,7 +29,7 @@ UNSUPPORTED_PARAMETERS = {
 
 
 class HandlerArguments:
-    """What a handler's signature asks for.
+    """The arguments that a handler's signature declares.
 
     Args:
         function: its annotations say the types; what has none takes any JSON value. A first parameter called ``ctx``
@@ -58,14 +58,15 @@ class HandlerArguments:
         self._signature = inspect.Signature(self._parameters)
         self._reject_unsupported()
         self._positional_names = tuple(
-            one.name for one in self._parameters if one.kind is not inspect.Parameter.KEYWORD_ONLY
+            parameter.name for parameter in self._parameters if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
         )
-        self._names = dict.fromkeys(one.name for one in self._parameters).keys()
-        self._required_names = frozenset(one.name for one in self._parameters if one.default is inspect.Parameter.empty)
+        self._names = dict.fromkeys(self._signature.parameters).keys()
+        empty = inspect.Parameter.empty
+        self._required_names = frozenset(param.name for param in self._parameters if param.default is empty)
         self.signature: HandlerSignature = {
-            one.name: (_annotation_text(one), one.name in self._required_names) for one in self._parameters
+            param.name: (_annotation_text(param), param.name in self._required_names) for param in self._parameters
         }
-        """What is told to the other processes of the cluster."""
+        """Published to the other processes of the cluster."""
         try:
             self._struct = self._define(function)
             self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_path)
@@ -110,7 +111,7 @@ class HandlerArguments:
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by their names, in the order of the signature.
 
-        `inspect` takes as long as all the rest of a call: it is asked for its error alone.
+        `inspect` takes as long as all the rest of a call, so only its error is used.
         """
         given = dict(zip(self._positional_names, args, strict=False))
         if not kwargs and len(given) == len(args) == len(self._names):
@@ -193,3 +194,74 @@ def encode_result(value: object) -> str | None:
         TypeError: it is not JSON.
     """
     return None if value is None else msgspec.json.encode(value, enc_hook=_encode_path).decode()
+
+
+LimitKey = str | Callable[..., str | float | None]
+"""The name of an argument, or a function of the arguments, which are given by their names."""
+
+
+class LimitKeyFunction:
+    """Makes the limit_key of a task from its arguments.
+
+    Args:
+        of: the name of an argument, or a function of all of them, without the context.
+        arguments: of the handler.
+
+    Raises:
+        InvalidArguments: the handler has no such argument, or the function does not take those that it has.
+
+    >>> def upload(ctx, customer: int, path: str): ...
+    >>> arguments = HandlerArguments(upload, "upload")
+    >>> LimitKeyFunction("customer", arguments)('{"customer":7,"path":"a.mp4"}')
+    '7'
+    >>> LimitKeyFunction(lambda path, **others: path.partition(".")[0], arguments)('{"customer":7,"path":"a.mp4"}')
+    'a'
+    >>> LimitKeyFunction("client", arguments)
+    Traceback (most recent call last):
+    peerd.domain.errors.InvalidArguments: upload: limit_key names no argument of it: 'client'; it has customer, path
+    """
+
+    def __init__(self, of: LimitKey, arguments: HandlerArguments) -> None:
+        self._of = of
+        self._arguments = arguments
+        if callable(of):
+            self._require_accepting_function(of)
+        elif of not in arguments.names:
+            has = ", ".join(arguments.names) or "none"
+            raise self._error(f"limit_key names no argument of it: {quoted(of)}; it has {has}")
+
+    def __call__(self, body: str) -> str | None:
+        """The key of a task with this body; what the body leaves out has its default.
+
+        Raises:
+            InvalidArguments: it is neither text nor a number.
+        """
+        given = self._arguments.decode(body)
+        value = self._of(**given) if callable(self._of) else given[self._of]
+        try:
+            plain = to_json_value(value)
+        except (TypeError, ValueError, RecursionError):
+            plain = value
+        match plain:
+            case None | str():
+                return plain
+            case int() | float() if not isinstance(plain, bool):
+                return str(plain)
+            case _:
+                subject = "its function gives" if callable(self._of) else f"the argument {self._of} is"
+                raise self._error(f"limit_key is a text or a number, and {subject} {quoted(value)}")
+
+    def _require_accepting_function(self, function: Callable[..., Any]) -> None:
+        try:
+            signature = inspect.signature(function)
+        except ValueError:  # a builtin without a signature
+            return
+        try:
+            signature.bind(**dict.fromkeys(self._arguments.names))
+        except TypeError as error:
+            has = ", ".join(self._arguments.names) or "none"
+            problem = f"limit_key is called with its arguments by their names ({has}): {error}"
+            raise self._error(problem) from None
+
+    def _error(self, problem: str) -> InvalidArguments:
+        return InvalidArguments(self._arguments.name, problem)

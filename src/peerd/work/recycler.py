@@ -1,8 +1,9 @@
-"""Recycling: a process that has served long enough is replaced by a fresh one; one too large is told to leave.
+"""Recycling: a process that has run for long enough, or has grown too large, is replaced by a fresh one.
 
-Nothing is cut off for it. The process asks for its successor, which starts at once, claims nothing more, and goes on
-until what it runs has ended. That has no deadline but the `drain_timeout`, if there is one; a stop of the node has its
-grace as ever. One that uses too much memory or processor time has its grace and no more, because its use is the reason.
+Nothing is cut off for it. The process asks for its successor, which starts at once, claims nothing more, and runs on
+until its tasks have ended. That has no deadline but the `drain_timeout`, if there is one; a stop of the node has its
+grace as ever. A process that uses too much memory or processor time has its grace and no more, because its use is the
+reason.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ CHECK_EVERY: Final = 1.0
 
 
 class WorkerRecycler:
-    """Watches a process's tasks and age.
+    """Watches the attempts and the age of a process.
 
     Args:
         settings: the limits; the age is spread by a tenth, so that processes started together part.
         link: takes the request.
-        ended: how many attempts have ended.
-        quiet: has nothing more claimed.
-        is_drained: whether all that ran has ended.
+        ended: returns how many attempts have ended.
+        quiet: stops the claims.
+        is_drained: returns whether all tasks have ended.
     """
 
     def __init__(
@@ -49,8 +50,8 @@ class WorkerRecycler:
         self._max_age = None if settings.recycle_age is None else settings.recycle_age * random.uniform(0.9, 1.1)
 
     async def watch(self) -> None:
-        """Look until there is a reason; then ask for a successor, finish what runs, and leave."""
-        while (reason := self._find_reason()) is None:  # noqa: ASYNC110 - nothing announces age
+        """Wait until a limit is reached; then ask for a successor, drain, and ask to be replaced."""
+        while (reason := self._find_reason()) is None:  # noqa: ASYNC110 - no event announces age
             await asyncio.sleep(CHECK_EVERY)
         self._link.drain(reason)
         self._quiet()
@@ -61,15 +62,10 @@ class WorkerRecycler:
         self._link.recycle(reason)
 
     def _find_reason(self) -> str | None:
-        most = self._settings.recycle_after
-        if most is not None and self._ended() >= most:
-            return f"it has run {self._ended()} tasks (recycle_after = {most})"
+        limit, ended = self._settings.recycle_after, self._ended()
+        if limit is not None and ended >= limit:
+            return f"it has run {ended} tasks (recycle_after = {limit})"
         age = self._now() - self._started_at
         if self._max_age is not None and age >= self._max_age:
             return f"it is {format_duration(round(age))} old (recycle_age)"
         return None
-
-
-def resource_limits_of(settings: EffectiveWorkerSettings) -> dict[str, float | None]:
-    """What the agent is told, who measures the process with all that it has started, and has it replaced."""
-    return {"memory": settings.recycle_memory, "cpu": settings.recycle_cpu}

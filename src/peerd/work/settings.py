@@ -1,4 +1,4 @@
-"""The settings of one worker: what its class says, and over that what peerd.toml says."""
+"""The settings of one worker: the attributes of its class, overridden by peerd.toml."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peerd.domain.size import parse_size
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Period = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
-DURATIONS = (
+DURATIONS = [
     "sleep",
     "update",
     "delay_ratio",
@@ -26,18 +26,18 @@ DURATIONS = (
     "recycle_age",
     "drain_timeout",
     "unknown_after",
-)
+]
 
 
 class EffectiveWorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works. Durations are in seconds, sizes in bytes.
+    """Settings in seconds and bytes.
 
-    ``count`` tasks at once; a touch every ``update``; ``max_attempts`` where neither row nor handler says;
-    ``delay_ratio`` × attempts before the next one; ``sleep`` after each end of a periodic worker's loop; ``poll_every``
-    at most between two looks into an empty queue, and ``rung_poll_every`` while the doorbell is known to work;
-    ``timeout`` of an attempt where neither row nor handler says, and ``timeout_grace`` for returning after it;
-    ``hook_timeout`` of the hooks before an attempt, and of those after it.
-    ``unknown_after`` a task is dead whose handler no process of the cluster has known for so long.
+    ``count`` slots; a touch every ``update``; ``max_attempts`` where neither row nor handler says; ``delay_ratio`` ×
+    attempts before the next one; ``sleep`` after each end of a periodic worker's loop; ``poll_every`` at most between
+    two polls of an empty queue, and ``rung_poll_every`` while the doorbell is known to work; ``timeout`` of an attempt
+    where neither row nor handler says, and ``timeout_grace`` for returning after it; ``hook_timeout`` of the hooks
+    before an attempt, and of those after it; ``unknown_after``: a task is dead whose handler no process has known for
+    so long.
     """
 
     queues: tuple[str, ...] = ()
@@ -61,16 +61,16 @@ class EffectiveWorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, worker: object, given: WorkerSettings | None = None) -> Self:
-        """The settings of a worker object: its class's attributes, overridden by what the config gives explicitly.
+        """The attributes of a worker object, overridden by the settings that the config gives explicitly.
 
         Raises:
-            ValueError: an attribute is not what it should be; the error names it.
+            ValueError: an attribute has a wrong value; the error names it.
         """
         values: dict[str, Any] = {}
         for field in cls.__struct_fields__:
             value = getattr(worker, field, None)
             if value is not None:
-                values[field] = _given(field, value)
+                values[field] = _parse(field, value)
         if given is not None:
             explicit = {key: getattr(given, key) for key in given.given if key in cls.__struct_fields__}
             values |= {key: value for key, value in explicit.items() if value is not None}
@@ -80,8 +80,8 @@ class EffectiveWorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"{type(worker).__name__}: {error}") from error
 
 
-def _given(field: str, value: Any) -> Any:
-    """What a class says, as the settings have it."""
+def _parse(field: str, value: Any) -> Any:
+    """A class attribute as a setting."""
     match field:
         case "queues":
             return (value,) if isinstance(value, str) else tuple(value)

@@ -1,4 +1,4 @@
-"""The life that all workers share, and the periodic worker."""
+"""The base class of all workers, and the periodic worker."""
 
 from __future__ import annotations
 
@@ -17,14 +17,11 @@ from peerd.work.settings import EffectiveWorkerSettings
 
 
 class WorkerState(StrEnum):
-    """Where a worker stands."""
+    """The state of a worker: between two loops or without a task, in a loop or with tasks, not started or stopped."""
 
     IDLE = "idle"
-    """Between two loops, or without a task."""
     WORK = "work"
-    """In a loop, or with tasks running."""
     STOP = "stop"
-    """Not started, or stopped."""
 
 
 class WorkerExited(RuntimeError):
@@ -35,7 +32,7 @@ class WorkerExited(RuntimeError):
 
 
 class BaseWorker:
-    """What every worker has: settings, a state, the event of its stop, and two hooks around its life."""
+    """Settings, state and process of a worker, and the hooks `setup` and `teardown`."""
 
     settings: EffectiveWorkerSettings
 
@@ -48,17 +45,17 @@ class BaseWorker:
 
     @property
     def process(self) -> ProcessContext:
-        """The process that the worker lives in: its messenger, its client, its work in the background.
+        """The process that the worker runs in, with its messenger, client and background work; there from `setup` on.
 
         Raises:
-            NotAvailableInProcess: it does not live in one yet; from `setup` on it does.
+            NotAvailableInProcess: before.
         """
         if self.current_process is None:
             raise NotAvailableInProcess("self.process", "is there from setup() on, in a worker that a node runs")
         return self.current_process
 
     def set_process(self, process: ProcessContext) -> None:
-        """Live in a process. The service that runs the worker calls it, before `setup`."""
+        """Called by the service that runs the worker, before `setup`."""
         self.current_process = process
 
     async def setup(self) -> None:
@@ -71,8 +68,8 @@ class BaseWorker:
 class Worker(BaseWorker):
     """Periodic work without a queue: `loop` again and again, with a pause of ``sleep`` after each end.
 
-    An exception in the loop is reported, and the loop goes on. A plain method ``loop`` runs in a thread. A worker that
-    calls ``await self.stop()`` or ``sys.exit()`` in its loop leaves for good: its process is not started again.
+    An exception in the loop is reported, and the next round follows. A plain method ``loop`` runs in a thread. After
+    ``await self.stop()`` or ``sys.exit()`` in the loop the process ends, and is not started again.
 
     Example::
 
@@ -93,7 +90,7 @@ class Worker(BaseWorker):
         raise NotImplementedError(f"{type(self).__name__} needs a method loop()")
 
     async def start(self) -> None:
-        """Begin: `setup`, then the rounds, in the background.
+        """Call `setup`, then run the rounds in the background.
 
         Raises:
             RuntimeError: it has been started before.
@@ -105,10 +102,7 @@ class Worker(BaseWorker):
         self._loop_task = asyncio.create_task(self._run_loop(), name=type(self).__name__)
 
     async def stop(self) -> None:
-        """Stop: at once when idle, after the round that runs otherwise.
-
-        Returns when it has stopped; in the loop itself, at once.
-        """
+        """Stop at once when idle, otherwise after the running round. Returns then; in the loop itself, at once."""
         self._stopping.set()
         if self._loop_task is None:
             self.stopped.set()
@@ -119,20 +113,17 @@ class Worker(BaseWorker):
         """Wait until it has stopped.
 
         Raises:
-            WorkerExited: its loop wanted the process to end with a status that is not 0.
-            Exception: `teardown` raised it.
+            WorkerExited: its loop raised SystemExit with a status that is not 0.
+            Exception: by `teardown`.
         """
         await self.stopped.wait()
         if self._loop_task is not None:
             await asyncio.wait([self._loop_task])
-            if not self._loop_task.cancelled():  # as `abandon` does: it has stopped, and that is no failure
+            if not self._loop_task.cancelled():  # by `abandon`, which is no failure
                 self._loop_task.result()
 
     async def abandon(self) -> None:
-        """Stop now: cancel the round that runs. One in a thread cannot be cancelled: it is waited for.
-
-        So is a `teardown` that has begun: what is half closed would be worse.
-        """
+        """Stop now: cancel the running round, and wait for one in a thread, and for a `teardown` that has begun."""
         self._stopping.set()
         if self._loop_task is not None:
             if self.state is not WorkerState.STOP:
@@ -143,7 +134,9 @@ class Worker(BaseWorker):
         try:
             while not self._stopping.is_set():
                 await self._round()
-                await self._pause()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.settings.sleep):
+                        await self._stopping.wait()
         finally:
             self.state = WorkerState.STOP
             try:
@@ -162,7 +155,7 @@ class Worker(BaseWorker):
                 await run_in_thread(self.loop, name=type(self).__name__)
         except (SystemExit, SystemExitInThread) as leaving:
             self._on_exit_request(leaving)
-        except Exception as failure:  # noqa: BLE001 - whatever the user's code raises, the next round comes
+        except Exception as failure:  # noqa: BLE001 - whatever the user's code raises, the next round follows
             error, trace = describe_exception(failure), format_traceback(failure)
         self.state = WorkerState.IDLE
         seconds = time.monotonic() - began
@@ -173,8 +166,3 @@ class Worker(BaseWorker):
         code = getattr(leaving.raised if isinstance(leaving, SystemExitInThread) else leaving, "code", 1)
         if code not in (None, 0):
             raise WorkerExited(type(self).__name__, code) from leaving
-
-    async def _pause(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.sleep):
-                await self._stopping.wait()

@@ -14,7 +14,7 @@ from peerd.domain.outcome import Canceled, Done, Outcome, Released, Snoozed
 from peerd.runtime.observability.events import AttemptUnresponsive, Event, EventBus
 from peerd.testing import eventually_async, run_inline, run_row
 from peerd.work.attempts import attempt_execution
-from peerd.work.attempts.time_limits import StopReason
+from peerd.work.attempts.attempt_outcome import StopReason
 from tests.unit.work.run_execution import ended_after, execution
 
 

@@ -53,7 +53,7 @@ def test_looks_become_rare_where_nothing_takes_turns() -> None:
     limited_polling = LimitedPolling(clock, lambda: 10.0)
     pauses = []
     for ranks in ({}, {}, {}, {}, {}, {}, {"a": -10}, {"a": -10}, {}):
-        limited_polling.checks_backlog()
+        limited_polling.begin_check()
         limited_polling.record_backlog(ranks)
         pauses.append(until_the_next_look(limited_polling, clock))
     assert pauses == [0.06, 0.12, 0.24, 0.48, 0.5, 0.5, 0.03, 0.03, 0.06]
@@ -63,16 +63,16 @@ def test_a_ring_brings_a_look_at_once_where_something_takes_turns_and_in_a_momen
     clock = ManualClock(100.0)
     limited_polling = LimitedPolling(clock, lambda: 10.0)
     for _ in range(6):
-        limited_polling.checks_backlog()
+        limited_polling.begin_check()
         limited_polling.record_backlog({})
     limited_polling.on_capacity_change()
     assert until_the_next_look(limited_polling, clock) == 0.1
     clock.now += 1.0
-    limited_polling.checks_backlog()
+    limited_polling.begin_check()
     limited_polling.on_capacity_change()  # while it looks
     limited_polling.record_backlog({})
     assert until_the_next_look(limited_polling, clock) == 0.1
-    limited_polling.checks_backlog()
+    limited_polling.begin_check()
     limited_polling.record_backlog({"a": -10})
     limited_polling.on_capacity_change()
     assert limited_polling.check_is_due

@@ -1,10 +1,10 @@
-"""User code as an attempt calls it, whatever it was declared as."""
+"""The interface between an attempt and the user code that serves its task."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 from peerd.domain.outcome import Outcome
 from peerd.domain.task import Task
@@ -12,47 +12,40 @@ from peerd.work.context import Context
 from peerd.work.settings import EffectiveWorkerSettings
 
 
-class HandlerAdapter(Protocol):
-    """User code for one task, whatever it was declared as."""
+class HandlerAdapter:
+    """User code for one task, whatever it was declared as.
 
-    @property
-    def timeout(self) -> float | None:
-        """Seconds that it may run, where it has a limit of its own."""
-        ...
+    Attributes:
+        timeout: seconds that it may run, where it has a limit of its own.
+        is_cancellable: whether it ends when it is cancelled; a thread does not.
+        has_hooks: whether `before` or `after` does anything.
+    """
 
-    @property
-    def is_cancellable(self) -> bool:
-        """Whether it ends when it is cancelled; a thread does not."""
-        ...
-
-    @property
-    def has_hooks(self) -> bool:
-        """Whether there is anything in `before` or `after`."""
-        ...
+    __slots__ = ()
+    timeout: float | None = None
+    is_cancellable: bool = True
+    has_hooks: bool = False
 
     def prepare(self, ctx: Context) -> None:
-        """Check the task before anything else is called. Raises what makes it unfit."""
-        ...
+        """Check the task before anything else is called; raises what makes it unfit."""
 
     def run(self, ctx: Context) -> Awaitable[object]:
-        """Run it; the value it returns. Raises whatever it raises."""
-        ...
+        """Run the handler; the value that it returns."""
+        raise NotImplementedError
 
     def retries(self, error: Exception) -> bool:
-        """Whether this exception is worth another attempt."""
-        ...
+        """Whether another attempt may follow this exception."""
+        return True
 
     def delay(self, ctx: Context) -> float:
         """Seconds until the next attempt, this one having failed."""
-        ...
+        return 0.0
 
     async def before(self, ctx: Context) -> None:
-        """The hooks before an attempt."""
-        ...
+        """Call the hooks before an attempt."""
 
     async def after(self, ctx: Context, outcome: Outcome) -> None:
-        """The hooks after an attempt."""
-        ...
+        """Call the hooks after an attempt."""
 
 
 class JsonText:

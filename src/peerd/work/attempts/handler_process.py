@@ -1,8 +1,8 @@
 """A handler in a process of its own: the worker's side.
 
 Each attempt is a fresh interpreter, which dies with the worker's main thread, and which a cancel or a time-out kills
-with its whole process group. The request is its standard input; answers come back over a pipe of their own, so that
-what the handler prints stays the log.
+with its whole process group. The request is its standard input. Its messages come over a separate pipe, because its
+standard output is the log.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from peerd.domain import outcome
 from peerd.domain.outcome import OutcomeSignal
 from peerd.domain.task import Task
 from peerd.runtime.concurrency.threads import wait_despite_cancellation
@@ -30,7 +31,7 @@ CHUNK: Final = 64 * 1024
 
 
 class HandlerRequest(msgspec.Struct):
-    """What the process is asked to do: which handler, for which task."""
+    """Which handler to run, for which task."""
 
     module: str
     attribute: str
@@ -40,29 +41,28 @@ class HandlerRequest(msgspec.Struct):
 
 
 class HandlerProgress(msgspec.Struct, tag="progress"):
-    """It has come so far."""
+    """The handler reported progress."""
 
     fraction: float
     note: str | None
 
 
 class HandlerReturned(msgspec.Struct, tag="returned"):
-    """It returned this JSON text."""
+    """The handler returned this JSON text."""
 
     result: str | None
 
 
 class HandlerRaised(msgspec.Struct, tag="raised"):
-    """It raised an exception."""
+    """The handler raised an exception. `kinds` names its class and bases, to match retry_on and discard_on by name."""
 
     kinds: list[str]
-    """The names of the exception's class and its bases, so that retry_on and discard_on can be matched by name."""
     text: str
     traceback: str
 
 
 class HandlerSignaled(msgspec.Struct, tag="chose"):
-    """It asked for an outcome."""
+    """The handler returned or raised Retry, Snooze, Cancel or Dead."""
 
     kind: str
     reason: str
@@ -73,11 +73,7 @@ HandlerMessage = HandlerProgress | HandlerReturned | HandlerRaised | HandlerSign
 
 
 class HandlerProcessError(Exception):
-    """An exception that a handler raised in its own process.
-
-    Args:
-        raised: what came from there.
-    """
+    """An exception that a handler raised in its own process; `raised` is the message about it."""
 
     def __init__(self, raised: HandlerRaised) -> None:
         self.raised = raised
@@ -85,7 +81,7 @@ class HandlerProcessError(Exception):
 
 
 class HandlerProcessDied(Exception):
-    """A handler's own process ended without an answer."""
+    """A handler's own process ended without a result."""
 
     def __init__(self, status: int) -> None:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
@@ -96,17 +92,17 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> str | No
     """Run a handler in a process of its own.
 
     Args:
-        module: where the handler is declared.
+        module: that declares the handler.
         attribute: its name there.
-        ctx: its task; progress goes there.
+        ctx: of its task; takes the progress.
 
     Returns:
         the result as JSON text.
 
     Raises:
         HandlerProcessError: the handler raised.
-        HandlerProcessDied: its process ended without an answer.
-        Asked: the handler asked for an outcome.
+        HandlerProcessDied: its process ended without a result.
+        OutcomeSignal: the handler returned or raised one.
     """
     request = msgspec.json.encode(HandlerRequest(module, attribute, ctx.task, ctx.node, dict(ctx.options)))
     readable, writable = os.pipe()
@@ -127,14 +123,13 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> str | No
 
 
 def _start(request: bytes, writable: int) -> subprocess.Popen[bytes]:
-    """Start the interpreter; the request is its standard input as a whole, so nobody has to feed it."""
+    """Start the interpreter. Its standard input is a file in memory with the request, so nothing has to feed a pipe."""
+    program = [sys.executable, "-P", "-m", "peerd.work.attempts.handler_process_main", str(writable)]
     with os.fdopen(os.memfd_create("peerd-request"), "w+b") as standard_input:
         standard_input.write(request)
         standard_input.seek(0)
         return subprocess.Popen(
-            launch_command(
-                [sys.executable, "-P", "-m", "peerd.work.attempts.handler_process_main", str(writable)], limits=None
-            ),
+            launch_command(program, limits=None),
             stdin=standard_input,
             pass_fds=(writable,),
             process_group=0,
@@ -143,19 +138,19 @@ def _start(request: bytes, writable: int) -> subprocess.Popen[bytes]:
 
 
 class HandlerProcess:
-    """A handler's process as its worker sees it: what it says, and when it has ended.
+    """A handler's process: the messages it sends, and its end.
 
-    Its end is told by a pidfd. The end of the pipe does not tell it: children that it has forked hold the pipe open for
-    as long as they live. It is reaped after its group was killed, and not before, so the group's number is its own.
+    A pidfd reports its end. The end of the pipe does not: children that it has forked keep the pipe open while they
+    live. The process is reaped after its group was killed, and not before, so that the group's number is still its own.
 
     Args:
         process: just started.
-        readable: the end of the pipe on which it answers; closed by `end`.
+        readable: the end of the pipe from which its messages are read; closed by `end`.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], readable: int) -> None:
-        self.answers = asyncio.StreamReader()
-        """All that it says; its end is the end of the pipe or of the process, whichever comes first."""
+        self.messages = asyncio.StreamReader()
+        """Ends with the pipe or with the process, whichever is first."""
         self._process = process
         self._readable = readable
         self._loop = asyncio.get_running_loop()
@@ -166,12 +161,12 @@ class HandlerProcess:
         self._loop.add_reader(self._pidfd, self._on_exit)
 
     async def status(self) -> int:
-        """Wait until it has ended; its exit status, -N for a signal."""
+        """Wait until it has ended; returns its exit status, -N for a signal."""
         await asyncio.wait([self._ended])
         return self._process.wait()
 
     def kill_descendants(self) -> None:
-        """Kill what descends from it in groups and sessions of its own too: as long as it lives, they can be found."""
+        """Kill its descendants in other groups and sessions, too, which can be found only while it lives."""
         if not self._ended.done():
             process_tree.kill_processes(process_tree.descendants(self._process.pid))
 
@@ -190,17 +185,17 @@ class HandlerProcess:
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
             if received := os.read(self._readable, CHUNK):
-                self.answers.feed_data(received)
+                self.messages.feed_data(received)
             else:
                 self._loop.remove_reader(self._readable)
-                self.answers.feed_eof()
+                self.messages.feed_eof()
 
     def _on_exit(self) -> None:
-        """What it has said last is in the pipe still, which holds no more than a chunk."""
+        """Read its last messages, which are in the pipe still: it holds no more than a chunk."""
         self._loop.remove_reader(self._pidfd)
         if self._loop.remove_reader(self._readable):
             self._read()
-            self.answers.feed_eof()
+            self.messages.feed_eof()
         self._kill_group()
         self._ended.set_result(None)
 
@@ -213,8 +208,8 @@ async def _receive_messages(process: HandlerProcess, ctx: Context) -> str | None
     decoder = msgspec.json.Decoder(HandlerMessage)
     while True:
         try:
-            size = int.from_bytes(await process.answers.readexactly(4), "big")
-            answer = decoder.decode(await process.answers.readexactly(size))
+            size = int.from_bytes(await process.messages.readexactly(4), "big")
+            answer = decoder.decode(await process.messages.readexactly(size))
         except (asyncio.IncompleteReadError, msgspec.DecodeError):
             raise HandlerProcessDied(await process.status()) from None
         match answer:
@@ -225,14 +220,11 @@ async def _receive_messages(process: HandlerProcess, ctx: Context) -> str | None
             case HandlerRaised():
                 raise HandlerProcessError(answer)
             case HandlerSignaled():
-                raise decode_signal(answer)
+                raise _decode_signal(answer)
 
 
-def decode_signal(answer: HandlerSignaled) -> OutcomeSignal:
-    """The outcome that a handler asked for in its own process."""
-    from peerd.domain import outcome  # noqa: PLC0415 - the four classes, by their names
-
-    kind = getattr(outcome, answer.kind)
-    if answer.kind in ("Retry", "Snooze"):
-        return kind(answer.after, answer.reason)  # type: ignore[no-any-return]
-    return kind(answer.reason)  # type: ignore[no-any-return]
+def _decode_signal(signaled: HandlerSignaled) -> OutcomeSignal:
+    kind: Any = getattr(outcome, signaled.kind)
+    after = (signaled.after,) if issubclass(kind, outcome.Retry | outcome.Snooze) else ()
+    signal: OutcomeSignal = kind(*after, signaled.reason)
+    return signal

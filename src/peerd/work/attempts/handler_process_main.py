@@ -28,13 +28,13 @@ _send_lock = threading.Lock()
 
 
 def main() -> None:
-    """Read the request, run the handler, answer."""
+    """Read the request, run the handler, and send its result."""
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=HandlerRequest)
     own = os.getpid()
     answer = _run(request, descriptor)
-    if os.getpid() == own:  # a child that was forked in the handler, and has come back out of it, answers nothing
+    if os.getpid() == own:  # a child that the handler forked, and that has returned from it, sends nothing
         _send(descriptor, answer)
 
 
@@ -53,23 +53,19 @@ def _run(request: HandlerRequest, descriptor: int) -> HandlerMessage:
         return HandlerReturned(encode_result(result))
     except OutcomeSignal as error:
         return _signaled_message(error)
-    except BaseException as error:  # noqa: BLE001 - the worker judges it
-        return _raised_message(error)
+    except BaseException as error:  # noqa: BLE001 - the worker decides what follows
+        kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+        return HandlerRaised(kinds, describe_exception(error), format_traceback(error))
 
 
 def _signaled_message(outcome: OutcomeSignal) -> HandlerSignaled:
     return HandlerSignaled(type(outcome).__name__, exception_text(outcome.reason), getattr(outcome, "after", None))
 
 
-def _raised_message(error: BaseException) -> HandlerRaised:
-    kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
-    return HandlerRaised(kinds, describe_exception(error), format_traceback(error))
-
-
 def _send(descriptor: int, answer: HandlerMessage) -> None:
     frame = msgspec.json.encode(answer)
     data = memoryview(len(frame).to_bytes(4, "big") + frame)
-    with _send_lock:  # a handler's threads may all report progress
+    with _send_lock:  # several threads of the handler may report progress
         while data:
             data = data[os.write(descriptor, data) :]
 

@@ -1,7 +1,7 @@
-"""Tasks that this process cannot run, because it has other code than whoever enqueued them.
+"""Tasks that this process cannot run, because the code that enqueued them is newer or older.
 
-What is given back arrives again on the first active node, whose own processes hear of it first. If they do not know it,
-they would claim it again and again, before the processes that do: so whoever has given a task back makes way.
+A released task is claimed again by whichever process sees it first. Processes that do not know its handler would claim
+it again and again before those that do, so a process that has released such a task delays its next claims a little.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.known_handlers import read_known_handlers
 
 MAX_YIELD_DELAY: Final = 0.2
-"""Seconds at the most that a process which has given a task back waits when it is rung at. By chance, because where
-two versions each lack something, processes of both do it."""
+"""Seconds at the most that such a process waits after a ring. Random, because where two versions each lack a handler
+of the other, processes of both wait."""
 
 
 class UnknownHandlerResolver:
-    """Asks the table what the other processes of the cluster know.
+    """Decides by the handlers that the other processes of the cluster know.
 
     Args:
-        database: where.
-        outages: what is learned about it.
-        unknown_after: seconds after which a task is dead that no process has known.
+        database: threads of the process's database.
+        outages: learns whether the database answers.
+        unknown_after: seconds after which a task is dead whose handler no process has known.
     """
 
     def __init__(self, database: DatabaseThreads, outages: OutageTracker, unknown_after: float) -> None:
@@ -37,7 +37,7 @@ class UnknownHandlerResolver:
         self._has_deferred = False
 
     async def resolve_unknown_handler(self, task: Task, error: UnsupportedTask) -> Outcome:
-        """What becomes of a task that this process holds and cannot run."""
+        """The outcome of a task that this process holds and cannot run."""
         snapshot = await self._outages.retry_while_down(
             lambda: self._database.read(read_known_handlers, task, self._unknown_after)
         )
@@ -46,5 +46,5 @@ class UnknownHandlerResolver:
         return outcome
 
     def yield_delay(self) -> float:
-        """Seconds that other processes have, which may know what this one does not, before it looks for work."""
+        """Seconds that this process leaves to others before it claims after a ring."""
         return random.uniform(0.0, MAX_YIELD_DELAY) if self._has_deferred else 0.0

@@ -1,4 +1,8 @@
-"""How fast a process works off what it has, and so how much it may claim ahead."""
+"""How many tasks to claim ahead of free slots, from the measured rate at which attempts end.
+
+A process that takes a second for a task prefetches nothing: the task would wait while another process may be idle. One
+that ends ten thousand tasks a second would spend most of its time waiting for claims without prefetching.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +10,29 @@ from collections.abc import Callable
 from typing import Final
 
 HORIZON: Final = 0.01
-"""Seconds within which what is claimed ahead should have begun."""
+"""Seconds within which a prefetched task should start."""
 MAX_MEAN_SECONDS: Final = 0.02
-"""Seconds of an attempt on average. Longer ones that began together end together, and what was claimed ahead because
+"""Seconds of an attempt on average. Longer ones that started together end together, and what was prefetched because
 their mean is short would wait for all of them."""
 MAX_PREFETCH: Final = 1000
-"""Tasks: what a hundred thousand a second would begin within the horizon. While half of it is at hand the next claim is
+"""Tasks: what a hundred thousand a second would start within the horizon. While half of it is at hand the next claim is
 on its way: with 500, drains waited for claims, and were slower by 11 % on MariaDB, 14 on PostgreSQL and 4 on SQLite."""
 MIN_MEASUREMENT: Final = (0.002, 20)
 """Seconds of work and attempts after which a measurement counts: a clock's tick more or less must not matter."""
 
 
 class PrefetchEstimate:
-    """Measures attempts that end in a second, over the time in which any run.
-
-    A process that takes a second for a task claims nothing ahead: what it would have would wait, while another process
-    may be free. One that ends ten thousand in a second and claims only into free places would wait for the database
-    most of the time.
+    """Measures attempts that end per second, over the time in which any run.
 
     Args:
         clock: monotonic, in seconds.
         slots: attempts that run at once.
 
     >>> seconds = iter([0.0, 0.01, 0.02])
-    >>> pace = PrefetchEstimate(lambda: next(seconds), slots=10)
-    >>> pace.start()
-    >>> pace.ended(100)
-    >>> pace.prefetch_size()
+    >>> prefetch = PrefetchEstimate(lambda: next(seconds), slots=10)
+    >>> prefetch.start()
+    >>> prefetch.ended(100)
+    >>> prefetch.prefetch_size()
     100
     """
 
@@ -45,11 +45,11 @@ class PrefetchEstimate:
         self._rate = 0.0
 
     def start(self) -> None:
-        """Something runs, after a time in which nothing did."""
+        """The first attempt starts after a time in which none ran."""
         self._since = self._clock()
 
     def pause(self) -> None:
-        """Nothing runs any more."""
+        """The last running attempt has ended."""
         if self._since is not None:
             self._worked += self._clock() - self._since
             self._since = None
@@ -59,13 +59,13 @@ class PrefetchEstimate:
         self._ended += attempts
 
     def reset(self) -> None:
-        """What was measured proved wrong: claim nothing ahead until it is measured anew."""
+        """The estimate was wrong: prefetch nothing until the rate is measured anew."""
         self._rate, self._worked, self._ended = 0.0, 0.0, 0
         if self._since is not None:
             self._since = self._clock()
 
     def prefetch_size(self) -> int:
-        """Tasks that would begin within the horizon, if all goes on as it does."""
+        """Tasks that would start within the horizon at the current rate."""
         self._measure()
         is_quick = self._slots <= MAX_MEAN_SECONDS * self._rate
         return min(int(self._rate * HORIZON), MAX_PREFETCH) if is_quick else 0
@@ -75,12 +75,12 @@ class PrefetchEstimate:
             now = self._clock()
             self._worked += now - self._since
             self._since = now
-        least_time, least_attempts = MIN_MEASUREMENT
-        if self._worked < least_time:
+        min_seconds, min_attempts = MIN_MEASUREMENT
+        if self._worked < min_seconds:
             return
         rate = self._ended / self._worked
-        if self._ended >= least_attempts:
+        if self._ended >= min_attempts:
             self._rate = rate
             self._worked, self._ended = 0.0, 0
         else:
-            self._rate = min(self._rate, rate)  # too little to raise it, and enough to doubt it
+            self._rate = min(self._rate, rate)  # too few attempts to raise the rate, and enough time to lower it
