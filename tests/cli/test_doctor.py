@@ -120,7 +120,7 @@ def test_dead_tasks_and_paused_queues_are_told(client: Client, holder: ClaimingP
 def test_counting_ends_where_it_would_cost(
     client: Client, monkeypatch: pytest.MonkeyPatch, holder: ClaimingProcess
 ) -> None:
-    monkeypatch.setattr(cluster, "MANY", 2)
+    monkeypatch.setattr(cluster, "MAX_COUNTED", 2)
     for _ in range(3):
         client.enqueue("video")
         holder.run(Failed(error="no"))
@@ -178,7 +178,7 @@ def test_the_doctor_words_its_findings_and_fails_on_a_problem(peerd: Peerd, proj
     answer = peerd("doctor", status=1)
     assert answer.lines[-3:-1] == [
         "problem  nodes  video-1 is silent; their tasks go to others",
-        "try: look at the machine and its log; start it again with peerd up",
+        "try: look at the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget",
     ]
     assert answer.lines[-1] == "1 problem"
 

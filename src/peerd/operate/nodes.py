@@ -1,4 +1,4 @@
-"""Nodes and their processes: who is there, who is silent, who shall take no new tasks."""
+"""Nodes and their processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ProcessList = list[ProcessRecord]
 
 
 class NodeOperations(OperationGroup[Mode]):
-    """``client.nodes``."""
+    """``client.nodes``. What names a node raises `NodeNotFound` where no node has the name."""
 
     @operation
     def list(self) -> Query[NodeList]:
@@ -23,31 +23,21 @@ class NodeOperations(OperationGroup[Mode]):
 
     @operation
     def drain(self, name: str) -> Query[None]:
-        """Ask a node to take no new tasks; what runs there goes on.
-
-        Raises:
-            NodeNotFound: no node has this name.
-        """
+        """Stop the claims of a node; its running tasks go on."""
         return write_query(nodes.set_draining, validation.text("node", name), draining=True)
 
     @operation
     def undrain(self, name: str) -> Query[None]:
-        """Let a node take tasks again.
-
-        Raises:
-            NodeNotFound: no node has this name.
-        """
-        return write_query(nodes.set_draining, validation.text("node", name), draining=False).then_ring(
-            TasksAvailable()
-        )
+        """Let a node claim tasks again."""
+        query = write_query(nodes.set_draining, validation.text("node", name), draining=False)
+        return query.then_ring(TasksAvailable())
 
     @operation
     def forget(self, name: str) -> Query[None]:
         """Delete the row of a node that will not come back; the managers do it after ``[manager] max_node_age``.
 
         Raises:
-            NodeNotFound: no node has this name.
-            NodeStillAlive: it beats.
+            NodeStillAlive: its heartbeat is recent.
             NodeHasPinnedTasks: unfinished tasks are pinned to it.
         """
         return write_query(nodes.delete_node, validation.text("node", name))

@@ -1,4 +1,4 @@
-"""What an application asks to be enqueued, as the store wants it. Pure: refused here, before anything is written."""
+"""Options of enqueue, checked and made into the tasks that the store writes. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 import msgspec
 
 from peerd.domain.call import Call
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
 from peerd.domain.json_numbers import NON_FINITE_PROBLEM, contains_non_finite
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NewTask
+from peerd.operate import validation
 
 T = TypeVar("T")
 Duration = str | float
@@ -21,7 +21,7 @@ Duration = str | float
 
 
 class EnqueueOptions(TypedDict, total=False):
-    """The options of every kind of enqueue; None is as if it were not given.
+    """The options of every kind of enqueue; None means unset.
 
     ``name``, ``body``, ``text`` and ``bytes`` go with a queue's name only: a `Call` brings its own. Of the last three
     at most one: ``body`` is any JSON value and is written as JSON; ``text`` is stored as it is; ``bytes`` are binary.
@@ -67,12 +67,12 @@ def new_task(what: Call | str, **options: Unpack[EnqueueOptions]) -> NewTask:
 
 
 def new_tasks(what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> list[NewTask]:
-    """`new_task`, for each of several calls with the same options, which are looked at once."""
+    """`new_task`, for each of several calls with the same options, which are checked once."""
     given = {option: value for option, value in options.items() if value is not None}
     if unknown := sorted(set(given) - set(_OPTIONS)):
         raise TypeError(f"there is no option {quoted(unknown[0])} of enqueue: there are {', '.join(_OPTIONS)}")
-    common = _time_options(given) | _other_options(given) if given else {}
-    return [_make_task(one, given, common) for one in what]
+    common = _common_options(given) if given else {}
+    return [_make_task(call, given, common) for call in what]
 
 
 def _make_task(what: Call | str, given: Mapping[str, Any], common: Mapping[str, Any]) -> NewTask:
@@ -122,17 +122,12 @@ def json_text(field: str, value: object) -> str:
     return text
 
 
-def _time_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {
+def _common_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    options = {
         "start_at": _datetime(given, "start_at"),
         "start_in": _seconds(given, "start_in"),
         "finish_at": _datetime(given, "finish_at"),
         "finish_in": _seconds(given, "finish_in"),
-    }
-
-
-def _other_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    other = {
         "node": _text(given, "node"),
         "max_attempts": _integer(given, "max_attempts"),
         "timeout": _seconds(given, "timeout"),
@@ -140,19 +135,15 @@ def _other_options(given: Mapping[str, Any]) -> dict[str, Any]:
         "trace_context": _text(given, "trace_context"),
     }
     if "priority" in given:
-        other["priority"] = _integer(given, "priority")
+        options["priority"] = _integer(given, "priority")
     if "limit_key" in given:
-        other["limit_key"] = _text(given, "limit_key")
+        options["limit_key"] = _text(given, "limit_key")
     if "unique_for" in given:
         if "unique" not in given:
             raise InvalidTask("unique_for", "says how long a key holds: give unique too")
-        other["unique_for"] = _unique_scope(given)
-    return other
-
-
-def _unique_scope(given: Mapping[str, Any]) -> str | float | None:
-    scope = given["unique_for"]
-    return scope if scope in ("unfinished", "forever") else _seconds(given, "unique_for")
+        scope = given["unique_for"]
+        options["unique_for"] = scope if scope in ("unfinished", "forever") else _seconds(given, "unique_for")
+    return options
 
 
 def _text(given: Mapping[str, Any], option: str) -> str | None:
@@ -177,9 +168,4 @@ def _checked_option(given: Mapping[str, Any], option: str, kind: type[T], words:
 
 
 def _seconds(given: Mapping[str, Any], option: str) -> float | None:
-    if option not in given:
-        return None
-    try:
-        return parse_duration(given[option])
-    except ValueError as error:
-        raise InvalidTask(option, str(error)) from None
+    return validation.seconds(option, given[option]) if option in given else None
