@@ -19,7 +19,7 @@ from peerd.domain.task import Task
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.tables import tasks
 from peerd.work.arguments import HandlerArguments
-from peerd.work.attempts import executor_slots, outcome_writer, unknown_handlers
+from peerd.work.attempts import attempt_outcome, executor_slots, outcome_writer
 from peerd.work.attempts.active_attempt import ActiveAttempt
 from peerd.work.claims import task_fetcher, toucher
 from tests.faults.versions import new, old
@@ -73,7 +73,7 @@ def run_crashed_beside_others() -> None:
 
 def never_give_back() -> None:
     """What a process does not know is dead, although others know it."""
-    vars(unknown_handlers)["decide_unsupported_task"] = lambda task, error, sight, unknown_after: Failed(
+    vars(attempt_outcome)["decide_unsupported_task"] = lambda task, error, sight, unknown_after: Failed(
         error=str(error)
     )
 

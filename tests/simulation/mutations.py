@@ -32,7 +32,7 @@ from peerd.store.tasks import actions
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import TASK_COLUMNS, lock_tasks, to_task, update_tasks
-from peerd.work.attempts import unknown_handlers
+from peerd.work.attempts import attempt_outcome
 from peerd.work.attempts.attempt_execution import Execution
 from peerd.work.attempts.attempt_outcome import StopReason, outcome_of_exception, outcome_of_value
 from peerd.work.attempts.outcome_writer import OutcomeWriter
@@ -326,7 +326,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "what the code does not know is dead at once",
-        ((unknown_handlers, "decide_unsupported_task", dead_at_once),),
+        ((attempt_outcome, "decide_unsupported_task", dead_at_once),),
         (VERSIONS, "enqueue"),
     ),
     Mutation(

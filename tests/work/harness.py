@@ -9,9 +9,9 @@ from peerd import Client, Context, Queue, Status, Task, TaskWorker
 from peerd.runtime.observability.events import Event, EventBus
 from peerd.store.claim.claimer import Claimer
 from peerd.testing import EventRecorder, FaultyDatabase, eventually_async
-from peerd.work.settings import EffectiveWorkerSettings
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
+from peerd.work.worker import EffectiveWorkerSettings
 from tests.store.world import World
 
 F = TypeVar("F", bound=Event)

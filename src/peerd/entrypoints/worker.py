@@ -20,8 +20,8 @@ from peerd.schedules.run_executor import ScheduleRunExecutor
 from peerd.store.connection.database import Database
 from peerd.work.handlers import Queue
 from peerd.work.services import PeriodicService, TaskService
-from peerd.work.settings import EffectiveWorkerSettings as WorkSettings
 from peerd.work.task_worker import QueueWorker, TaskWorker
+from peerd.work.worker import EffectiveWorkerSettings as WorkSettings
 from peerd.work.worker import Worker
 
 

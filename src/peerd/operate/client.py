@@ -19,7 +19,7 @@ from peerd.operate.diagnostics import Finding, examine
 from peerd.operate.enqueuing import EnqueueOperations, enqueue_within
 from peerd.operate.job import Job, poll_pauses, task_result
 from peerd.operate.nodes import NodeOperations
-from peerd.operate.operations import AsyncMode, BlockingMode, Mode, Query, operation, read_query
+from peerd.operate.operations import AsyncMode, BlockingMode, Mode, Query, operation
 from peerd.operate.queues import LimitOperations, QueueOperations
 from peerd.operate.request import EnqueueOptions, new_task
 from peerd.operate.schedules import ScheduleOperations
@@ -46,7 +46,7 @@ class _ClientOperations(EnqueueOperations[Mode]):
     @operation
     def now(self) -> Query[datetime]:
         """The time of the database's clock, the only one that decides anything."""
-        return read_query(database_now)
+        return Query("read", database_now)
 
     @operation
     def examine(self, *, max_update: float = 30.0) -> Query[list[Finding]]:
@@ -55,7 +55,7 @@ class _ClientOperations(EnqueueOperations[Mode]):
         Args:
             max_update: seconds without a touch after which a running task counts as frozen.
         """
-        return read_query(examine, max_update)
+        return Query("read", examine, max_update)
 
 
 class Client(_ClientOperations[BlockingMode]):

@@ -16,7 +16,7 @@ from peerd.domain.task import NewTask, Task
 from peerd.doorbell.after_commit import ring_after_commit
 from peerd.doorbell.notifier import Notifier
 from peerd.operate.job import Job
-from peerd.operate.operations import Mode, OperationGroup, Query, autocommit_query, operation, write_query
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.operate.tasks import TaskOperations
 from peerd.store.connection.caller_session import utc_session
@@ -58,9 +58,9 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         """
         new = new_task(what, **options)
         query = (
-            autocommit_query(_enqueue_autocommit, new, self._find_task)
+            Query("run_statement", _enqueue_autocommit, new, self._find_task)
             if enqueue.is_one_statement(new)
-            else write_query(_enqueue_one, new, self._find_task)
+            else Query("run", _enqueue_one, new, self._find_task)
         )
         return query.then_ring(*rings_for([new]))
 
@@ -76,7 +76,7 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
             InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
         """
         new = new_tasks(what, **options)
-        return write_query(_enqueue_many, new, self._find_task).then_ring(*rings_for(new))
+        return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new))
 
 
 def enqueue_within(connection: Connection | Session, new: NewTask, find_task: FindTask, notifier: Notifier) -> Job:

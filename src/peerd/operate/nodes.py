@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peerd.domain.ring import TasksAvailable
 from peerd.operate import validation
-from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store.nodes import nodes, processes
 from peerd.store.nodes.nodes import Node
 from peerd.store.nodes.processes import ProcessRecord
@@ -19,17 +19,17 @@ class NodeOperations(OperationGroup[Mode]):
     @operation
     def list(self) -> Query[NodeList]:
         """All nodes that ever registered, by name."""
-        return read_query(nodes.list_nodes)
+        return Query("read", nodes.list_nodes)
 
     @operation
     def drain(self, name: str) -> Query[None]:
         """Stop the claims of a node; its running tasks go on."""
-        return write_query(nodes.set_draining, validation.text("node", name), draining=True)
+        return Query("run", nodes.set_draining, validation.text("node", name), draining=True)
 
     @operation
     def undrain(self, name: str) -> Query[None]:
         """Let a node claim tasks again."""
-        query = write_query(nodes.set_draining, validation.text("node", name), draining=False)
+        query = Query("run", nodes.set_draining, validation.text("node", name), draining=False)
         return query.then_ring(TasksAvailable())
 
     @operation
@@ -40,9 +40,9 @@ class NodeOperations(OperationGroup[Mode]):
             NodeStillAlive: its heartbeat is recent.
             NodeHasPinnedTasks: unfinished tasks are pinned to it.
         """
-        return write_query(nodes.delete_node, validation.text("node", name))
+        return Query("run", nodes.delete_node, validation.text("node", name))
 
     @operation
     def processes(self, *, ended: bool = False) -> Query[ProcessList]:
         """The processes of all nodes: the living ones, or all that are on record."""
-        return read_query(processes.list_processes, ended=ended)
+        return Query("read", processes.list_processes, ended=ended)

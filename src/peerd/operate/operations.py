@@ -15,53 +15,40 @@ from threading import Lock
 from types import MethodType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
-from sqlalchemy.engine import Connection
-
 from peerd.domain.ring import Ring
 from peerd.doorbell.notifier import Notifier
 from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.schema.migrate import require_current_schema
-from peerd.store.statements.autocommit import AutocommitConnection
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 DatabaseMethod = Literal["read", "run", "run_statement"]
-"""The methods of `Database` that execute queries."""
+"""Read only; in a transaction of its own; one statement, which commits by itself."""
 
 
 class Query(Generic[T]):
-    """A function of a connection, the method that executes it, and what is rung after its commit."""
+    """A function of a connection, the `Database` method that executes it, and what is rung after its commit."""
 
     __slots__ = ("function", "method", "rings")
 
-    def __init__(self, method: DatabaseMethod, function: Callable[[Any], T]) -> None:
+    def __init__(
+        self,
+        method: DatabaseMethod,
+        function: Callable[Concatenate[Any, P], T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> None:
         self.method = method
-        self.function = function
+        self.function: Callable[[Any], T] = lambda connection: function(connection, *args, **kwargs)
         self.rings: tuple[Ring, ...] = ()
 
     def then_ring(self, *rings: Ring) -> Self:
         """Ring these after the commit."""
         self.rings = rings
         return self
-
-
-def read_query(function: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> Query[T]:
-    """A query that changes nothing."""
-    return Query("read", lambda connection: function(connection, *args, **kwargs))
-
-
-def write_query(function: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> Query[T]:
-    """A query in a transaction of its own."""
-    return Query("run", lambda connection: function(connection, *args, **kwargs))
-
-
-def autocommit_query(
-    function: Callable[Concatenate[AutocommitConnection, P], T], /, *args: P.args, **kwargs: P.kwargs
-) -> Query[T]:
-    """A query of one statement, which commits by itself."""
-    return Query("run_statement", lambda connection: function(connection, *args, **kwargs))
 
 
 class BlockingMode:

@@ -9,7 +9,7 @@ from peerd.domain.limit import WHOLE_QUEUE, Limit, Rate, check_limit_target
 from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import EACH_KEY
 from peerd.operate import validation
-from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store import queues
 from peerd.store.limits import definitions
 from peerd.store.limits.definitions import LimitState
@@ -25,12 +25,12 @@ class QueueOperations(OperationGroup[Mode]):
     @operation
     def list(self) -> Query[QueueStates]:
         """All queues that have tasks, or were ever served or paused, by name. It scans an index."""
-        return read_query(queues.list_queues)
+        return Query("read", queues.list_queues)
 
     @operation
     def is_known(self, name: str) -> Query[bool]:
         """Whether a worker process has ever served a queue, or it was ever paused."""
-        return read_query(queues.is_known, validation.text("queue", name))
+        return Query("read", queues.is_known, validation.text("queue", name))
 
     @operation
     def pause(self, name: str, duration: str | float | None = None) -> Query[None]:
@@ -44,12 +44,12 @@ class QueueOperations(OperationGroup[Mode]):
             InvalidTask: no queue can have this name; or not a duration.
         """
         seconds = None if duration is None else validation.seconds("duration", duration)
-        return write_query(queues.pause, validation.text("queue", name), seconds)
+        return Query("run", queues.pause, validation.text("queue", name), seconds)
 
     @operation
     def resume(self, name: str) -> Query[None]:
         """Allow claims from a queue again; nothing happens to one that is not paused."""
-        return write_query(queues.resume, validation.text("queue", name)).then_ring(TasksAvailable())
+        return Query("run", queues.resume, validation.text("queue", name)).then_ring(TasksAvailable())
 
 
 class LimitOperations(OperationGroup[Mode]):
@@ -82,19 +82,19 @@ class LimitOperations(OperationGroup[Mode]):
         """
         stored_key = _stored_key(key, each_key=each_key)
         limit = Limit(queue=queue, key=stored_key, running=running, rate=None if rate is None else Rate.parse(rate))
-        return write_query(_set_limit, limit).then_ring(TasksAvailable((queue,)))
+        return Query("run", _set_limit, limit).then_ring(TasksAvailable((queue,)))
 
     @operation
     def remove(self, queue: str, *, key: str | None = None, each_key: bool = False) -> Query[bool]:
         """Remove the limit of a queue as a whole, of one key, or of each; returns whether there was one."""
         stored_key = _stored_key(key, each_key=each_key)
         check_limit_target(queue, stored_key)
-        return write_query(definitions.remove_limit, queue, stored_key).then_ring(TasksAvailable((queue,)))
+        return Query("run", definitions.remove_limit, queue, stored_key).then_ring(TasksAvailable((queue,)))
 
     @operation
     def list(self, queue: str | None = None) -> Query[LimitStates]:
         """All limits, or those of one queue, and how much of each is used now."""
-        return read_query(definitions.list_limits, validation.text_or_none("queue", queue))
+        return Query("read", definitions.list_limits, validation.text_or_none("queue", queue))
 
 
 def _set_limit(connection: Connection, limit: Limit) -> Limit:

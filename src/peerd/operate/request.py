@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
@@ -83,10 +83,9 @@ def _make_task(what: Call | str, given: Mapping[str, Any], common: Mapping[str, 
         own = {"limit_key": what.limit_key} if what.limit_key is not None else {}
         return NewTask(queue=what.queue, name=what.name, body=what.body, **{**own, **common})
     if isinstance(what, str):
-        return NewTask(queue=what, name=_text(given, "name") or "", **_body(given), **common)
-    raise TypeError(
-        f"{quoted(what)} is neither a queue's name nor a call: write handler.with_args(…), or the name of a queue"
-    )
+        return NewTask(queue=what, name=_text("name", given.get("name", "")), **_body(given), **common)
+    remedy = "write handler.with_args(…), or the name of a queue"
+    raise TypeError(f"{quoted(what)} is neither a queue's name nor a call: {remedy}")
 
 
 def _body(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,73 +98,67 @@ def _body(given: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(given["bytes"], bytes | bytearray | memoryview):
             raise InvalidTask("bytes", f"{type(given['bytes']).__name__} is not bytes; text goes into text=")
         return {"body_bytes": bytes(given["bytes"])}
-    return {"body": _text(given, "text")}
+    return {"body": _text("text", given["text"])} if "text" in given else {}
 
 
 def json_text(field: str, value: object) -> str:
-    """The JSON text of a value.
-
-    Raises:
-        InvalidTask: it cannot be written as JSON.
+    """The JSON text of a value; raises `InvalidTask`.
 
     >>> json_text("body", [1, "ä"])
     '[1,"ä"]'
     """
     try:
         text = msgspec.json.encode(value).decode()
-        if "null" in text and contains_non_finite(msgspec.to_builtins(value)):
-            raise InvalidTask(field, NON_FINITE_PROBLEM)
-    except InvalidTask:
-        raise
+        is_finite = "null" not in text or not contains_non_finite(msgspec.to_builtins(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidTask(field, f"cannot be written as JSON: {error}") from error
+    if not is_finite:
+        raise InvalidTask(field, NON_FINITE_PROBLEM)
     return text
 
 
-def _common_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    options = {
-        "start_at": _datetime(given, "start_at"),
-        "start_in": _seconds(given, "start_in"),
-        "finish_at": _datetime(given, "finish_at"),
-        "finish_in": _seconds(given, "finish_in"),
-        "node": _text(given, "node"),
-        "max_attempts": _integer(given, "max_attempts"),
-        "timeout": _seconds(given, "timeout"),
-        "unique_key": _text(given, "unique"),
-        "trace_context": _text(given, "trace_context"),
-    }
-    if "priority" in given:
-        options["priority"] = _integer(given, "priority")
-    if "limit_key" in given:
-        options["limit_key"] = _text(given, "limit_key")
-    if "unique_for" in given:
-        if "unique" not in given:
-            raise InvalidTask("unique_for", "says how long a key holds: give unique too")
-        scope = given["unique_for"]
-        options["unique_for"] = scope if scope in ("unfinished", "forever") else _seconds(given, "unique_for")
-    return options
+def _text(option: str, value: object) -> str:
+    return _checked(option, value, str, "text")
 
 
-def _text(given: Mapping[str, Any], option: str) -> str | None:
-    return _checked_option(given, option, str, "text")
+def _integer(option: str, value: object) -> int:
+    return _checked(option, value, int, "a whole number")
 
 
-def _integer(given: Mapping[str, Any], option: str) -> int | None:
-    if isinstance(given.get(option), bool):
-        raise InvalidTask(option, f"{quoted(given[option])} is not a whole number")
-    return _checked_option(given, option, int, "a whole number")
+def _datetime(option: str, value: object) -> datetime:
+    return _checked(option, value, datetime, f"a datetime; a duration goes into {option.replace('_at', '_in')}")
 
 
-def _datetime(given: Mapping[str, Any], option: str) -> datetime | None:
-    return _checked_option(given, option, datetime, f"a datetime; a duration goes into {option.replace('_at', '_in')}")
+def _unique_scope(option: str, value: Any) -> str | float:
+    return str(value) if value in ("unfinished", "forever") else validation.seconds(option, value)
 
 
-def _checked_option(given: Mapping[str, Any], option: str, kind: type[T], words: str) -> T | None:
-    value = given.get(option)
-    if value is None or isinstance(value, kind):
+def _checked(option: str, value: object, kind: type[T], description: str) -> T:
+    if isinstance(value, kind) and not isinstance(value, bool):
         return value
-    raise InvalidTask(option, f"{quoted(value)} is not {words}")
+    raise InvalidTask(option, f"{quoted(value)} is not {description}")
 
 
-def _seconds(given: Mapping[str, Any], option: str) -> float | None:
-    return validation.seconds(option, given[option]) if option in given else None
+_CHECKS: Final[dict[str, Callable[[str, Any], Any]]] = {
+    "start_at": _datetime,
+    "start_in": validation.seconds,
+    "finish_at": _datetime,
+    "finish_in": validation.seconds,
+    "node": _text,
+    "max_attempts": _integer,
+    "timeout": validation.seconds,
+    "unique": _text,
+    "trace_context": _text,
+    "priority": _integer,
+    "limit_key": _text,
+    "unique_for": _unique_scope,
+}
+
+
+def _common_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    options = {option: check(option, given[option]) for option, check in _CHECKS.items() if option in given}
+    if "unique" in options:
+        options["unique_key"] = options.pop("unique")
+    elif "unique_for" in options:
+        raise InvalidTask("unique_for", "says how long a key holds: give unique too")
+    return options

@@ -12,7 +12,7 @@ from peerd.domain.errors import InvalidSchedule
 from peerd.domain.quoting import quoted
 from peerd.domain.schedule import Schedule
 from peerd.operate import validation
-from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import json_text
 from peerd.store import schedule_runs, schedules
 from peerd.store.nodes.nodes import list_nodes
@@ -67,12 +67,12 @@ class ScheduleOperations(OperationGroup[Mode]):
     @operation
     def list(self) -> Query[ScheduleStates]:
         """All schedules that a node has or recently had, by name."""
-        return read_query(_states)
+        return Query("read", _states)
 
     @operation
     def get(self, name: str) -> Query[ScheduleState]:
         """The state of one schedule."""
-        return read_query(_state, validation.text("schedule", name))
+        return Query("read", _state, validation.text("schedule", name))
 
     @operation
     def runs(self, name: str | None = None, *, limit: int = 100) -> Query[Runs]:
@@ -83,17 +83,17 @@ class ScheduleOperations(OperationGroup[Mode]):
             limit: how many, at most 10,000.
         """
         limit = validation.number("limit", limit, 1, MAX_RUNS)
-        return read_query(schedule_runs.list_runs, validation.text_or_none("schedule", name), limit=limit)
+        return Query("read", schedule_runs.list_runs, validation.text_or_none("schedule", name), limit=limit)
 
     @operation
     def get_run(self, run_id: int) -> Query[ScheduleRun]:
         """One run; raises `RunNotFound`."""
-        return read_query(schedule_runs.get_run, validation.number("run", run_id, 0))
+        return Query("read", schedule_runs.get_run, validation.number("run", run_id, 0))
 
     @operation
     def get_runs(self, run_id: int) -> Query[Runs]:
         """A run and after it those of other processes, of which type ``all`` has one each; raises `RunNotFound`."""
-        return read_query(schedule_runs.list_sibling_runs, validation.number("run", run_id, 0))
+        return Query("read", schedule_runs.list_sibling_runs, validation.number("run", run_id, 0))
 
     @operation
     def run(self, name: str, /, *args: object, **named: object) -> Query[ScheduleRun]:
@@ -110,17 +110,17 @@ class ScheduleOperations(OperationGroup[Mode]):
         Raises:
             InvalidSchedule: it takes no arguments, or these cannot be written as JSON.
         """
-        return write_query(_request, validation.text("schedule", name), _arguments(args, named))
+        return Query("run", _request, validation.text("schedule", name), _arguments(args, named))
 
     @operation
     def enable(self, name: str) -> Query[None]:
         """Enable a schedule that was disabled by hand; ticks that it has missed are not made up for."""
-        return write_query(schedules.set_schedule_disabled, validation.text("schedule", name), disabled=False)
+        return Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=False)
 
     @operation
     def disable(self, name: str) -> Query[None]:
         """Disable a schedule in the whole cluster, within a second. It can still be run by hand."""
-        return write_query(schedules.set_schedule_disabled, validation.text("schedule", name), disabled=True)
+        return Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=True)
 
 
 def _arguments(args: tuple[object, ...], named: Mapping[str, object]) -> str | None:

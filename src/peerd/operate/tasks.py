@@ -13,7 +13,7 @@ from peerd.domain.quoting import quoted
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.domain.task import Attempt, Task
 from peerd.operate import validation
-from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.validation import InvalidFilter
 from peerd.store.nodes.nodes import get_node_id
 from peerd.store.tasks import actions, read
@@ -83,7 +83,8 @@ class TaskOperations(OperationGroup[Mode]):
             InvalidFilter: a value is out of its range.
             NodeNotFound: no node has this name.
         """
-        return read_query(
+        return Query(
+            "read",
             _list,
             TaskFilter(queue, name, status, node).checked(),
             bodies=bool(bodies),
@@ -94,22 +95,22 @@ class TaskOperations(OperationGroup[Mode]):
     @operation
     def get(self, task_id: int) -> Query[Task]:
         """The task of this id; raises `TaskNotFound`."""
-        return read_query(read.get_task, validation.task_id(task_id))
+        return Query("read", read.get_task, validation.task_id(task_id))
 
     @operation
     def find(self, task_id: int) -> Query[Task | None]:
         """The task of this id, or None."""
-        return read_query(read.find_task, validation.task_id(task_id))
+        return Query("read", read.find_task, validation.task_id(task_id))
 
     @operation
     def attempts(self, task_id: int) -> Query[Attempts]:
         """The attempts of a task that did not succeed, in their order; raises `TaskNotFound`."""
-        return read_query(_attempts, validation.task_id(task_id))
+        return Query("read", _attempts, validation.task_id(task_id))
 
     @operation
     def counts(self) -> Query[dict[Status, int]]:
         """How many tasks there are of each status. It scans an index: not for each view of a web page."""
-        return read_query(read.count_tasks)
+        return Query("read", read.count_tasks)
 
     @operation
     def retry(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
@@ -163,7 +164,7 @@ def _to_filter(connection: Connection, task_filter: TaskFilter) -> TaskCondition
 
 def _action_query(action: Callable[..., None], only: TaskFilter | None, *args: object) -> Query[None]:
     task_filter = (only or TaskFilter()).checked()
-    return write_query(lambda connection: action(connection, *args, only=_to_filter(connection, task_filter)))
+    return Query("run", lambda connection: action(connection, *args, only=_to_filter(connection, task_filter)))
 
 
 def _attempts(connection: Connection, task_id: int) -> Attempts:

@@ -56,11 +56,14 @@ class HandlerArguments:
         self.takes_context = bool(parameters) and parameters[0].name == "ctx"
         self._parameters = parameters[1:] if self.takes_context else parameters
         self._signature = inspect.Signature(self._parameters)
-        self._reject_unsupported()
+        for parameter in self._parameters:
+            if parameter.kind in UNSUPPORTED_PARAMETERS:
+                raise InvalidArguments(name, UNSUPPORTED_PARAMETERS[parameter.kind].format(parameter.name))
         self._positional_names = tuple(
             parameter.name for parameter in self._parameters if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
         )
         self._names = dict.fromkeys(self._signature.parameters).keys()
+        self.names = tuple(self._names)
         empty = inspect.Parameter.empty
         self._required_names = frozenset(param.name for param in self._parameters if param.default is empty)
         self.signature: HandlerSignature = {
@@ -74,11 +77,7 @@ class HandlerArguments:
             raise InvalidArguments(name, f"its signature cannot be served from JSON: {error}") from error
 
     def body(self, /, *args: Any, **kwargs: Any) -> str:
-        """The body of a call with these arguments; defaults are left to the handler's code when it runs.
-
-        Raises:
-            InvalidArguments: they do not fit the signature.
-        """
+        """The body of a call with these arguments; raises `InvalidArguments`. Defaults are applied when it runs."""
         given = self._bound(args, kwargs)
         try:
             text = msgspec.json.encode(given, enc_hook=_encode_path).decode()
@@ -90,11 +89,7 @@ class HandlerArguments:
         return text
 
     def decode(self, body: str | bytes | None) -> dict[str, Any]:
-        """The checked values of a body.
-
-        Raises:
-            InvalidArguments: it is no JSON object, or an argument is missing, unknown, or of a wrong type.
-        """
+        """The values of a body; raises `InvalidArguments` where one is missing, unknown, or of a wrong type."""
         return msgspec.structs.asdict(self._checked(body if body is not None else b"{}"))
 
     def _checked(self, body: str | bytes) -> msgspec.Struct:
@@ -102,11 +97,6 @@ class HandlerArguments:
             return self._decoder.decode(body)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidArguments(self.name, truncate(str(error), MAX_REASON_LENGTH)) from None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arguments, in their order."""
-        return tuple(self._names)
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by their names, in the order of the signature.
@@ -125,20 +115,11 @@ class HandlerArguments:
         except TypeError as error:
             raise InvalidArguments(self.name, str(error)) from None
 
-    def _reject_unsupported(self) -> None:
-        for parameter in self._parameters:
-            if parameter.kind in UNSUPPORTED_PARAMETERS:
-                raise InvalidArguments(self.name, UNSUPPORTED_PARAMETERS[parameter.kind].format(parameter.name))
-
     def _define(self, function: Callable[..., Any]) -> type[msgspec.Struct]:
         hints = typing.get_type_hints(function, include_extras=True)
-        fields: list[Any] = []
-        for parameter in self._parameters:
-            kind = hints.get(parameter.name, Any)
-            if parameter.default is inspect.Parameter.empty:
-                fields.append((parameter.name, kind))
-            else:
-                fields.append((parameter.name, kind, _default(parameter.default)))
+        fields: list[Any] = [
+            (param.name, hints.get(param.name, Any), *_default(param.default)) for param in self._parameters
+        ]
         return msgspec.defstruct(self.name.title() or "Arguments", fields, kw_only=True, forbid_unknown_fields=True)
 
 
@@ -159,11 +140,13 @@ def _annotation_text(parameter: inspect.Parameter) -> str:
     return OBJECT_ADDRESS.sub("", text if isinstance(text, str) else inspect.formatannotation(text))
 
 
-def _default(value: Any) -> Any:
-    """A default that is not shared between calls, which is how msgspec wants mutable ones."""
+def _default(value: Any) -> tuple[Any, ...]:
+    """The default of a field, if any; a mutable one is copied, as msgspec requires."""
+    if value is inspect.Parameter.empty:
+        return ()
     if isinstance(value, list | dict | set | bytearray):
-        return msgspec.field(default_factory=lambda: copy.copy(value))
-    return value
+        return (msgspec.field(default_factory=lambda: copy.copy(value)),)
+    return (value,)
 
 
 def _decode_path(kind: type, value: object) -> Any:
@@ -178,21 +161,8 @@ def _encode_path(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def to_json_value(value: object) -> object:
-    """A value as it stands in a body: dates, paths, UUIDs and enums as texts or numbers.
-
-    Raises:
-        TypeError: it is not JSON.
-    """
-    return msgspec.to_builtins(value, enc_hook=_encode_path)
-
-
 def encode_result(value: object) -> str | None:
-    """A handler's result as JSON text; None stays None.
-
-    Raises:
-        TypeError: it is not JSON.
-    """
+    """A handler's result as JSON text; None stays None. Raises TypeError for what is not JSON."""
     return None if value is None else msgspec.json.encode(value, enc_hook=_encode_path).decode()
 
 
@@ -231,15 +201,11 @@ class LimitKeyFunction:
             raise self._error(f"limit_key names no argument of it: {quoted(of)}; it has {has}")
 
     def __call__(self, body: str) -> str | None:
-        """The key of a task with this body; what the body leaves out has its default.
-
-        Raises:
-            InvalidArguments: it is neither text nor a number.
-        """
+        """The key of a task with this body; raises `InvalidArguments` if it is neither text nor a number."""
         given = self._arguments.decode(body)
         value = self._of(**given) if callable(self._of) else given[self._of]
         try:
-            plain = to_json_value(value)
+            plain = msgspec.to_builtins(value, enc_hook=_encode_path)
         except (TypeError, ValueError, RecursionError):
             plain = value
         match plain:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
+from peerd.domain.duration import format_duration
 from peerd.domain.stuck_attempt import StuckAttempt
 from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import EventBus
@@ -18,10 +22,12 @@ from peerd.store.nodes.known_handlers import encode_handlers
 from peerd.store.nodes.process_registration import keep_heartbeat, register_this_process_with_retry
 from peerd.store.nodes.processes import ProcessCapabilities, end_process
 from peerd.work.claims.wake_ups import WakeUpReceiver
-from peerd.work.recycler import WorkerRecycler
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import TaskWorker
-from peerd.work.worker import BaseWorker, Worker
+from peerd.work.worker import BaseWorker, EffectiveWorkerSettings, Worker
+
+RECYCLE_CHECK_EVERY: Final = 1.0
+"""Seconds."""
 
 W = TypeVar("W", bound=BaseWorker)
 SharedFactory = Callable[[], Callable[..., Any]]
@@ -31,13 +37,8 @@ Attach = Callable[[ProcessContext], object]
 class WorkerService(Generic[W]):
     """What the services of worker processes have in common.
 
-    Args:
-        worker: the user's code, with its settings.
-        database: of this process; closed at the end.
-        events: receives what happens.
-        client: for ``ctx.client`` and ``self.process.client``.
-        shared: makes the function behind ``ctx.shared``, on the event loop.
-        attach: called with the process before the worker's setup, to add other components to it.
+    `client` is for ``ctx.client`` and ``self.process.client``. `shared` makes the function behind ``ctx.shared``, on
+    the event loop. `attach` is called with the process before the worker's setup, to add other components to it.
     """
 
     def __init__(
@@ -122,7 +123,8 @@ class TaskService(WorkerService[TaskWorker]):
         if link.run_directory is not None:
             self._wake_ups.listen(link.run_directory)
         link.report_in_flight(lambda: runner.in_flight)
-        self._recycler = WorkerRecycler(
+        self._recycling = partial(
+            recycle_when_due,
             settings,
             link,
             ended=lambda: runner.ended_count,
@@ -135,12 +137,11 @@ class TaskService(WorkerService[TaskWorker]):
         """Run tasks once the node is ready."""
         await self._node_is_ready.wait()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._recycler.watch())
+            group.create_task(self._recycling())
             await self._runner.run()
         await asyncio.Event().wait()  # quiet: `stop` ends the process
 
     async def quiet(self) -> None:
-        """Claim no more."""
         self._runner.quiet()
 
     async def stop(self, grace: float) -> None:
@@ -166,7 +167,6 @@ class PeriodicService(WorkerService[Worker]):
     """A process that runs a periodic worker."""
 
     async def start(self, link: Link) -> Mapping[str, object]:
-        """Register the process."""
         self._grace = link.grace
         self._start_process(link)
         _, self._process_id = await register_this_process_with_retry(self._database, link, self._outages)
@@ -200,3 +200,38 @@ class PeriodicService(WorkerService[Worker]):
         await self._process.finish(max(0.0, until - self._now()))
         self._database.close()
         await self._worker.ended()  # `run` waits for it too, but may be cancelled before it can raise the error
+
+
+async def recycle_when_due(
+    settings: EffectiveWorkerSettings,
+    link: Link,
+    ended: Callable[[], int],
+    quiet: Callable[[], object],
+    is_drained: Callable[[], bool],
+) -> None:
+    """Wait until a process has `ended` many attempts, or is old; then ask for a successor, drain, and end.
+
+    Nothing is cut off for it. The successor starts at once, and the process claims nothing more and runs on until its
+    tasks have ended, without a deadline but the `drain_timeout`. A process that uses too much memory or processor time
+    is replaced by the agent, and has its grace and no more. The age is spread by a tenth, so that processes that were
+    started together are not replaced together.
+    """
+    now = asyncio.get_running_loop().time
+    started_at, spread = now(), random.uniform(0.9, 1.1)
+    while (reason := _find_reason(settings, ended(), now() - started_at, spread)) is None:  # noqa: ASYNC110
+        await asyncio.sleep(RECYCLE_CHECK_EVERY)
+    link.drain(reason)
+    quiet()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(settings.drain_timeout):
+            while not is_drained():  # noqa: ASYNC110 - it may take hours
+                await asyncio.sleep(RECYCLE_CHECK_EVERY)
+    link.recycle(reason)
+
+
+def _find_reason(settings: EffectiveWorkerSettings, ended: int, age: float, spread: float) -> str | None:
+    if settings.recycle_after is not None and ended >= settings.recycle_after:
+        return f"it has run {ended} tasks (recycle_after = {settings.recycle_after})"
+    if settings.recycle_age is not None and age >= settings.recycle_age * spread:
+        return f"it is {format_duration(round(age))} old (recycle_age)"
+    return None

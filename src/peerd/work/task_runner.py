@@ -27,9 +27,9 @@ from peerd.store.connection.outages import OutageTracker
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import claims_of_process
 from peerd.work.attempts.active_attempt import ActiveAttempt, build_stuck_attempt
+from peerd.work.attempts.attempt_outcome import UnknownHandlerResolver
 from peerd.work.attempts.executor_slots import ExecutorSlots
 from peerd.work.attempts.outcome_writer import OutcomeWriter
-from peerd.work.attempts.unknown_handlers import UnknownHandlerResolver
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.task_fetcher import TaskFetcher
 from peerd.work.claims.toucher import Toucher
@@ -53,17 +53,7 @@ MAX_UNWRITTEN: Final = 2000
 
 
 class Runner:
-    """Runs the tasks of one TaskWorker in this process.
-
-    Args:
-        worker: the user's code, and its settings.
-        database: of this process.
-        claimer: the process as a claimer.
-        node: the node's name.
-        events: receives what happens.
-        client: for ``ctx.client`` and ``ctx.enqueue``.
-        ticker: makes the thread that touches.
-    """
+    """Runs the tasks of one TaskWorker in this process. `ticker` makes the thread that touches its claims."""
 
     def __init__(
         self,
@@ -138,7 +128,6 @@ class Runner:
 
     @property
     def has_stuck(self) -> bool:
-        """Whether an attempt runs that only the end of this process ends."""
         return self._executor_slots.has_stuck
 
     @property
@@ -148,7 +137,6 @@ class Runner:
 
     @property
     def ended_count(self) -> int:
-        """Attempts that have ended since the start."""
         return self._executor_slots.ended_count
 
     def ring(self) -> None:
@@ -204,9 +192,6 @@ class Runner:
 
         A thread that does not end keeps it from returning: the caller ends the process after a while, and the thread's
         task is released when the process is dead. It may be called again, with less grace.
-
-        Args:
-            grace: seconds for running attempts.
         """
         self.quiet()
         with suppress(TimeoutError):  # what the last claim wins is to be released; an outage is not waited for
@@ -250,7 +235,6 @@ class Runner:
         return await self._task_fetcher.claim(wanted, self.in_flight, self._executor_slots.free_count)
 
     def _wanted(self) -> int:
-        """How many tasks to claim."""
         if len(self._outcomes) >= MAX_UNWRITTEN or (self._executor_slots.is_quarantined and self.in_flight):
             return 0
         return min(self._executor_slots.wanted_count(), MAX_CLAIM_SIZE)
@@ -273,7 +257,6 @@ class Runner:
         self.stuck(build_stuck_attempt(attempt, self._loop.time() - attempt.since), sentence)
 
     def _on_claim_lost_by_touch(self, held: ClaimId) -> None:
-        """Called by the touch thread."""
         self._loop.call_soon_threadsafe(self._executor_slots.on_claim_lost, held, "touch")
 
     async def _wait_for_change(self, seconds: float | None) -> None:

@@ -18,7 +18,7 @@ from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, 
 from peerd.testing import eventually_async
 from peerd.work.claims import wake_ups
 from peerd.work.claims.wake_ups import WakeUpReceiver
-from peerd.work.settings import EffectiveWorkerSettings
+from peerd.work.worker import EffectiveWorkerSettings
 
 AGENT = {"pid": 7, "slot": "agent", "kind": "agent", "role": "agent", "generation": 1}
 WORKER = {"pid": 8, "slot": "jobs-2", "kind": "jobs", "role": "worker", "generation": 1}

@@ -22,9 +22,7 @@ NOT_STARTED: Final = Released("it has not begun")
 class ActiveAttempt:
     """A claimed task: prefetched, running, or ended and waiting to be written.
 
-    Args:
-        task: its row.
-        since: the event loop's time of the claim; later that of the start.
+    `since` is the event loop's time of the claim, and later that of the start.
     """
 
     __slots__ = ("asyncio_task", "execution", "held", "is_unwritable", "outcome", "seconds", "since", "task")
@@ -47,7 +45,6 @@ class ActiveAttempt:
         return self.execution is not None and self.execution.is_stuck
 
     def request_stop(self, stop_reason: StopReason) -> None:
-        """Tell its handler to end."""
         if self.execution is not None:
             self.execution.end(stop_reason)
 
@@ -92,12 +89,7 @@ def _failure_fields(task: Task, failed: Failed, seconds: float) -> dict[str, Any
 
 
 def build_stuck_attempt(attempt: ActiveAttempt, seconds: float) -> StuckAttempt | None:
-    """The outcome that the agent writes when the process of a stuck attempt is dead; None if its claim is lost.
-
-    Args:
-        attempt: a stuck one.
-        seconds: how long it has run.
-    """
+    """What the agent writes when the process of an attempt that is stuck is dead; None if its claim is lost."""
     execution, task = attempt.execution, attempt.task
     assert execution is not None
     if execution.stop_reason is StopReason.LOST:

@@ -31,8 +31,8 @@ from peerd.work.attempts.attempt_outcome import (
     outcome_of_stop,
     outcome_of_value,
 )
-from peerd.work.attempts.handler_adapter import HandlerAdapter
 from peerd.work.context import Context
+from peerd.work.task_worker import HandlerAdapter
 
 REPORT_LINGERING_AFTER: Final = 10.0
 """Seconds after which a handler is reported that was told to end and still runs."""
@@ -72,12 +72,6 @@ class Execution:
 
     Its time has two limits. At the first it is told to end. If its code still runs `timeout_grace` seconds later, it is
     stuck: only the end of the process ends it, and `AttemptCallbacks.stuck` is called.
-
-    Args:
-        handler_adapter: the user code.
-        ctx: the Context of the task.
-        limits: of its time.
-        callbacks: what it calls.
     """
 
     __slots__ = (
@@ -115,9 +109,6 @@ class Execution:
         """Run the attempt to its end, in the calling asyncio task, and return its outcome.
 
         A cancellation of that task cancels the user's code; only `end` records a reason for it.
-
-        Args:
-            task: the calling task, if the caller has it at hand.
         """
         task = self._task = task or asyncio.current_task()
         assert task is not None

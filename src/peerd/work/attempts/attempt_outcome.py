@@ -5,12 +5,14 @@ The functions have no effects, but they call user code: the delay of the next at
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from peerd.domain.duration import format_duration
 from peerd.domain.errors import InvalidArguments
+from peerd.domain.known_handlers import UnsupportedTask, decide_unsupported_task
 from peerd.domain.outcome import (
     ERROR_LIMIT,
     RESULT_LIMIT,
@@ -18,6 +20,7 @@ from peerd.domain.outcome import (
     Cancel,
     Canceled,
     Dead,
+    Deferred,
     Done,
     Failed,
     Outcome,
@@ -28,16 +31,25 @@ from peerd.domain.outcome import (
     Snoozed,
     truncate,
 )
+from peerd.domain.task import Task
 from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
+from peerd.store.connection.database import DatabaseThreads
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.nodes.known_handlers import read_known_handlers
 from peerd.work.arguments import encode_result
-from peerd.work.attempts.handler_adapter import HandlerAdapter, JsonText
 from peerd.work.attempts.handler_process import HandlerProcessError
+from peerd.work.task_worker import HandlerAdapter, JsonText
 
 Delay = Callable[[], float]
 """Seconds until the next attempt; called only where one follows."""
 
 DONE: Final = Done()
 """The outcome of a handler that returns None, as most do."""
+
+
+MAX_YIELD_DELAY: Final = 0.2
+"""Seconds at the most that a process which has released a task with an unknown handler waits after a ring. Random,
+because where two versions each lack a handler of the other, processes of both wait."""
 
 
 class StopReason(StrEnum):
@@ -67,12 +79,10 @@ class TimeLimits(NamedTuple):
 
     @property
     def timeout_text(self) -> str:
-        """The timeout in words."""
         return f"its timeout of {format_duration(self.timeout or 0.0)}"
 
     @property
     def hook_timeout_text(self) -> str:
-        """The hook_timeout in words."""
         return f"its hook_timeout of {format_duration(self.hook_timeout or 0.0)}"
 
     def hard_limit_text(self, stop_reason: StopReason | None) -> str:
@@ -163,3 +173,31 @@ def outcome_of_exception(error: BaseException, handler_adapter: HandlerAdapter, 
 
 def _traceback(error: BaseException) -> str:
     return truncate(format_traceback(error), TRACEBACK_LIMIT)
+
+
+class UnknownHandlerResolver:
+    """Decides on tasks that this process cannot run, because the code that enqueued them is newer or older.
+
+    A task is dead whose handler no process of the cluster has known for `unknown_after` seconds. Others are released,
+    and are claimed again by whichever process sees them first. Processes that do not know the handler would claim them
+    again and again before those that do, so a process that has released such a task delays its next claims a little.
+    """
+
+    def __init__(self, database: DatabaseThreads, outages: OutageTracker, unknown_after: float) -> None:
+        self._database = database
+        self._outages = outages
+        self._unknown_after = unknown_after
+        self._has_deferred = False
+
+    async def resolve_unknown_handler(self, task: Task, error: UnsupportedTask) -> Outcome:
+        """The outcome of a task that this process holds and cannot run."""
+        snapshot = await self._outages.retry_while_down(
+            lambda: self._database.read(read_known_handlers, task, self._unknown_after)
+        )
+        outcome = decide_unsupported_task(task, error, snapshot, self._unknown_after)
+        self._has_deferred |= isinstance(outcome, Deferred)
+        return outcome
+
+    def yield_delay(self) -> float:
+        """Seconds that this process leaves to others before it claims after a ring."""
+        return random.uniform(0.0, MAX_YIELD_DELAY) if self._has_deferred else 0.0

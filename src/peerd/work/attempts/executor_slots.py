@@ -17,12 +17,11 @@ from peerd.store.outcomes.recording import ClaimId
 from peerd.work.attempts.active_attempt import ActiveAttempt, claim_lost_event, seconds_until_finish
 from peerd.work.attempts.attempt_execution import AttemptCallbacks, Execution, ResolveUnknownHandler
 from peerd.work.attempts.attempt_outcome import StopReason, TimeLimits
-from peerd.work.attempts.handler_adapter import timeout_of
 from peerd.work.attempts.outcome_writer import OutcomeWriter
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.prefetch import PrefetchEstimate
 from peerd.work.context import Context
-from peerd.work.task_worker import TaskWorker
+from peerd.work.task_worker import TaskWorker, timeout_of
 from peerd.work.worker import WorkerState
 
 MAX_PREFETCH_WAIT: Final = 0.03
@@ -32,16 +31,8 @@ MAX_PREFETCH_WAIT: Final = 0.03
 class ExecutorSlots:
     """As many slots as the worker's ``count``.
 
-    Args:
-        worker: the user's code, and its settings.
-        active_claims: the claims that are held.
-        outcomes: writes the outcomes of ended attempts.
-        events: receives starts, and lost claims.
-        node: the node's name.
-        client: for ``ctx.client`` and ``ctx.enqueue``.
-        resolve_unknown_handler: see `AttemptCallbacks`.
-        freed: called when a slot is free and a claim is worth while.
-        stuck: called with an attempt at the hard limit of its time; only the end of the process ends it.
+    `freed` is called when a slot is free and a claim is worth while; `stuck` with an attempt at the hard limit of its
+    time, which only the end of the process ends.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a Runner
@@ -94,11 +85,9 @@ class ExecutorSlots:
 
     @property
     def has_stuck(self) -> bool:
-        """Whether an attempt runs that only the end of the process ends."""
         return any(attempt.is_stuck for attempt in self._running.values())
 
     def running(self) -> list[ClaimId]:
-        """The claims of the attempts that run."""
         return list(self._running)
 
     def wanted_count(self) -> int:
@@ -143,16 +132,11 @@ class ExecutorSlots:
             self._events.emit(claim_lost_event(prefetched.task, noticed_at))
 
     def request_stop(self) -> None:
-        """The process stops: tell all running attempts to end."""
         for attempt in list(self._running.values()):
             attempt.request_stop(StopReason.STOPPING)
 
     async def wait_until_ended(self, seconds: float | None) -> None:
-        """Wait for the running attempts, except stuck ones: those end with the process.
-
-        Args:
-            seconds: at the most; None is without end.
-        """
+        """Wait so many seconds at the most for the running attempts, except stuck ones: those end with the process."""
         ending = [attempt.asyncio_task for attempt in self._running.values() if not attempt.is_stuck]
         if asyncio_tasks := [task for task in ending if task is not None]:
             await asyncio.wait(asyncio_tasks, timeout=seconds)

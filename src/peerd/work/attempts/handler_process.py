@@ -89,18 +89,10 @@ class HandlerProcessDied(Exception):
 
 
 async def call_in_process(module: str, attribute: str, ctx: Context) -> str | None:
-    """Run a handler in a process of its own.
-
-    Args:
-        module: that declares the handler.
-        attribute: its name there.
-        ctx: of its task; takes the progress.
-
-    Returns:
-        the result as JSON text.
+    """Run the handler ``module.attribute`` in a process of its own, and return its result as JSON text.
 
     Raises:
-        HandlerProcessError: the handler raised.
+        HandlerProcessError: the handler raised an exception.
         HandlerProcessDied: its process ended without a result.
         OutcomeSignal: the handler returned or raised one.
     """
@@ -138,14 +130,10 @@ def _start(request: bytes, writable: int) -> subprocess.Popen[bytes]:
 
 
 class HandlerProcess:
-    """A handler's process: the messages it sends, and its end.
+    """A handler's process: the messages it sends, and its end. `end` closes `readable`, the pipe of the messages.
 
     A pidfd reports its end. The end of the pipe does not: children that it has forked keep the pipe open while they
     live. The process is reaped after its group was killed, and not before, so that the group's number is still its own.
-
-    Args:
-        process: just started.
-        readable: the end of the pipe from which its messages are read; closed by `end`.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], readable: int) -> None:
@@ -160,8 +148,8 @@ class HandlerProcess:
         self._loop.add_reader(readable, self._read)
         self._loop.add_reader(self._pidfd, self._on_exit)
 
-    async def status(self) -> int:
-        """Wait until it has ended; returns its exit status, -N for a signal."""
+    async def wait(self) -> int:
+        """Wait for its end; its exit status, -N for a signal."""
         await asyncio.wait([self._ended])
         return self._process.wait()
 
@@ -211,7 +199,7 @@ async def _receive_messages(process: HandlerProcess, ctx: Context) -> str | None
             size = int.from_bytes(await process.messages.readexactly(4), "big")
             answer = decoder.decode(await process.messages.readexactly(size))
         except (asyncio.IncompleteReadError, msgspec.DecodeError):
-            raise HandlerProcessDied(await process.status()) from None
+            raise HandlerProcessDied(await process.wait()) from None
         match answer:
             case HandlerProgress(fraction, note):
                 ctx.report(TaskProgress(fraction, note))

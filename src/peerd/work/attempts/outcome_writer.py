@@ -40,13 +40,7 @@ Batch = Sequence[ActiveAttempt]
 class OutcomeWriter:
     """Writes the outcomes of one process, then drops the claims and emits the events of the attempts.
 
-    Args:
-        database: threads of the process's database.
-        process_id: of the process that holds the tasks.
-        active_claims: the claims that are held until their outcome is written.
-        outages: learns whether the database answers.
-        events: receives how the attempts ended.
-        written: called with the attempts of each batch, when their claims have been dropped.
+    `written` is called with the attempts of each batch, when their claims have been dropped.
     """
 
     def __init__(
@@ -78,12 +72,10 @@ class OutcomeWriter:
         return self._count
 
     def add(self, attempt: ActiveAttempt) -> None:
-        """Write an attempt's outcome soon."""
         self._count += 1
         self._enqueue(attempt)
 
     async def wait_until_written(self) -> None:
-        """Wait until no outcome is left to be written."""
         while self._count:
             self._all_written.clear()
             await self._all_written.wait()
@@ -185,12 +177,7 @@ def _results_of(batch: Batch) -> dict[ClaimId, str | None]:
 
 
 class _WriteQueue:
-    """Outcomes that are written in the same way, one batch after the other.
-
-    Args:
-        write: writes a batch.
-        is_small: whether a batch of this size waits for more.
-    """
+    """Outcomes that are written in the same way, batch after batch; one that `is_small` first waits for more."""
 
     def __init__(
         self, write: Callable[[Batch], Awaitable[None]], is_small: Callable[[int], bool] = lambda _: False

@@ -42,7 +42,6 @@ class ActiveClaims:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held, and no claim is in flight."""
         with self._lock:
             return not (self._held or self._in_flight)
 
@@ -66,7 +65,6 @@ class ActiveClaims:
                 self._progress.pop(held, None)
 
     def all(self) -> set[ClaimId]:
-        """All claims that are held now."""
         with self._lock:
             return set(self._held)
 

@@ -24,9 +24,7 @@ FIRST_RETRY_PAUSE: Final = 0.05
 class LimitedPolling:
     """The limited claims of one process.
 
-    Args:
-        now: the event loop's clock.
-        max_pause: returns the seconds at the most between two limited claims that bring nothing.
+    `max_pause` returns the seconds at the most between two limited claims that bring nothing.
     """
 
     def __init__(self, now: Callable[[], float], max_pause: Callable[[], float]) -> None:
@@ -46,7 +44,6 @@ class LimitedPolling:
 
     @property
     def check_is_due(self) -> bool:
-        """Whether it is time for a backlog check."""
         return self._now() >= self._next_check
 
     def begin_check(self) -> None:
@@ -73,9 +70,8 @@ class LimitedPolling:
     def next_queue(self, *, before_unlimited: bool) -> str | None:
         """The queue of the next limited claim; of two of the same priority, the one that was served longer ago.
 
-        Args:
-            before_unlimited: only if it comes before the plain claims: its first task has a higher priority than the
-                latest of those, or the same one and a plain claim was the last.
+        With `before_unlimited` only if it comes before the plain claims: its first task has a higher priority than the
+        latest of those, or the same one and a plain claim was the last.
         """
         now = self._now()
         free = [
@@ -92,14 +88,7 @@ class LimitedPolling:
         return queue
 
     def record_claim(self, queue: str, requested: int, won: int, again_in: float | None) -> None:
-        """A limited claim was made.
-
-        Args:
-            queue: of this queue.
-            requested: tasks at the most.
-            won: tasks that it brought.
-            again_in: seconds until a rate lets a task start.
-        """
+        """A limited claim was made. `again_in` is the time in seconds until a rate lets a task start."""
         self._unlimited_was_last = False
         if won < requested:
             self._queue_ranks.pop(queue, None)

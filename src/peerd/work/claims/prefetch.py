@@ -55,7 +55,6 @@ class PrefetchEstimate:
             self._since = None
 
     def ended(self, attempts: int = 1) -> None:
-        """Attempts have ended."""
         self._ended += attempts
 
     def reset(self) -> None:

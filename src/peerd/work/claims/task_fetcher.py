@@ -47,16 +47,7 @@ FIRST_PAUSE: Final = 0.05
 
 
 class TaskFetcher:
-    """Fetches the tasks of one process.
-
-    Args:
-        database: threads of the process's database.
-        claimer: the process, and its queues.
-        active_claims: takes what was won before anything else can happen.
-        outages: learns whether the database answers.
-        events: receives how many tasks were claimed.
-        poll_every: returns the seconds between two polls at the most.
-    """
+    """Fetches the tasks of one process. `poll_every` returns the seconds between two polls at the most."""
 
     def __init__(
         self,
@@ -104,17 +95,13 @@ class TaskFetcher:
         return freed
 
     def on_ring(self) -> None:
-        """The doorbell rang: there is work."""
         self._was_rung = not self._database.database.is_single_writer
         self._limited_polling.on_capacity_change()
 
     async def claim(self, wanted: int, running: int, free: int) -> list[Task]:
-        """Claim tasks.
+        """Claim `wanted` tasks at the most, for free slots and to prefetch, while so many are `running`.
 
-        Args:
-            wanted: tasks: for the free slots, and to prefetch.
-            running: tasks in hand.
-            free: slots; tasks that count for a limit are not prefetched.
+        Tasks that count for a limit are not prefetched: at the most as many as slots are `free` are claimed of them.
         """
         if self._ran_quarantined or (self._quarantine_check_is_due() and (running or self._is_busy)):
             self._drains_for_quarantine = await self._should_drain()

@@ -38,16 +38,9 @@ SHORTEST_PAUSE: Final = 0.01
 
 
 class Toucher:
-    """Touches the claims of a process every ``update`` seconds; a periodic thread calls `round`.
+    """Touches the claims of a process every `update` seconds; a periodic thread calls `round`.
 
-    Args:
-        database: one connection of it is used.
-        process_id: of the process that holds the claims.
-        active_claims: the claims that are held.
-        update: seconds between two touches.
-        lost: called from the thread with each claim that was lost.
-        outages: learns whether the database answers.
-        events: receives released unknown claims, and failures of the thread itself.
+    `lost` is called from that thread with each claim that was lost.
     """
 
     def __init__(
@@ -76,14 +69,7 @@ class Toucher:
         self._next_rare_check = 0.0
 
     def round(self, now: float) -> float:
-        """Write reported progress, and touch the held claims when it is time to.
-
-        Args:
-            now: the machine's monotonic clock, in seconds.
-
-        Returns:
-            the seconds until the next round.
-        """
+        """Write progress, and touch when it is time to. Returns the seconds until the next round."""
         if self._next_touch is None:
             self._next_touch = now + self._update  # a claim is a touch too
         try:

@@ -13,7 +13,7 @@ from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable
 from peerd.doorbell.wake_up_socket import WakeUpSocket
 from peerd.runtime.messages.message_handlers import Message
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
-from peerd.work.settings import EffectiveWorkerSettings
+from peerd.work.worker import EffectiveWorkerSettings
 
 if TYPE_CHECKING:
     from peerd.work.task_runner import Runner
@@ -23,12 +23,9 @@ SECOND_POLL_AFTER: Final = 0.1
 
 
 class WakeUpReceiver:
-    """Receives rings for one process, from the start of the runner that they wake.
+    """Receives the rings for one process.
 
-    Args:
-        process: its messenger delivers the messages of the agent.
-        settings: the worker's queues, and how often it polls.
-        may_lag: whether the server that is read may lack for a moment what another one has committed.
+    `may_lag` is whether the server that is read may lack for a moment what another one has committed.
     """
 
     def __init__(self, process: ProcessContext, settings: EffectiveWorkerSettings, *, may_lag: bool = True) -> None:
@@ -45,7 +42,6 @@ class WakeUpReceiver:
         process.messenger.on(DOORBELL_ACTION, self._on_doorbell_state)
 
     def set_runner(self, runner: Runner) -> None:
-        """Wake this runner from now on."""
         self._runner = runner
 
     def listen(self, run_directory: Path) -> None:
@@ -56,7 +52,6 @@ class WakeUpReceiver:
             self._wake_up_socket = wake_up_socket
 
     def close(self) -> None:
-        """Close the socket."""
         if self._wake_up_socket is not None:
             self._wake_up_socket.close()
 
