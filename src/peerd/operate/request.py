@@ -84,8 +84,9 @@ def _make_task(what: Call | str, given: Mapping[str, Any], common: Mapping[str, 
         return NewTask(queue=what.queue, name=what.name, body=what.body, **{**own, **common})
     if isinstance(what, str):
         return NewTask(queue=what, name=_text("name", given.get("name", "")), **_body(given), **common)
-    remedy = "write handler.with_args(…), or the name of a queue"
-    raise TypeError(f"{quoted(what)} is neither a queue's name nor a call: {remedy}")
+    raise TypeError(
+        f"{quoted(what)} is neither a queue's name nor a call: write handler.with_args(…), or the name of a queue"
+    )
 
 
 def _body(given: Mapping[str, Any]) -> dict[str, Any]:

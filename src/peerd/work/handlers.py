@@ -26,7 +26,6 @@ AfterHook = Callable[[Context, Outcome], Awaitable[None] | None]
 Before = TypeVar("Before", bound=BeforeHook)
 After = TypeVar("After", bound=AfterHook)
 HandlerKind = Literal["coroutine", "thread", "process"]
-HANDLER_KINDS: Final[tuple[HandlerKind, ...]] = ("coroutine", "thread", "process")
 _CELERY = "apply apply_async chunks delay delay_on_commit map s si signature starmap"
 _DRAMATIQ = "message message_with_options send send_with_options"
 _OTHERS = "aenqueue configure defer defer_async enqueue enqueue_at enqueue_in kiq perform_async schedule using"

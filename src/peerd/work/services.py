@@ -127,7 +127,7 @@ class TaskService(WorkerService[TaskWorker]):
             recycle_when_due,
             settings,
             link,
-            ended=lambda: runner.ended_count,
+            ended=lambda: runner.executor_slots.ended_count,
             quiet=runner.quiet,
             is_drained=lambda: runner.is_drained and not self._process.scheduled_runs,
         )
@@ -153,7 +153,7 @@ class TaskService(WorkerService[TaskWorker]):
             self._leaving = True
             self._wake_ups.close()
             await self._worker.teardown()
-            if self._runner.has_stuck:
+            if self._runner.executor_slots.has_stuck:
                 self._link.skip_interpreter_shutdown()
                 await self._runner.stop_touching()
             self._database.close()

@@ -91,7 +91,7 @@ class Runner:
             threads, claimer.process_id, claims, outages, events, written=self._on_outcomes_written
         )
         self._unknown_handlers = UnknownHandlerResolver(threads, outages, settings.unknown_after)
-        self._executor_slots = ExecutorSlots(
+        self.executor_slots = ExecutorSlots(
             worker,
             claims,
             self._outcomes,
@@ -115,7 +115,7 @@ class Runner:
             claimer.process_id,
             claims,
             update=settings.update,
-            lost=self._on_claim_lost_by_touch,
+            lost=lambda held: self._loop.call_soon_threadsafe(self.executor_slots.on_claim_lost, held, "touch"),
             outages=outages,
             events=events,
         )
@@ -124,20 +124,12 @@ class Runner:
     @property
     def in_flight(self) -> int:
         """Tasks that this process holds: prefetched, running, or ended and not written yet."""
-        return len(self._executor_slots) + len(self._outcomes)
-
-    @property
-    def has_stuck(self) -> bool:
-        return self._executor_slots.has_stuck
+        return len(self.executor_slots) + len(self._outcomes)
 
     @property
     def is_drained(self) -> bool:
         """Whether, after `quiet`, all attempts have ended and all outcomes are written."""
         return self._quiet.is_set() and self._claiming_stopped.is_set() and not len(self._active_claims)
-
-    @property
-    def ended_count(self) -> int:
-        return self._executor_slots.ended_count
 
     def ring(self) -> None:
         """The doorbell rang: poll at once, or later if too many polls after rings have found nothing."""
@@ -158,7 +150,7 @@ class Runner:
     async def check_claims(self, task_ids: frozenset[int]) -> None:
         """Stop the handlers of those of these tasks, of any process, that run here and are not held any more."""
         is_check_pending = bool(self._claims_to_check)
-        self._claims_to_check |= {held for held in self._executor_slots.running() if held.id in task_ids}
+        self._claims_to_check |= {held for held in self.executor_slots.running() if held.id in task_ids}
         if not self._claims_to_check or is_check_pending:
             return
         await asyncio.sleep(self._lost_check_budget.take(self._loop.time()))
@@ -167,7 +159,7 @@ class Runner:
             found = await self._threads.read(claims_of_process, self._process_id)
             for held in suspected:
                 if held not in found:
-                    self._executor_slots.on_claim_lost(held, "bell")
+                    self.executor_slots.on_claim_lost(held, "bell")
 
     async def run(self) -> None:
         """Claim and run until `quiet`."""
@@ -178,14 +170,14 @@ class Runner:
             await self._claim_until_quiet()
         finally:
             self._claiming_stopped.set()
-        await self._executor_slots.wait_until_ended(None)
+        await self.executor_slots.wait_until_ended(None)
         await self._outcomes.wait_until_written()
 
     def quiet(self) -> None:
         """Claim no more, and release prefetched tasks."""
         self._quiet.set()
         self._wake_up.set()
-        self._executor_slots.close_intake("its process was stopped")
+        self.executor_slots.close_intake("its process was stopped")
 
     async def stop(self, grace: float) -> None:
         """Stop. Returns when no attempt runs, and all outcomes are written.
@@ -197,11 +189,11 @@ class Runner:
         with suppress(TimeoutError):  # what the last claim wins is to be released; an outage is not waited for
             async with asyncio.timeout(LAST_CLAIM_TIMEOUT):
                 await self._claiming_stopped.wait()
-        await self._executor_slots.wait_until_ended(grace)
-        self._executor_slots.request_stop()
-        await self._executor_slots.wait_until_ended(None)
+        await self.executor_slots.wait_until_ended(grace)
+        self.executor_slots.request_stop()
+        await self.executor_slots.wait_until_ended(None)
         await self._outcomes.wait_until_written()
-        if not self.has_stuck:
+        if not self.executor_slots.has_stuck:
             await self.stop_touching()
         self._worker.state = WorkerState.STOP
         self._worker.stopped.set()
@@ -223,7 +215,7 @@ class Runner:
                 await self._wait_for_change(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
                 continue
-            self._executor_slots.take(claimed)
+            self.executor_slots.take(claimed)
             if claimed:
                 self._ring_budget.fill()
             else:
@@ -232,12 +224,12 @@ class Runner:
     async def _claim(self, wanted: int) -> list[Task]:
         if wanted <= 0:
             return []
-        return await self._task_fetcher.claim(wanted, self.in_flight, self._executor_slots.free_count)
+        return await self._task_fetcher.claim(wanted, self.in_flight, self.executor_slots.free_count)
 
     def _wanted(self) -> int:
-        if len(self._outcomes) >= MAX_UNWRITTEN or (self._executor_slots.is_quarantined and self.in_flight):
+        if len(self._outcomes) >= MAX_UNWRITTEN or (self.executor_slots.is_quarantined and self.in_flight):
             return 0
-        return min(self._executor_slots.wanted_count(), MAX_CLAIM_SIZE)
+        return min(self.executor_slots.wanted_count(), MAX_CLAIM_SIZE)
 
     def _wake_if_wanted(self) -> None:
         if not self._wake_up.is_set() and self._wanted() > 0:
@@ -255,9 +247,6 @@ class Runner:
         handler = f"{task.queue}/{task.name}" if task.name else task.queue
         sentence = f"task {task.id} ({handler}) {execution.hard_limit_text}"
         self.stuck(build_stuck_attempt(attempt, self._loop.time() - attempt.since), sentence)
-
-    def _on_claim_lost_by_touch(self, held: ClaimId) -> None:
-        self._loop.call_soon_threadsafe(self._executor_slots.on_claim_lost, held, "touch")
 
     async def _wait_for_change(self, seconds: float | None) -> None:
         with suppress(TimeoutError):

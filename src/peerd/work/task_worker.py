@@ -218,18 +218,16 @@ class DeclaredHandlerAdapter(HandlerAdapter):
 
     def run(self, ctx: Context) -> Awaitable[object]:
         handler, values = self._handler, self._values
+        args = (ctx,) if handler.arguments.takes_context else ()
         match handler.kind:
             case "coroutine":
-                called: Awaitable[object] = (
-                    handler.function(ctx, **values) if handler.arguments.takes_context else handler.function(**values)
-                )
+                called: Awaitable[object] = handler.function(*args, **values)
                 return called
             case "thread":
-                args = (ctx,) if handler.arguments.takes_context else ()
                 name = f"{handler.name}-{ctx.task.id}"
                 return run_in_thread_to_completion(lambda: handler.function(*args, **values), name=name)
             case "process":
-                return self._run_in_process(ctx)
+                return call_in_process(handler.__module__, handler.__name__, ctx)
 
     def retries(self, error: Exception) -> bool:
         if not isinstance(error, HandlerProcessError):
@@ -248,9 +246,6 @@ class DeclaredHandlerAdapter(HandlerAdapter):
         for hook in self._queue.after:
             await call_hook(hook, ctx, outcome)
 
-    async def _run_in_process(self, ctx: Context) -> JsonText:
-        return JsonText(await call_in_process(self._handler.__module__, self._handler.__name__, ctx))
-
 
 class MissingHandlerAdapter(HandlerAdapter):
     """Stands for a handler that this process does not have: `prepare` refuses the task."""
@@ -265,13 +260,6 @@ class MissingHandlerAdapter(HandlerAdapter):
 
     def retries(self, error: Exception) -> bool:
         return False
-
-
-class JsonText:
-    """A result that is JSON text already, because it came from another process."""
-
-    def __init__(self, text: str | None) -> None:
-        self.text = text
 
 
 async def call_hook(hook: Callable[..., Awaitable[None] | None], *args: Any) -> None:

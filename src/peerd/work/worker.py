@@ -23,19 +23,6 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception, format
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Period = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
-DURATIONS = [
-    "sleep",
-    "update",
-    "delay_ratio",
-    "timeout",
-    "timeout_grace",
-    "hook_timeout",
-    "poll_every",
-    "rung_poll_every",
-    "recycle_age",
-    "drain_timeout",
-    "unknown_after",
-]
 
 
 class EffectiveWorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,13 +83,13 @@ def _parse(field: str, value: Any) -> Any:
             return (value,) if isinstance(value, str) else tuple(value)
         case "recycle_memory":
             return parse_size(value)
-        case _ if field in DURATIONS:
+        case "count" | "max_attempts" | "recycle_after" | "recycle_cpu" | "options":
+            return value
+        case _:
             try:
                 return parse_duration(value)
             except ValueError as error:
                 raise ValueError(f"{field}: {error}") from error
-        case _:
-            return value
 
 
 class WorkerState(StrEnum):

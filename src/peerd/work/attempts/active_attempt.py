@@ -44,10 +44,6 @@ class ActiveAttempt:
         """Whether its code still runs after the hard limit of its time."""
         return self.execution is not None and self.execution.is_stuck
 
-    def request_stop(self, stop_reason: StopReason) -> None:
-        if self.execution is not None:
-            self.execution.end(stop_reason)
-
 
 def seconds_until_finish(task: Task) -> float | None:
     """Seconds from the claim to ``finish_at``: both times are the database's, so no node's clock matters."""

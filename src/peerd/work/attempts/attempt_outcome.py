@@ -37,8 +37,8 @@ from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.known_handlers import read_known_handlers
 from peerd.work.arguments import encode_result
-from peerd.work.attempts.handler_process import HandlerProcessError
-from peerd.work.task_worker import HandlerAdapter, JsonText
+from peerd.work.attempts.handler_process import HandlerProcessError, HandlerReturned
+from peerd.work.task_worker import HandlerAdapter
 
 Delay = Callable[[], float]
 """Seconds until the next attempt; called only where one follows."""
@@ -128,7 +128,7 @@ def outcome_of_value(value: object, delay: Delay) -> Outcome:
     if isinstance(value, type) and issubclass(value, OutcomeSignal):
         return Failed(error=f"the handler returned the class {value.__name__}; return an object of it")
     try:
-        text = value.text if isinstance(value, JsonText) else encode_result(value)
+        text = value.result if isinstance(value, HandlerReturned) else encode_result(value)
     except Exception as error:  # noqa: BLE001 - encoding calls methods of the user's classes
         return Failed(error=f"its result is not JSON: {exception_text(error)}; return what JSON can say, or None")
     size = 0 if text is None else len(text.encode("utf-8", "replace"))

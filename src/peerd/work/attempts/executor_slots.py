@@ -133,7 +133,8 @@ class ExecutorSlots:
 
     def request_stop(self) -> None:
         for attempt in list(self._running.values()):
-            attempt.request_stop(StopReason.STOPPING)
+            if attempt.execution is not None:
+                attempt.execution.end(StopReason.STOPPING)
 
     async def wait_until_ended(self, seconds: float | None) -> None:
         """Wait so many seconds at the most for the running attempts, except stuck ones: those end with the process."""

@@ -1,8 +1,8 @@
-"""A handler in a process of its own: the worker's side.
+"""A handler in a process of its own: the worker's side, and that of the process.
 
-Each attempt is a fresh interpreter, which dies with the worker's main thread, and which a cancel or a time-out kills
-with its whole process group. The request is its standard input. Its messages come over a separate pipe, because its
-standard output is the log.
+Each attempt is a fresh interpreter, ``python -m peerd.work.attempts.handler_process FD``, which dies with the worker's
+main thread, and which a cancel or a time-out kills with its whole process group. The request is its standard input. Its
+messages come over a separate pipe, because its standard output is the log.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from importlib import import_module
 from typing import Any, Final
 
 import msgspec
@@ -23,9 +25,13 @@ from peerd.domain.task import Task
 from peerd.runtime.concurrency.threads import wait_despite_cancellation
 from peerd.runtime.launch import launch_command
 from peerd.runtime.process import process_tree
+from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
 from peerd.store.outcomes.touch import TaskProgress
+from peerd.work.arguments import encode_result
 from peerd.work.context import Context
+from peerd.work.handlers import Handler
 
+_send_lock = threading.Lock()
 CHUNK: Final = 64 * 1024
 """Bytes; as many as a pipe of Linux holds."""
 
@@ -88,8 +94,8 @@ class HandlerProcessDied(Exception):
         super().__init__(f"the handler's process {how} before it answered")
 
 
-async def call_in_process(module: str, attribute: str, ctx: Context) -> str | None:
-    """Run the handler ``module.attribute`` in a process of its own, and return its result as JSON text.
+async def call_in_process(module: str, attribute: str, ctx: Context) -> HandlerReturned:
+    """Run the handler ``module.attribute`` in a process of its own, and return its result.
 
     Raises:
         HandlerProcessError: the handler raised an exception.
@@ -116,7 +122,7 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> str | No
 
 def _start(request: bytes, writable: int) -> subprocess.Popen[bytes]:
     """Start the interpreter. Its standard input is a file in memory with the request, so nothing has to feed a pipe."""
-    program = [sys.executable, "-P", "-m", "peerd.work.attempts.handler_process_main", str(writable)]
+    program = [sys.executable, "-P", "-m", "peerd.work.attempts.handler_process", str(writable)]
     with os.fdopen(os.memfd_create("peerd-request"), "w+b") as standard_input:
         standard_input.write(request)
         standard_input.seek(0)
@@ -192,7 +198,7 @@ class HandlerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def _receive_messages(process: HandlerProcess, ctx: Context) -> str | None:
+async def _receive_messages(process: HandlerProcess, ctx: Context) -> HandlerReturned:
     decoder = msgspec.json.Decoder(HandlerMessage)
     while True:
         try:
@@ -203,8 +209,8 @@ async def _receive_messages(process: HandlerProcess, ctx: Context) -> str | None
         match answer:
             case HandlerProgress(fraction, note):
                 ctx.report(TaskProgress(fraction, note))
-            case HandlerReturned(result):
-                return result
+            case HandlerReturned():
+                return answer
             case HandlerRaised():
                 raise HandlerProcessError(answer)
             case HandlerSignaled():
@@ -216,3 +222,50 @@ def _decode_signal(signaled: HandlerSignaled) -> OutcomeSignal:
     after = (signaled.after,) if issubclass(kind, outcome.Retry | outcome.Snooze) else ()
     signal: OutcomeSignal = kind(*after, signaled.reason)
     return signal
+
+
+def main() -> None:
+    """Read the request, run the handler, and send its result."""
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=HandlerRequest)
+    own = os.getpid()
+    answer = _run(request, descriptor)
+    if os.getpid() == own:  # a child that the handler forked, and that has returned from it, sends nothing
+        _send(descriptor, answer)
+
+
+def _run(request: HandlerRequest, descriptor: int) -> HandlerMessage:
+    def report(progress: TaskProgress) -> None:
+        _send(descriptor, HandlerProgress(progress.fraction, progress.note))
+
+    ctx = Context(request.task, node=request.node, options=request.options, report=report)
+    try:
+        handler = getattr(import_module(request.module), request.attribute)
+        assert isinstance(handler, Handler), f"{request.module}:{request.attribute} is no handler"
+        values = handler.arguments.decode(request.task.body)
+        result = handler.function(ctx, **values) if handler.arguments.takes_context else handler.function(**values)
+        if isinstance(result, OutcomeSignal):
+            return _signaled_message(result)
+        return HandlerReturned(encode_result(result))
+    except OutcomeSignal as error:
+        return _signaled_message(error)
+    except BaseException as error:  # noqa: BLE001 - the worker decides what follows
+        kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+        return HandlerRaised(kinds, describe_exception(error), format_traceback(error))
+
+
+def _signaled_message(signaled: OutcomeSignal) -> HandlerSignaled:
+    return HandlerSignaled(type(signaled).__name__, exception_text(signaled.reason), getattr(signaled, "after", None))
+
+
+def _send(descriptor: int, answer: HandlerMessage) -> None:
+    frame = msgspec.json.encode(answer)
+    data = memoryview(len(frame).to_bytes(4, "big") + frame)
+    with _send_lock:  # several threads of the handler may report progress
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+if __name__ == "__main__":
+    main()

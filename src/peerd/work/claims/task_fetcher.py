@@ -1,19 +1,18 @@
 """Claim tasks for the free slots of a process, with pauses that grow while there is nothing to do.
 
-A quarantined task, one that has crashed a process, runs alone: it is claimed only by a process that runs nothing, which
-then claims nothing else. Such tasks have lanes of their own. An idle process checks them whenever it finds nothing
-else. A busy one checks now and then; when one has waited for long and it is this process's turn
-(`peerd.store.claim.quarantined`), it drains for it, and then takes one after another for as long as it is its turn. The
-other processes go on meanwhile, so a crash does not cost the cluster all its slots. A process per quarantined task, as
+A quarantined task, one that has crashed a process, runs alone: only a process that runs nothing claims it, from lanes
+of their own, and then claims nothing else. An idle process checks these lanes whenever it finds nothing else, a busy
+one now and then. When such a task has waited for long and it is a busy process's turn
+(`peerd.store.claim.quarantined`), that process drains for it, and then takes one after another while it is its turn;
+the others go on, so a crash does not cost the cluster all its slots. A process per quarantined task, as
 ``process=True`` starts one, would need less state here, but cannot run every task: a coroutine, a `TaskWorker` and
 whatever uses ``ctx.process`` need the worker's own process.
 
-Tasks that have a limit key, or whose queue is limited, are claimed by limited claims, see
-`peerd.work.claims.limited_polling`.
+Tasks that count for a limit are claimed apart, see `peerd.work.claims.limited_polling`.
 
-After an empty poll the process first reads what is claimable, in one statement that writes nothing, and claims only
-what it finds. After a ring it claims at once and reads if that was in vain, because the read would take as long as the
-claim. This does not hold on SQLite, where an empty claim takes the only writer's lock.
+After an empty poll the process first reads what is claimable, in one statement that writes nothing, and claims what it
+finds. After a ring it claims at once and reads if that was in vain, because the read takes as long as the claim; except
+on SQLite, where an empty claim takes the only writer's lock.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Toucher:
         active_claims: ActiveClaims,
         *,
         update: float,
-        lost: Callable[[ClaimId], None],
+        lost: Callable[[ClaimId], object],
         outages: OutageTracker,
         events: EventBus,
     ) -> None:
