@@ -29,7 +29,7 @@ async def test_a_coroutine_is_cancelled_at_its_timeout() -> None:
     assert (ran.status, ran.error) == (Status.FAILURE, "it ran longer than its timeout of 50ms")
 
 
-async def test_a_thread_hears_of_its_timeout_and_what_it_returns_late_does_not_count() -> None:
+async def test_a_thread_can_read_its_timeout_and_what_it_returns_late_does_not_count() -> None:
     queue = Queue("q")
 
     @queue.task(timeout=0.05)

@@ -61,7 +61,9 @@ class OutcomeWriter:
         self._after_write = written
         self.waits_for_more = False
         """Whether attempts run, so that a success is worth keeping for a moment."""
-        self._successes = _WriteQueue(partial(self._write, self._complete), self._is_small_batch)
+        self._successes = _WriteQueue(
+            partial(self._write, self._complete), lambda waiting: waiting < FULL_BATCH and self.waits_for_more
+        )
         self._other_outcomes = _WriteQueue(partial(self._write, self._record_outcomes))
         self._locked = _WriteQueue(self._write_locked)
         self._count = 0
@@ -91,9 +93,6 @@ class OutcomeWriter:
     def _enqueue(self, attempt: ActiveAttempt) -> None:
         queue = self._successes if isinstance(attempt.outcome, Done) else self._other_outcomes
         queue.add(attempt)
-
-    def _is_small_batch(self, waiting: int) -> bool:
-        return waiting < FULL_BATCH and self.waits_for_more
 
     async def _write(self, write: Callable[[Batch], Awaitable[WriteResult]], batch: Batch) -> None:
         """Write a batch; if the database refuses it, each outcome by itself, so that one does not harm the others."""
