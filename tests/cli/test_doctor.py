@@ -178,7 +178,7 @@ def test_the_doctor_prints_its_findings_and_fails_on_a_problem(peerd: Peerd, pro
     answer = peerd("doctor", status=1)
     assert answer.lines[-3:-1] == [
         "problem  nodes  video-1 is silent; their tasks go to others",
-        "try: look at the machine and its log; start it again with peerd up",
+        "try: look at the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget",
     ]
     assert answer.lines[-1] == "1 problem"
 

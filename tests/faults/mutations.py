@@ -19,7 +19,8 @@ from peerd.domain.task import Task
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.tables import tasks
 from peerd.work.arguments import HandlerArguments
-from peerd.work.attempts import executor_slots, outcome_writer, unknown_handlers
+from peerd.work.attempts import attempt_outcome, executor_slots, outcome_writer
+from peerd.work.attempts.active_attempt import ActiveAttempt
 from peerd.work.claims import task_fetcher, toucher
 from tests.faults.versions import new, old
 
@@ -54,12 +55,11 @@ def skip_heartbeat() -> None:
 def drop_outcomes() -> None:
     """A success is counted as written before it is, and it never is."""
 
-    def add(
-        self: outcome_writer.OutcomeWriter[outcome_writer.EndedAttempt], ended: outcome_writer.EndedAttempt
-    ) -> None:
-        self._written([ended], set())
+    def add(self: outcome_writer.OutcomeWriter, attempt: ActiveAttempt) -> None:
+        self._count += 1
+        self._on_written([attempt], set())
 
-    outcome_writer.OutcomeWriter.add = add  # type: ignore[assignment, method-assign]
+    outcome_writer.OutcomeWriter.add = add  # type: ignore[method-assign]
 
 
 def run_crashed_beside_others() -> None:
@@ -73,7 +73,9 @@ def run_crashed_beside_others() -> None:
 
 def never_give_back() -> None:
     """What a process does not know is dead, although others know it."""
-    vars(unknown_handlers)["judge_not_served"] = lambda task, error, sight, unknown_after: Failed(error=str(error))
+    vars(attempt_outcome)["decide_unsupported_task"] = lambda task, error, sight, unknown_after: Failed(
+        error=str(error)
+    )
 
 
 def drop_unknown_arguments() -> None:

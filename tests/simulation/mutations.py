@@ -32,11 +32,10 @@ from peerd.store.tasks import actions
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import TASK_COLUMNS, lock_tasks, to_task, update_tasks
-from peerd.work.attempts import unknown_handlers
+from peerd.work.attempts import attempt_outcome
 from peerd.work.attempts.attempt_execution import Execution
-from peerd.work.attempts.attempt_outcome import outcome_of_exception, outcome_of_value
+from peerd.work.attempts.attempt_outcome import StopReason, outcome_of_exception, outcome_of_value
 from peerd.work.attempts.outcome_writer import OutcomeWriter
-from peerd.work.attempts.time_limits import StopReason
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.limited_polling import LimitedPolling
 from peerd.work.claims.task_fetcher import TaskFetcher
@@ -164,7 +163,8 @@ def _drop_outcomes(add: Any) -> Any:
         if self._outages._since is None:
             add(self, ended)
         else:
-            self._written([ended], {ended.held})
+            self._count += 1
+            self._on_written([ended], {ended.held})
 
     return dropping
 
@@ -326,7 +326,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "what the code does not know is dead at once",
-        ((unknown_handlers, "decide_unsupported_task", dead_at_once),),
+        ((attempt_outcome, "decide_unsupported_task", dead_at_once),),
         (VERSIONS, "enqueue"),
     ),
     Mutation(

@@ -17,8 +17,8 @@ from peerd.runtime.process import service_runner
 from peerd.runtime.process.service import Service
 from peerd.work.claims import toucher
 from peerd.work.services import TaskService
-from peerd.work.settings import EffectiveWorkerSettings
 from peerd.work.task_worker import QueueWorker
+from peerd.work.worker import EffectiveWorkerSettings
 from tests.simulation.database import SimulatedDatabase
 from tests.simulation.node import AGENT, MakeService
 from tests.simulation.plan import SimulationPlan
@@ -86,7 +86,9 @@ def worker(process: SimulatedProcess, executor_slots: int) -> Service:
     )
     serves.events = _events(process)
     client = Client(database)
-    return TaskService(serves, database, serves.events, enqueue=client.aio.enqueue, client=client, ticker=process.tick)
+    service = TaskService(serves, database, serves.events, client)
+    service.ticker = process.tick
+    return service
 
 
 def _events(process: SimulatedProcess) -> EventBus:

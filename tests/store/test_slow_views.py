@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.agent.database_health import DatabaseHealthMonitor
-from peerd.operate.diagnostics import examine_slowdowns, galera, mysql, postgresql
+from peerd.operate.diagnostics import examine_slowdowns, mysql, postgresql
 from peerd.runtime.observability.events import DatabaseSlowdownDetected, Event, EventBus
 from peerd.store.connection.database import Database
 from peerd.testing import eventually
@@ -95,14 +95,14 @@ def test_on_galera_every_node_looks_for_it_may_be_at_another_server(
     world.node("b")
     with forgotten_view(world.store):
         eventually(lambda: events_of_agent(world.store, "b"), timeout=60, every=0.2)
-    [members] = world.store.read(galera.members)
+    [members] = world.store.read(mysql.galera_members)
     assert members.message == "3 servers; this one is synced"
-    monkeypatch.setattr(galera, "MIN_MEMBERS", 4)
-    assert "nobody can write" in world.store.read(galera.members)[0].message
-    monkeypatch.setattr(galera, "MAX_PAUSED_SHARE", -1.0)
-    assert "waited for the slowest" in world.store.read(galera.flow_control)[0].message
+    monkeypatch.setattr(mysql, "MIN_GALERA_MEMBERS", 4)
+    assert "nothing can be written" in world.store.read(mysql.galera_members)[0].message
+    monkeypatch.setattr(mysql, "MAX_PAUSED_SHARE", -1.0)
+    assert "waited for the slowest" in world.store.read(mysql.galera_flow_control)[0].message
 
 
 @pytest.mark.parametrize("store", DATABASES, indirect=True)
 def test_elsewhere_nothing_is_said_of_galera(store: Database) -> None:
-    assert store.read(galera.members) == store.read(galera.flow_control) == []
+    assert store.read(mysql.galera_members) == store.read(mysql.galera_flow_control) == []

@@ -9,9 +9,9 @@ from peerd import Client, Context, Queue, Status, Task, TaskWorker
 from peerd.runtime.observability.events import Event, EventBus
 from peerd.store.claim.claimer import Claimer
 from peerd.testing import EventRecorder, FaultyDatabase, eventually_async
-from peerd.work.settings import EffectiveWorkerSettings
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
+from peerd.work.worker import EffectiveWorkerSettings
 from tests.store.world import World
 
 F = TypeVar("F", bound=Event)
@@ -41,8 +41,7 @@ class RunnerHarness:
         worker.settings = EffectiveWorkerSettings(**given)
         worker.events = EventBus(self.events)
         by = claimer or self.world.claimer(*worker.settings.queues, attempts_of=worker.attempts_by_handler())
-        enqueue = None if client is None else client.aio.enqueue
-        runner = Runner(worker, self.database, by, node="a", events=worker.events, enqueue=enqueue, client=client)
+        runner = Runner(worker, self.database, by, node="a", events=worker.events, client=client)
         self._runners.append((runner, asyncio.create_task(runner.run())))
         return runner
 

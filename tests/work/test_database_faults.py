@@ -256,7 +256,7 @@ async def test_a_reader_of_events_that_fails_is_reported_and_leaves_nothing_in_f
     worker.events.listen(fails)
     for task_id in ids:
         await harness.until(task_id, Status.DONE)
-    await eventually_async(lambda: runner.ended_count == 3 and runner.in_flight == 0)
+    await eventually_async(lambda: runner.executor_slots.ended_count == 3 and runner.in_flight == 0)
     messages = {f"what follows the outcome of task {task_id} failed" for task_id in ids}
     assert {context["message"] for context in harness.uncaught} == messages
     harness.uncaught.clear()

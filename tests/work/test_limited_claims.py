@@ -12,7 +12,7 @@ from peerd import Queue, Status
 from peerd.store.schema.tables import limits
 from peerd.testing import eventually_async
 from peerd.work.attempts import executor_slots
-from peerd.work.claims.prefetch import PrefetchEstimate
+from peerd.work.attempts.executor_slots import PrefetchEstimate
 from tests.work.harness import Gates, RunnerHarness
 
 

@@ -16,8 +16,7 @@ from peerd.runtime.observability.log_messages import log_message_of
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes import process_registration
 from peerd.testing import eventually_async
-from peerd.work.settings import EffectiveWorkerSettings
-from peerd.work.worker import WorkerExited, WorkerState
+from peerd.work.worker import EffectiveWorkerSettings, WorkerExited, WorkerState
 from tests.work.harness import RunnerHarness
 
 

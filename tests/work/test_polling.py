@@ -26,7 +26,9 @@ async def at_rest(harness: RunnerHarness) -> None:
     await eventually_async(lambda: harness.database.calls["find_claimable"] >= 5)
 
 
-async def test_who_is_rung_at_in_vain_looks_too_and_rests_again(each_harness: RunnerHarness, gates: Gates) -> None:
+async def test_a_ring_in_vain_causes_a_backlog_check_and_pauses_again(
+    each_harness: RunnerHarness, gates: Gates
+) -> None:
     calls = each_harness.database.calls
     runner = each_harness.run(gates.queue, poll_every=60.0)
     await at_rest(each_harness)
@@ -40,7 +42,9 @@ async def test_who_is_rung_at_in_vain_looks_too_and_rests_again(each_harness: Ru
     await each_harness.until(task_id, Status.DONE)
 
 
-async def test_who_is_rung_at_on_a_server_claims_before_it_looks(each_harness: RunnerHarness, gates: Gates) -> None:
+async def test_a_ring_causes_a_claim_before_a_backlog_check_on_a_server(
+    each_harness: RunnerHarness, gates: Gates
+) -> None:
     calls = each_harness.database.calls
     runner = each_harness.run(gates.queue, poll_every=60.0)
     await at_rest(each_harness)
@@ -54,7 +58,7 @@ async def test_who_is_rung_at_on_a_server_claims_before_it_looks(each_harness: R
     await each_harness.until(task_id, Status.DONE)
 
 
-async def test_who_is_rung_at_finds_what_takes_turns(each_harness: RunnerHarness, gates: Gates) -> None:
+async def test_a_ring_finds_tasks_for_limited_claims(each_harness: RunnerHarness, gates: Gates) -> None:
     runner = each_harness.run(gates.queue, poll_every=60.0)
     await at_rest(each_harness)
     gates.open("")
@@ -94,7 +98,9 @@ async def test_what_nobody_claims_is_not_looked_for_for_ever(
 
 
 @pytest.mark.parametrize("database", ["mariadb", "postgresql"], indirect=True)
-async def test_who_has_met_others_waits_in_their_line(each_harness: RunnerHarness, gates: Gates) -> None:
+async def test_a_process_that_has_met_contention_waits_for_the_claim_mutex(
+    each_harness: RunnerHarness, gates: Gates
+) -> None:
     """And claims when it is its turn."""
     store = each_harness.database
     with standing(store, "q"):

@@ -11,7 +11,7 @@ from peerd.runtime.observability.events import EventBus
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.schema.migrate import migrate
-from peerd.work.attempts.unknown_handlers import MAX_YIELD_DELAY, UnknownHandlerResolver
+from peerd.work.attempts.attempt_outcome import MAX_YIELD_DELAY, UnknownHandlerResolver
 from tests.support.servers import DatabaseFactory
 
 

@@ -19,8 +19,8 @@ from peerd.schedules.run_executor import ScheduleRunExecutor
 from peerd.store.connection.database import Database
 from peerd.work.handlers import Queue
 from peerd.work.services import PeriodicService, TaskService
-from peerd.work.settings import EffectiveWorkerSettings as WorkSettings
 from peerd.work.task_worker import QueueWorker, TaskWorker
+from peerd.work.worker import EffectiveWorkerSettings as WorkSettings
 from peerd.work.worker import Worker
 
 
@@ -42,9 +42,9 @@ def worker(payload: Mapping[str, Any]) -> Service:
 
     service: Service
     if isinstance(user_worker, TaskWorker):
-        service = TaskService(user_worker, database, events, client.aio.enqueue, client, shared=shared, attach=attach)
+        service = TaskService(user_worker, database, events, client, shared=shared, attach=attach)
     else:
-        service = PeriodicService(user_worker, database, events, client, shared, attach=attach)
+        service = PeriodicService(user_worker, database, events, client, shared=shared, attach=attach)
     return AlertingService(service, events)
 
 

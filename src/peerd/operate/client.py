@@ -1,7 +1,8 @@
-"""The door for applications: enqueue, look, act; blocking here, awaitable below ``client.aio``."""
+"""The public client: enqueue tasks, read and change them; blocking here, awaitable below ``client.aio``."""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +16,11 @@ from peerd.domain.task import Task
 from peerd.doorbell.notifier import Notifier
 from peerd.operate import validation
 from peerd.operate.diagnostics import Finding, examine
-from peerd.operate.enqueuing import EnqueueOperations, FindTask, enqueue_within
-from peerd.operate.job import Job, PollBackoff, task_result
-from peerd.operate.limits import LimitOperations
+from peerd.operate.enqueuing import EnqueueOperations, enqueue_within
+from peerd.operate.job import Job, poll_pauses, task_result
 from peerd.operate.nodes import NodeOperations
-from peerd.operate.operations import AsyncMode, BlockingMode, Mode, Query, operation, read_query
-from peerd.operate.queues import QueueOperations
+from peerd.operate.operations import AsyncMode, BlockingMode, Mode, Query, operation
+from peerd.operate.queues import LimitOperations, QueueOperations
 from peerd.operate.request import EnqueueOptions, new_task
 from peerd.operate.schedules import ScheduleOperations
 from peerd.operate.tasks import TaskOperations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class _ClientOperations(EnqueueOperations[Mode]):
-    """What both colours have: enqueuing, the groups, the clock."""
+    """The operations of both clients."""
 
-    def __init__(self, mode: Mode, find_task: FindTask) -> None:
-        super().__init__(mode, find_task)
+    def __init__(self, mode: Mode) -> None:
+        super().__init__(mode)
         self.tasks: TaskOperations[Mode] = TaskOperations(mode)
         self.queues: QueueOperations[Mode] = QueueOperations(mode)
         self.limits: LimitOperations[Mode] = LimitOperations(mode)
@@ -45,30 +45,29 @@ class _ClientOperations(EnqueueOperations[Mode]):
 
     @operation
     def now(self) -> Query[datetime]:
-        """What time it is by the database's clock, the only one that decides anything."""
-        return read_query(database_now)
+        """The time of the database's clock, the only one that decides anything."""
+        return Query("read", database_now)
 
     @operation
     def examine(self, *, max_update: float = 30.0) -> Query[list[Finding]]:
-        """What a doctor finds: in the database server's settings, and waiting in the cluster.
+        """Examine the database server's settings and the state of the cluster, as ``peerd doctor`` does.
 
         Args:
             max_update: seconds without a touch after which a running task counts as frozen.
         """
-        return read_query(examine, max_update)
+        return Query("read", examine, max_update)
 
 
 class Client(_ClientOperations[BlockingMode]):
-    """An application's door to the tasks of a cluster. Safe to use from several threads; make one and keep it.
+    """Access to the tasks of a cluster. Safe to use from several threads; create one and keep it.
 
-    Nothing connects before the first question.
+    It connects at its first operation.
 
     Args:
-        url: ``mysql://…``, ``postgresql://…`` or ``sqlite:///file``; or a `Database`, which stays its owner's to close.
+        url: ``mysql://…``, ``postgresql://…`` or ``sqlite:///file``; or a `Database`, which its owner closes.
         pool_size: connections that are kept.
-        secret: [cluster] secret, with which it rings at the nodes on MariaDB and MySQL; without it they poll. On
-            PostgreSQL it signs its rings; without it, one a second is heeded where the nodes have a secret. Not
-            needed on SQLite.
+        secret: [cluster] secret, which signs its rings. Without it, nodes on MariaDB and MySQL poll, and nodes on
+            PostgreSQL that have a secret accept one ring a second. Not needed on SQLite.
 
     Raises:
         UnsupportedDatabase: an unknown database, or its driver is not installed.
@@ -83,20 +82,19 @@ class Client(_ClientOperations[BlockingMode]):
         self._owns_database = not isinstance(url, Database)
         self.database = url if isinstance(url, Database) else Database(url, pool_size=pool_size)
         self.notifier = Notifier(self.database, secret)
-        mode = BlockingMode(self.database, self.notifier)
-        super().__init__(mode, TaskOperations(mode).find)
+        super().__init__(BlockingMode(self.database, self.notifier))
 
     @classmethod
     def from_config(cls, path: str | Path | None = None) -> Self:
         """A client for the database that peerd.toml and the environment name.
 
         Args:
-            path: the peerd.toml; without it $PEERD_CONFIG, else the nearest here and in the folders above.
+            path: of the peerd.toml; without it $PEERD_CONFIG, else the nearest here and in the folders above.
 
         Raises:
-            ConfigError: the configuration cannot be used; it lists all that is wrong.
+            ConfigError: the configuration is invalid; it lists all mistakes.
         """
-        from peerd.config.reading.loading import load  # noqa: PLC0415 - a process that is told its settings reads none
+        from peerd.config.reading.loading import load  # noqa: PLC0415 - a node's processes must not import it
 
         settings = load(None if path is None else Path(path))
         return cls(settings.database.url, pool_size=settings.database.pool_size, secret=settings.cluster.secret)
@@ -115,12 +113,12 @@ class Client(_ClientOperations[BlockingMode]):
         return enqueue_within(connection, new_task(what, **options), self._find_task, self.notifier)
 
     def ring(self, *queues: str) -> None:
-        """Say that there is work, committed by whoever else: with raw SQL, or with another library.
+        """Ring the doorbell for tasks that were written with raw SQL or by another library; it never waits or fails.
 
-        It never waits and never fails. `enqueue` and `enqueue_in` ring by themselves.
+        `enqueue` and `enqueue_in` ring by themselves.
 
         Args:
-            queues: names of queues; none: any.
+            queues: names of queues; none means any.
 
         Raises:
             InvalidFilter: no queue can have such a name.
@@ -130,10 +128,10 @@ class Client(_ClientOperations[BlockingMode]):
     @cached_property
     def aio(self) -> AioClient:
         """The same, awaitable."""
-        return AioClient(AsyncMode(self._mode, threads=4), self._find_task)
+        return AioClient(AsyncMode(self._mode))
 
     def close(self) -> None:
-        """Close all connections. Jobs of this client can be looked at no more."""
+        """Close all connections. Jobs of this client cannot be read any more."""
         if "aio" in self.__dict__:
             self.aio.close()
         self.notifier.close()
@@ -153,7 +151,7 @@ class Client(_ClientOperations[BlockingMode]):
 
 
 class AioClient(_ClientOperations[AsyncMode]):
-    """``client.aio``: the same names, awaitable. The event loop goes on while the database is asked."""
+    """``client.aio``: the same names, awaitable. The database is called in threads."""
 
     async def enqueue_in(
         self, connection: AsyncConnection | AsyncSession, what: Call | str, **options: Unpack[EnqueueOptions]
@@ -170,9 +168,10 @@ class AioClient(_ClientOperations[AsyncMode]):
 
     async def wait(self, job: Job, timeout: str | float | None = None) -> Task:  # noqa: ASYNC109 - Job.wait's name
         """`Job.wait`, awaited."""
-        backoff = PollBackoff(timeout)
-        while not (task := job.update(await self.tasks.find(job.id))).finished:
-            await backoff.sleep(task)
+        task = job.update(await self.tasks.find(job.id))
+        for pause in poll_pauses(job, timeout):
+            await asyncio.sleep(pause)
+            task = job.update(await self.tasks.find(job.id))
         return task
 
     async def result(self, job: Job, timeout: str | float | None = None) -> Any:  # noqa: ASYNC109 - as above
@@ -180,5 +179,5 @@ class AioClient(_ClientOperations[AsyncMode]):
         return task_result(await self.wait(job, timeout))
 
     def close(self) -> None:
-        """Let its threads end; `Client.close` does it too."""
+        """End its threads; `Client.close` does it too."""
         self._mode.close()

@@ -1,4 +1,4 @@
-"""Enqueuing: one task or many, in a transaction of its own or in the caller's."""
+"""Enqueue one task or many, in a transaction of its own or in the caller's."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from peerd.domain.task import NewTask, Task
 from peerd.doorbell.after_commit import ring_after_commit
 from peerd.doorbell.notifier import Notifier
 from peerd.operate.job import Job
-from peerd.operate.operations import Mode, OperationGroup, Query, autocommit_query, operation, write_query
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
+from peerd.operate.tasks import TaskOperations
 from peerd.store.connection.caller_session import utc_session
 from peerd.store.connection.database_errors import is_missing_table
 from peerd.store.enqueue import enqueue
@@ -32,11 +33,11 @@ Jobs = list[Job]
 
 
 class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
-    """What `Client` and ``client.aio`` have in common."""
+    """The enqueuing of `Client` and ``client.aio``."""
 
-    def __init__(self, mode: Mode, find_task: FindTask) -> None:
+    def __init__(self, mode: Mode) -> None:
         super().__init__(mode)
-        self._find_task = find_task
+        self._find_task = TaskOperations(mode.blocking).find
 
     @operation
     def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Query[Job]:
@@ -48,7 +49,7 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
                 unique_for, limit_key, trace_context; for a bare queue also name, and body, text or bytes.
 
         Returns:
-            its job; with ``unique``, that of the task which has the key already, and ``job.created`` is false.
+            its job; with ``unique``, that of the task that has the key already, and ``job.created`` is false.
 
         Raises:
             InvalidTask: an option is wrong; it is named, and nothing is written.
@@ -56,11 +57,10 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
             DatabaseUnavailable: the task may or may not have been written; with ``unique`` it is safe to try again.
         """
         new = new_task(what, **options)
-        is_autocommit = enqueue.is_one_statement(new)
         query = (
-            autocommit_query(_enqueue_autocommit, new, self._find_task)
-            if is_autocommit
-            else write_query(_enqueue_one, new, self._find_task)
+            Query("run_statement", _enqueue_autocommit, new, self._find_task)
+            if enqueue.is_one_statement(new)
+            else Query("run", _enqueue_one, new, self._find_task)
         )
         return query.then_ring(*rings_for([new]))
 
@@ -70,22 +70,20 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
 
         Args:
             what: calls, or names of queues.
-            options: as for `enqueue`, for each of them. ``unique`` would make all but the first the same task.
+            options: as for `enqueue`, for each of them. With ``unique`` they would all be one task.
 
         Raises:
             InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
         """
         new = new_tasks(what, **options)
-        return write_query(_enqueue_many, new, self._find_task).then_ring(*rings_for(new))
+        return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new))
 
 
 def enqueue_within(connection: Connection | Session, new: NewTask, find_task: FindTask, notifier: Notifier) -> Job:
-    """Write a task in the caller's transaction. It is never repeated: what is undone there, the caller knows.
-
-    Who is woken by it is rung at after the commit, and not at all when it is rolled back.
+    """Write a task in the caller's transaction. It is never retried, and it rings after the commit only.
 
     Raises:
-        SchemaMissing: there are no tables; none are made, for the transaction is not ours.
+        SchemaMissing: there are no tables; none are created in another's transaction.
     """
     sql_connection = connection if isinstance(connection, Connection) else _connection_of(connection)
     try:
@@ -100,14 +98,14 @@ def enqueue_within(connection: Connection | Session, new: NewTask, find_task: Fi
 
 
 def rings_for(new: Sequence[NewTask]) -> list[Ring]:
-    """What is rung when these have been committed.
+    """The rings for these tasks, to be sent after their commit.
 
     >>> rings_for([NewTask(queue="mail"), NewTask(queue="video"), NewTask(queue="video", start_in=60.0)])
     [TaskScheduled(within=60.0, at=None), TasksAvailable(queues=('mail', 'video'))]
     """
     delays = [task.start_in for task in new if task.start_in]
     start_times = [task.start_at.timestamp() for task in new if task.start_at is not None]
-    queues = {task.queue for task in new if not task.start_in}  # a moment may have passed: the database's clock knows
+    queues = {task.queue for task in new if not task.start_in}  # start_at may have passed, by the database's clock
     rings: list[Ring] = (
         [TaskScheduled(min(delays, default=None), min(start_times, default=None))] if delays or start_times else []
     )
@@ -117,8 +115,9 @@ def rings_for(new: Sequence[NewTask]) -> list[Ring]:
 
 
 def _has_time_column(new: NewTask) -> bool:
-    """Whether a time will be written that is no column's default; a key has a time of its own."""
-    return any(one is not None for one in (new.start_at, new.start_in, new.finish_at, new.finish_in, new.unique_key))
+    """Whether a time will be written that is no column's default; a unique key has one."""
+    values = (new.start_at, new.start_in, new.finish_at, new.finish_in, new.unique_key)
+    return any(value is not None for value in values)
 
 
 def _connection_of(session: Any) -> Connection:
@@ -129,8 +128,8 @@ def _connection_of(session: Any) -> Connection:
 
 
 def _enqueue_one(connection: Connection, new: NewTask, find_task: FindTask) -> Job:
-    answer = enqueue.enqueue(connection, new)
-    return Job(answer.id, answer.created, find_task)
+    enqueued = enqueue.enqueue(connection, new)
+    return Job(enqueued.id, enqueued.created, find_task)
 
 
 def _enqueue_autocommit(connection: AutocommitConnection, new: NewTask, find_task: FindTask) -> Job:
@@ -138,4 +137,4 @@ def _enqueue_autocommit(connection: AutocommitConnection, new: NewTask, find_tas
 
 
 def _enqueue_many(connection: Connection, new: list[NewTask], find_task: FindTask) -> Jobs:
-    return [Job(answer.id, answer.created, find_task) for answer in enqueue.enqueue_many(connection, new)]
+    return [Job(enqueued.id, enqueued.created, find_task) for enqueued in enqueue.enqueue_many(connection, new)]

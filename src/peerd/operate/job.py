@@ -1,11 +1,11 @@
-"""A task that was enqueued, as whoever enqueued it holds it: look at it, wait for it, get its result."""
+"""A handle of an enqueued task: its status, a wait for its end, and its result."""
 
 from __future__ import annotations
 
-import asyncio
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
 
 from peerd.domain.duration import format_duration, parse_duration
@@ -15,7 +15,7 @@ from peerd.domain.task import Task
 
 FIRST_PAUSE: Final = 0.02
 MAX_PAUSE: Final = 0.5
-"""Seconds between two looks at a task that is waited for; each pause is half as long again as the one before."""
+"""Seconds between two reads of a task that is waited for; each pause is half as long again as the one before."""
 
 
 class JobFailed(PeerdError):
@@ -23,9 +23,8 @@ class JobFailed(PeerdError):
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        super().__init__(
-            f"task {task.id} is dead after {task.attempts} attempts: {task.error or 'no error is recorded'}"
-        )
+        error = task.error or "no error is recorded"
+        super().__init__(f"task {task.id} is dead after {task.attempts} attempts: {error}")
 
 
 class JobCanceled(PeerdError):
@@ -41,13 +40,11 @@ class JobExpired(PeerdError):
 
     def __init__(self, task_id: int) -> None:
         self.task_id = task_id
-        super().__init__(
-            f"task {task_id} is gone: its finish_at passed before it was started, or it was purged or deleted"
-        )
+        super().__init__(f"task {task_id} is gone: it expired at its finish_at, or it was purged or deleted")
 
 
 class JobTimeout(PeerdError, TimeoutError):
-    """The task has not ended within the time that one was willing to wait; it goes on. ``task`` is its row."""
+    """The task has not ended within the timeout; it goes on. ``task`` is its row."""
 
     def __init__(self, task: Task, timeout: float) -> None:
         self.task = task
@@ -55,13 +52,13 @@ class JobTimeout(PeerdError, TimeoutError):
 
 
 class Job:
-    """A task that was enqueued.
+    """A handle of an enqueued task.
 
     Its methods block: in a coroutine use those of ``client.aio`` (``await client.aio.result(job)``).
 
     Attributes:
         id: the task's id.
-        created: False when an unfinished task with the same unique key was there already; then it is that one.
+        created: False if an unfinished task with the same unique key existed; then the job is of that task.
         task: the row as it was when last read; None before the first time.
     """
 
@@ -81,11 +78,10 @@ class Job:
         Raises:
             JobExpired: the row is gone.
         """
-        task = self.task if self.task is not None else self.update(self._find_task(self.id))
-        return task.status
+        return (self.task or self.update(self._find_task(self.id))).status
 
     def refresh(self) -> Self:
-        """Read the row anew; the job itself.
+        """Read the row again, and return the job itself.
 
         Raises:
             JobExpired: the row is gone.
@@ -94,7 +90,7 @@ class Job:
         return self
 
     def wait(self, timeout: str | float | None = None) -> Task:
-        """Wait until the task is done, dead or canceled; its row.
+        """Wait until the task is done, dead or canceled, and return its row.
 
         Args:
             timeout: seconds, or "1h"; None waits for ever.
@@ -103,13 +99,14 @@ class Job:
             JobExpired: the row is gone.
             JobTimeout: it has not ended in time (a TimeoutError too).
         """
-        backoff = PollBackoff(timeout)
-        while not (task := self.update(self._find_task(self.id))).finished:
-            time.sleep(backoff.next_pause(task))
+        task = self.update(self._find_task(self.id))
+        for pause in poll_pauses(self, timeout):
+            time.sleep(pause)
+            task = self.update(self._find_task(self.id))
         return task
 
     def result(self, timeout: str | float | None = None) -> Any:
-        """Wait for the task's end; what its handler returned, as JSON has it.
+        """Wait for the end of the task, and return its result, decoded from JSON.
 
         Raises:
             JobFailed: it is dead.
@@ -119,56 +116,28 @@ class Job:
         return task_result(self.wait(timeout))
 
     def update(self, task: Task | None) -> Task:
-        """Take note of the row.
-
-        Raises:
-            JobExpired: there is none.
-        """
+        """Keep the row that was read; raises `JobExpired` where there is none."""
         if task is None:
             raise JobExpired(self.id)
         self.task = task
         return task
 
 
-class PollBackoff:
-    """How long to wait until the next look.
-
-    Args:
-        timeout: in all, seconds or "1h"; None is for ever.
-    """
-
-    def __init__(self, timeout: str | float | None) -> None:
-        self._timeout = None if timeout is None else parse_duration(timeout)
-        self._deadline = None if self._timeout is None else time.monotonic() + self._timeout
-        self._next_pause = FIRST_PAUSE
-
-    def next_pause(self, task: Task) -> float:
-        """Seconds until the next look at a task that has not ended.
-
-        Raises:
-            JobTimeout: the time is over.
-        """
-        next_pause = self._next_pause
-        self._next_pause = min(self._next_pause * 1.5, MAX_PAUSE)
-        if self._deadline is None or self._timeout is None:
-            return next_pause
-        remaining = self._deadline - time.monotonic()
+def poll_pauses(job: Job, timeout: str | float | None) -> Iterator[float]:
+    """The seconds to wait before each further read of a task, until it has ended; raises `JobTimeout`."""
+    seconds = math.inf if timeout is None else parse_duration(timeout)
+    deadline = time.monotonic() + seconds
+    pause = FIRST_PAUSE
+    while job.task is not None and not job.task.finished:
+        remaining = deadline - time.monotonic()
         if remaining <= 0:
-            raise JobTimeout(task, self._timeout)
-        return min(next_pause, remaining)
-
-    async def sleep(self, task: Task) -> None:
-        """`next_pause`, slept in an event loop."""
-        await asyncio.sleep(self.next_pause(task))
+            raise JobTimeout(job.task, seconds)
+        yield min(pause, remaining)
+        pause = min(pause * 1.5, MAX_PAUSE)
 
 
 def task_result(task: Task) -> Any:
-    """The result of a task that has ended.
-
-    Raises:
-        JobFailed: it is dead.
-        JobCanceled: it was canceled.
-    """
+    """The result of a task that has ended; raises `JobFailed` or `JobCanceled`."""
     match task.status:
         case Status.DEAD:
             raise JobFailed(task)

@@ -1,10 +1,10 @@
-"""Nodes and their processes: who is there, who is silent, who shall take no new tasks."""
+"""Nodes and their processes."""
 
 from __future__ import annotations
 
 from peerd.domain.ring import TasksAvailable
 from peerd.operate import validation
-from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store.nodes import nodes, processes
 from peerd.store.nodes.nodes import Node
 from peerd.store.nodes.processes import ProcessRecord
@@ -14,45 +14,35 @@ ProcessList = list[ProcessRecord]
 
 
 class NodeOperations(OperationGroup[Mode]):
-    """``client.nodes``."""
+    """``client.nodes``. What names a node raises `NodeNotFound` where no node has the name."""
 
     @operation
     def list(self) -> Query[NodeList]:
         """All nodes that ever registered, by name."""
-        return read_query(nodes.list_nodes)
+        return Query("read", nodes.list_nodes)
 
     @operation
     def drain(self, name: str) -> Query[None]:
-        """Ask a node to take no new tasks; what runs there goes on.
-
-        Raises:
-            NodeNotFound: no node has this name.
-        """
-        return write_query(nodes.set_draining, validation.text("node", name), draining=True)
+        """Stop the claims of a node; its running tasks go on."""
+        return Query("run", nodes.set_draining, validation.text("node", name), draining=True)
 
     @operation
     def undrain(self, name: str) -> Query[None]:
-        """Let a node take tasks again.
-
-        Raises:
-            NodeNotFound: no node has this name.
-        """
-        return write_query(nodes.set_draining, validation.text("node", name), draining=False).then_ring(
-            TasksAvailable()
-        )
+        """Let a node claim tasks again."""
+        query = Query("run", nodes.set_draining, validation.text("node", name), draining=False)
+        return query.then_ring(TasksAvailable())
 
     @operation
     def forget(self, name: str) -> Query[None]:
         """Delete the row of a node that will not come back; the managers do it after ``[manager] max_node_age``.
 
         Raises:
-            NodeNotFound: no node has this name.
-            NodeStillAlive: it beats.
+            NodeStillAlive: its heartbeat is recent.
             NodeHasPinnedTasks: unfinished tasks are pinned to it.
         """
-        return write_query(nodes.delete_node, validation.text("node", name))
+        return Query("run", nodes.delete_node, validation.text("node", name))
 
     @operation
     def processes(self, *, ended: bool = False) -> Query[ProcessList]:
         """The processes of all nodes: the living ones, or all that are on record."""
-        return read_query(processes.list_processes, ended=ended)
+        return Query("read", processes.list_processes, ended=ended)

@@ -1,16 +1,22 @@
-"""Queues: how full they are, and whether anybody takes from them."""
+"""Queues: their state, pausing, and the limits of how many of their tasks may run at once or start in a period."""
 
 from __future__ import annotations
 
-from peerd.domain.duration import parse_duration
-from peerd.domain.errors import InvalidTask
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import InvalidLimit
+from peerd.domain.limit import WHOLE_QUEUE, Limit, Rate, check_limit_target
 from peerd.domain.ring import TasksAvailable
+from peerd.domain.task import EACH_KEY
 from peerd.operate import validation
-from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store import queues
+from peerd.store.limits import definitions
+from peerd.store.limits.definitions import LimitState
 from peerd.store.queues import QueueState
 
 QueueStates = list[QueueState]
+LimitStates = list[LimitState]
 
 
 class QueueOperations(OperationGroup[Mode]):
@@ -18,17 +24,17 @@ class QueueOperations(OperationGroup[Mode]):
 
     @operation
     def list(self) -> Query[QueueStates]:
-        """All queues that have tasks, or were ever served or paused, by name. It reads an index whole."""
-        return read_query(queues.list_queues)
+        """All queues that have tasks, or were ever served or paused, by name. It scans an index."""
+        return Query("read", queues.list_queues)
 
     @operation
     def is_known(self, name: str) -> Query[bool]:
-        """Whether a worker process has ever served a queue, or somebody has paused it."""
-        return read_query(queues.is_known, validation.text("queue", name))
+        """Whether a worker process has ever served a queue, or it was ever paused."""
+        return Query("read", queues.is_known, validation.text("queue", name))
 
     @operation
     def pause(self, name: str, duration: str | float | None = None) -> Query[None]:
-        """Let nobody claim from a queue; running tasks go on.
+        """Stop claims from a queue; running tasks go on.
 
         Args:
             name: the queue's.
@@ -37,18 +43,72 @@ class QueueOperations(OperationGroup[Mode]):
         Raises:
             InvalidTask: no queue can have this name; or not a duration.
         """
-        return write_query(
-            queues.pause, validation.text("queue", name), None if duration is None else _seconds(duration)
-        )
+        seconds = None if duration is None else validation.seconds("duration", duration)
+        return Query("run", queues.pause, validation.text("queue", name), seconds)
 
     @operation
     def resume(self, name: str) -> Query[None]:
-        """Let a queue be claimed from again; nothing happens to one that is not paused."""
-        return write_query(queues.resume, validation.text("queue", name)).then_ring(TasksAvailable())
+        """Allow claims from a queue again; nothing happens to one that is not paused."""
+        return Query("run", queues.resume, validation.text("queue", name)).then_ring(TasksAvailable())
 
 
-def _seconds(duration: str | float) -> float:
-    try:
-        return parse_duration(duration)
-    except ValueError as error:
-        raise InvalidTask("duration", str(error)) from None
+class LimitOperations(OperationGroup[Mode]):
+    """``client.limits``."""
+
+    @operation
+    def set(
+        self,
+        queue: str,
+        *,
+        key: str | None = None,
+        each_key: bool = False,
+        running: int | None = None,
+        rate: str | Rate | None = None,
+    ) -> Query[Limit]:
+        """Limit a queue as a whole, one key of it, or each of its keys. It replaces such a limit as a whole.
+
+        Args:
+            queue: its name.
+            key: limit the tasks of this limit_key; for it, this replaces the limit of each key.
+            each_key: limit the tasks of each limit_key that has no limit of its own.
+            running: tasks at once, in the whole cluster; 0 stops them, but running ones go on. None: any number.
+            rate: starts in any span of a period, such as "100/1m" or "5/s". None: any number.
+
+        Returns:
+            the limit that was set.
+
+        Raises:
+            InvalidLimit: the error says what is wrong.
+        """
+        stored_key = _stored_key(key, each_key=each_key)
+        limit = Limit(queue=queue, key=stored_key, running=running, rate=None if rate is None else Rate.parse(rate))
+        return Query("run", _set_limit, limit).then_ring(TasksAvailable((queue,)))
+
+    @operation
+    def remove(self, queue: str, *, key: str | None = None, each_key: bool = False) -> Query[bool]:
+        """Remove the limit of a queue as a whole, of one key, or of each; returns whether there was one."""
+        stored_key = _stored_key(key, each_key=each_key)
+        check_limit_target(queue, stored_key)
+        return Query("run", definitions.remove_limit, queue, stored_key).then_ring(TasksAvailable((queue,)))
+
+    @operation
+    def list(self, queue: str | None = None) -> Query[LimitStates]:
+        """All limits, or those of one queue, and how much of each is used now."""
+        return Query("read", definitions.list_limits, validation.text_or_none("queue", queue))
+
+
+def _set_limit(connection: Connection, limit: Limit) -> Limit:
+    definitions.set_limit(connection, limit)
+    return limit
+
+
+def _stored_key(key: str | None, *, each_key: bool) -> str:
+    """The value of the column `key`."""
+    if key is None:
+        return EACH_KEY if each_key else WHOLE_QUEUE
+    if each_key:
+        raise InvalidLimit("key", "give key or each_key, not both")
+    if key in (WHOLE_QUEUE, EACH_KEY):
+        remedy = "each_key limits each key" if key == EACH_KEY else "leave it out to limit the queue as a whole"
+        raise InvalidLimit("key", f"{key!r} is no key of a task: {remedy}")
+    return key

@@ -1,19 +1,19 @@
-"""What an application asks to be enqueued, as the store wants it. Pure: refused here, before anything is written."""
+"""Options of enqueue, checked and made into the tasks that the store writes. Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from peerd.domain.call import Call
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
 from peerd.domain.json_numbers import NON_FINITE_PROBLEM, contains_non_finite
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NewTask
+from peerd.operate import validation
 
 T = TypeVar("T")
 Duration = str | float
@@ -21,7 +21,7 @@ Duration = str | float
 
 
 class EnqueueOptions(TypedDict, total=False):
-    """The options of every kind of enqueue; None is as if it were not given.
+    """The options of every kind of enqueue; None means unset.
 
     ``name``, ``body``, ``text`` and ``bytes`` go with a queue's name only: a `Call` brings its own. Of the last three
     at most one: ``body`` is any JSON value and is written as JSON; ``text`` is stored as it is; ``bytes`` are binary.
@@ -67,12 +67,12 @@ def new_task(what: Call | str, **options: Unpack[EnqueueOptions]) -> NewTask:
 
 
 def new_tasks(what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> list[NewTask]:
-    """`new_task`, for each of several calls with the same options, which are looked at once."""
+    """`new_task`, for each of several calls with the same options, which are checked once."""
     given = {option: value for option, value in options.items() if value is not None}
     if unknown := sorted(set(given) - set(_OPTIONS)):
         raise TypeError(f"there is no option {quoted(unknown[0])} of enqueue: there are {', '.join(_OPTIONS)}")
-    common = _time_options(given) | _other_options(given) if given else {}
-    return [_make_task(one, given, common) for one in what]
+    common = _common_options(given) if given else {}
+    return [_make_task(call, given, common) for call in what]
 
 
 def _make_task(what: Call | str, given: Mapping[str, Any], common: Mapping[str, Any]) -> NewTask:
@@ -83,7 +83,7 @@ def _make_task(what: Call | str, given: Mapping[str, Any], common: Mapping[str, 
         own = {"limit_key": what.limit_key} if what.limit_key is not None else {}
         return NewTask(queue=what.queue, name=what.name, body=what.body, **{**own, **common})
     if isinstance(what, str):
-        return NewTask(queue=what, name=_text(given, "name") or "", **_body(given), **common)
+        return NewTask(queue=what, name=_text("name", given.get("name", "")), **_body(given), **common)
     raise TypeError(
         f"{quoted(what)} is neither a queue's name nor a call: write handler.with_args(…), or the name of a queue"
     )
@@ -99,87 +99,67 @@ def _body(given: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(given["bytes"], bytes | bytearray | memoryview):
             raise InvalidTask("bytes", f"{type(given['bytes']).__name__} is not bytes; text goes into text=")
         return {"body_bytes": bytes(given["bytes"])}
-    return {"body": _text(given, "text")}
+    return {"body": _text("text", given["text"])} if "text" in given else {}
 
 
 def json_text(field: str, value: object) -> str:
-    """The JSON text of a value.
-
-    Raises:
-        InvalidTask: it cannot be written as JSON.
+    """The JSON text of a value; raises `InvalidTask`.
 
     >>> json_text("body", [1, "ä"])
     '[1,"ä"]'
     """
     try:
         text = msgspec.json.encode(value).decode()
-        if "null" in text and contains_non_finite(msgspec.to_builtins(value)):
-            raise InvalidTask(field, NON_FINITE_PROBLEM)
-    except InvalidTask:
-        raise
+        is_finite = "null" not in text or not contains_non_finite(msgspec.to_builtins(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidTask(field, f"cannot be written as JSON: {error}") from error
+    if not is_finite:
+        raise InvalidTask(field, NON_FINITE_PROBLEM)
     return text
 
 
-def _time_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "start_at": _datetime(given, "start_at"),
-        "start_in": _seconds(given, "start_in"),
-        "finish_at": _datetime(given, "finish_at"),
-        "finish_in": _seconds(given, "finish_in"),
-    }
+def _text(option: str, value: object) -> str:
+    return _checked(option, value, str, "text")
 
 
-def _other_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    other = {
-        "node": _text(given, "node"),
-        "max_attempts": _integer(given, "max_attempts"),
-        "timeout": _seconds(given, "timeout"),
-        "unique_key": _text(given, "unique"),
-        "trace_context": _text(given, "trace_context"),
-    }
-    if "priority" in given:
-        other["priority"] = _integer(given, "priority")
-    if "limit_key" in given:
-        other["limit_key"] = _text(given, "limit_key")
-    if "unique_for" in given:
-        if "unique" not in given:
-            raise InvalidTask("unique_for", "says how long a key holds: give unique too")
-        other["unique_for"] = _unique_scope(given)
-    return other
+def _integer(option: str, value: object) -> int:
+    return _checked(option, value, int, "a whole number")
 
 
-def _unique_scope(given: Mapping[str, Any]) -> str | float | None:
-    scope = given["unique_for"]
-    return scope if scope in ("unfinished", "forever") else _seconds(given, "unique_for")
+def _datetime(option: str, value: object) -> datetime:
+    return _checked(option, value, datetime, f"a datetime; a duration goes into {option.replace('_at', '_in')}")
 
 
-def _text(given: Mapping[str, Any], option: str) -> str | None:
-    return _checked_option(given, option, str, "text")
+def _unique_scope(option: str, value: Any) -> str | float:
+    return str(value) if value in ("unfinished", "forever") else validation.seconds(option, value)
 
 
-def _integer(given: Mapping[str, Any], option: str) -> int | None:
-    if isinstance(given.get(option), bool):
-        raise InvalidTask(option, f"{quoted(given[option])} is not a whole number")
-    return _checked_option(given, option, int, "a whole number")
-
-
-def _datetime(given: Mapping[str, Any], option: str) -> datetime | None:
-    return _checked_option(given, option, datetime, f"a datetime; a duration goes into {option.replace('_at', '_in')}")
-
-
-def _checked_option(given: Mapping[str, Any], option: str, kind: type[T], words: str) -> T | None:
-    value = given.get(option)
-    if value is None or isinstance(value, kind):
+def _checked(option: str, value: object, kind: type[T], description: str) -> T:
+    if isinstance(value, kind) and not isinstance(value, bool):
         return value
-    raise InvalidTask(option, f"{quoted(value)} is not {words}")
+    raise InvalidTask(option, f"{quoted(value)} is not {description}")
 
 
-def _seconds(given: Mapping[str, Any], option: str) -> float | None:
-    if option not in given:
-        return None
-    try:
-        return parse_duration(given[option])
-    except ValueError as error:
-        raise InvalidTask(option, str(error)) from None
+_CHECKS: Final[dict[str, Callable[[str, Any], Any]]] = {
+    "start_at": _datetime,
+    "start_in": validation.seconds,
+    "finish_at": _datetime,
+    "finish_in": validation.seconds,
+    "node": _text,
+    "max_attempts": _integer,
+    "timeout": validation.seconds,
+    "unique": _text,
+    "trace_context": _text,
+    "priority": _integer,
+    "limit_key": _text,
+    "unique_for": _unique_scope,
+}
+
+
+def _common_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    options = {option: check(option, given[option]) for option, check in _CHECKS.items() if option in given}
+    if "unique" in options:
+        options["unique_key"] = options.pop("unique")
+    elif "unique_for" in options:
+        raise InvalidTask("unique_for", "says how long a key holds: give unique too")
+    return options

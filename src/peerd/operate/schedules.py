@@ -1,4 +1,4 @@
-"""Schedules: what ticks, when, with what outcome; by hand, or not at all."""
+"""Schedules: their state and runs; run, enable and disable them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from peerd.domain.errors import InvalidSchedule
 from peerd.domain.quoting import quoted
 from peerd.domain.schedule import Schedule
 from peerd.operate import validation
-from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import json_text
 from peerd.store import schedule_runs, schedules
 from peerd.store.nodes.nodes import list_nodes
@@ -25,26 +25,32 @@ MAX_ARGUMENTS_BYTES = 64 * 1024
 
 
 class ScheduleNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that has a schedule."""
+    """A node that has a schedule.
+
+    Attributes:
+        node: its name.
+        next_at: its own next tick; None where the cluster's counts.
+        is_own: whether its definition equals the cluster's; if not, it fires no tick of a schedule of the cluster.
+        error: why it cannot keep the schedule.
+    """
 
     node: str
     next_at: datetime | None
-    """Its own next tick; None where the cluster's counts."""
     is_own: bool
-    """Whether it means what the cluster's row says; if not, it fires no tick of a schedule of the cluster."""
     error: str | None
-    """Why it cannot keep the schedule."""
 
 
 class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule, as the table has it."""
+    """The state of a schedule.
+
+    ``definition`` is None where this version cannot read it. ``state`` is ``on``, ``disabled`` (by hand), ``off`` (in
+    peerd.toml), ``error`` or ``nowhere`` (no running node has it).
+    """
 
     name: str
     type: str
     definition: Schedule | None
-    """None where this version cannot read it."""
     state: str
-    """``on``, ``disabled`` (by hand), ``off`` (in peerd.toml), ``error``, ``nowhere`` (no running node has it)."""
     next_at: datetime | None
     last_at: datetime | None
     last_run: ScheduleRun | None
@@ -56,91 +62,70 @@ Runs = list[ScheduleRun]
 
 
 class ScheduleOperations(OperationGroup[Mode]):
-    """``client.schedules``."""
+    """``client.schedules``. What names a schedule raises `ScheduleNotFound` where no node has it."""
 
     @operation
     def list(self) -> Query[ScheduleStates]:
-        """All schedules that a node has or had of late, by name."""
-        return read_query(_states)
+        """All schedules that a node has or recently had, by name."""
+        return Query("read", _states)
 
     @operation
     def get(self, name: str) -> Query[ScheduleState]:
-        """One of them.
-
-        Raises:
-            ScheduleNotFound: no node has it.
-        """
-        return read_query(_state, validation.text("schedule", name))
+        """The state of one schedule."""
+        return Query("read", _state, validation.text("schedule", name))
 
     @operation
     def runs(self, name: str | None = None, *, limit: int = 100) -> Query[Runs]:
-        """Its newest runs, or those of all schedules, the newest first.
+        """The newest runs of one schedule, or of all, newest first.
 
         Args:
             name: the schedule's.
             limit: how many, at most 10,000.
         """
-        number = validation.number("limit", limit, 1, MAX_RUNS)
-        return read_query(schedule_runs.list_runs, validation.text_or_none("schedule", name), limit=number)
+        limit = validation.number("limit", limit, 1, MAX_RUNS)
+        return Query("read", schedule_runs.list_runs, validation.text_or_none("schedule", name), limit=limit)
 
     @operation
     def get_run(self, run_id: int) -> Query[ScheduleRun]:
-        """One run.
-
-        Raises:
-            RunNotFound: it was purged, or never existed.
-        """
-        return read_query(schedule_runs.get_run, validation.number("run", run_id, 0, validation.MAX_ID))
+        """One run; raises `RunNotFound`."""
+        return Query("read", schedule_runs.get_run, validation.number("run", run_id, 0))
 
     @operation
     def get_runs(self, run_id: int) -> Query[Runs]:
-        """A run, and behind it those of the other processes: of type ``all``, each process has a run of its own.
-
-        Raises:
-            RunNotFound: it was purged, or never existed.
-        """
-        return read_query(schedule_runs.list_sibling_runs, validation.number("run", run_id, 0, validation.MAX_ID))
+        """A run and after it those of other processes, of which type ``all`` has one each; raises `RunNotFound`."""
+        return Query("read", schedule_runs.list_sibling_runs, validation.number("run", run_id, 0))
 
     @operation
     def run(self, name: str, /, *args: object, **named: object) -> Query[ScheduleRun]:
-        """Ask for a run now, whatever its clock says and although it may be disabled; a node takes it within a second.
+        """Request a run now, also of a disabled schedule; a node takes it within a second.
 
         Args:
             name: the schedule's.
-            args: instead of its own arguments, by position or by name; JSON values.
+            args: JSON values, by position, instead of the schedule's own arguments.
             named: the same, by name.
 
         Returns:
-            the run, which waits; look at it with `get_run`, or with `get_runs` where it is for all processes.
+            the requested run; `get_run` reads its state, or `get_runs` those of all processes.
 
         Raises:
-            ScheduleNotFound: no node has it.
             InvalidSchedule: it takes no arguments, or these cannot be written as JSON.
         """
-        return write_query(_request, validation.text("schedule", name), _arguments(args, named))
+        return Query("run", _request, validation.text("schedule", name), _arguments(args, named))
 
     @operation
     def enable(self, name: str) -> Query[None]:
-        """Let a schedule tick again that was disabled by hand; ticks that have passed are not made up for.
-
-        Raises:
-            ScheduleNotFound: no node has it.
-        """
-        return write_query(schedules.set_schedule_disabled, validation.text("schedule", name), disabled=False)
+        """Enable a schedule that was disabled by hand; ticks that it has missed are not made up for."""
+        return Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=False)
 
     @operation
     def disable(self, name: str) -> Query[None]:
-        """Let a schedule tick nowhere in the cluster, within a second. It may be run by hand.
-
-        Raises:
-            ScheduleNotFound: no node has it.
-        """
-        return write_query(schedules.set_schedule_disabled, validation.text("schedule", name), disabled=True)
+        """Disable a schedule in the whole cluster, within a second. It can still be run by hand."""
+        return Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=True)
 
 
 def _arguments(args: tuple[object, ...], named: Mapping[str, object]) -> str | None:
     if args and named:
-        raise InvalidSchedule("args", "give them by position or by name, not both ways")
+        raise InvalidSchedule("args", "give them by position or by name, not both")
     if not args and not named:
         return None
     text = json_text("args", named or args)

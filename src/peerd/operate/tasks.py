@@ -1,4 +1,4 @@
-"""Tasks: look at them, retry, cancel, delete and move them."""
+"""Tasks: read, retry, cancel, delete and move them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from peerd.domain.quoting import quoted
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.domain.task import Attempt, Task
 from peerd.operate import validation
-from peerd.operate.operations import Mode, OperationGroup, Query, operation, read_query, write_query
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.validation import InvalidFilter
 from peerd.store.nodes.nodes import get_node_id
 from peerd.store.tasks import actions, read
@@ -26,7 +26,7 @@ MAX_PAGE = 10_000
 
 
 class TaskFilter(msgspec.Struct, frozen=True):
-    """Which tasks; what is None does not matter.
+    """Conditions on tasks; None is no condition.
 
     Args:
         queue: of this queue.
@@ -41,11 +41,7 @@ class TaskFilter(msgspec.Struct, frozen=True):
     node: str | None = None
 
     def checked(self) -> Self:
-        """The same.
-
-        Raises:
-            InvalidFilter: no status has this name; a name that nothing can have.
-        """
+        """Check the values; raises `InvalidFilter` for a status or a name that no task can have."""
         for field in ("queue", "name", "node"):
             validation.text_or_none(field, getattr(self, field))
         if self.status is not None:
@@ -54,9 +50,10 @@ class TaskFilter(msgspec.Struct, frozen=True):
 
 
 class TaskOperations(OperationGroup[Mode]):
-    """``client.tasks``. An action on a running task takes effect at once: its holder can write nothing any more.
+    """``client.tasks``. An action on a running task takes effect at once: its process cannot write to it any more.
 
-    An action with ``only`` is done if the task is one of those at that moment, and refused with `TaskNotFound` if not.
+    An action raises `TaskNotFound` if there is no such task, or if it does not meet the conditions of ``only`` when the
+    action is written. `retry`, `cancel` and `move` raise `IllegalTransition` if its status does not allow them.
     """
 
     @operation
@@ -83,100 +80,75 @@ class TaskOperations(OperationGroup[Mode]):
             bodies: read ``body``, ``body_bytes`` and ``result`` too, which may be large; with False they are None.
 
         Raises:
-            InvalidFilter: no status has this name; a limit out of its range; a name that nothing can have.
+            InvalidFilter: a value is out of its range.
             NodeNotFound: no node has this name.
         """
-        return read_query(
+        return Query(
+            "read",
             _list,
             TaskFilter(queue, name, status, node).checked(),
             bodies=bool(bodies),
-            before=None if before is None else validation.number("before", before, 0, validation.MAX_ID),
+            before=None if before is None else validation.number("before", before, 0),
             limit=validation.number("limit", limit, 1, MAX_PAGE),
         )
 
     @operation
     def get(self, task_id: int) -> Query[Task]:
-        """The task of this id.
-
-        Raises:
-            TaskNotFound: it was deleted or purged, or never existed.
-        """
-        return read_query(read.get_task, validation.task_id(task_id))
+        """The task of this id; raises `TaskNotFound`."""
+        return Query("read", read.get_task, validation.task_id(task_id))
 
     @operation
     def find(self, task_id: int) -> Query[Task | None]:
         """The task of this id, or None."""
-        return read_query(read.find_task, validation.task_id(task_id))
+        return Query("read", read.find_task, validation.task_id(task_id))
 
     @operation
     def attempts(self, task_id: int) -> Query[Attempts]:
-        """The attempts of a task that did not succeed, in their order; the one that did is in the task's own row.
-
-        Raises:
-            TaskNotFound: see `get`.
-        """
-        return read_query(_attempts, validation.task_id(task_id))
+        """The attempts of a task that did not succeed, in their order; raises `TaskNotFound`."""
+        return Query("read", _attempts, validation.task_id(task_id))
 
     @operation
     def counts(self) -> Query[dict[Status, int]]:
-        """How many tasks there are of each status. It reads an index whole: not for every request of a page."""
-        return read_query(read.count_tasks)
+        """How many tasks there are of each status. It scans an index: not for each view of a web page."""
+        return Query("read", read.count_tasks)
 
     @operation
     def retry(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
-        """Let a task run again at once, with all its attempts before it, whatever became of it.
+        """Let a task run again at once, with all its attempts, whatever its outcome was.
 
         Raises:
-            TaskNotFound: it is not there, or not one of ``only``.
-            IllegalTransition: it is pending already, or waits for others.
-            UniqueKeyTaken: it has a unique key that a younger task holds now.
+            UniqueKeyTaken: a younger task has its unique key.
         """
-        return _action_query(actions.retry, only, validation.task_id(task_id)).then_ring(
-            ClaimRevoked((task_id,)), TasksAvailable()
-        )
+        query = _action_query(actions.retry, only, validation.task_id(task_id))
+        return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
     @operation
     def cancel(self, task_id: int, reason: str = "canceled by hand", *, only: TaskFilter | None = None) -> Query[None]:
-        """End a task that has not ended.
-
-        Raises:
-            TaskNotFound: it is not there, or not one of ``only``.
-            IllegalTransition: it has ended already.
-        """
-        canceling = _action_query(actions.cancel, only, validation.task_id(task_id), validation.reason(reason))
-        return canceling.then_ring(ClaimRevoked((task_id,)))
+        """End a task that has not ended."""
+        query = _action_query(actions.cancel, only, validation.task_id(task_id), validation.reason(reason))
+        return query.then_ring(ClaimRevoked((task_id,)))
 
     @operation
     def delete(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
-        """Delete a task and its attempts, whatever its status.
-
-        Raises:
-            TaskNotFound: it is not there, or not one of ``only``.
-        """
+        """Delete a task and its attempts, whatever its status."""
         return _action_query(actions.delete, only, validation.task_id(task_id)).then_ring(ClaimRevoked((task_id,)))
 
     @operation
     def move(self, task_id: int, node: str | None, *, only: TaskFilter | None = None) -> Query[None]:
-        """Give a task to the node of this name, or to any (None). A running one becomes pending.
+        """Pin a task to the node of this name, or to none (None). A running one becomes pending.
 
         Raises:
-            TaskNotFound: it is not there, or not one of ``only``.
             NodeNotFound: no node has this name.
-            IllegalTransition: it has ended.
         """
-        moving = _action_query(actions.move, only, validation.task_id(task_id), validation.text_or_none("node", node))
-        return moving.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
+        query = _action_query(actions.move, only, validation.task_id(task_id), validation.text_or_none("node", node))
+        return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
 
 def parse_status(word: str) -> Status:
-    """The status of this name.
-
-    Raises:
-        InvalidFilter: there is none.
-    """
+    """The status of this name; raises `InvalidFilter`."""
     try:
         return Status(word)
-    except (ValueError, TypeError, RecursionError):  # the last of one that is too deep to be quoted by Enum
+    except (ValueError, TypeError, RecursionError):  # RecursionError: a deep object, which Enum quotes
         raise InvalidFilter("status", f"{quoted(word)} is none of {', '.join(Status)}") from None
 
 
@@ -191,9 +163,8 @@ def _to_filter(connection: Connection, task_filter: TaskFilter) -> TaskCondition
 
 
 def _action_query(action: Callable[..., None], only: TaskFilter | None, *args: object) -> Query[None]:
-    """An action on one task, if it is one of those that are meant."""
     task_filter = (only or TaskFilter()).checked()
-    return write_query(lambda connection: action(connection, *args, only=_to_filter(connection, task_filter)))
+    return Query("run", lambda connection: action(connection, *args, only=_to_filter(connection, task_filter)))
 
 
 def _attempts(connection: Connection, task_id: int) -> Attempts:

@@ -1,7 +1,8 @@
-"""What is given to an action or a question, checked before a database sees it; each refuses in its own words."""
+"""Checks of the arguments of operations, before the database sees them; each error says what is allowed."""
 
 from __future__ import annotations
 
+from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask, PeerdError
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NAME_LIMIT, QUEUE_NAME, check_text
@@ -21,65 +22,53 @@ class InvalidFilter(PeerdError, ValueError):
         super().__init__(f"{name}: {problem}")
 
 
-def text(name: str, value: object, limit: int = NAME_LIMIT) -> str:
-    """A text that could stand in the table.
-
-    Raises:
-        InvalidFilter: it could not.
-    """
+def text(name: str, value: object) -> str:
+    """A text that can stand in a column of names."""
     if not isinstance(value, str):
         raise InvalidFilter(name, f"{quoted(value)} is not text")
     try:
-        check_text(name, value, limit)
+        check_text(name, value, NAME_LIMIT)
     except InvalidTask as error:
         raise InvalidFilter(name, error.problem) from None
     return value
 
 
 def text_or_none(name: str, value: object) -> str | None:
-    """The same, where it may be left out."""
+    """The same, or None."""
     return None if value is None else text(name, value)
 
 
 def queue(value: object) -> str:
-    """A name that a queue can have.
-
-    Raises:
-        InvalidFilter: none can.
-    """
+    """A name that a queue can have."""
     if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
         raise InvalidFilter("queue", f"{quoted(value)} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
     return value
 
 
 def reason(value: object) -> str:
-    """Words for people, of any length: they are cut and mended where they are stored.
-
-    Raises:
-        InvalidFilter: it is no text.
-    """
+    """Text for people, of any length: it is truncated where it is stored."""
     if not isinstance(value, str):
         raise InvalidFilter("reason", f"{quoted(value)} is not text")
     return value
 
 
-def number(name: str, value: object, low: int, high: int) -> int:
-    """A whole number of a range.
-
-    Raises:
-        InvalidFilter: it is none.
-    """
+def number(name: str, value: object, low: int, high: int = MAX_ID) -> int:
+    """A whole number of a range."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidFilter(name, f"{quoted(value)} is not a number from {low} to {high}")
     return value
 
 
 def task_id(value: object) -> int:
-    """An id that a task may have had; any whole number will do, since none is found by a wrong one.
-
-    Raises:
-        InvalidFilter: it is no whole number.
-    """
+    """Any whole number, since a wrong one finds no task."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidFilter("task", f"{quoted(value)} is not a task's id")
     return value
+
+
+def seconds(option: str, duration: str | float) -> float:
+    """The seconds of a duration; raises `InvalidTask`."""
+    try:
+        return parse_duration(duration)
+    except ValueError as error:
+        raise InvalidTask(option, str(error)) from None

@@ -7,10 +7,9 @@ import asyncio
 from peerd.domain.outcome import Outcome
 from peerd.runtime.observability.events import EventBus
 from peerd.work.attempts.attempt_execution import AttemptCallbacks, Execution
-from peerd.work.attempts.handler_adapter import timeout_of
-from peerd.work.attempts.time_limits import StopReason, TimeLimits
+from peerd.work.attempts.attempt_outcome import StopReason, TimeLimits
 from peerd.work.context import Context
-from peerd.work.task_worker import TaskWorker
+from peerd.work.task_worker import TaskWorker, timeout_of
 
 
 def make_execution(

@@ -1,4 +1,4 @@
-"""A handler's arguments: from Python values to the body, and from a body to checked values."""
+"""A handler's arguments: encoded into a body, decoded and checked from a body, and made into a limit_key."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from peerd.domain.errors import InvalidArguments
 from peerd.domain.json_numbers import NON_FINITE_PROBLEM, contains_non_finite
 from peerd.domain.known_handlers import HandlerSignature
 from peerd.domain.outcome import truncate
+from peerd.domain.quoting import quoted
 
 MAX_REASON_LENGTH = 500
 """Characters: an unknown argument's name, which is quoted, may be as long as a body."""
 OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""Of an object, in its text."""
 UNSUPPORTED_PARAMETERS = {
     inspect.Parameter.VAR_POSITIONAL: "*{0} has no name in the body; name each argument",
     inspect.Parameter.VAR_KEYWORD: "**{0} cannot be checked; name each argument",
@@ -29,7 +29,7 @@ UNSUPPORTED_PARAMETERS = {
 
 
 class HandlerArguments:
-    """What a handler's signature asks for.
+    """The arguments that a handler's signature declares.
 
     Args:
         function: its annotations say the types; what has none takes any JSON value. A first parameter called ``ctx``
@@ -56,16 +56,20 @@ class HandlerArguments:
         self.takes_context = bool(parameters) and parameters[0].name == "ctx"
         self._parameters = parameters[1:] if self.takes_context else parameters
         self._signature = inspect.Signature(self._parameters)
-        self._reject_unsupported()
+        for parameter in self._parameters:
+            if parameter.kind in UNSUPPORTED_PARAMETERS:
+                raise InvalidArguments(name, UNSUPPORTED_PARAMETERS[parameter.kind].format(parameter.name))
         self._positional_names = tuple(
-            one.name for one in self._parameters if one.kind is not inspect.Parameter.KEYWORD_ONLY
+            parameter.name for parameter in self._parameters if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
         )
-        self._names = dict.fromkeys(one.name for one in self._parameters).keys()
-        self._required_names = frozenset(one.name for one in self._parameters if one.default is inspect.Parameter.empty)
+        self._names = dict.fromkeys(self._signature.parameters).keys()
+        self.names = tuple(self._names)
+        empty = inspect.Parameter.empty
+        self._required_names = frozenset(param.name for param in self._parameters if param.default is empty)
         self.signature: HandlerSignature = {
-            one.name: (_annotation_text(one), one.name in self._required_names) for one in self._parameters
+            param.name: (_annotation_text(param), param.name in self._required_names) for param in self._parameters
         }
-        """What is told to the other processes of the cluster."""
+        """Published to the other processes of the cluster."""
         try:
             self._struct = self._define(function)
             self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_path)
@@ -73,11 +77,7 @@ class HandlerArguments:
             raise InvalidArguments(name, f"its signature cannot be served from JSON: {error}") from error
 
     def body(self, /, *args: Any, **kwargs: Any) -> str:
-        """The body of a call with these arguments; defaults are left to the handler's code when it runs.
-
-        Raises:
-            InvalidArguments: they do not fit the signature.
-        """
+        """The body of a call with these arguments; raises `InvalidArguments`. Defaults are applied when it runs."""
         given = self._bound(args, kwargs)
         try:
             text = msgspec.json.encode(given, enc_hook=_encode_path).decode()
@@ -89,11 +89,7 @@ class HandlerArguments:
         return text
 
     def decode(self, body: str | bytes | None) -> dict[str, Any]:
-        """The checked values of a body.
-
-        Raises:
-            InvalidArguments: it is no JSON object, or an argument is missing, unknown, or of a wrong type.
-        """
+        """The values of a body; raises `InvalidArguments` where one is missing, unknown, or of a wrong type."""
         return msgspec.structs.asdict(self._checked(body if body is not None else b"{}"))
 
     def _checked(self, body: str | bytes) -> msgspec.Struct:
@@ -102,15 +98,10 @@ class HandlerArguments:
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidArguments(self.name, truncate(str(error), MAX_REASON_LENGTH)) from None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arguments, in their order."""
-        return tuple(self._names)
-
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by their names, in the order of the signature.
 
-        `inspect` takes as long as all the rest of a call: it is asked for its error alone.
+        `inspect` takes as long as all the rest of a call, so only its error is used.
         """
         given = dict(zip(self._positional_names, args, strict=False))
         if not kwargs and len(given) == len(args) == len(self._names):
@@ -124,20 +115,11 @@ class HandlerArguments:
         except TypeError as error:
             raise InvalidArguments(self.name, str(error)) from None
 
-    def _reject_unsupported(self) -> None:
-        for parameter in self._parameters:
-            if parameter.kind in UNSUPPORTED_PARAMETERS:
-                raise InvalidArguments(self.name, UNSUPPORTED_PARAMETERS[parameter.kind].format(parameter.name))
-
     def _define(self, function: Callable[..., Any]) -> type[msgspec.Struct]:
         hints = typing.get_type_hints(function, include_extras=True)
-        fields: list[Any] = []
-        for parameter in self._parameters:
-            kind = hints.get(parameter.name, Any)
-            if parameter.default is inspect.Parameter.empty:
-                fields.append((parameter.name, kind))
-            else:
-                fields.append((parameter.name, kind, _default(parameter.default)))
+        fields: list[Any] = [
+            (param.name, hints.get(param.name, Any), *_default(param.default)) for param in self._parameters
+        ]
         return msgspec.defstruct(self.name.title() or "Arguments", fields, kw_only=True, forbid_unknown_fields=True)
 
 
@@ -158,11 +140,13 @@ def _annotation_text(parameter: inspect.Parameter) -> str:
     return OBJECT_ADDRESS.sub("", text if isinstance(text, str) else inspect.formatannotation(text))
 
 
-def _default(value: Any) -> Any:
-    """A default that is not shared between calls, which is how msgspec wants mutable ones."""
+def _default(value: Any) -> tuple[Any, ...]:
+    """The default of a field, if any; a mutable one is copied, as msgspec requires."""
+    if value is inspect.Parameter.empty:
+        return ()
     if isinstance(value, list | dict | set | bytearray):
-        return msgspec.field(default_factory=lambda: copy.copy(value))
-    return value
+        return (msgspec.field(default_factory=lambda: copy.copy(value)),)
+    return (value,)
 
 
 def _decode_path(kind: type, value: object) -> Any:
@@ -177,19 +161,73 @@ def _encode_path(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def to_json_value(value: object) -> object:
-    """A value as it stands in a body: dates, paths, UUIDs and enums as texts or numbers.
-
-    Raises:
-        TypeError: it is not JSON.
-    """
-    return msgspec.to_builtins(value, enc_hook=_encode_path)
-
-
 def encode_result(value: object) -> str | None:
-    """A handler's result as JSON text; None stays None.
+    """A handler's result as JSON text; None stays None. Raises TypeError for what is not JSON."""
+    return None if value is None else msgspec.json.encode(value, enc_hook=_encode_path).decode()
+
+
+LimitKey = str | Callable[..., str | float | None]
+"""The name of an argument, or a function of the arguments, which are given by their names."""
+
+
+class LimitKeyFunction:
+    """Makes the limit_key of a task from its arguments.
+
+    Args:
+        of: the name of an argument, or a function of all of them, without the context.
+        arguments: of the handler.
 
     Raises:
-        TypeError: it is not JSON.
+        InvalidArguments: the handler has no such argument, or the function does not take those that it has.
+
+    >>> def upload(ctx, customer: int, path: str): ...
+    >>> arguments = HandlerArguments(upload, "upload")
+    >>> LimitKeyFunction("customer", arguments)('{"customer":7,"path":"a.mp4"}')
+    '7'
+    >>> LimitKeyFunction(lambda path, **others: path.partition(".")[0], arguments)('{"customer":7,"path":"a.mp4"}')
+    'a'
+    >>> LimitKeyFunction("client", arguments)
+    Traceback (most recent call last):
+    peerd.domain.errors.InvalidArguments: upload: limit_key names no argument of it: 'client'; it has customer, path
     """
-    return None if value is None else msgspec.json.encode(value, enc_hook=_encode_path).decode()
+
+    def __init__(self, of: LimitKey, arguments: HandlerArguments) -> None:
+        self._of = of
+        self._arguments = arguments
+        if callable(of):
+            self._require_accepting_function(of)
+        elif of not in arguments.names:
+            has = ", ".join(arguments.names) or "none"
+            raise self._error(f"limit_key names no argument of it: {quoted(of)}; it has {has}")
+
+    def __call__(self, body: str) -> str | None:
+        """The key of a task with this body; raises `InvalidArguments` if it is neither text nor a number."""
+        given = self._arguments.decode(body)
+        value = self._of(**given) if callable(self._of) else given[self._of]
+        try:
+            plain = msgspec.to_builtins(value, enc_hook=_encode_path)
+        except (TypeError, ValueError, RecursionError):
+            plain = value
+        match plain:
+            case None | str():
+                return plain
+            case int() | float() if not isinstance(plain, bool):
+                return str(plain)
+            case _:
+                subject = "its function gives" if callable(self._of) else f"the argument {self._of} is"
+                raise self._error(f"limit_key is a text or a number, and {subject} {quoted(value)}")
+
+    def _require_accepting_function(self, function: Callable[..., Any]) -> None:
+        try:
+            signature = inspect.signature(function)
+        except ValueError:  # a builtin without a signature
+            return
+        try:
+            signature.bind(**dict.fromkeys(self._arguments.names))
+        except TypeError as error:
+            has = ", ".join(self._arguments.names) or "none"
+            problem = f"limit_key is called with its arguments by their names ({has}): {error}"
+            raise self._error(problem) from None
+
+    def _error(self, problem: str) -> InvalidArguments:
+        return InvalidArguments(self._arguments.name, problem)

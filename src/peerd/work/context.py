@@ -1,4 +1,4 @@
-"""What a handler is given besides its arguments."""
+"""The Context, which a handler receives besides its arguments."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _ONLY_IN_A_WORKER = (
 
 
 class ProgressAwaitable:
-    """What `Context.progress` returns: awaiting it lets other tasks run; not awaiting it is right in a thread."""
+    """The result of `Context.progress`. Awaiting it lets other tasks run; a thread need not await it."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return asyncio.sleep(0).__await__()
 
 
 class Context:
-    """The task that runs, and what its handler may do about it.
+    """The running task, and the services that its handler can use.
 
     Args:
         task: the row, as it was claimed.
@@ -45,10 +45,10 @@ class Context:
         report: takes progress.
         enqueue: enqueues other tasks; None outside a worker.
         client: for ``ctx.client``; None outside a worker.
-        process: for ``ctx.process`` and what is short for a part of it; None outside a worker.
+        process: for ``ctx.process`` and the shortcuts to its parts; None outside a worker.
     """
 
-    # Quicker to make, and it still takes whatever attributes hooks give it.
+    # Faster to create; hooks may still set any attribute.
     __slots__ = (
         "__dict__",
         "__weakref__",
@@ -79,7 +79,7 @@ class Context:
         self.options: Mapping[str, Any] = options or {}
         self.report = report
         self.saw_cancelled = False
-        """Whether the handler has asked, and heard that it is cancelled: what it does then is giving up."""
+        """Whether the handler has read a true `cancelled`, so that its return may mean that it gave up."""
         self._cancelled = False
         self._enqueue = enqueue
         self._client = client
@@ -87,7 +87,7 @@ class Context:
 
     @cached_property
     def log(self) -> structlog.stdlib.BoundLogger:
-        """A log whose lines say which task and attempt they are of."""
+        """A structlog logger bound to the task and the attempt."""
         log: structlog.stdlib.BoundLogger = structlog.get_logger("peerd.task").bind(
             task=self.task.id, queue=self.task.queue, handler=self.task.name, attempt=self.task.attempts + 1
         )
@@ -95,12 +95,12 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once it was canceled, moved, timed out, or its process must end. Look at it in threads."""
+        """True once the task was canceled, moved, timed out, or its process must end. Read it in threads."""
         self.saw_cancelled = self.saw_cancelled or self._cancelled
         return self._cancelled
 
     def cancel(self) -> None:
-        """Let the handler see that it is cancelled. The worker does it; in a test, you may."""
+        """Set `cancelled`. The worker calls it; a test may."""
         self._cancelled = True
 
     @property
@@ -109,11 +109,11 @@ class Context:
         return self.task.lease
 
     def progress(self, fraction: float, note: str | None = None) -> ProgressAwaitable:
-        """Say how far the task is. Cheap: it is written about once a second, together with the touch.
+        """Report progress. Cheap: it is written about once a second, together with the touch.
 
         Args:
-            fraction: from 0 to 1; what is outside is cut to it.
-            note: words for people.
+            fraction: from 0 to 1; values outside are clamped.
+            note: text for people.
 
         Example::
 
@@ -126,7 +126,7 @@ class Context:
 
     @property
     def client(self) -> Any:
-        """A `Client` on the worker's database; in a coroutine use what is below ``ctx.client.aio``.
+        """A `Client` on the worker's database; in a coroutine use ``ctx.client.aio``.
 
         Raises:
             RuntimeError: the handler does not run in a worker, or in a process of its own.
@@ -148,16 +148,16 @@ class Context:
 
     @property
     def messenger(self) -> Messenger:
-        """The messenger of the process: writes to the node's other processes; see `process`."""
+        """The messenger of the process, for messages to the node's other processes."""
         return self.process.messenger
 
     @property
     def shared(self) -> Callable[..., Any]:
-        """The way to what the node's processes share in its agent; see `process`."""
+        """Returns a client of an instance that the node's processes share; see `ProcessContext.shared`."""
         return self.process.shared
 
     def run_in_background(self, work: BackgroundWork) -> None:
-        """Let a coroutine run on when the handler has ended; see `ProcessContext.run_in_background`."""
+        """Run a coroutine beyond the end of the handler; see `ProcessContext.run_in_background`."""
         self.process.run_in_background(work)
 
     async def enqueue(self, call: Any, **options: Any) -> Any:

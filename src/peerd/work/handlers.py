@@ -1,4 +1,4 @@
-"""Queues and handlers as a user declares them. A declaration registers nothing anywhere, and connects to nothing."""
+"""Declarations of queues and handlers. A declaration registers nothing globally, and connects to nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidArguments
 from peerd.domain.outcome import Outcome
 from peerd.domain.task import NewTask
-from peerd.work.arguments import HandlerArguments
+from peerd.work.arguments import HandlerArguments, LimitKey, LimitKeyFunction
 from peerd.work.context import Context
-from peerd.work.limit_key import LimitKey, LimitKeyFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,19 +26,18 @@ AfterHook = Callable[[Context, Outcome], Awaitable[None] | None]
 Before = TypeVar("Before", bound=BeforeHook)
 After = TypeVar("After", bound=AfterHook)
 HandlerKind = Literal["coroutine", "thread", "process"]
-HANDLER_KINDS: Final[tuple[HandlerKind, ...]] = ("coroutine", "thread", "process")
 _CELERY = "apply apply_async chunks delay delay_on_commit map s si signature starmap"
 _DRAMATIQ = "message message_with_options send send_with_options"
 _OTHERS = "aenqueue configure defer defer_async enqueue enqueue_at enqueue_in kiq perform_async schedule using"
 FOREIGN_HANDLER_METHODS: Final = frozenset(f"{_CELERY} {_DRAMATIQ} {_OTHERS}".split())
-"""What Celery, Dramatiq and others (RQ, Huey, Procrastinate, Taskiq, Django Tasks) call to enqueue."""
+"""Methods that enqueue in Celery, Dramatiq and others (RQ, Huey, Procrastinate, Taskiq, Django Tasks)."""
 FOREIGN_QUEUE_METHODS: Final = frozenset(
     f"add enqueue_call enqueue_many push put send_task {_DRAMATIQ} {_OTHERS}".split()
 )
 
 
 class HandlerPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a handler may run, and what follows when it fails; see `Queue.task`."""
+    """The time limit and the retries of a handler; see `Queue.task`."""
 
     timeout: float | None = None
     max_attempts: int | None = None
@@ -89,18 +87,12 @@ class Handler(Generic[P, R]):
         return Call(self.queue.name, self.name, body, handler=self, limit_key=key)
 
     def retries(self, error: Exception) -> bool:
-        """Whether an exception of this kind is worth another attempt."""
+        """Whether another attempt may follow this exception."""
         policy = self.policy
-        if isinstance(error, policy.discard_on):
-            return False
-        return not policy.retry_on or isinstance(error, policy.retry_on)
+        return not isinstance(error, policy.discard_on) and (not policy.retry_on or isinstance(error, policy.retry_on))
 
     def retry_delay(self, attempts: int) -> float | None:
-        """Seconds until the next attempt, where the handler has a backoff of its own.
-
-        Args:
-            attempts: how many have failed, the latest one included.
-        """
+        """Seconds until the next attempt after this many failed ones; None where the handler has no backoff."""
         match self.policy.backoff:
             case None:
                 return None
@@ -109,22 +101,17 @@ class Handler(Generic[P, R]):
             case function:
                 return float(function(attempts))
 
-    if not TYPE_CHECKING:  # to a type checker, such a name is simply not there
+    if not TYPE_CHECKING:  # a type checker reports such a name as missing
 
         def __getattr__(self, name: str) -> Any:
-            raise AttributeError(
-                _missing_attribute_message(
-                    self, name, of_others=FOREIGN_HANDLER_METHODS, handler=self.__dict__.get("__name__")
-                )
-            )
+            handler = self.__dict__.get("__name__")
+            raise AttributeError(_missing_attribute_message(self, name, FOREIGN_HANDLER_METHODS, handler))
 
 
 class HandlerDecorator(Protocol):
-    """What ``@queue.task(…)`` is, before it meets the function."""
+    """The result of ``@queue.task(…)``, which takes the function."""
 
-    def __call__(self, function: Callable[P, R], /) -> Handler[P, R]:
-        """Make the handler."""
-        ...
+    def __call__(self, function: Callable[P, R], /) -> Handler[P, R]: ...
 
 
 class Queue:
@@ -156,9 +143,7 @@ class Queue:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise AttributeError(
-                _missing_attribute_message(self, name, of_others=FOREIGN_QUEUE_METHODS, handler="HANDLER")
-            )
+            raise AttributeError(_missing_attribute_message(self, name, FOREIGN_QUEUE_METHODS, "HANDLER"))
 
     @overload
     def task(self, function: Callable[P, R], /) -> Handler[P, R]: ...
@@ -194,15 +179,15 @@ class Queue:
 
         Args:
             function: a coroutine function; a plain one runs in a thread.
-            name: where it shall not be the function's.
-            timeout: an attempt's longest run, seconds or "2h"; None is the worker's.
+            name: of the handler, if not that of the function.
+            timeout: of an attempt, seconds or "2h"; None is the worker's.
             max_attempts: None is the worker's.
-            retry_on: exceptions worth another attempt; given, all others make the task dead.
+            retry_on: exceptions that are retried; if given, all others make the task dead.
             discard_on: exceptions that make the task dead at once.
             backoff: seconds by failed attempts, or "exponential"; None is the worker's delay.
             process: run a plain function in a process of its own, which a cancel or time-out kills.
-            limit_key: by whom limits and turns count its tasks: the name of an argument, whose text or number it is;
-                or a function, which is called with the arguments by their names. None of either: no key.
+            limit_key: the key by which limits count its tasks: the name of an argument that is text or a number; or a
+                function, which is called with the arguments by their names. None, or a result of None: no key.
 
         Raises:
             InvalidArguments: the signature cannot be served from a JSON object, the name is taken, or limit_key
@@ -217,14 +202,8 @@ class Queue:
         )
 
         def declare(function: Callable[..., Any]) -> Handler[..., Any]:
-            handler = Handler(
-                self,
-                function,
-                name=name or function.__name__,
-                policy=policy,
-                process=process,
-                limit_key=limit_key,
-            )
+            own_name = name or function.__name__
+            handler = Handler(self, function, name=own_name, policy=policy, process=process, limit_key=limit_key)
             NewTask(queue=self.name, name=handler.name, max_attempts=max_attempts, timeout=policy.timeout)
             if handler.name in self.handlers:
                 raise InvalidArguments(handler.name, f"queue {self.name} has a handler of this name already")
@@ -234,23 +213,23 @@ class Queue:
         return declare if function is None else declare(function)
 
     def before_attempt(self, hook: Before) -> Before:
-        """Call this with the Context before each attempt, its arguments checked; an error fails the attempt."""
+        """Decorator: call this with the Context before each attempt, its arguments checked; an error fails it."""
         self.before.append(hook)
         return hook
 
     def after_attempt(self, hook: After) -> After:
-        """Call this with the Context and the outcome after each attempt; an error of it is logged, nothing more."""
+        """Decorator: call this with the Context and the outcome after each attempt; an error is only logged."""
         self.after.append(hook)
         return hook
 
 
-def _missing_attribute_message(one: object, name: str, *, of_others: frozenset[str], handler: str | None) -> str:
-    """What to say of an attribute that is not there: it may be what another library calls to enqueue."""
-    kind = type(one).__name__
-    if name not in of_others:
+def _missing_attribute_message(owner: object, name: str, foreign: frozenset[str], handler: str | None) -> str:
+    """The error of a missing attribute; for methods that enqueue in other libraries, with the remedy."""
+    kind = type(owner).__name__
+    if name not in foreign:
         return f"{kind!r} object has no attribute {name!r}"
     remedy = f"client.enqueue({handler}.with_args(…)), or await ctx.enqueue({handler}.with_args(…)) in a handler"
-    return f"a {kind} of peerd has no {name}(), for it knows no database; to enqueue a task, call {remedy}"
+    return f"a {kind} of peerd has no {name}(), because it has no database; to enqueue a task, call {remedy}"
 
 
 def _kind_of(function: Callable[..., Any], *, process: bool, name: str) -> HandlerKind:

@@ -1,9 +1,9 @@
-"""TaskWorker: takes tasks of its queues from the table, several at once; and the one that serves declared handlers."""
+"""TaskWorker, which runs whole rows, QueueWorker, which runs declared handlers, and their interface to an attempt."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
 from typing import Any, cast
 
@@ -16,15 +16,50 @@ from peerd.domain.task import Task
 from peerd.runtime.concurrency.threads import run_in_thread_to_completion
 from peerd.store.claim.claimer import HandlerKey
 from peerd.work.arguments import argument_names
-from peerd.work.attempts.handler_adapter import HandlerAdapter, JsonText, call_hook
 from peerd.work.attempts.handler_process import HandlerProcessError, call_in_process
 from peerd.work.context import Context
 from peerd.work.handlers import Handler, Queue
-from peerd.work.worker import BaseWorker
+from peerd.work.worker import BaseWorker, EffectiveWorkerSettings
+
+
+class HandlerAdapter:
+    """User code for one task, whatever it was declared as.
+
+    Attributes:
+        timeout: seconds that it may run, where it has a limit of its own.
+        is_cancellable: whether it ends when it is cancelled; a thread does not.
+        has_hooks: whether `before` or `after` does anything.
+    """
+
+    __slots__ = ()
+    timeout: float | None = None
+    is_cancellable: bool = True
+    has_hooks: bool = False
+
+    def prepare(self, ctx: Context) -> None:
+        """Check the task before anything else is called; raises what makes it unfit."""
+
+    def run(self, ctx: Context) -> Awaitable[object]:
+        """Run the handler; the value that it returns."""
+        raise NotImplementedError
+
+    def retries(self, error: Exception) -> bool:
+        """Whether another attempt may follow this exception."""
+        return True
+
+    def delay(self, ctx: Context) -> float:
+        """Seconds until the next attempt, this one having failed."""
+        return 0.0
+
+    async def before(self, ctx: Context) -> None:
+        """Call the hooks before an attempt."""
+
+    async def after(self, ctx: Context, outcome: Outcome) -> None:
+        """Call the hooks after an attempt."""
 
 
 class TaskWorker(BaseWorker):
-    """A worker that gets whole rows, of any body. Subclass it, name its ``queues``, and write `handle_task`.
+    """A worker that receives whole rows, with any body. Subclass it, name its ``queues``, and write `handle_task`.
 
     What `handle_task` returns is the result, and the task is done; an exception is a failure, retried after `delay`
     while attempts are left. It may return or raise Retry, Snooze, Cancel and Dead. A plain method runs in a thread.
@@ -46,7 +81,7 @@ class TaskWorker(BaseWorker):
         self.contexts: dict[int, Context] = {}
 
     def handle_task(self, task: Task) -> object:
-        """Do the work of one task; ``async def``, or a plain method, which runs in a thread."""
+        """Run one task; ``async def``, or a plain method, which runs in a thread."""
         raise NotImplementedError(f"{type(self).__name__} needs a method handle_task(task)")
 
     def delay(self, task: Task) -> float:
@@ -60,15 +95,15 @@ class TaskWorker(BaseWorker):
         """Called after each attempt."""
 
     def context(self, task: Task) -> Context:
-        """The Context of a task that this worker runs now.
+        """The Context of a running task.
 
         Raises:
-            KeyError: it does not.
+            KeyError: this worker does not run it.
         """
         return self.contexts[task.id]
 
     async def set_progress(self, task: Task, fraction: float, note: str | None = None) -> None:
-        """Say how far a task is; see `Context.progress`."""
+        """Report the progress of a task; see `Context.progress`."""
         await self.context(task).progress(fraction, note)
 
     def adapter_for(self, task: Task) -> HandlerAdapter:
@@ -83,23 +118,21 @@ class TaskWorker(BaseWorker):
         """max_attempts of handlers that have their own."""
         return {}
 
-    def knowledge(self) -> KnownHandlers:
-        """What it can run: every task of its queues."""
+    def known_handlers(self) -> KnownHandlers:
+        """The tasks that it can run: every one of its queues."""
         return dict.fromkeys(self.settings.queues)
 
 
-class RawTaskAdapter:
-    """`TaskWorker.handle_task` as code, of any task."""
-
-    timeout = None
+class RawTaskAdapter(HandlerAdapter):
+    """Adapts `TaskWorker.handle_task`, for any task."""
 
     def __init__(self, worker: TaskWorker) -> None:
         self._worker = worker
         self.is_cancellable = inspect.iscoroutinefunction(worker.handle_task)
-        self.has_hooks = not (_is_default_hook(worker, "before_attempt") and _is_default_hook(worker, "after_attempt"))
-
-    def prepare(self, ctx: Context) -> None:
-        """Any row is fit."""
+        hooks = ("before_attempt", "after_attempt")
+        self.has_hooks = any(
+            getattr(getattr(worker, hook), "__func__", None) is not getattr(TaskWorker, hook) for hook in hooks
+        )
 
     async def run(self, ctx: Context) -> object:
         worker = self._worker
@@ -110,9 +143,6 @@ class RawTaskAdapter:
             return await run_in_thread_to_completion(worker.handle_task, ctx.task, name=f"task-{ctx.task.id}")
         finally:
             worker.contexts.pop(ctx.task.id, None)
-
-    def retries(self, error: Exception) -> bool:
-        return True
 
     def delay(self, ctx: Context) -> float:
         return self._worker.delay(with_counted_attempt(ctx.task))
@@ -137,11 +167,9 @@ class QueueWorker(TaskWorker):
         super().__init__()
 
     def adapter_for(self, task: Task) -> HandlerAdapter:
-        queue = self._queues[task.queue]  # which it claims from, and no other
+        queue = self._queues[task.queue]
         handler = queue.handlers.get(task.name)
-        return (
-            DeclaredHandlerAdapter(self, queue, handler) if handler is not None else MissingHandlerAdapter(queue, task)
-        )
+        return MissingHandlerAdapter(queue, task) if handler is None else DeclaredHandlerAdapter(self, queue, handler)
 
     def attempts_by_handler(self) -> dict[HandlerKey, int]:
         return {
@@ -151,16 +179,16 @@ class QueueWorker(TaskWorker):
             if handler.policy.max_attempts is not None
         }
 
-    def knowledge(self) -> KnownHandlers:
-        """What it can run: its handlers, with their signatures."""
+    def known_handlers(self) -> KnownHandlers:
+        """The tasks that it can run: those of its handlers, with their signatures."""
         return {
             name: {handler.name: handler.arguments.signature for handler in self._queues[name].handlers.values()}
             for name in self.settings.queues
         }
 
 
-class DeclaredHandlerAdapter:
-    """A declared handler as code, of one task."""
+class DeclaredHandlerAdapter(HandlerAdapter):
+    """Adapts a declared handler, for one task."""
 
     __slots__ = ("_handler", "_queue", "_values", "_worker", "has_hooks", "is_cancellable", "timeout")
 
@@ -173,13 +201,15 @@ class DeclaredHandlerAdapter:
         self.timeout = handler.policy.timeout
 
     def prepare(self, ctx: Context) -> None:
-        body, arguments = _body_of(ctx.task), self._handler.arguments
+        task, body, arguments = ctx.task, ctx.task.body, self._handler.arguments
+        if body is None and task.body_bytes is not None:
+            raise InvalidArguments(task.name, "its body is binary; a handler takes a JSON object. Use a TaskWorker")
         try:
             self._values = arguments.decode(body)
         except InvalidArguments as error:
             given = argument_names(body if body is not None else "{}")
             if given is None:
-                raise  # no version of a handler takes it
+                raise  # not a JSON object: no version of the handler takes it
             raise UnsupportedTask(str(error), arguments.signature, given) from None
 
     async def before(self, ctx: Context) -> None:
@@ -188,23 +218,24 @@ class DeclaredHandlerAdapter:
 
     def run(self, ctx: Context) -> Awaitable[object]:
         handler, values = self._handler, self._values
+        args = (ctx,) if handler.arguments.takes_context else ()
         match handler.kind:
             case "coroutine":
-                called: Awaitable[object] = (
-                    handler.function(ctx, **values) if handler.arguments.takes_context else handler.function(**values)
-                )
+                called: Awaitable[object] = handler.function(*args, **values)
                 return called
             case "thread":
-                args = (ctx,) if handler.arguments.takes_context else ()
                 name = f"{handler.name}-{ctx.task.id}"
                 return run_in_thread_to_completion(lambda: handler.function(*args, **values), name=name)
             case "process":
-                return self._run_in_process(ctx)
+                return call_in_process(handler.__module__, handler.__name__, ctx)
 
     def retries(self, error: Exception) -> bool:
-        if isinstance(error, HandlerProcessError):
-            return self._retries_by_name(error)
-        return self._handler.retries(error)
+        if not isinstance(error, HandlerProcessError):
+            return self._handler.retries(error)
+        kinds, policy = set(error.raised.kinds), self._handler.policy
+        if "peerd.domain.errors.InvalidArguments" in kinds or kinds & _class_names(policy.discard_on):
+            return False
+        return not policy.retry_on or bool(kinds & _class_names(policy.retry_on))
 
     def delay(self, ctx: Context) -> float:
         failed = with_counted_attempt(ctx.task)
@@ -215,22 +246,9 @@ class DeclaredHandlerAdapter:
         for hook in self._queue.after:
             await call_hook(hook, ctx, outcome)
 
-    async def _run_in_process(self, ctx: Context) -> JsonText:
-        return JsonText(await call_in_process(self._handler.__module__, self._handler.__name__, ctx))
 
-    def _retries_by_name(self, error: HandlerProcessError) -> bool:
-        kinds = set(error.raised.kinds)
-        if "peerd.domain.errors.InvalidArguments" in kinds or kinds & _class_names(self._handler.policy.discard_on):
-            return False
-        return not self._handler.policy.retry_on or bool(kinds & _class_names(self._handler.policy.retry_on))
-
-
-class MissingHandlerAdapter:
-    """What stands for the handler of a task that has none here: it cannot be prepared."""
-
-    is_cancellable = True
-    has_hooks = False
-    timeout = None
+class MissingHandlerAdapter(HandlerAdapter):
+    """Stands for a handler that this process does not have: `prepare` refuses the task."""
 
     def __init__(self, queue: Queue, task: Task) -> None:
         known = ", ".join(sorted(queue.handlers)) or "none"
@@ -240,36 +258,27 @@ class MissingHandlerAdapter:
     def prepare(self, ctx: Context) -> None:
         raise UnsupportedTask(self._error)
 
-    async def run(self, ctx: Context) -> object:
-        raise UnsupportedTask(self._error)
-
     def retries(self, error: Exception) -> bool:
         return False
 
-    def delay(self, ctx: Context) -> float:
-        return 0.0
 
-    async def before(self, ctx: Context) -> None:
-        """No hooks: no handler."""
+async def call_hook(hook: Callable[..., Awaitable[None] | None], *args: Any) -> None:
+    """Call a hook, coroutine function or plain."""
+    result = hook(*args)
+    if inspect.isawaitable(result):
+        await result
 
-    async def after(self, ctx: Context, outcome: Outcome) -> None:
-        """No hooks: no handler."""
+
+def timeout_of(task: Task, handler_adapter: HandlerAdapter, settings: EffectiveWorkerSettings) -> float | None:
+    """Seconds that an attempt may run: the row's own limit, the handler's, or the worker's."""
+    if task.timeout is not None:
+        return task.timeout
+    return handler_adapter.timeout if handler_adapter.timeout is not None else settings.timeout
 
 
 def with_counted_attempt(task: Task) -> Task:
-    """A task's row with the attempt counted that runs now."""
+    """A task's row with the running attempt counted."""
     return msgspec.structs.replace(task, attempts=task.attempts + 1)
-
-
-def _body_of(task: Task) -> str | None:
-    if task.body is None and task.body_bytes is not None:
-        raise InvalidArguments(task.name, "its body is binary; a handler takes a JSON object. Use a TaskWorker")
-    return task.body
-
-
-def _is_default_hook(worker: TaskWorker, hook: str) -> bool:
-    """Whether a worker has a hook as `TaskWorker` has it, which does nothing."""
-    return getattr(getattr(worker, hook), "__func__", None) is getattr(TaskWorker, hook)
 
 
 def _class_names(kinds: tuple[type[Exception], ...]) -> set[str]:

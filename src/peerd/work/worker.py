@@ -1,30 +1,103 @@
-"""The life that all workers share, and the periodic worker."""
+"""The settings and the base class of all workers, and the periodic worker."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from enum import StrEnum
+from typing import Annotated, Any, Self
 
+import msgspec
+
+from peerd.config.settings import WorkerSettings
+from peerd.domain.duration import parse_duration
+from peerd.domain.size import parse_size
 from peerd.runtime.concurrency.threads import SystemExitInThread, run_in_thread
 from peerd.runtime.observability.events import EventBus, PeriodicLoopEnded
 from peerd.runtime.process.process_context import NotAvailableInProcess, ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
-from peerd.work.settings import EffectiveWorkerSettings
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Period = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class EffectiveWorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings in seconds and bytes.
+
+    ``count`` slots; a touch every ``update``; ``max_attempts`` where neither row nor handler says; ``delay_ratio`` ×
+    attempts before the next one; ``sleep`` after each end of a periodic worker's loop; ``poll_every`` at most between
+    two polls of an empty queue, and ``rung_poll_every`` while the doorbell is known to work; ``timeout`` of an attempt
+    where neither row nor handler says, and ``timeout_grace`` for returning after it; ``hook_timeout`` of the hooks
+    before an attempt, and of those after it; ``unknown_after``: a task is dead whose handler no process has known for
+    so long.
+    """
+
+    queues: tuple[str, ...] = ()
+    count: Count = 1
+    max_attempts: Count = 3
+    delay_ratio: float = 300.0
+    update: Period = 3.0
+    sleep: float = 1.0
+    poll_every: Period = 1.0
+    rung_poll_every: Period = 10.0
+    timeout: Period | None = None
+    timeout_grace: NotNegative = 30.0
+    hook_timeout: Period = 30.0
+    unknown_after: NotNegative = 3600.0
+    recycle_after: Count | None = None
+    recycle_age: Period | None = None
+    recycle_memory: Count | None = None
+    recycle_cpu: Period | None = None
+    drain_timeout: Period | None = None
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, worker: object, given: WorkerSettings | None = None) -> Self:
+        """The attributes of a worker object, overridden by the settings that the config gives explicitly.
+
+        Raises:
+            ValueError: an attribute has a wrong value; the error names it.
+        """
+        values: dict[str, Any] = {}
+        for field in cls.__struct_fields__:
+            value = getattr(worker, field, None)
+            if value is not None:
+                values[field] = _parse(field, value)
+        if given is not None:
+            explicit = {key: getattr(given, key) for key in given.given if key in cls.__struct_fields__}
+            values |= {key: value for key, value in explicit.items() if value is not None}
+        try:
+            return msgspec.convert(values, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"{type(worker).__name__}: {error}") from error
+
+
+def _parse(field: str, value: Any) -> Any:
+    """A class attribute as a setting."""
+    match field:
+        case "queues":
+            return (value,) if isinstance(value, str) else tuple(value)
+        case "recycle_memory":
+            return parse_size(value)
+        case "count" | "max_attempts" | "recycle_after" | "recycle_cpu" | "options":
+            return value
+        case _:
+            try:
+                return parse_duration(value)
+            except ValueError as error:
+                raise ValueError(f"{field}: {error}") from error
 
 
 class WorkerState(StrEnum):
-    """Where a worker stands."""
+    """The state of a worker: between two loops or without a task, in a loop or with tasks, not started or stopped."""
 
     IDLE = "idle"
-    """Between two loops, or without a task."""
     WORK = "work"
-    """In a loop, or with tasks running."""
     STOP = "stop"
-    """Not started, or stopped."""
 
 
 class WorkerExited(RuntimeError):
@@ -35,7 +108,7 @@ class WorkerExited(RuntimeError):
 
 
 class BaseWorker:
-    """What every worker has: settings, a state, the event of its stop, and two hooks around its life."""
+    """Settings, state and process of a worker, and the hooks `setup` and `teardown`."""
 
     settings: EffectiveWorkerSettings
 
@@ -48,17 +121,17 @@ class BaseWorker:
 
     @property
     def process(self) -> ProcessContext:
-        """The process that the worker lives in: its messenger, its client, its work in the background.
+        """The process that the worker runs in, with its messenger, client and background work; there from `setup` on.
 
         Raises:
-            NotAvailableInProcess: it does not live in one yet; from `setup` on it does.
+            NotAvailableInProcess: before.
         """
         if self.current_process is None:
             raise NotAvailableInProcess("self.process", "is there from setup() on, in a worker that a node runs")
         return self.current_process
 
     def set_process(self, process: ProcessContext) -> None:
-        """Live in a process. The service that runs the worker calls it, before `setup`."""
+        """Called by the service that runs the worker, before `setup`."""
         self.current_process = process
 
     async def setup(self) -> None:
@@ -71,8 +144,8 @@ class BaseWorker:
 class Worker(BaseWorker):
     """Periodic work without a queue: `loop` again and again, with a pause of ``sleep`` after each end.
 
-    An exception in the loop is reported, and the loop goes on. A plain method ``loop`` runs in a thread. A worker that
-    calls ``await self.stop()`` or ``sys.exit()`` in its loop leaves for good: its process is not started again.
+    An exception in the loop is reported, and the next round follows. A plain method ``loop`` runs in a thread. After
+    ``await self.stop()`` or ``sys.exit()`` in the loop the process ends, and is not started again.
 
     Example::
 
@@ -93,7 +166,7 @@ class Worker(BaseWorker):
         raise NotImplementedError(f"{type(self).__name__} needs a method loop()")
 
     async def start(self) -> None:
-        """Begin: `setup`, then the rounds, in the background.
+        """Call `setup`, then run the rounds in the background.
 
         Raises:
             RuntimeError: it has been started before.
@@ -105,10 +178,7 @@ class Worker(BaseWorker):
         self._loop_task = asyncio.create_task(self._run_loop(), name=type(self).__name__)
 
     async def stop(self) -> None:
-        """Stop: at once when idle, after the round that runs otherwise.
-
-        Returns when it has stopped; in the loop itself, at once.
-        """
+        """Stop at once when idle, otherwise after the running round. Returns then; in the loop itself, at once."""
         self._stopping.set()
         if self._loop_task is None:
             self.stopped.set()
@@ -119,20 +189,17 @@ class Worker(BaseWorker):
         """Wait until it has stopped.
 
         Raises:
-            WorkerExited: its loop wanted the process to end with a status that is not 0.
-            Exception: `teardown` raised it.
+            WorkerExited: its loop raised SystemExit with a status that is not 0.
+            Exception: by `teardown`.
         """
         await self.stopped.wait()
         if self._loop_task is not None:
             await asyncio.wait([self._loop_task])
-            if not self._loop_task.cancelled():  # as `abandon` does: it has stopped, and that is no failure
+            if not self._loop_task.cancelled():  # by `abandon`, which is no failure
                 self._loop_task.result()
 
     async def abandon(self) -> None:
-        """Stop now: cancel the round that runs. One in a thread cannot be cancelled: it is waited for.
-
-        So is a `teardown` that has begun: what is half closed would be worse.
-        """
+        """Stop now: cancel the running round, and wait for one in a thread, and for a `teardown` that has begun."""
         self._stopping.set()
         if self._loop_task is not None:
             if self.state is not WorkerState.STOP:
@@ -143,7 +210,9 @@ class Worker(BaseWorker):
         try:
             while not self._stopping.is_set():
                 await self._round()
-                await self._pause()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.settings.sleep):
+                        await self._stopping.wait()
         finally:
             self.state = WorkerState.STOP
             try:
@@ -162,7 +231,7 @@ class Worker(BaseWorker):
                 await run_in_thread(self.loop, name=type(self).__name__)
         except (SystemExit, SystemExitInThread) as leaving:
             self._on_exit_request(leaving)
-        except Exception as failure:  # noqa: BLE001 - whatever the user's code raises, the next round comes
+        except Exception as failure:  # noqa: BLE001 - whatever the user's code raises, the next round follows
             error, trace = describe_exception(failure), format_traceback(failure)
         self.state = WorkerState.IDLE
         seconds = time.monotonic() - began
@@ -173,8 +242,3 @@ class Worker(BaseWorker):
         code = getattr(leaving.raised if isinstance(leaving, SystemExitInThread) else leaving, "code", 1)
         if code not in (None, 0):
             raise WorkerExited(type(self).__name__, code) from leaving
-
-    async def _pause(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.sleep):
-                await self._stopping.wait()

@@ -14,7 +14,7 @@ from peerd.domain.outcome import Canceled, Done, Outcome, Released, Snoozed
 from peerd.runtime.observability.events import AttemptUnresponsive, Event, EventBus
 from peerd.testing import eventually_async, run_inline, run_row
 from peerd.work.attempts import attempt_execution
-from peerd.work.attempts.time_limits import StopReason
+from peerd.work.attempts.attempt_outcome import StopReason
 from tests.unit.work.run_execution import ended_after, execution
 
 
@@ -29,7 +29,7 @@ async def test_a_coroutine_is_cancelled_at_its_timeout() -> None:
     assert (ran.status, ran.error) == (Status.FAILURE, "it ran longer than its timeout of 50ms")
 
 
-async def test_a_thread_hears_of_its_timeout_and_what_it_returns_late_does_not_count() -> None:
+async def test_a_thread_can_read_its_timeout_and_what_it_returns_late_does_not_count() -> None:
     queue = Queue("q")
 
     @queue.task(timeout=0.05)

@@ -12,7 +12,7 @@ from peerd.domain.outcome import Done, Failed, Outcome
 from peerd.runtime.observability.events import AttemptHookFailed, Event, EventBus
 from peerd.runtime.observability.log_messages import log_message_of
 from peerd.testing import run_inline
-from peerd.work.attempts.time_limits import StopReason
+from peerd.work.attempts.attempt_outcome import StopReason
 from tests.unit.work.run_execution import ended_after, execution
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from peerd import Call, Context, InvalidArguments, Queue, Task
 from peerd.testing import run_inline
-from peerd.work.limit_key import LimitKey
+from peerd.work.arguments import LimitKey
 
 
 class Size(Enum):

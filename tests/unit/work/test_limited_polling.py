@@ -26,7 +26,7 @@ def test_a_queue_with_a_higher_priority_goes_first_each_time() -> None:
         limited_polling.record_claim("b", 1, 1, None)
 
 
-def test_what_a_rate_lets_start_soon_is_not_asked_for_before_the_next_look() -> None:
+def test_what_a_rate_lets_start_soon_is_not_claimed_before_the_next_backlog_check() -> None:
     clock = ManualClock(100.0)
     limited_polling = LimitedPolling(clock, lambda: 10.0)
     limited_polling.record_backlog({"a": -10})
@@ -48,31 +48,31 @@ def until_the_next_look(limited_polling: LimitedPolling, clock: ManualClock) -> 
     return round(clock.now - began, 2)
 
 
-def test_looks_become_rare_where_nothing_takes_turns() -> None:
+def test_backlog_checks_become_rare_without_tasks_for_limited_claims() -> None:
     clock = ManualClock(100.0)
     limited_polling = LimitedPolling(clock, lambda: 10.0)
     pauses = []
     for ranks in ({}, {}, {}, {}, {}, {}, {"a": -10}, {"a": -10}, {}):
-        limited_polling.checks_backlog()
+        limited_polling.begin_check()
         limited_polling.record_backlog(ranks)
         pauses.append(until_the_next_look(limited_polling, clock))
     assert pauses == [0.06, 0.12, 0.24, 0.48, 0.5, 0.5, 0.03, 0.03, 0.06]
 
 
-def test_a_ring_brings_a_look_at_once_where_something_takes_turns_and_in_a_moment_where_nothing_did() -> None:
+def test_a_ring_causes_a_backlog_check_at_once_where_limited_claims_found_something_and_in_a_moment_where_not() -> None:
     clock = ManualClock(100.0)
     limited_polling = LimitedPolling(clock, lambda: 10.0)
     for _ in range(6):
-        limited_polling.checks_backlog()
+        limited_polling.begin_check()
         limited_polling.record_backlog({})
     limited_polling.on_capacity_change()
     assert until_the_next_look(limited_polling, clock) == 0.1
     clock.now += 1.0
-    limited_polling.checks_backlog()
+    limited_polling.begin_check()
     limited_polling.on_capacity_change()  # while it looks
     limited_polling.record_backlog({})
     assert until_the_next_look(limited_polling, clock) == 0.1
-    limited_polling.checks_backlog()
+    limited_polling.begin_check()
     limited_polling.record_backlog({"a": -10})
     limited_polling.on_capacity_change()
     assert limited_polling.check_is_due

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from peerd.work.claims.prefetch import MAX_PREFETCH, PrefetchEstimate
+from peerd.work.attempts.executor_slots import MAX_PREFETCH, PrefetchEstimate
 from tests.support.manual_clock import ManualClock
 
 

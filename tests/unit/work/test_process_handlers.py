@@ -9,7 +9,7 @@ from pathlib import Path
 from peerd import Status
 from peerd.domain.outcome import Failed
 from peerd.testing import eventually_async, run_inline
-from peerd.work.attempts.time_limits import StopReason
+from peerd.work.attempts.attempt_outcome import StopReason
 from tests.unit.work import process_handlers
 from tests.unit.work.run_execution import execution
 

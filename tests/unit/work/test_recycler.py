@@ -9,9 +9,9 @@ import pytest
 
 from peerd.runtime.messages.frames import receive
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.work import recycler
-from peerd.work.recycler import WorkerRecycler
-from peerd.work.settings import EffectiveWorkerSettings
+from peerd.work import services
+from peerd.work.services import recycle_when_due
+from peerd.work.worker import EffectiveWorkerSettings
 
 
 @pytest.fixture
@@ -32,30 +32,29 @@ def ends() -> Iterator[tuple[socket.socket, Link]]:
 async def test_a_limit_that_is_reached_is_said_once_with_its_reason(
     settings: EffectiveWorkerSettings, reason: str, ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recycler, "CHECK_EVERY", 0.01)
+    monkeypatch.setattr(services, "RECYCLE_CHECK_EVERY", 0.01)
     master, link = ends
-    looks: list[str] = []
+    checks: list[str] = []
 
     def is_drained() -> bool:
-        looks.append("drained?")
-        return len(looks) > 3
+        checks.append("drained?")
+        return len(checks) > 3
 
-    recycling_ = WorkerRecycler(settings, link, lambda: 3, quiet=lambda: looks.append("quiet"), is_drained=is_drained)
-    await recycling_.watch()
+    await recycle_when_due(settings, link, lambda: 3, quiet=lambda: checks.append("quiet"), is_drained=is_drained)
     for kind in ("drain", "recycle"):
         message = receive(master)
         assert message is not None
         assert message["type"] == kind
         assert reason in str(message["reason"])
-    assert looks == ["quiet", *["drained?"] * 3], "it claims nothing more before it waits for what runs"
+    assert checks == ["quiet", *["drained?"] * 3], "it claims nothing more before it waits for what runs"
 
 
 async def test_what_does_not_end_within_the_drain_timeout_is_waited_for_no_longer(
     ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recycler, "CHECK_EVERY", 0.01)
+    monkeypatch.setattr(services, "RECYCLE_CHECK_EVERY", 0.01)
     master, link = ends
     settings = EffectiveWorkerSettings(recycle_after=1, drain_timeout=0.05)
-    await WorkerRecycler(settings, link, lambda: 1, quiet=lambda: None, is_drained=lambda: False).watch()
-    said = [receive(master), receive(master)]
-    assert [message["type"] for message in said if message] == ["drain", "recycle"]
+    await recycle_when_due(settings, link, lambda: 1, quiet=lambda: None, is_drained=lambda: False)
+    sent = [receive(master), receive(master)]
+    assert [message["type"] for message in sent if message] == ["drain", "recycle"]

@@ -9,7 +9,7 @@ import pytest
 from peerd import TaskWorker, Worker
 from peerd.config.reading.models import parse_section
 from peerd.config.settings import WorkerSettings
-from peerd.work.settings import EffectiveWorkerSettings
+from peerd.work.worker import EffectiveWorkerSettings
 
 
 class Video(TaskWorker):

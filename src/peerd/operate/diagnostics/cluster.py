@@ -1,4 +1,4 @@
-"""Examinations of the cluster: what waits for a person, on each database."""
+"""Examinations of the cluster: states that need a person, on each database."""
 
 from __future__ import annotations
 
@@ -19,37 +19,24 @@ from peerd.store.schema.tables import limits, nodes, queues, tasks
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, status_is
 
 MAX_COUNTED = 1_000
-"""Counting ends here: a doctor must not read a million rows."""
+"""Counting ends here, so that an examination does not read a million rows."""
 STALLED_AFTER = 60.0
-"""Seconds: a worker that has nothing to do takes a task within 12.5 s, whatever becomes of the doorbell."""
+"""Seconds: an idle worker takes a task within 12.5 s, even without the doorbell."""
 
 
 def examinations(max_update: float) -> list[Callable[[Connection], list[Finding]]]:
-    """All of them."""
+    """All of them, for this limit of seconds without a touch."""
 
     def frozen(connection: Connection) -> list[Finding]:
         """Frozen tasks."""
         return frozen_tasks(connection, max_update)
 
-    return [
-        silent_nodes,
-        older_nodes,
-        frozen,
-        pinned_tasks,
-        unserved_queues,
-        unknown_tasks,
-        dead_tasks,
-        paused_queues,
-    ]
-
-
-REMEDY_OF_SILENCE = (
-    "look at the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget"
-)
+    queues = (unserved_queues, unknown_tasks, dead_tasks, paused_queues)
+    return [silent_nodes, older_nodes, frozen, pinned_tasks, *queues]
 
 
 def silent_nodes(connection: Connection) -> list[Finding]:
-    """Nodes that should be there and are not."""
+    """Nodes that run, by their rows, and send no heartbeat."""
     silent = (
         sa.select(nodes.c.name).where(nodes.c.incarnation.is_not(None), sa.not_(nodes.c.active)).order_by(nodes.c.name)
     )
@@ -58,11 +45,12 @@ def silent_nodes(connection: Connection) -> list[Finding]:
     if not names:
         return [Finding(Level.OK, "nodes", f"{alive} active, none silent")]
     message = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} silent; their tasks go to others"
-    return [Finding(Level.PROBLEM, "nodes", message, "look at the machine and its log; start it again with peerd up")]
+    remedy = "look at the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget"
+    return [Finding(Level.PROBLEM, "nodes", message, remedy)]
 
 
 def older_nodes(connection: Connection) -> list[Finding]:
-    """Nodes that run with older code than the tables are written for."""
+    """Nodes with older code than the tables."""
     schema = read_schema_version(connection)
     if schema is None:
         return []
@@ -72,15 +60,15 @@ def older_nodes(connection: Connection) -> list[Finding]:
 
 
 def _older_node_finding(name: str, version: str | None, revision: str | None) -> Finding:
-    who = f"{name} (peerd {version or '?'})"
+    node = f"{name} (peerd {version or '?'})"
     if revision is None:
-        message = f"{who} is older than the tables, and can start no process anew"
+        message = f"{node} is older than the tables, and can start no process anew"
         return Finding(Level.WARNING, "versions", message, "upgrade it, and start it again")
-    return Finding(Level.NOTE, "versions", f"{who} is older than the tables; it may go on", "upgrade it when it suits")
+    return Finding(Level.NOTE, "versions", f"{node} is older than the tables; it may go on", "upgrade it when it suits")
 
 
 def frozen_tasks(connection: Connection, max_update: float) -> list[Finding]:
-    """Running tasks that nobody touches: a living manager would have taken them back."""
+    """Running tasks without a touch, which a living manager would have rescued."""
     twice = seconds_from_now(-2 * max_update)
     frozen = _count(
         connection, status_is(Status.WORKING), sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at) < twice
@@ -92,7 +80,7 @@ def frozen_tasks(connection: Connection, max_update: float) -> list[Finding]:
 
 
 def pinned_tasks(connection: Connection) -> list[Finding]:
-    """Tasks that wait for a node which is not there, or never was."""
+    """Pending tasks that are pinned to a node that is not active."""
     waiting = (
         sa.select(tasks.c.node_id, nodes.c.name, sa.func.count(), sa.func.min(tasks.c.id))
         .join_from(tasks, nodes, tasks.c.node_id == nodes.c.id, isouter=True)
@@ -116,7 +104,7 @@ def _pinned_finding(node_id: int, name: str | None, count: int, first: int) -> F
 
 
 def unserved_queues(connection: Connection) -> list[Finding]:
-    """Queues whose tasks wait, as nobody takes them."""
+    """Queues with pending tasks that no process claims."""
     known = known_queues(connection)
     limited = set(connection.execute(sa.select(limits.c.queue)).scalars())
     closed = set(connection.execute(_paused()).scalars())
@@ -137,7 +125,7 @@ def _unserved_finding(connection: Connection, name: str, known: Sequence[str]) -
 
 
 def _stalled_findings(connection: Connection, name: str) -> list[Finding]:
-    """A queue of which the first tasks have waited for long while none of it runs: its workers may be gone."""
+    """A queue whose first tasks have waited for long while none of it runs: its workers may be gone."""
     waiting = measure_backlog(connection, name, MAX_COUNTED, STALLED_AFTER)
     if waiting.since is None or has_working_task(connection, name):
         return []
@@ -148,21 +136,21 @@ def _stalled_findings(connection: Connection, name: str) -> list[Finding]:
 
 
 def unknown_tasks(connection: Connection) -> list[Finding]:
-    """Tasks that wait for code which knows them."""
+    """Tasks whose handler or arguments no process knows."""
     return [
         Finding(
             Level.WARNING,
             "unknown tasks",
-            f"{_count_text(one.count)} waiting for code that knows handler {one.name!r} of queue {one.queue} and its "
-            f"arguments: {one.error}",
+            f"{_count_text(unknown.count)} waiting for code that knows handler {unknown.name!r} of queue "
+            f"{unknown.queue} and its arguments: {unknown.error}",
             "start or reload a node whose code knows them; or: peerd tasks cancel, if they are a mistake",
         )
-        for one in count_unknown_handlers(connection)
+        for unknown in count_unknown_handlers(connection)
     ]
 
 
 def dead_tasks(connection: Connection) -> list[Finding]:
-    """Tasks that failed for good."""
+    """Tasks that are dead."""
     dead = _count(connection, status_is(Status.DEAD))
     if not dead:
         return [Finding(Level.OK, "dead tasks", "none")]
@@ -171,7 +159,7 @@ def dead_tasks(connection: Connection) -> list[Finding]:
 
 
 def paused_queues(connection: Connection) -> list[Finding]:
-    """Queues that nobody may take from."""
+    """Paused queues."""
     return [
         Finding(Level.NOTE, "queues", f"{name} is paused", f"peerd queues resume {name}")
         for name in connection.execute(_paused()).scalars()

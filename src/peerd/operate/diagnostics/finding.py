@@ -1,4 +1,4 @@
-"""One thing that a doctor found."""
+"""A finding of an examination, and the check of a version."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ import msgspec
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity: a warning slows claims or will be a problem; with a problem, tasks are not run or may be lost."""
 
     OK = "ok"
     NOTE = "note"
-    """Good to know."""
     WARNING = "warning"
-    """It will hurt some day, or slows things down."""
     PROBLEM = "problem"
-    """Work is not done, or may be lost."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was looked at, what was found, and what to do."""
+    """What was examined, the result, and what to do."""
 
     level: Level
     subject: str
@@ -29,7 +26,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def check_version(subject: str, found: tuple[int, ...], needed: tuple[int, ...], version_text: str) -> Finding:
-    """A version, held against the oldest that peerd is written for.
+    """Compare a version with the oldest that peerd supports.
 
     >>> check_version("SQLite", (3, 40, 1), (3, 35), "3.40.1").level
     <Level.OK: 'ok'>

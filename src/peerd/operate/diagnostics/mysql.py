@@ -1,4 +1,4 @@
-"""Examinations of MariaDB and MySQL."""
+"""Examinations of MariaDB, MySQL and Galera clusters; of a cluster, through the one server of the connection."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.duration import format_duration
 from peerd.operate.diagnostics.finding import Finding, Level, check_version, version_numbers
+from peerd.store.connection.galera import is_member
 
 OLD_TRANSACTION: Final = 60.0
-"""Seconds; a read view that old keeps InnoDB from forgetting, and every claim walks over what it keeps."""
+"""Seconds; InnoDB keeps all row versions that a read view this old may see, and every claim walks over them."""
 LONG_HISTORY: Final = 100_000
 MIN_PACKET: Final = 16 * 1024 * 1024
+MIN_GALERA_MEMBERS: Final = 3
+"""Servers of which one may fail: of two, the one that is left does not know whether the other one is dead."""
+MAX_PAUSED_SHARE: Final = 0.1
+"""The share of the time since the server's start in which all servers waited for the slowest one."""
 
 
 def version(connection: Connection) -> list[Finding]:
@@ -23,65 +28,42 @@ def version(connection: Connection) -> list[Finding]:
         return [check_version("MariaDB", version_numbers(version_text), (10, 6), version_text)]
     return [
         check_version("MySQL", version_numbers(version_text), (8, 0), version_text),
-        Finding(Level.NOTE, "MySQL", "peerd is written for it, and tested on MariaDB", "tell us what you meet"),
+        Finding(Level.NOTE, "MySQL", "peerd is written for it, and tested on MariaDB", "report what does not work"),
     ]
 
 
 def durability(connection: Connection) -> list[Finding]:
-    """Whether what is committed survives a crash."""
+    """Whether committed data survives a crash."""
     findings = []
     flush = int(_variable(connection, "innodb_flush_log_at_trx_commit"))
     if flush != 1:
-        findings.append(
-            Finding(
-                Level.WARNING,
-                "innodb_flush_log_at_trx_commit",
-                f"is {flush}: a crash of the server may lose about a second of accepted tasks",
-                "set it to 1, unless another server of a Galera cluster has them too",
-            )
-        )
+        message = f"is {flush}: a crash of the server may lose about a second of accepted tasks"
+        remedy = "set it to 1, unless another server of a Galera cluster has them too"
+        findings.append(Finding(Level.WARNING, "innodb_flush_log_at_trx_commit", message, remedy))
     if int(_variable(connection, "log_bin")) and int(_variable(connection, "sync_binlog")) != 1:
-        findings.append(
-            Finding(
-                Level.WARNING,
-                "sync_binlog",
-                "is not 1: after a crash, replicas may lack, or have more, tasks than this server",
-                "set sync_binlog = 1",
-            )
-        )
+        message = "is not 1: after a crash, replicas may lack, or have more, tasks than this server"
+        findings.append(Finding(Level.WARNING, "sync_binlog", message, "set sync_binlog = 1"))
     return findings or [Finding(Level.OK, "durability", "what is committed survives a crash")]
 
 
 def packet(connection: Connection) -> list[Finding]:
-    """How large a task's body may be."""
+    """The maximum size of a task's body."""
     limit = int(_variable(connection, "max_allowed_packet"))
     if limit >= MIN_PACKET:
         return []
-    return [
-        Finding(
-            Level.NOTE,
-            "max_allowed_packet",
-            f"bodies and results above {limit // 1024:,} KiB are refused by the server",
-            "raise max_allowed_packet if yours are larger",
-        )
-    ]
+    message = f"bodies and results above {limit // 1024:,} KiB are refused by the server"
+    return [Finding(Level.NOTE, "max_allowed_packet", message, "raise max_allowed_packet if yours are larger")]
 
 
 def history(connection: Connection) -> list[Finding]:
-    """What InnoDB must keep for open read views."""
-    length = connection.execute(
-        sa.text("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")
-    ).scalar()
-    if length is None or int(length) < LONG_HISTORY:
-        return [Finding(Level.OK, "history list", f"{int(length or 0):,} old row versions are kept")]
-    return [
-        Finding(
-            Level.WARNING,
-            "history list",
-            f"{int(length):,} old row versions are kept: claims walk over them, and are several times slower",
-            "end the oldest transaction (below), then wait for the purge",
-        )
-    ]
+    """The row versions that InnoDB keeps for open read views."""
+    statement = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
+    length = int(connection.execute(sa.text(statement)).scalar() or 0)
+    if length < LONG_HISTORY:
+        return [Finding(Level.OK, "history list", f"{length:,} old row versions are kept")]
+    message = f"{length:,} old row versions are kept: claims walk over them, and are several times slower"
+    remedy = "end the oldest transaction (below), then wait for the purge"
+    return [Finding(Level.WARNING, "history list", message, remedy)]
 
 
 def transactions(connection: Connection) -> list[Finding]:
@@ -97,19 +79,42 @@ def transactions(connection: Connection) -> list[Finding]:
     ).first()
     if oldest is None or oldest.age < OLD_TRANSACTION:
         return [Finding(Level.OK, "transactions", "none is open for long")]
-    who = f"session {oldest.session} ({oldest.user}@{oldest.host}, {oldest.command})"
-    return [
-        Finding(
-            Level.WARNING,
-            "transactions",
-            f"{who} has one open for {format_duration(oldest.age)}: it makes every claim slower from second to second",
-            f"let it end, or: KILL {oldest.session}",
-        )
-    ]
+    session = f"session {oldest.session} ({oldest.user}@{oldest.host}, {oldest.command})"
+    message = f"{session} has one open for {format_duration(oldest.age)}: it slows every claim from second to second"
+    return [Finding(Level.WARNING, "transactions", message, f"let it end, or: KILL {oldest.session}")]
+
+
+def galera_members(connection: Connection) -> list[Finding]:
+    """The servers of the cluster."""
+    if not is_member(connection):
+        return []
+    size, state = int(_status(connection, "wsrep_cluster_size")), _status(connection, "wsrep_local_state_comment")
+    if size < MIN_GALERA_MEMBERS:
+        message = f"{size} server{'s' if size > 1 else ''}: when one fails, nothing can be written"
+        return [Finding(Level.WARNING, "Galera", message, f"have {MIN_GALERA_MEMBERS}, or an arbitrator (garbd)")]
+    return [Finding(Level.OK, "Galera", f"{size} servers; this one is {state.lower()}")]
+
+
+def galera_flow_control(connection: Connection) -> list[Finding]:
+    """How often the servers wait for the slowest of them."""
+    if not is_member(connection):
+        return []
+    share = float(_status(connection, "wsrep_flow_control_paused"))
+    if share < MAX_PAUSED_SHARE:
+        return []
+    message = f"all servers have waited for the slowest one for {share:.0%} of the time"
+    remedy = "raise wsrep_slave_threads, or look at the slowest server's disk"
+    return [Finding(Level.WARNING, "Galera", message, remedy)]
 
 
 def _variable(connection: Connection, name: str) -> Any:
     return connection.execute(sa.text(f"SELECT @@global.{name}")).scalar_one()
 
 
-EXAMINATIONS: Final = (version, durability, packet, history, transactions)
+def _status(connection: Connection, name: str) -> str:
+    found = connection.execute(sa.text("SHOW GLOBAL STATUS LIKE :name"), {"name": name}).first()
+    return "0" if found is None else str(found[1])
+
+
+EXAMINATIONS: Final = (version, durability, packet, history, transactions, galera_members, galera_flow_control)
+SLOWDOWN_EXAMINATIONS: Final = (history, transactions, galera_flow_control)

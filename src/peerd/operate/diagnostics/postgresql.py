@@ -21,7 +21,7 @@ def version(connection: Connection) -> list[Finding]:
 
 
 def durability(connection: Connection) -> list[Finding]:
-    """Whether what is committed survives a crash."""
+    """Whether committed data survives a crash."""
     findings = []
     if _setting(connection, "fsync") != "on":
         message = "is off: a crash of the machine may damage the whole database"
@@ -63,14 +63,16 @@ def transactions(connection: Connection) -> list[Finding]:
     ).first()
     if oldest is None or oldest.age < OLD_TRANSACTION:
         return [Finding(Level.OK, "transactions", "none is open for long")]
-    who = f"process {oldest.pid} ({oldest.usename}, {oldest.application_name or oldest.client_addr}, {oldest.state})"
-    message = f"{who} has one open for {format_duration(round(oldest.age))}: dead rows cannot be removed meanwhile"
+    session = (
+        f"process {oldest.pid} ({oldest.usename}, {oldest.application_name or oldest.client_addr}, {oldest.state})"
+    )
+    message = f"{session} has one open for {format_duration(round(oldest.age))}: dead rows cannot be removed meanwhile"
     remedy = f"let it end, or: SELECT pg_terminate_backend({oldest.pid})"
     return [Finding(Level.WARNING, "transactions", message, remedy)]
 
 
 def prepared(connection: Connection) -> list[Finding]:
-    """A transaction that was prepared, and then forgotten: it belongs to no session."""
+    """The oldest prepared transaction, which belongs to no session."""
     oldest = connection.execute(
         sa.text(
             "SELECT gid, extract(epoch FROM clock_timestamp() - prepared) AS age FROM pg_prepared_xacts"
@@ -79,10 +81,8 @@ def prepared(connection: Connection) -> list[Finding]:
     ).first()
     if oldest is None or oldest.age < OLD_TRANSACTION:
         return []
-    message = (
-        f"the prepared transaction {oldest.gid!r} waits since {format_duration(round(oldest.age))}: "
-        "dead rows cannot be removed meanwhile"
-    )
+    age = format_duration(round(oldest.age))
+    message = f"the prepared transaction {oldest.gid!r} is {age} old: dead rows cannot be removed meanwhile"
     return [Finding(Level.WARNING, "transactions", message, f"COMMIT PREPARED {oldest.gid!r}, or ROLLBACK PREPARED")]
 
 
@@ -91,3 +91,4 @@ def _setting(connection: Connection, name: str) -> str:
 
 
 EXAMINATIONS: Final = (version, durability, vacuum, transactions, prepared)
+SLOWDOWN_EXAMINATIONS: Final = (vacuum, transactions, prepared)

@@ -19,7 +19,7 @@ def version(connection: Connection) -> list[Finding]:
 
 
 def journal(connection: Connection) -> list[Finding]:
-    """How the file is written."""
+    """The journal mode, and the size of the write-ahead log."""
     mode = str(connection.exec_driver_sql("PRAGMA journal_mode").scalar_one())
     if mode != "wal":
         message = f"the journal's mode is {mode}: readers and writers wait for each other"
@@ -28,9 +28,10 @@ def journal(connection: Connection) -> list[Finding]:
     wal = Path(f"{file}-wal")
     size = wal.stat().st_size if wal.exists() else 0
     if size > LARGE_WAL:
-        message = f"{size // 2**20:,} MiB are not yet in the main file: somebody has been reading for long"
+        message = f"{size // 2**20:,} MiB are not yet in the main file: a reader has been open for long"
         return [Finding(Level.WARNING, "journal", message, f"find it: fuser -v {file}")]
     return [Finding(Level.OK, "durability", "what is committed survives a crash")]
 
 
 EXAMINATIONS: Final = (version, journal)
+SLOWDOWN_EXAMINATIONS: Final = ()

@@ -8,7 +8,6 @@ from typing import Unpack
 
 from peerd.domain.call import Call
 from peerd.operate.client import AioClient, Client
-from peerd.operate.enqueuing import FindTask
 from peerd.operate.job import Job
 from peerd.operate.operations import AsyncMode
 from peerd.operate.request import EnqueueOptions
@@ -46,14 +45,14 @@ class EagerClient(Client):
     @cached_property
     def aio(self) -> AioClient:
         """The same, awaitable."""
-        return EagerAioClient(AsyncMode(self._mode, threads=4), self._find_task, self._run_due_async)
+        return EagerAioClient(AsyncMode(self._mode), self._run_due_async)
 
 
 class EagerAioClient(AioClient):
     """``client.aio`` of an `EagerClient`."""
 
-    def __init__(self, mode: AsyncMode, find_task: FindTask, run_due: Callable[[], Awaitable[object]]) -> None:
-        super().__init__(mode, find_task)
+    def __init__(self, mode: AsyncMode, run_due: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(mode)
         self._run_due = run_due
 
     async def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Job:

@@ -12,11 +12,9 @@ from contextlib import suppress
 from typing import Final
 
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken
-from peerd.domain.outcome import Failed, Outcome
 from peerd.domain.task import Task
 from peerd.operate.client import Client
-from peerd.runtime.observability.events import AttemptStarted, ClaimLost, EventBus
-from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.runtime.observability.events import AttemptStarted, EventBus
 from peerd.store.claim.claim import claim, claimed_by_token
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import DatabaseThreads
@@ -24,16 +22,16 @@ from peerd.store.connection.outages import OutageTracker
 from peerd.store.limits.limited_claim import claim_limited, find_claimable
 from peerd.store.nodes.nodes import Node, find_node, heartbeat, new_incarnation, register_incarnation
 from peerd.store.nodes.processes import ProcessCapabilities, end_earlier_processes, end_process, register_process
-from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress, report_progress
 from peerd.store.statements.token import new_token
 from peerd.store.tasks.read import find_task
 from peerd.testing.execution import make_execution
 from peerd.testing.node.messages import InlineMessageRouter
-from peerd.testing.node.outcomes import InlineOutcomes
-from peerd.work.attempts.active_attempt import attempt_ended_event, seconds_until_finish
+from peerd.work.attempts.active_attempt import ActiveAttempt, seconds_until_finish
 from peerd.work.attempts.attempt_execution import Execution
-from peerd.work.attempts.time_limits import StopReason
+from peerd.work.attempts.attempt_outcome import StopReason
+from peerd.work.attempts.outcome_writer import OutcomeWriter
+from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.context import Context
 from peerd.work.task_worker import TaskWorker
 
@@ -105,7 +103,11 @@ class InlineProcess:
             default_attempts=settings.max_attempts,
             attempts_of=self._worker.attempts_by_handler(),
         )
-        self._outcomes = InlineOutcomes(self._threads, process_id, OutageTracker(self._events, time.monotonic))
+        self._active_claims = ActiveClaims()
+        outages = OutageTracker(self._events, time.monotonic)
+        self._outcomes = OutcomeWriter(
+            self._threads, process_id, self._active_claims, outages, self._events, written=lambda _: None
+        )
         self._process = self._message_router.join(kind, self._events, options=settings.options, client=self._client)
         self._worker.set_process(self._process)
         await self._worker.setup()
@@ -183,24 +185,16 @@ class InlineProcess:
         return await self._threads.read(find_task, task.id) or task
 
     async def _run_attempt(self, task: Task, execution: Execution, progress: list[TaskProgress]) -> None:
-        held, began = ClaimId(task.id, task.lease), time.monotonic()
+        attempt = ActiveAttempt(task, time.monotonic())
+        attempt.execution = execution
+        self._active_claims.end_claim(0, [attempt.held])
         self._events.emit(AttemptStarted(task_id=task.id, queue=task.queue, name=task.name, number=task.attempts + 1))
-        outcome = await execution.outcome()
+        attempt.outcome = await execution.outcome()
         if progress:
             with suppress(DatabaseUnavailable):
-                await self._threads.run(report_progress, {held: progress[-1]})
-        outcome, accepted = await self._write(held, outcome, execution)
-        if accepted:
-            self._events.emit(attempt_ended_event(task, outcome, time.monotonic() - began))
-        else:
-            self._events.emit(ClaimLost(task_id=task.id, queue=task.queue, name=task.name, noticed_at="outcome"))
-
-    async def _write(self, held: ClaimId, outcome: Outcome, execution: Execution) -> tuple[Outcome, bool]:
-        """Write the outcome; where the database refuses these very values, that the attempt failed for it."""
-        try:
-            return outcome, await self._outcomes.write(held, outcome)
-        except Exception as error:  # noqa: BLE001 - whatever the driver makes of it
-            failed = Failed(
-                error=f"its outcome could not be written: {describe_exception(error)}", retry_in=execution.delay()
-            )
-            return failed, await self._outcomes.write(held, failed)
+                await self._threads.run(report_progress, {attempt.held: progress[-1]})
+        attempt.seconds = time.monotonic() - attempt.since
+        self._outcomes.add(attempt)
+        await self._outcomes.wait_until_written()
+        if len(self._active_claims):
+            raise RuntimeError(f"the outcome of task {task.id} could not be written")

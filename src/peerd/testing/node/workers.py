@@ -8,8 +8,8 @@ from typing import Any, Final
 from peerd.config.reading.models import parse_section
 from peerd.config.settings import WorkerSettings
 from peerd.work.handlers import Queue
-from peerd.work.settings import EffectiveWorkerSettings
 from peerd.work.task_worker import QueueWorker, TaskWorker
+from peerd.work.worker import EffectiveWorkerSettings
 
 INLINE_SETTINGS: Final = ("delay_ratio", "max_attempts", "options", "timeout")
 """Settings of a worker that mean something where nothing runs at the same time."""

@@ -1,9 +1,8 @@
-"""One attempt of a worker's process: what runs, and what is told of it."""
+"""A claimed task in this process, and the events about its claim and its end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -15,17 +14,15 @@ from peerd.domain.task_transition import UNKNOWN_LABEL, transition_after
 from peerd.runtime.observability.events import AttemptEnded, ClaimLost
 from peerd.store.outcomes.recording import ClaimId
 from peerd.work.attempts.attempt_execution import Execution
-from peerd.work.attempts.time_limits import StopReason
+from peerd.work.attempts.attempt_outcome import StopReason
 
 NOT_STARTED: Final = Released("it has not begun")
 
 
 class ActiveAttempt:
-    """A claimed task: waiting for a place, running, or ended and waiting to be written.
+    """A claimed task: prefetched, running, or ended and waiting to be written.
 
-    Args:
-        task: its row.
-        since: when it was claimed, by the event loop's clock.
+    `since` is the event loop's time of the claim, and later that of the start.
     """
 
     __slots__ = ("asyncio_task", "execution", "held", "is_unwritable", "outcome", "seconds", "since", "task")
@@ -37,62 +34,50 @@ class ActiveAttempt:
         self.asyncio_task: asyncio.Task[None] | None = None
         self.outcome: Outcome = NOT_STARTED
         self.is_unwritable = False
-        """Whether the database has refused its outcome, so that another one is to be written."""
+        """Whether the database has refused the first outcome, so that a failure is written instead."""
         self.since = since
-        """When it was claimed, and then when it began, by the event loop's clock."""
         self.seconds = 0.0
         """How long it ran."""
 
     @property
     def is_stuck(self) -> bool:
-        """Whether its time is over for good, and its code goes on."""
+        """Whether its code still runs after the hard limit of its time."""
         return self.execution is not None and self.execution.is_stuck
-
-    @property
-    def can_be_lost(self) -> bool:
-        """Whether its handler runs, and has not been told yet that the claim is lost."""
-        execution = self.execution
-        return execution is not None and not execution.ended and execution.stop_reason is not StopReason.LOST
-
-    def request_stop(self, stop_reason: StopReason) -> None:
-        """Tell its handler to end."""
-        if self.execution is not None:
-            self.execution.end(stop_reason)
 
 
 def seconds_until_finish(task: Task) -> float | None:
-    """How long a task may run that was just claimed: both times are the database's, so no node's clock matters."""
+    """Seconds from the claim to ``finish_at``: both times are the database's, so no node's clock matters."""
     if task.finish_at is None or task.worker_started_at is None:
         return None
     return (task.finish_at - task.worker_started_at).total_seconds()
 
 
 def claim_lost_event(task: Task, noticed_at: str) -> ClaimLost:
-    """The fact that a claim is not ours any more."""
+    """The event of a claim that is not held any more."""
     return ClaimLost(task_id=task.id, queue=task.queue, name=task.name, noticed_at=noticed_at)
 
 
 def attempt_ended_event(task: Task, outcome: Outcome, seconds: float) -> AttemptEnded:
-    """The fact of an attempt's end."""
-    words: Mapping[str, Any]
+    """The event of an attempt's end."""
+    fields: dict[str, Any]
     match outcome:
         case Done():
-            return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, outcome="done")
+            fields = {"outcome": "done"}
         case Failed():
-            words = _failure_fields(task, outcome, seconds)
+            fields = _failure_fields(task, outcome, seconds)
         case Snoozed():
-            words = {"outcome": "snoozed", "error": outcome.reason, "retry_in": outcome.after}
+            fields = {"outcome": "snoozed", "error": outcome.reason, "retry_in": outcome.after}
         case Deferred():
-            words = {"outcome": UNKNOWN_LABEL, "error": outcome.reason, "retry_in": outcome.after}
+            fields = {"outcome": UNKNOWN_LABEL, "error": outcome.reason, "retry_in": outcome.after}
         case Canceled():
-            words = {"outcome": "canceled", "error": outcome.reason}
+            fields = {"outcome": "canceled", "error": outcome.reason}
         case Released():
-            words = {"outcome": "released", "error": outcome.reason}
-    return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, **words)
+            fields = {"outcome": "released", "error": outcome.reason}
+    return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, **fields)
 
 
-def _failure_fields(task: Task, failed: Failed, seconds: float) -> Mapping[str, Any]:
-    """How a failure was judged when it was written: after the last attempt there is no other, whatever was wished."""
+def _failure_fields(task: Task, failed: Failed, seconds: float) -> dict[str, Any]:
+    """The transition that was written: after the last attempt no other follows, whatever the handler asked for."""
     began = task.worker_started_at or datetime.min.replace(tzinfo=UTC)
     verdict = transition_after(task, failed, began + timedelta(seconds=seconds))
     retry_in = None if verdict.event is TaskEvent.DIE else failed.retry_in
@@ -100,12 +85,7 @@ def _failure_fields(task: Task, failed: Failed, seconds: float) -> Mapping[str, 
 
 
 def build_stuck_attempt(attempt: ActiveAttempt, seconds: float) -> StuckAttempt | None:
-    """What becomes of the task of an attempt that is stuck; None where its claim is lost, and nothing is written.
-
-    Args:
-        attempt: that does not end.
-        seconds: how long it has run.
-    """
+    """What the agent writes when the process of an attempt that is stuck is dead; None if its claim is lost."""
     execution, task = attempt.execution, attempt.task
     assert execution is not None
     if execution.stop_reason is StopReason.LOST:

@@ -1,6 +1,6 @@
-"""One attempt, from the claimed row to its outcome: check, hooks, run within the time it has.
+"""One attempt, from the claimed row to its outcome: check the arguments, then call hooks and handler within limits.
 
-It writes nothing. Whatever user code raises ends here as an outcome.
+It writes nothing. Whatever user code raises becomes an outcome.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -23,23 +23,28 @@ from peerd.runtime.process.uncaught_exceptions import (
     format_traceback,
     guard_against_exit,
 )
-from peerd.work.attempts.attempt_outcome import DONE, outcome_of_exception, outcome_of_stop, outcome_of_value
-from peerd.work.attempts.handler_adapter import HandlerAdapter
-from peerd.work.attempts.time_limits import StopReason, TimeLimits
+from peerd.work.attempts.attempt_outcome import (
+    DONE,
+    StopReason,
+    TimeLimits,
+    outcome_of_exception,
+    outcome_of_stop,
+    outcome_of_value,
+)
 from peerd.work.context import Context
+from peerd.work.task_worker import HandlerAdapter
 
 REPORT_LINGERING_AFTER: Final = 10.0
-"""Seconds after which a handler that was told to end, and goes on, is reported."""
+"""Seconds after which a handler is reported that was told to end and still runs."""
 FALLBACK_DELAY: Final = 60.0
 """Seconds until the next attempt where the user's own function for it failed."""
 
-
 _DETACHED_HOOKS: Final[set[asyncio.Task[None]]] = set()
-"""Hooks after attempts, until they have ended: the event loop keeps no task alive by itself."""
+"""Hooks after attempts, until they have ended: the event loop itself holds its tasks weakly."""
 
 
 class HandlerExited(Exception):
-    """User code raised SystemExit or its like. Out of an asyncio task that would end the whole process."""
+    """User code raised SystemExit or the like. Raised out of an asyncio task it would end the whole process."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(f"it raised {describe_exception(error)}, which ends the attempt and not the worker")
@@ -49,27 +54,24 @@ ResolveUnknownHandler = Callable[[Task, UnsupportedTask], Awaitable[Outcome]]
 
 
 class AttemptCallbacks(NamedTuple):
-    """What an attempt calls outside of itself, the same for all attempts of a process."""
+    """What an attempt calls, the same for all attempts of a process.
+
+    Attributes:
+        events: receives the errors of hooks.
+        stuck: called at the hard limit of an attempt's time; None: there is no hard limit.
+        resolve_unknown_handler: decides on a task that this process cannot run; None: it is dead.
+    """
 
     events: EventBus
-    """For what hooks do wrong."""
     stuck: Callable[[Execution], object] | None = None
-    """Called when an attempt has not returned in its time; None where nothing can be done about it."""
     resolve_unknown_handler: ResolveUnknownHandler | None = None
-    """Says what becomes of a task that this process cannot run; without it, there are no others."""
 
 
 class Execution:
-    """An attempt that runs. Its task is cancelled by `end`, which says why.
+    """A running attempt. `end` cancels it and records the reason.
 
-    Its time has two limits. At the first it is told to end. Code that has not ended `timeout_grace` seconds later is
-    stuck: it cannot be ended but with its process, and whoever runs the attempt is told.
-
-    Args:
-        handler_adapter: what runs.
-        ctx: for whom.
-        limits: the time that it has.
-        callbacks: what it calls outside of itself.
+    Its time has two limits. At the first it is told to end. If its code still runs `timeout_grace` seconds later, it is
+    stuck: only the end of the process ends it, and `AttemptCallbacks.stuck` is called.
     """
 
     __slots__ = (
@@ -92,29 +94,25 @@ class Execution:
         self.ctx = ctx
         self.stop_reason: StopReason | None = None
         self.ended = False
-        """Whether the user's code has ended, so that its outcome stands."""
+        """Whether the handler has ended, so that its outcome is final."""
         self.is_stuck = False
-        """Whether it has reached the hard limit of its time, and goes on."""
+        """Whether it still runs after the hard limit of its time."""
         self._limits = limits
         self._callbacks = callbacks
         self._hard_limit: asyncio.TimerHandle | None = None
         self._stop_waiting_for_hooks: asyncio.Event | None = None
-        """Set when nobody waits any longer for the hooks after the attempt, while they run."""
         self._handler_adapter = handler_adapter
         self._task: asyncio.Task[Any] | None = None
         self._lingering_timer: asyncio.TimerHandle | None = None
 
     async def outcome(self, task: asyncio.Task[Any] | None = None) -> Outcome:
-        """Run the attempt to its end, in the asyncio task that calls; how it ended.
+        """Run the attempt to its end, in the calling asyncio task, and return its outcome.
 
-        Cancelling that task cancels the user's code, whatever for; only `end` says why.
-
-        Args:
-            task: the one that calls, where it is at hand.
+        A cancellation of that task cancels the user's code; only `end` records a reason for it.
         """
         task = self._task = task or asyncio.current_task()
         assert task is not None
-        timers = self._set_timers()
+        timers = self._start_timers()
         try:
             outcome = await self._run()
         finally:
@@ -123,11 +121,13 @@ class Execution:
             for timer in timers:
                 timer.cancel()
             if self.stop_reason is not None:
-                self._cancel_late_timers()
+                for late_timer in (self._lingering_timer, self._hard_limit):
+                    if late_timer is not None:
+                        late_timer.cancel()
         if task.cancelling():
             await _consume_cancellation(task)
         if self._handler_adapter.has_hooks and not isinstance(outcome, Deferred):  # which is no attempt
-            await self._after(outcome)
+            await self._call_after_hooks(outcome)
         return outcome
 
     def delay(self) -> float:
@@ -137,14 +137,12 @@ class Execution:
             if math.isnan(delay):
                 raise ValueError("the delay is not a number")
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a task must not be lost for it
-            self._callbacks.events.emit(
-                AttemptHookFailed(hook="delay", error=describe_exception(error), traceback=format_traceback(error))
-            )
+            self._emit_hook_failed("delay", describe_exception(error), format_traceback(error))
             return FALLBACK_DELAY
         return delay
 
     def end(self, stop_reason: StopReason) -> None:
-        """Tell it to end: coroutines and processes are cancelled, threads can see ``ctx.cancelled``."""
+        """Tell it to end: coroutines and processes are cancelled, threads can read ``ctx.cancelled``."""
         if self.stop_reason is None or stop_reason is StopReason.LOST:
             self.stop_reason = stop_reason
         self.ctx.cancel()
@@ -156,46 +154,37 @@ class Execution:
                 REPORT_LINGERING_AFTER, self._report_lingering
             )
 
-    def _set_timers(self) -> Sequence[asyncio.TimerHandle]:
+    @property
+    def hard_limit_text(self) -> str:
+        """The limit that stuck code has exceeded, in words."""
+        return self._limits.hard_limit_text(self.stop_reason)
+
+    def current_traceback(self) -> str:
+        """The current stack of its code, formatted as a traceback."""
+        return "" if self._task is None else truncate(current_stack(self._task), TRACEBACK_LIMIT)
+
+    def _start_timers(self) -> tuple[asyncio.TimerHandle, ...]:
         if self._limits.timeout is None and self._limits.until_finish is None:
             return ()
-        loop = asyncio.get_running_loop()
         limits = ((self._limits.timeout, StopReason.TIMEOUT), (self._limits.until_finish, StopReason.FINISH_AT))
-        return [
-            loop.call_later(max(seconds, 0.0), self._on_time_limit, why)
-            for seconds, why in limits
-            if seconds is not None
-        ]
+        return tuple(self._start_timer(seconds, reason) for seconds, reason in limits if seconds is not None)
 
-    def _cancel_late_timers(self) -> None:
-        for timer in (self._lingering_timer, self._hard_limit):
-            if timer is not None:
-                timer.cancel()
+    def _start_timer(self, seconds: float, stop_reason: StopReason) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(max(seconds, 0.0), self._on_time_limit, stop_reason)
 
     def _on_time_limit(self, stop_reason: StopReason) -> None:
         self.end(stop_reason)
         if not self.ended and self._callbacks.stuck is not None and self._hard_limit is None:
             loop = asyncio.get_running_loop()
-            self._hard_limit = loop.call_later(self._limits.timeout_grace, self._on_hard_limit)
+            self._hard_limit = loop.call_later(self._limits.timeout_grace, self._on_hard_limit, self._callbacks.stuck)
 
-    def _on_hard_limit(self) -> None:
-        if (
-            self.stop_reason is not StopReason.STOPPING and self._callbacks.stuck is not None
-        ):  # a stop has a hard limit of its own
+    def _on_hard_limit(self, report_stuck: Callable[[Execution], object]) -> None:
+        if self.stop_reason is not StopReason.STOPPING:  # a stop has a hard limit of its own
             self.is_stuck = True
-            self._callbacks.stuck(self)
-
-    @property
-    def hard_limit_text(self) -> str:
-        """The limit that stuck code has not kept, in words."""
-        return self._limits.hard_limit_text(self.stop_reason)
-
-    def current_traceback(self) -> str:
-        """Where its code is now, as a traceback shows it."""
-        return "" if self._task is None else truncate(current_stack(self._task), TRACEBACK_LIMIT)
+            report_stuck(self)
 
     async def _run(self) -> Outcome:
-        """Call the user's code, unless it is to end before it began; judge what came of it."""
+        """Call the user's code, unless the attempt was stopped before, and judge what it returned or raised."""
         judge: Callable[[], Outcome] = self._outcome_of_stop
         if self.stop_reason is None:
             handler_adapter, ctx = self._handler_adapter, self.ctx
@@ -203,7 +192,7 @@ class Execution:
                 try:
                     handler_adapter.prepare(ctx)
                     if handler_adapter.has_hooks:
-                        await self._before()
+                        await self._call_before_hooks()
                     value = await handler_adapter.run(ctx)
                     if value is None and self.stop_reason is None:
                         return DONE
@@ -212,39 +201,43 @@ class Execution:
                 except (SystemExit, KeyboardInterrupt) as error:
                     raise HandlerExited(error) from error
                 except UnsupportedTask as error:
-                    judge = partial(_identity, await self._resolve_unknown_handler(error))
+                    return await self._resolve_unknown_handler(error)
             except GeneratorExit:
                 raise  # the event loop is gone
             except asyncio.CancelledError:
                 pass
             except BaseException as error:  # noqa: BLE001 - whatever user code raises is an outcome
-                stands = partial(outcome_of_exception, error, handler_adapter, self.delay)
-                judge = stands if self._exception_counts(error) else partial(self._outcome_of_stop, error)
-        return self._outcome_or_failure(judge)
-
-    @staticmethod
-    def _outcome_or_failure(judge: Callable[[], Outcome]) -> Outcome:
-        try:
-            return judge()
-        except Exception as error:  # noqa: BLE001 - what user code raises and returns is the user's code too
-            return Failed(
-                error=f"what it has come to cannot be told: {describe_exception(error)}", retry_in=FALLBACK_DELAY
-            )
+                of_error = partial(outcome_of_exception, error, handler_adapter, self.delay)
+                judge = of_error if self._exception_counts(error) else partial(self._outcome_of_stop, error)
+        return _call_judge(judge)
 
     def _outcome_of_stop(self, error: BaseException | None = None) -> Outcome:
         return outcome_of_stop(self.stop_reason, self._limits, error, self.delay)
 
-    async def _before(self) -> None:
-        """Call the hooks before the attempt, in its own asyncio task: what they set, the handler sees."""
-        limit = None
+    def _exception_counts(self, error: BaseException) -> bool:
+        """Whether an exception counts: while the attempt is stopped, any but a signal may come of the cancellation."""
+        return self.stop_reason is None or isinstance(error, OutcomeSignal)
+
+    def _result_counts(self, value: object) -> bool:
+        """Whether a returned value counts although the attempt may have been told to end.
+
+        A coroutine that returns a value has caught its cancellation and finished. A thread has finished too, unless it
+        is late, or has read ``ctx.cancelled`` and may have given up, which looks the same.
+        """
+        if self.stop_reason is None or isinstance(value, OutcomeSignal) or self._handler_adapter.is_cancellable:
+            return True
+        return self.stop_reason is StopReason.STOPPING and not self.ctx.saw_cancelled
+
+    async def _call_before_hooks(self) -> None:
+        """Call the hooks in the attempt's own asyncio task: the handler sees the context variables that they set."""
+        timer = None
         if self._limits.hook_timeout is not None:
-            loop = asyncio.get_running_loop()
-            limit = loop.call_later(self._limits.hook_timeout, self._on_time_limit, StopReason.HOOK)
+            timer = self._start_timer(self._limits.hook_timeout, StopReason.HOOK)
         try:
             await self._handler_adapter.before(self.ctx)
         finally:
-            if limit is not None:
-                limit.cancel()
+            if timer is not None:
+                timer.cancel()
 
     async def _resolve_unknown_handler(self, error: UnsupportedTask) -> Outcome:
         if self._callbacks.resolve_unknown_handler is None:
@@ -257,59 +250,44 @@ class Execution:
             AttemptUnresponsive(task_id=task.id, queue=task.queue, name=task.name, stop_reason=str(self.stop_reason))
         )
 
-    async def _after(self, outcome: Outcome) -> None:
-        """Call the hooks after the attempt. However they end, if they do, does not change what happened.
+    async def _call_after_hooks(self, outcome: Outcome) -> None:
+        """Call the hooks after the attempt. Nothing that they do changes the outcome.
 
-        They are an asyncio task of their own, so that one that does not even let itself be cancelled is left behind.
+        They run in an asyncio task of their own, so that one that suppresses its cancellation can be abandoned.
         """
         self._stop_waiting_for_hooks = asyncio.Event()
-        enough = asyncio.ensure_future(self._stop_waiting_for_hooks.wait())
+        stopped = asyncio.ensure_future(self._stop_waiting_for_hooks.wait())
         hooks = asyncio.ensure_future(guard_against_exit(self._handler_adapter.after(self.ctx, outcome)))
         hooks.add_done_callback(self._report_hook_failure)
         _DETACHED_HOOKS.add(hooks)
         hooks.add_done_callback(_DETACHED_HOOKS.discard)
-        with contextlib.suppress(asyncio.CancelledError):  # of somebody who has kept the attempt's task
-            await asyncio.wait([hooks, enough], timeout=self._limits.hook_timeout, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(asyncio.CancelledError):  # by code that has kept a reference to the attempt's task
+            await asyncio.wait([hooks, stopped], timeout=self._limits.hook_timeout, return_when=asyncio.FIRST_COMPLETED)
         if not hooks.done():
             hooks.cancel()
             late = f"it took longer than {self._limits.hook_timeout_text}"
             error = "its process stops" if self._stop_waiting_for_hooks.is_set() else late
-            self._callbacks.events.emit(AttemptHookFailed(hook="after_attempt", error=f"{error}, and was cancelled"))
-        enough.cancel()
+            self._emit_hook_failed("after_attempt", f"{error}, and was cancelled")
+        stopped.cancel()
 
     def _report_hook_failure(self, hooks: asyncio.Task[None]) -> None:
         if not hooks.cancelled() and (error := hooks.exception()) is not None:
             raised = error.__cause__ if isinstance(error, SystemExitRaised) and error.__cause__ else error
-            self._callbacks.events.emit(
-                AttemptHookFailed(
-                    hook="after_attempt", error=describe_exception(raised), traceback=format_traceback(raised)
-                )
-            )
+            self._emit_hook_failed("after_attempt", describe_exception(raised), format_traceback(raised))
 
-    def _exception_counts(self, error: BaseException) -> bool:
-        """Whether what it raised counts, although it may have been told to end.
-
-        An outcome that it asks for by name does. Any other exception does not: it may well come of the cancellation.
-        """
-        return self.stop_reason is None or isinstance(error, OutcomeSignal)
-
-    def _result_counts(self, value: object) -> bool:
-        """The same of what it returned.
-
-        A coroutine that returns a value has caught its cancellation and finished. A thread has finished too, unless it
-        is late, or has seen ``ctx.cancelled`` and may have given up, which looks the same.
-        """
-        if self.stop_reason is None or isinstance(value, OutcomeSignal) or self._handler_adapter.is_cancellable:
-            return True
-        return self.stop_reason is StopReason.STOPPING and not self.ctx.saw_cancelled
+    def _emit_hook_failed(self, hook: str, error: str, traceback: str | None = None) -> None:
+        self._callbacks.events.emit(AttemptHookFailed(hook=hook, error=error, traceback=traceback))
 
 
-def _identity(outcome: Outcome) -> Outcome:
-    return outcome
+def _call_judge(judge: Callable[[], Outcome]) -> Outcome:
+    try:
+        return judge()
+    except Exception as error:  # noqa: BLE001 - it calls methods of the object that was returned or raised
+        return Failed(error=f"its outcome cannot be determined: {describe_exception(error)}", retry_in=FALLBACK_DELAY)
 
 
 async def _consume_cancellation(task: asyncio.Task[Any]) -> None:
-    """Let a cancellation come to nothing that its code has caught, or has not lived to see."""
+    """Clear cancellations that the user's code has caught, or that came after it had ended."""
     while task.uncancel():
         pass
     with contextlib.suppress(asyncio.CancelledError):

@@ -1,8 +1,8 @@
-"""A handler in a process of its own: the worker's side.
+"""A handler in a process of its own: the worker's side, and that of the process.
 
-Each attempt is a fresh interpreter, which dies with the worker's main thread, and which a cancel or a time-out kills
-with its whole process group. The request is its standard input; answers come back over a pipe of their own, so that
-what the handler prints stays the log.
+Each attempt is a fresh interpreter, ``python -m peerd.work.attempts.handler_process FD``, which dies with the worker's
+main thread, and which a cancel or a time-out kills with its whole process group. The request is its standard input. Its
+messages come over a separate pipe, because its standard output is the log.
 """
 
 from __future__ import annotations
@@ -13,24 +13,31 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from importlib import import_module
 from typing import Any, Final
 
 import msgspec
 
+from peerd.domain import outcome
 from peerd.domain.outcome import OutcomeSignal
 from peerd.domain.task import Task
 from peerd.runtime.concurrency.threads import wait_despite_cancellation
 from peerd.runtime.launch import launch_command
 from peerd.runtime.process import process_tree
+from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
 from peerd.store.outcomes.touch import TaskProgress
+from peerd.work.arguments import encode_result
 from peerd.work.context import Context
+from peerd.work.handlers import Handler
 
+_send_lock = threading.Lock()
 CHUNK: Final = 64 * 1024
 """Bytes; as many as a pipe of Linux holds."""
 
 
 class HandlerRequest(msgspec.Struct):
-    """What the process is asked to do: which handler, for which task."""
+    """Which handler to run, for which task."""
 
     module: str
     attribute: str
@@ -40,29 +47,28 @@ class HandlerRequest(msgspec.Struct):
 
 
 class HandlerProgress(msgspec.Struct, tag="progress"):
-    """It has come so far."""
+    """The handler reported progress."""
 
     fraction: float
     note: str | None
 
 
 class HandlerReturned(msgspec.Struct, tag="returned"):
-    """It returned this JSON text."""
+    """The handler returned this JSON text."""
 
     result: str | None
 
 
 class HandlerRaised(msgspec.Struct, tag="raised"):
-    """It raised an exception."""
+    """The handler raised an exception. `kinds` names its class and bases, to match retry_on and discard_on by name."""
 
     kinds: list[str]
-    """The names of the exception's class and its bases, so that retry_on and discard_on can be matched by name."""
     text: str
     traceback: str
 
 
 class HandlerSignaled(msgspec.Struct, tag="chose"):
-    """It asked for an outcome."""
+    """The handler returned or raised Retry, Snooze, Cancel or Dead."""
 
     kind: str
     reason: str
@@ -73,11 +79,7 @@ HandlerMessage = HandlerProgress | HandlerReturned | HandlerRaised | HandlerSign
 
 
 class HandlerProcessError(Exception):
-    """An exception that a handler raised in its own process.
-
-    Args:
-        raised: what came from there.
-    """
+    """An exception that a handler raised in its own process; `raised` is the message about it."""
 
     def __init__(self, raised: HandlerRaised) -> None:
         self.raised = raised
@@ -85,28 +87,20 @@ class HandlerProcessError(Exception):
 
 
 class HandlerProcessDied(Exception):
-    """A handler's own process ended without an answer."""
+    """A handler's own process ended without a result."""
 
     def __init__(self, status: int) -> None:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         super().__init__(f"the handler's process {how} before it answered")
 
 
-async def call_in_process(module: str, attribute: str, ctx: Context) -> str | None:
-    """Run a handler in a process of its own.
-
-    Args:
-        module: where the handler is declared.
-        attribute: its name there.
-        ctx: its task; progress goes there.
-
-    Returns:
-        the result as JSON text.
+async def call_in_process(module: str, attribute: str, ctx: Context) -> HandlerReturned:
+    """Run the handler ``module.attribute`` in a process of its own, and return its result.
 
     Raises:
-        HandlerProcessError: the handler raised.
-        HandlerProcessDied: its process ended without an answer.
-        Asked: the handler asked for an outcome.
+        HandlerProcessError: the handler raised an exception.
+        HandlerProcessDied: its process ended without a result.
+        OutcomeSignal: the handler returned or raised one.
     """
     request = msgspec.json.encode(HandlerRequest(module, attribute, ctx.task, ctx.node, dict(ctx.options)))
     readable, writable = os.pipe()
@@ -127,14 +121,13 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> str | No
 
 
 def _start(request: bytes, writable: int) -> subprocess.Popen[bytes]:
-    """Start the interpreter; the request is its standard input as a whole, so nobody has to feed it."""
+    """Start the interpreter. Its standard input is a file in memory with the request, so nothing has to feed a pipe."""
+    program = [sys.executable, "-P", "-m", "peerd.work.attempts.handler_process", str(writable)]
     with os.fdopen(os.memfd_create("peerd-request"), "w+b") as standard_input:
         standard_input.write(request)
         standard_input.seek(0)
         return subprocess.Popen(
-            launch_command(
-                [sys.executable, "-P", "-m", "peerd.work.attempts.handler_process_main", str(writable)], limits=None
-            ),
+            launch_command(program, limits=None),
             stdin=standard_input,
             pass_fds=(writable,),
             process_group=0,
@@ -143,19 +136,15 @@ def _start(request: bytes, writable: int) -> subprocess.Popen[bytes]:
 
 
 class HandlerProcess:
-    """A handler's process as its worker sees it: what it says, and when it has ended.
+    """A handler's process: the messages it sends, and its end. `end` closes `readable`, the pipe of the messages.
 
-    Its end is told by a pidfd. The end of the pipe does not tell it: children that it has forked hold the pipe open for
-    as long as they live. It is reaped after its group was killed, and not before, so the group's number is its own.
-
-    Args:
-        process: just started.
-        readable: the end of the pipe on which it answers; closed by `end`.
+    A pidfd reports its end. The end of the pipe does not: children that it has forked keep the pipe open while they
+    live. The process is reaped after its group was killed, and not before, so that the group's number is still its own.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], readable: int) -> None:
-        self.answers = asyncio.StreamReader()
-        """All that it says; its end is the end of the pipe or of the process, whichever comes first."""
+        self.messages = asyncio.StreamReader()
+        """Ends with the pipe or with the process, whichever is first."""
         self._process = process
         self._readable = readable
         self._loop = asyncio.get_running_loop()
@@ -165,13 +154,13 @@ class HandlerProcess:
         self._loop.add_reader(readable, self._read)
         self._loop.add_reader(self._pidfd, self._on_exit)
 
-    async def status(self) -> int:
-        """Wait until it has ended; its exit status, -N for a signal."""
+    async def wait(self) -> int:
+        """Wait for its end; its exit status, -N for a signal."""
         await asyncio.wait([self._ended])
         return self._process.wait()
 
     def kill_descendants(self) -> None:
-        """Kill what descends from it in groups and sessions of its own too: as long as it lives, they can be found."""
+        """Kill its descendants in other groups and sessions, too, which can be found only while it lives."""
         if not self._ended.done():
             process_tree.kill_processes(process_tree.descendants(self._process.pid))
 
@@ -190,17 +179,17 @@ class HandlerProcess:
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
             if received := os.read(self._readable, CHUNK):
-                self.answers.feed_data(received)
+                self.messages.feed_data(received)
             else:
                 self._loop.remove_reader(self._readable)
-                self.answers.feed_eof()
+                self.messages.feed_eof()
 
     def _on_exit(self) -> None:
-        """What it has said last is in the pipe still, which holds no more than a chunk."""
+        """Read its last messages, which are in the pipe still: it holds no more than a chunk."""
         self._loop.remove_reader(self._pidfd)
         if self._loop.remove_reader(self._readable):
             self._read()
-            self.answers.feed_eof()
+            self.messages.feed_eof()
         self._kill_group()
         self._ended.set_result(None)
 
@@ -209,30 +198,74 @@ class HandlerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def _receive_messages(process: HandlerProcess, ctx: Context) -> str | None:
+async def _receive_messages(process: HandlerProcess, ctx: Context) -> HandlerReturned:
     decoder = msgspec.json.Decoder(HandlerMessage)
     while True:
         try:
-            size = int.from_bytes(await process.answers.readexactly(4), "big")
-            answer = decoder.decode(await process.answers.readexactly(size))
+            size = int.from_bytes(await process.messages.readexactly(4), "big")
+            answer = decoder.decode(await process.messages.readexactly(size))
         except (asyncio.IncompleteReadError, msgspec.DecodeError):
-            raise HandlerProcessDied(await process.status()) from None
+            raise HandlerProcessDied(await process.wait()) from None
         match answer:
             case HandlerProgress(fraction, note):
                 ctx.report(TaskProgress(fraction, note))
-            case HandlerReturned(result):
-                return result
+            case HandlerReturned():
+                return answer
             case HandlerRaised():
                 raise HandlerProcessError(answer)
             case HandlerSignaled():
-                raise decode_signal(answer)
+                raise _decode_signal(answer)
 
 
-def decode_signal(answer: HandlerSignaled) -> OutcomeSignal:
-    """The outcome that a handler asked for in its own process."""
-    from peerd.domain import outcome  # noqa: PLC0415 - the four classes, by their names
+def _decode_signal(signaled: HandlerSignaled) -> OutcomeSignal:
+    kind: Any = getattr(outcome, signaled.kind)
+    after = (signaled.after,) if issubclass(kind, outcome.Retry | outcome.Snooze) else ()
+    signal: OutcomeSignal = kind(*after, signaled.reason)
+    return signal
 
-    kind = getattr(outcome, answer.kind)
-    if answer.kind in ("Retry", "Snooze"):
-        return kind(answer.after, answer.reason)  # type: ignore[no-any-return]
-    return kind(answer.reason)  # type: ignore[no-any-return]
+
+def main() -> None:
+    """Read the request, run the handler, and send its result."""
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=HandlerRequest)
+    own = os.getpid()
+    answer = _run(request, descriptor)
+    if os.getpid() == own:  # a child that the handler forked, and that has returned from it, sends nothing
+        _send(descriptor, answer)
+
+
+def _run(request: HandlerRequest, descriptor: int) -> HandlerMessage:
+    def report(progress: TaskProgress) -> None:
+        _send(descriptor, HandlerProgress(progress.fraction, progress.note))
+
+    ctx = Context(request.task, node=request.node, options=request.options, report=report)
+    try:
+        handler = getattr(import_module(request.module), request.attribute)
+        assert isinstance(handler, Handler), f"{request.module}:{request.attribute} is no handler"
+        values = handler.arguments.decode(request.task.body)
+        result = handler.function(ctx, **values) if handler.arguments.takes_context else handler.function(**values)
+        if isinstance(result, OutcomeSignal):
+            return _signaled_message(result)
+        return HandlerReturned(encode_result(result))
+    except OutcomeSignal as error:
+        return _signaled_message(error)
+    except BaseException as error:  # noqa: BLE001 - the worker decides what follows
+        kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+        return HandlerRaised(kinds, describe_exception(error), format_traceback(error))
+
+
+def _signaled_message(signaled: OutcomeSignal) -> HandlerSignaled:
+    return HandlerSignaled(type(signaled).__name__, exception_text(signaled.reason), getattr(signaled, "after", None))
+
+
+def _send(descriptor: int, answer: HandlerMessage) -> None:
+    frame = msgspec.json.encode(answer)
+    data = memoryview(len(frame).to_bytes(4, "big") + frame)
+    with _send_lock:  # several threads of the handler may report progress
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,171 +1,199 @@
-"""Writing outcomes: what has ended is gathered and written together, and kept while the database is away.
+"""Write the outcomes of ended attempts in batches, and retry while the database is away.
 
-Successes are one statement, everything else is one transaction beside it; each has a lane of its own, in which one
-write follows the other. What is about a row that another session has locked is written later, in a third lane, so that
-nothing else waits for that lock. A place of a process is free again when its handler has ended; the task is held, and
-touched, until its outcome is committed.
+Successes are one statement; all other outcomes are one transaction. Each kind has a queue of its own, in which one
+write follows the other. An outcome whose row another session has locked is retried later in a third queue, so that no
+other outcome waits for that lock. A slot is free again when its handler has ended; the task stays held, and touched,
+until its outcome is committed or refused.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Final
 
 from peerd.domain.errors import RowLocked
-from peerd.domain.outcome import Done, Outcome
+from peerd.domain.outcome import Done, Failed
+from peerd.runtime.observability.events import AttemptEnded, EventBus
+from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.outcomes.complete import complete, complete_available
 from peerd.store.outcomes.recording import ClaimId, WriteResult, record_outcomes
+from peerd.work.attempts.active_attempt import ActiveAttempt, attempt_ended_event, claim_lost_event
+from peerd.work.claims.active_claims import ActiveClaims
 
 BATCH_DELAY: Final = 0.003
 """Seconds that a success waits for others at the most; a commit costs about as much."""
 MAX_BATCH: Final = 500
 """Outcomes in one write at the most."""
 RETRY_LOCKED_AFTER: Final = 1.0
-"""Seconds after which an outcome is tried again whose task's row another session has locked."""
+"""Seconds until an outcome is retried whose row another session has locked."""
 FULL_BATCH: Final = 100
-"""Successes that wait for no others."""
+"""Successes that do not wait for others."""
+
+Batch = Sequence[ActiveAttempt]
 
 
-class EndedAttempt(Protocol):
-    """An attempt that has ended."""
+class OutcomeWriter:
+    """Writes the outcomes of one process, then drops the claims and emits the events of the attempts.
 
-    @property
-    def held(self) -> ClaimId:
-        """What names the claim."""
-        ...
-
-    @property
-    def outcome(self) -> Outcome:
-        """How it ended."""
-        ...
-
-
-E = TypeVar("E", bound=EndedAttempt)
-
-
-class OutcomeWriter(Generic[E]):
-    """Writes the outcomes of one process.
-
-    Args:
-        database: where.
-        process_id: who.
-        outages: what it learns about the database.
-        running: how many attempts run: a success waits for others only while there are any.
-        written: told what is committed together, and the claims among it that were refused, because they are not held
-            any more.
-        unwritable: told what the database refuses for its very values; the task is held still.
+    `written` is called with the attempts of each batch, when their claims have been dropped.
     """
 
     def __init__(
         self,
         database: DatabaseThreads,
         process_id: int,
+        active_claims: ActiveClaims,
         outages: OutageTracker,
+        events: EventBus,
         *,
-        running: Callable[[], int],
-        written: Callable[[Sequence[E], AbstractSet[ClaimId]], None],
-        unwritable: Callable[[E, Exception], None],
+        written: Callable[[Batch], object],
     ) -> None:
         self._database = database
         self._process_id = process_id
+        self._active_claims = active_claims
         self._outages = outages
-        self._written = written
-        self._unwritable = unwritable
-        self._successes = _WriteQueue(self._write_successes, lambda waiting: waiting < FULL_BATCH and running() > 0)
-        self._other_outcomes = _WriteQueue(self._write_others, lambda _: False)
-        self._locked = _WriteQueue(self._write_locked, lambda _: False)
+        self._events = events
+        self._after_write = written
+        self.waits_for_more = False
+        """Whether attempts run, so that a success is worth keeping for a moment."""
+        self._successes = _WriteQueue(
+            partial(self._write, self._complete), lambda waiting: waiting < FULL_BATCH and self.waits_for_more
+        )
+        self._other_outcomes = _WriteQueue(partial(self._write, self._record_outcomes))
+        self._locked = _WriteQueue(self._write_locked)
+        self._count = 0
+        self._all_written = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
 
-    def add(self, ended: E) -> None:
-        """Write an outcome soon."""
-        lane = self._successes if isinstance(ended.outcome, Done) else self._other_outcomes
-        lane.add(ended)
+    def __len__(self) -> int:
+        return self._count
 
-    async def _write_successes(self, batch: Sequence[E]) -> None:
-        await self._write(self._complete, batch)
+    def add(self, attempt: ActiveAttempt) -> None:
+        self._count += 1
+        self._enqueue(attempt)
 
-    async def _write_others(self, batch: Sequence[E]) -> None:
-        await self._write(self._record_outcomes, batch)
+    async def wait_until_written(self) -> None:
+        while self._count:
+            self._all_written.clear()
+            await self._all_written.wait()
 
-    async def _write_locked(self, batch: Sequence[E]) -> None:
-        for write, kind in ((self._complete_free, True), (self._record_outcomes, False)):
-            of_kind = [ended for ended in batch if isinstance(ended.outcome, Done) is kind]
-            if of_kind:
+    def taint(self, attempt: ActiveAttempt, error: Exception) -> None:
+        """Taint the process, because no outcome of this attempt can be recorded.
+
+        Releasing the task would let it run, and end in the same way, again and again. The process keeps the claim
+        instead; when the tainted process has ended, the attempt counts as a crash, which is contained as any other.
+        """
+        self._report_error(f"the outcome of task {attempt.task.id} could not be written", error)
+
+    def _enqueue(self, attempt: ActiveAttempt) -> None:
+        queue = self._successes if isinstance(attempt.outcome, Done) else self._other_outcomes
+        queue.add(attempt)
+
+    async def _write(self, write: Callable[[Batch], Awaitable[WriteResult]], batch: Batch) -> None:
+        """Write a batch; if the database refuses it, each outcome by itself, so that one does not harm the others."""
+        try:
+            result = await self._outages.retry_while_down(partial(write, batch))
+        except Exception as error:  # noqa: BLE001 - a refused value raises whatever the driver makes of it
+            if len(batch) == 1:
+                self._on_unwritable(batch[0], error)
+            else:
+                for attempt in batch:
+                    await self._write(write, [attempt])
+            return
+        if result.locked:
+            for attempt in batch:
+                if attempt.held in result.locked:
+                    self._loop.call_later(RETRY_LOCKED_AFTER, self._locked.add, attempt)
+            batch = [attempt for attempt in batch if attempt.held not in result.locked]
+        self._on_written(batch, result.refused)
+
+    async def _write_locked(self, batch: Batch) -> None:
+        for write, kind in ((self._complete_available, True), (self._record_outcomes, False)):
+            if of_kind := [attempt for attempt in batch if isinstance(attempt.outcome, Done) is kind]:
                 await self._write(write, of_kind)
 
-    async def _write(self, write: Callable[[Sequence[E]], Awaitable[WriteResult]], batch: Sequence[E]) -> None:
+    async def _complete(self, batch: Batch) -> WriteResult:
         try:
-            written = await write(batch)
-        except Exception as error:  # noqa: BLE001 - one of them cannot be written; the others must not suffer for it
-            if len(batch) == 1:
-                self._unwritable(batch[0], error)
-            else:
-                for one in batch:
-                    await self._write(write, [one])
-        else:
-            if written.locked:
-                self._write_later([ended for ended in batch if ended.held in written.locked])
-                batch = [ended for ended in batch if ended.held not in written.locked]
-            self._written(batch, written.refused)
+            refused = await self._database.run_autocommit(complete, self._process_id, _results_of(batch))
+        except RowLocked:
+            return await self._complete_available(batch)
+        return WriteResult(refused, set())
 
-    def _write_later(self, locked: Sequence[E]) -> None:
-        for ended in locked:
-            asyncio.get_running_loop().call_later(RETRY_LOCKED_AFTER, self._locked.add, ended)
+    async def _complete_available(self, batch: Batch) -> WriteResult:
+        return await self._database.run(complete_available, self._process_id, _results_of(batch))
 
-    async def _complete(self, batch: Sequence[E]) -> WriteResult:
-        results = _results_of(batch)
+    async def _record_outcomes(self, batch: Batch) -> WriteResult:
+        outcomes = {attempt.held: attempt.outcome for attempt in batch}
+        return await self._database.run(record_outcomes, self._process_id, outcomes)
 
-        async def write() -> WriteResult:
-            try:
-                return WriteResult(await self._database.run_autocommit(complete, self._process_id, results), set())
-            except RowLocked:
-                return await self._database.run(complete_available, self._process_id, results)
+    def _on_written(self, batch: Batch, refused: AbstractSet[ClaimId]) -> None:
+        """Drop the claims of a batch that is committed; `refused` are those that were not held any more."""
+        self._active_claims.drop([attempt.held for attempt in batch])
+        if refused or self._events.has_listeners(AttemptEnded):
+            for attempt in batch:
+                self._emit_ended(attempt, is_refused=attempt.held in refused)
+        self._remove(batch)
 
-        return await self._outages.retry_while_down(write)
+    def _emit_ended(self, attempt: ActiveAttempt, *, is_refused: bool) -> None:
+        try:
+            self._events.emit(
+                claim_lost_event(attempt.task, "outcome")
+                if is_refused
+                else attempt_ended_event(attempt.task, attempt.outcome, attempt.seconds)
+            )
+        except Exception as error:  # noqa: BLE001 - a listener that fails for one attempt must not harm the others
+            self._report_error(f"what follows the outcome of task {attempt.task.id} failed", error)
 
-    async def _complete_free(self, batch: Sequence[E]) -> WriteResult:
-        results = _results_of(batch)
-        return await self._outages.retry_while_down(
-            lambda: self._database.run(complete_available, self._process_id, results)
-        )
+    def _on_unwritable(self, attempt: ActiveAttempt, error: Exception) -> None:
+        """The database refuses these values: write instead that the attempt failed because of them."""
+        if attempt.execution is None or attempt.is_unwritable:
+            self.taint(attempt, error)
+            self._remove([attempt])
+            return
+        attempt.is_unwritable = True
+        text = f"its outcome could not be written: {describe_exception(error)}"
+        attempt.outcome = Failed(error=text, retry_in=attempt.execution.delay())
+        self._enqueue(attempt)
 
-    async def _record_outcomes(self, batch: Sequence[E]) -> WriteResult:
-        outcomes: Mapping[ClaimId, Outcome] = {ended.held: ended.outcome for ended in batch}
-        return await self._outages.retry_while_down(
-            lambda: self._database.run(record_outcomes, self._process_id, outcomes),
-        )
+    def _remove(self, batch: Batch) -> None:
+        self._count -= len(batch)
+        if not self._count:
+            self._all_written.set()
+        self._after_write(batch)
+
+    def _report_error(self, message: str, error: Exception) -> None:
+        """Report to the loop's exception handler, which taints the process."""
+        self._loop.call_exception_handler({"message": message, "exception": error})
 
 
-def _results_of(batch: Sequence[EndedAttempt]) -> dict[ClaimId, str | None]:
-    return {ended.held: ended.outcome.result for ended in batch if isinstance(ended.outcome, Done)}
+def _results_of(batch: Batch) -> dict[ClaimId, str | None]:
+    return {attempt.held: attempt.outcome.result for attempt in batch if isinstance(attempt.outcome, Done)}
 
 
-class _WriteQueue(Generic[E]):
-    """What waits to be written in one way.
+class _WriteQueue:
+    """Outcomes that are written in the same way, batch after batch; one that `is_small` first waits for more."""
 
-    Args:
-        write: writes a batch.
-        is_too_few: whether so many are worth waiting for others.
-    """
-
-    def __init__(self, write: Callable[[Sequence[E]], Awaitable[None]], is_too_few: Callable[[int], bool]) -> None:
+    def __init__(
+        self, write: Callable[[Batch], Awaitable[None]], is_small: Callable[[int], bool] = lambda _: False
+    ) -> None:
         self._write = write
-        self._is_too_few = is_too_few
-        self._waiting: list[E] = []
+        self._is_small = is_small
+        self._waiting: list[ActiveAttempt] = []
         self._writing: asyncio.Task[None] | None = None
 
-    def add(self, ended: E) -> None:
-        self._waiting.append(ended)
+    def add(self, attempt: ActiveAttempt) -> None:
+        self._waiting.append(attempt)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all(), name="outcomes")
 
     async def _write_all(self) -> None:
-        """Write what waits, and what came meanwhile, until nothing waits."""
         while self._waiting:
-            if self._is_too_few(len(self._waiting)):
+            if self._is_small(len(self._waiting)):
                 await asyncio.sleep(BATCH_DELAY)
             batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
             await self._write(batch)

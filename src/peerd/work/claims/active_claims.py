@@ -1,7 +1,7 @@
-"""What this process holds: the claims that are running or waiting to be written, and the claims in flight.
+"""The claims that this process holds: of tasks that run or wait to be written, and claims in flight.
 
-The event loop and the touch thread share it, so it has a lock. A claim is held from the moment its rows are known until
-its outcome is committed or refused: as long as it is held, it is touched.
+The event loop and the touch thread share them, under a lock. A claim is held, and touched, from the moment its rows
+are known until its outcome is committed or refused.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from collections.abc import Iterable, Mapping
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 
+FoundClaims = Mapping[ClaimId, int | None]
+"""Claims of this process as they stood in the table before the call, with their tokens."""
+
 
 class ActiveClaims:
     """The claims of one process.
 
-    >>> holdings = ActiveClaims()
-    >>> holdings.begin_claim(token=5)
+    >>> active_claims = ActiveClaims()
+    >>> active_claims.begin_claim(token=5)
     >>> rows = {ClaimId(1, 1): 5, ClaimId(2, 1): 4}
-    >>> holdings.unknown_among(rows), holdings.in_flight_among(rows)
+    >>> active_claims.unknown_among(rows), active_claims.in_flight_among(rows)
     ([ClaimId(id=2, lease=1)], {ClaimId(id=1, lease=1)})
-    >>> holdings.end_claim(5, [ClaimId(1, 1)])
-    >>> holdings.unknown_among({ClaimId(1, 1): 5})
+    >>> active_claims.end_claim(5, [ClaimId(1, 1)])
+    >>> active_claims.unknown_among({ClaimId(1, 1): 5})
     []
     """
 
@@ -32,25 +35,24 @@ class ActiveClaims:
         self._in_flight: set[int] = set()
         self._progress: dict[ClaimId, TaskProgress] = {}
         self.claims = 0
-        """That were begun so far."""
+        """Number of claims begun so far."""
 
     def __len__(self) -> int:
         return len(self._held)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held, and no claim is in flight."""
         with self._lock:
             return not (self._held or self._in_flight)
 
     def begin_claim(self, token: int) -> None:
-        """A claim is about to be sent: rows with its token are ours, although we do not know them yet."""
+        """A claim is about to be sent: rows with its token are held, although not known yet."""
         with self._lock:
             self._in_flight.add(token)
             self.claims += 1
 
     def end_claim(self, token: int, won: Iterable[ClaimId]) -> None:
-        """The claim was answered: from now on exactly these rows of it are ours."""
+        """The claim was answered: exactly these of its rows are held."""
         with self._lock:
             self._held.update(won)
             self._in_flight.discard(token)
@@ -63,43 +65,34 @@ class ActiveClaims:
                 self._progress.pop(held, None)
 
     def all(self) -> set[ClaimId]:
-        """All claims that are held now."""
         with self._lock:
             return set(self._held)
 
-    def in_flight_among(self, found: Mapping[ClaimId, int | None]) -> set[ClaimId]:
-        """Which of these claims are those of a claim in flight: ours, although we do not know them yet.
-
-        Args:
-            found: as for `unknown_among`.
-        """
+    def in_flight_among(self, found: FoundClaims) -> set[ClaimId]:
+        """The claims among these that a claim in flight has won."""
         with self._lock:
             return {held for held, token in found.items() if held not in self._held and token in self._in_flight}
 
-    def unknown_among(self, found: Mapping[ClaimId, int | None]) -> list[ClaimId]:
-        """Which of these claims, which the table says this process has, it does not know of.
-
-        Args:
-            found: claims that were read before this call, with their tokens.
-        """
+    def unknown_among(self, found: FoundClaims) -> list[ClaimId]:
+        """The claims among these that this process neither holds nor has in flight."""
         with self._lock:
             return [held for held, token in found.items() if held not in self._held and token not in self._in_flight]
 
     def report(self, held: ClaimId, progress: TaskProgress) -> None:
-        """Remember a progress until it is written; a newer one replaces it."""
+        """Keep a progress until it is written; a newer one replaces it."""
         with self._lock:
             if held in self._held:
                 self._progress[held] = progress
 
     def restore_progress(self, unwritten: Mapping[ClaimId, TaskProgress]) -> None:
-        """Take back what could not be written, where nothing newer was reported meanwhile."""
+        """Take back progress that could not be written, where nothing newer was reported meanwhile."""
         with self._lock:
             for held, progress in unwritten.items():
                 if held in self._held:
                     self._progress.setdefault(held, progress)
 
     def take_progress(self) -> dict[ClaimId, TaskProgress]:
-        """What was reported since the last call."""
+        """The progress that was reported since the last call."""
         with self._lock:
             taken, self._progress = self._progress, {}
             return taken

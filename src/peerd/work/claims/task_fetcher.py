@@ -1,17 +1,18 @@
-"""Claiming: as many tasks as there are free places, with pauses that grow while there is nothing to do.
+"""Claim tasks for the free slots of a process, with pauses that grow while there is nothing to do.
 
-A task that has crashed a process runs alone, so that its neighbours are not killed with it again: it is claimed only
-by a process that runs nothing, which then claims nothing else. Such tasks stand in lanes of their own. A process that
-finds nothing else to do looks into them. So does, now and then, one that always has something to do, and when one has
-waited for long it lets itself run empty for it, if it is its turn (`peerd.store.claim.quarantined`); having done so it
-takes one after another, as long as it is its turn. The others go on meanwhile: a crash does not cost the cluster all
-its places.
+A quarantined task, one that has crashed a process, runs alone: only a process that runs nothing claims it, from lanes
+of their own, and then claims nothing else. An idle process checks these lanes whenever it finds nothing else, a busy
+one now and then. When such a task has waited for long and it is a busy process's turn
+(`peerd.store.claim.quarantined`), that process drains for it, and then takes one after another while it is its turn;
+the others go on, so a crash does not cost the cluster all its slots. A process per quarantined task, as
+``process=True`` starts one, would need less state here, but cannot run every task: a coroutine, a `TaskWorker` and
+whatever uses ``ctx.process`` need the worker's own process.
 
-Tasks that have keys, or whose queue is limited, are claimed by turns: see `peerd.work.claims.limited_polling`.
+Tasks that count for a limit are claimed apart, see `peerd.work.claims.limited_polling`.
 
-Who has claimed nothing for a moment looks first, by one question that writes nothing, and claims only what it sees. Who
-is rung at, and knows of nothing that takes turns, claims at once, and looks if that was in vain: the look would take as
-long as the claim. In vain a claim is as cheap, except on SQLite, where it takes the only writer's lock.
+After an empty poll the process first reads what is claimable, in one statement that writes nothing, and claims what it
+finds. After a ring it claims at once and reads if that was in vain, because the read takes as long as the claim; except
+on SQLite, where an empty claim takes the only writer's lock.
 """
 
 from __future__ import annotations
@@ -37,23 +38,15 @@ from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.limited_polling import LimitedPolling
 
 QUARANTINE_CHECK_EVERY: Final = 1.0
-"""Seconds between two looks for tasks that must run alone."""
+"""Seconds between two checks for quarantined tasks."""
+QUARANTINE_PATIENCE: Final = 10.0
+"""Seconds that a quarantined task waits before the first process drains for it."""
 FIRST_PAUSE: Final = 0.05
-"""Seconds after the first empty look; doubled at each further one."""
+"""Seconds after the first empty poll; doubled at each further one."""
 
 
 class TaskFetcher:
-    """The claims of one process.
-
-    Args:
-        database: where.
-        claimer: who, and which queues.
-        active_claims: what was won is entered there before anything else can happen.
-        outages: what it learns about the database.
-        events: how many were claimed.
-        poll_every: asked for the seconds between two looks at the most.
-        patience: seconds after which the first process runs empty for a task that must run alone.
-    """
+    """Fetches the tasks of one process. `poll_every` returns the seconds between two polls at the most."""
 
     def __init__(
         self,
@@ -64,7 +57,6 @@ class TaskFetcher:
         events: EventBus,
         *,
         poll_every: Callable[[], float],
-        patience: float = 10.0,
     ) -> None:
         self._database = database
         self._claimer = claimer
@@ -72,45 +64,43 @@ class TaskFetcher:
         self._outages = outages
         self._events = events
         self._poll_every = poll_every
-        self._patience = patience
         self._now = asyncio.get_running_loop().time
         self._mutex = ClaimMutex(self._now)
         self._next_quarantine_check = 0.0
         self._drains_for_quarantine = False
         self._found_quarantined = False
+        """Whether the last claim of a quarantined task brought one."""
         self._ran_quarantined = False
+        """The same, until it was asked whether the next one is this process's turn."""
         self._is_busy = False
+        """Whether the last poll found something to claim."""
         self._empty_polls = 0
         self._limited_polling = LimitedPolling(self._now, poll_every)
         self._backlog = ClaimableWork()
         self._limited_queues: set[str] = set()
         self._has_claimed_limited = False
         self._yields_to_limited = False
+        """Whether a limited claim comes first and waits for a free slot."""
         self._has_free_slot = True
         self._was_rung = False
 
-    def queues_freed_by(self, ended: Iterable[Task]) -> set[str]:
-        """The queues in which a task may start because one has ended that was claimed by turns."""
+    def on_ended(self, ended: Iterable[Task]) -> set[str]:
+        """Tasks are not held any more. Returns the queues in which others may start that they counted against."""
         if not self._has_claimed_limited:
             return set()
-        return {task.queue for task in ended if task.limit_key is not None or task.queue in self._limited_queues}
-
-    def on_capacity_change(self) -> None:
-        """A task that takes turns has ended, and others may start."""
-        self._limited_polling.on_capacity_change()
+        freed = {task.queue for task in ended if task.limit_key is not None or task.queue in self._limited_queues}
+        if freed:
+            self._limited_polling.on_capacity_change()
+        return freed
 
     def on_ring(self) -> None:
-        """Somebody says that there is work."""
         self._was_rung = not self._database.database.is_single_writer
         self._limited_polling.on_capacity_change()
 
     async def claim(self, wanted: int, running: int, free: int) -> list[Task]:
-        """Claim for the free places.
+        """Claim `wanted` tasks at the most, for free slots and to prefetch, while so many are `running`.
 
-        Args:
-            wanted: tasks: for the free places, and as many ahead as will begin at once.
-            running: tasks that run.
-            free: places; what takes turns is not claimed ahead.
+        Tasks that count for a limit are not prefetched: at the most as many as slots are `free` are claimed of them.
         """
         if self._ran_quarantined or (self._quarantine_check_is_due() and (running or self._is_busy)):
             self._drains_for_quarantine = await self._should_drain()
@@ -127,21 +117,21 @@ class TaskFetcher:
         return won.tasks
 
     def pause(self) -> float:
-        """Seconds until the next look. Spread, so that processes do not look together."""
+        """Seconds until the next poll, spread so that processes do not poll together."""
         if self._drains_for_quarantine:
             return max(self._next_quarantine_check - self._now(), FIRST_PAUSE)
         if self._is_busy or not self._empty_polls:
             return 0.0
         grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_polls - 1, 16), self._poll_every())
         grown *= random.uniform(0.75, 1.25)
-        turn_in = self._limited_polling.pause() if self._has_free_slot else None  # a place that is free again wakes it
-        return grown if turn_in is None else min(grown, turn_in)
+        retry_in = self._limited_polling.pause() if self._has_free_slot else None  # a slot that is freed wakes it
+        return grown if retry_in is None else min(grown, retry_in)
 
     async def _claim_next(self, wanted: int, free: int) -> ClaimResult:
-        """Claim what comes first: by turns, or what takes none.
+        """Claim what comes first, by a limited claim or a plain one.
 
-        Where a turn comes first and no place is free for it, nothing is claimed until one is. Who always claims ahead
-        would otherwise never have a free one.
+        Where a limited claim comes first and no slot is free for it, nothing is claimed until one is. A process that
+        always prefetches would otherwise never have a free one.
         """
         self._has_free_slot = free > 0
         claims_at_once = self._was_rung and not self._backlog.limited
@@ -165,15 +155,14 @@ class TaskFetcher:
         return ClaimResult(await self._poll_limited(free, before_unlimited=False), lost_candidates=won.lost_candidates)
 
     async def _claim_unlimited(self, wanted: int) -> ClaimResult:
-        """Claim what takes no turns."""
         won = await self._claim(wanted, quarantined=False)
         if won.tasks:
             self._limited_polling.record_unlimited_claim(-won.tasks[0].priority)
         return won
 
     async def _check_backlog(self) -> bool:
-        """Look what waits; return whether the database has told."""
-        self._limited_polling.checks_backlog()
+        """Read what is claimable; return whether the database answered."""
+        self._limited_polling.begin_check()
         try:
             self._backlog = await self._database.read(find_claimable, self._claimer)
         except DatabaseUnavailable as error:
@@ -184,45 +173,45 @@ class TaskFetcher:
         return True
 
     async def _poll_limited(self, free: int, *, before_unlimited: bool) -> list[Task]:
-        """Take a turn where something waits for one; further ones, as long as they are in vain."""
+        """Make a limited claim where something waits for one, and further ones as long as they bring nothing."""
         while free > 0 and (queue := self._limited_polling.next_queue(before_unlimited=before_unlimited)) is not None:
-            turn = await self._claim_limited(queue, free, quarantined=False)
-            self._limited_polling.record_claim(queue, free, len(turn.tasks), turn.again_in)
-            if turn.tasks:
-                return turn.tasks
+            claimed = await self._claim_limited(queue, free, quarantined=False)
+            self._limited_polling.record_claim(queue, free, len(claimed.tasks), claimed.again_in)
+            if claimed.tasks:
+                return claimed.tasks
         return []
 
     async def _claim_limited(self, queue: str, limit: int, *, quarantined: bool) -> LimitedClaim:
-        turn = LimitedClaim([])
+        again_in: float | None = None
 
-        async def take(token: int) -> ClaimResult:
-            nonlocal turn
-            turn = await self._database.run(
+        async def send(token: int) -> ClaimResult:
+            nonlocal again_in
+            claimed = await self._database.run(
                 claim_limited, self._claimer, queue, token=token, limit=limit, quarantined=quarantined
             )
-            return ClaimResult(turn.tasks)
+            again_in = claimed.again_in
+            return ClaimResult(claimed.tasks)
 
-        won = (await self._claim_and_hold(take)).tasks
+        won = (await self._claim_and_hold(send)).tasks
         self._has_claimed_limited |= bool(won)
         self._limited_queues |= {queue for task in won if task.limit_key is None}
-        return LimitedClaim(won, turn.again_in)
+        return LimitedClaim(won, again_in)
 
     def _quarantine_check_is_due(self) -> bool:
-        """Whether it is time to look again for tasks that must run alone."""
         return self._now() >= self._next_quarantine_check
 
     async def _should_drain(self) -> bool:
-        """Whether this process, which has other things to do, is to run empty for a task that must run alone."""
+        """Whether this process, which has other tasks, is to drain for a quarantined one."""
         self._schedule_quarantine_check()
         self._ran_quarantined = False
         try:
-            return await self._database.read(should_empty_for_quarantined, self._claimer, self._patience)
+            return await self._database.read(should_empty_for_quarantined, self._claimer, QUARANTINE_PATIENCE)
         except DatabaseUnavailable as error:
             self._outages.lost(error)
             return self._drains_for_quarantine
 
     async def _claim_quarantined(self) -> list[Task]:
-        """Claim a task that must run alone, for a process that runs nothing."""
+        """Claim a quarantined task for a process that runs nothing."""
         self._schedule_quarantine_check()
         self._drains_for_quarantine = False
         if self._limited_polling.check_is_due:
@@ -239,37 +228,36 @@ class TaskFetcher:
         self._next_quarantine_check = self._now() + QUARANTINE_CHECK_EVERY * random.uniform(0.5, 1.5)
 
     async def _claim(self, limit: int, *, quarantined: bool) -> ClaimResult:
-        """One claim of what takes no turns."""
         return await self._claim_and_hold(
             lambda token: self._database.run_autocommit(
                 claim, self._claimer, token=token, limit=limit, quarantined=quarantined, mutex=self._mutex
             )
         )
 
-    async def _claim_and_hold(self, ask: Callable[[int], Awaitable[ClaimResult]]) -> ClaimResult:
-        """Ask for a claim, and hold what it wins."""
+    async def _claim_and_hold(self, send: Callable[[int], Awaitable[ClaimResult]]) -> ClaimResult:
+        """Send a claim, and hold what it wins."""
         token = new_token()
         began = self._now()
         self._active_claims.begin_claim(token)
         won = ClaimResult([])
         try:
-            won = await self._claim_once(token, ask)
+            won = await self._claim_once(token, send)
         finally:
             self._active_claims.end_claim(token, [ClaimId(task.id, task.lease) for task in won.tasks])
         if won.tasks:
-            spent = (self._now() - began) * 1000
-            self._events.emit(TasksClaimed(count=len(won.tasks), milliseconds=spent))
+            self._events.emit(TasksClaimed(count=len(won.tasks), milliseconds=(self._now() - began) * 1000))
         return won
 
-    async def _claim_once(self, token: int, ask: Callable[[int], Awaitable[ClaimResult]]) -> ClaimResult:
-        """One claim; when its answer is lost, read back by its token what it won before anything else is tried."""
+    async def _claim_once(self, token: int, send: Callable[[int], Awaitable[ClaimResult]]) -> ClaimResult:
+        """One claim. If its answer is lost, read by its token what it won, before anything else is claimed."""
         try:
-            won = await ask(token)
+            won = await send(token)
         except DatabaseUnavailable as error:
             self._outages.lost(error)
-            found = await self._outages.retry_while_down(
-                lambda: self._database.read(claimed_by_token, self._claimer, token)
+            return ClaimResult(
+                await self._outages.retry_while_down(
+                    lambda: self._database.read(claimed_by_token, self._claimer, token)
+                )
             )
-            return ClaimResult(found)
         self._outages.found()
         return won

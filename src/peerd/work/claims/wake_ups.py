@@ -1,11 +1,11 @@
-"""What a worker's process hears of the doorbell: it looks at once where there is work, and polls less while it can."""
+"""Doorbell messages in a worker process: poll at once after a ring, and poll less often while the doorbell works."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,31 +13,19 @@ from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable
 from peerd.doorbell.wake_up_socket import WakeUpSocket
 from peerd.runtime.messages.message_handlers import Message
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
-from peerd.work.settings import EffectiveWorkerSettings
+from peerd.work.worker import EffectiveWorkerSettings
+
+if TYPE_CHECKING:
+    from peerd.work.task_runner import Runner
 
 SECOND_POLL_AFTER: Final = 0.1
-"""Seconds between the look that a ring makes, and a second one where servers may lag behind one another."""
-
-
-class WakeUpTarget(Protocol):
-    """Who is woken: a `Runner`."""
-
-    def ring(self) -> None:
-        """Look for work at once."""
-        ...
-
-    async def check_claims(self, task_ids: frozenset[int]) -> None:
-        """See whether these tasks, as far as they run here, are held still."""
-        ...
+"""Seconds between the poll that a ring causes and a second one, where a server may lag behind another."""
 
 
 class WakeUpReceiver:
-    """The ear of one process; from `set_target` on there is somebody to be woken.
+    """Receives the rings for one process.
 
-    Args:
-        process: its messenger brings what the agent passes on.
-        settings: the worker's: which queues, and how often it polls.
-        may_lag: whether the server that one asks may not have yet what another one has committed.
+    `may_lag` is whether the server that is read may lack for a moment what another one has committed.
     """
 
     def __init__(self, process: ProcessContext, settings: EffectiveWorkerSettings, *, may_lag: bool = True) -> None:
@@ -45,44 +33,36 @@ class WakeUpReceiver:
         self._settings = settings
         self._queues = frozenset(settings.queues)
         self._may_lag = may_lag
-        self._target: WakeUpTarget | None = None
+        self._runner: Runner | None = None
         self._second_poll: asyncio.TimerHandle | None = None
         self._wake_up_socket: WakeUpSocket | None = None
         self._reporting_agent: int | None = None
-        """The agent that says that the bell works, by its process id."""
+        """Process id of the agent that reported a working doorbell."""
         process.messenger.on(RING_ACTION, self._on_ring)
         process.messenger.on(DOORBELL_ACTION, self._on_doorbell_state)
 
-    def set_target(self, runner: WakeUpTarget) -> None:
-        """Wake this one from now on."""
-        self._target = runner
+    def set_runner(self, runner: Runner) -> None:
+        self._runner = runner
 
     def listen(self, run_directory: Path) -> None:
-        """Be rung at by the agent itself; where that cannot be, its messages come by way of the master."""
-        ear = WakeUpSocket(run_directory, self._on_tasks_available)
+        """Open a socket for the agent's rings; where that fails, they come as messages through the master."""
+        wake_up_socket = WakeUpSocket(run_directory, self._on_tasks_available)
         with suppress(OSError):
-            ear.open()
-            self._wake_up_socket = ear
+            wake_up_socket.open()
+            self._wake_up_socket = wake_up_socket
 
     def close(self) -> None:
-        """Hear no more rings of the agent's own."""
         if self._wake_up_socket is not None:
             self._wake_up_socket.close()
 
     def poll_every(self) -> float:
-        """Seconds between two looks at the most: more, while the agent that said that the bell works is there."""
+        """Seconds between two polls at the most: more while the agent that reported a working doorbell lives."""
         agent = self._process.messenger.agent
         if agent is None or agent.pid != self._reporting_agent:
             return self._settings.poll_every
         return max(self._settings.poll_every, self._settings.rung_poll_every)
 
-    def _poll(self, runner: WakeUpTarget) -> None:
-        """Look, and where servers may lag once more a little later."""
-        runner.ring()
-        if self._may_lag and self._second_poll is None:
-            self._second_poll = asyncio.get_running_loop().call_later(SECOND_POLL_AFTER, self._poll_again, runner)
-
-    def _poll_again(self, runner: WakeUpTarget) -> None:
+    def _poll_again(self, runner: Runner) -> None:
         self._second_poll = None
         runner.ring()
 
@@ -91,18 +71,22 @@ class WakeUpReceiver:
             return
         works = message.data["works"]
         self._reporting_agent = message.sender.pid if works else None
-        if not works and self._target is not None:
-            self._target.ring()  # it may be sleeping for long
+        if not works and self._runner is not None:
+            self._runner.ring()  # its pause may be a long one
 
     async def _on_ring(self, message: Message) -> None:
-        if self._target is None or message.sender.role != "agent":
+        if self._runner is None or message.sender.role != "agent":
             return
         match msgspec.convert(message.data, Ring):
-            case TasksAvailable() as work:
-                self._on_tasks_available(work)
+            case TasksAvailable() as available:
+                self._on_tasks_available(available)
             case ClaimRevoked(tasks):
-                await self._target.check_claims(frozenset(tasks))
+                await self._runner.check_claims(frozenset(tasks))
 
-    def _on_tasks_available(self, work: TasksAvailable) -> None:
-        if self._target is not None and (not work.queues or not self._queues.isdisjoint(work.queues)):
-            self._poll(self._target)
+    def _on_tasks_available(self, available: TasksAvailable) -> None:
+        runner = self._runner
+        if runner is None or (available.queues and self._queues.isdisjoint(available.queues)):
+            return
+        runner.ring()
+        if self._may_lag and self._second_poll is None:
+            self._second_poll = asyncio.get_running_loop().call_later(SECOND_POLL_AFTER, self._poll_again, runner)
