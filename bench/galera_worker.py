@@ -21,9 +21,9 @@ from peerd.runtime.observability.events import AttemptEnded, Event, EventBus, Ta
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.store.connection.database import Database
 from peerd.store.connection.database_errors import was_rolled_back
-from peerd.work.worker import EffectiveWorkerSettings
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
+from peerd.work.worker import EffectiveWorkerSettings
 
 POOL_SIZE = 4
 IDLE = 2.0

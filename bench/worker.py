@@ -22,9 +22,9 @@ from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
 from peerd.runtime.observability.log_aggregation import SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.runtime.process import gc_tuning
-from peerd.work.worker import EffectiveWorkerSettings
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
+from peerd.work.worker import EffectiveWorkerSettings
 
 POOL_SIZE = 4
 """Connections, as the config's default."""
