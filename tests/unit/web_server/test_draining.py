@@ -9,12 +9,10 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed
 
 from peerd.runtime.observability import events
-from peerd.web_server.connection_tracker import ClientLimits
-from peerd.web_server.server import ServerOptions
 from tests.unit.web_server.apps import App
-from tests.unit.web_server.conftest import Serve, Served
+from tests.unit.web_server.conftest import Serve, Served, web_settings
 
-PATIENT = ServerOptions(limits=ClientLimits(keep_alive=60, head_timeout=60))
+PATIENT = web_settings(keep_alive=60, head_timeout=60)
 
 
 async def test_a_request_in_flight_is_answered_and_its_connection_closed(serve: Serve) -> None:
@@ -44,7 +42,7 @@ async def test_a_request_that_begins_on_an_idle_connection_during_the_drain_is_a
 
 
 async def test_an_idle_connection_is_closed_when_its_time_is_up_and_not_before(serve: Serve) -> None:
-    served = await serve(App(), ServerOptions(limits=ClientLimits(keep_alive=0.3, head_timeout=60)))
+    served = await serve(App(), web_settings(keep_alive=0.3, head_timeout=60))
     idle, silent = await served.connect(), await served.connect()
     await idle.answered("/a")
     began = asyncio.get_running_loop().time()

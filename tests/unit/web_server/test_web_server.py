@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from peerd.runtime.observability import events
-from peerd.web_server.connection_tracker import ClientLimits
 from peerd.web_server.lifespan import StartupFailed
-from peerd.web_server.server import ServerOptions
 from tests.unit.web_server.apps import App
-from tests.unit.web_server.conftest import Serve
+from tests.unit.web_server.conftest import Serve, web_settings
 
 TOO_LARGE = "the request's line and headers are too large"
 
@@ -43,7 +41,7 @@ async def test_a_request_that_raises_is_answered_with_500_and_is_no_more_than_th
 
 
 async def test_the_access_log_names_method_path_and_status(serve: Serve) -> None:
-    served = await serve(App(), ServerOptions(access_log=True))
+    served = await serve(App(), web_settings(access_log=True))
     client = await served.connect()
     await client.answered("/%0Aforged?secret=1")
     [event] = served.events
@@ -52,7 +50,7 @@ async def test_the_access_log_names_method_path_and_status(serve: Serve) -> None
 
 
 async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Serve) -> None:
-    served = await serve(App(), ServerOptions(limits=ClientLimits(head_bytes=1000)))
+    served = await serve(App(), web_settings(max_head=1000))
     at_once = await served.connect()
     at_once.ask("/", f"x: {'y' * 1000}\n")
     assert (await at_once.answer())[::2] == (431, TOO_LARGE)
@@ -68,7 +66,7 @@ async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Ser
 
 
 async def test_a_head_that_does_not_arrive_is_not_waited_for(serve: Serve) -> None:
-    served = await serve(App(), ServerOptions(limits=ClientLimits(head_timeout=0.1)))
+    served = await serve(App(), web_settings(head_timeout=0.1))
     silent, slow = await served.connect(), await served.connect()
     slow.send("GET / HTTP/1.1\n")
     assert await silent.ended() == b""
@@ -76,7 +74,7 @@ async def test_a_head_that_does_not_arrive_is_not_waited_for(serve: Serve) -> No
 
 
 async def test_blank_lines_do_not_keep_a_connection_for_ever(serve: Serve) -> None:
-    served = await serve(App(), ServerOptions(limits=ClientLimits(head_timeout=0.1, keep_alive=60)))
+    served = await serve(App(), web_settings(head_timeout=0.1, keep_alive=60))
     client = await served.connect()
     await client.answered("/a")
     client.send("\n")
@@ -85,7 +83,7 @@ async def test_blank_lines_do_not_keep_a_connection_for_ever(serve: Serve) -> No
 
 async def test_more_requests_than_there_are_places_for_are_told_to_try_again(serve: Serve) -> None:
     app = App()
-    served = await serve(app, ServerOptions(limits=ClientLimits(concurrency=1)))
+    served = await serve(app, web_settings(concurrency=1))
     first, second = await served.connect(), await served.connect()
     first.ask("/gated")
     await app.entered.wait()
