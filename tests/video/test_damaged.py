@@ -14,9 +14,8 @@ from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.jobs import poster, transcode
 from peerd.workers.video.media import Survey
 from peerd.workers.video.plan import TranscodeRequest, plan_transcode
-from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools
-from peerd.workers.video.programs.ffprobe import probe
-from peerd.workers.video.programs.surveying import survey
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, ProgramContext
+from peerd.workers.video.programs.ffprobe import probe, survey
 from peerd.workers.video.settings import read_settings
 from peerd.workers.video.verify import verify_transcode
 from tests.video.attacks import wrapped_tools
@@ -102,29 +101,29 @@ async def test_a_source_that_is_still_written_is_tried_again(bunny: Path, direct
 async def test_an_output_that_differs_from_the_plan_is_found(
     bunny: Path, directory: Path, tools: FfmpegTools, what: str, options: tuple[str, ...]
 ) -> None:
-    settings = read_settings({"directory": str(directory)})
+    context = ProgramContext(tools, read_settings({"directory": str(directory)}), "bunny.mp4")
     with FileDescriptor.at(bunny) as file:
-        media = await probe(tools, file, "bunny.mp4", settings)
-        seen = await survey(tools, file, "bunny.mp4", media, settings)
+        media = await probe(context, file)
+        seen = await survey(context, file, media)
     plan = plan_transcode(media, seen, TranscodeRequest())
     wrong = remuxed(bunny, directory / "wrong.mp4", *options)
     with FileDescriptor.at(wrong) as file:
-        _, found = await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
+        _, found = await verify_transcode(context, file, plan)
     assert any(what in each for each in found), found
     with FileDescriptor.at(bunny) as file:
-        _, found = await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
+        _, found = await verify_transcode(context, file, plan)
     assert found == []
 
 
 async def test_an_output_that_does_not_decode_is_found(bunny: Path, directory: Path, tools: FfmpegTools) -> None:
-    settings = read_settings({"directory": str(directory)})
+    context = ProgramContext(tools, read_settings({"directory": str(directory)}), "bunny.mp4")
     with FileDescriptor.at(bunny) as file:
-        media = await probe(tools, file, "bunny.mp4", settings)
+        media = await probe(context, file)
     seen = Survey(readable=5.3, video_end=5.3, video_length=5.3, audio_end=5.3, frames=132)
     flip_bits(bunny, 400)
     plan = plan_transcode(media, seen, TranscodeRequest())
     with FileDescriptor.at(bunny) as file, pytest.raises(OutputWrong, match="decode"):
-        await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
+        await verify_transcode(context, file, plan)
 
 
 async def test_an_encoder_that_stands_still_is_ended(minute: Path, directory: Path) -> None:

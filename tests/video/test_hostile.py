@@ -26,8 +26,8 @@ from peerd.workers.video.errors import (
 from peerd.workers.video.jobs import poster, probe, transcode
 from peerd.workers.video.media import Media, VideoStream
 from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools
+from peerd.workers.video.programs.ffprobe_output import PacketCounter
 from peerd.workers.video.programs.program import Program
-from peerd.workers.video.programs.surveying import PacketCounter
 from tests.video.attacks import tiny_samples
 from tests.video.media_helpers import RecordingContext, files_in, held_below, make_clip, output_of, run_ffmpeg
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from peerd.cli.errors import CommandError
 from peerd.workers.video.errors import VideoError
 from peerd.workers.video.files.descriptors import FileDescriptor
-from peerd.workers.video.programs.ffmpeg_tools import find_tools
+from peerd.workers.video.programs.ffmpeg_tools import ProgramContext, find_tools
 from peerd.workers.video.programs.ffprobe import probe, require_acceptable
 from peerd.workers.video.sample_clip import SampleUnavailable, fetch_sample, generated_sample
 from peerd.workers.video.settings import VideoSettings
@@ -38,9 +38,9 @@ def _copy_own_clip(own: Path, media: Path, report: Callable[..., None]) -> str:
 
 async def _require_video(own: Path, media: Path) -> None:
     """Look at the file before two nodes are started for it."""
-    settings = VideoSettings(directory=media)
+    context = ProgramContext(find_tools(), VideoSettings(directory=media), own.name)
     with FileDescriptor.at(own) as file:
-        require_acceptable(await probe(find_tools(), file, own.name, settings), own.name, settings, audio=False)
+        require_acceptable(context, await probe(context, file), audio=False)
 
 
 def _fetch_clip(media: Path, report: Callable[..., None]) -> str:

@@ -1,18 +1,19 @@
-"""Everything that can go wrong with a video task, in one tree.
+"""All errors of video tasks.
 
-``MediaRefused`` and its children are final: the same file and the same request will fail again, so the task
-dies at once. ``WorkFailed`` and its children may go away (a full disk, a stalled mount), so the task is retried.
+``MediaRefused`` and its subclasses are final: the same file and the same request will fail again, so the task is dead
+at once. ``WorkFailed`` and its subclasses may go away (a full disk, a stalled mount), so the task is retried.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 
 class VideoError(Exception):
-    """A failure that words itself: the cause, then the remedy.
+    """An error whose text is made of its class's ``cause`` and ``remedy``.
 
-    Arguments are the fields that the class names in its two sentences; they stay readable in ``data``.
+    Arguments are the fields that the two sentences name; they stay readable in ``data``.
 
     >>> str(SourceEmpty(source="a.mp4"))
     'a.mp4 is empty (0 bytes): upload it again'
@@ -26,11 +27,7 @@ class VideoError(Exception):
         super().__init__(f"{self.cause}: {self.remedy}".format(**data))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.data)
-
-
-def _rebuild(kind: type[VideoError], data: dict[str, Any]) -> VideoError:
-    return kind(**data)
+        return partial(type(self), **self.data), ()
 
 
 class MediaRefused(VideoError):

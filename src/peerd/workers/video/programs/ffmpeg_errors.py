@@ -1,4 +1,4 @@
-"""Why ffmpeg failed: (how it ended, what it said) → the error that says so. Values in, values out."""
+"""Chooses the error for a failed run of ffmpeg or ffprobe from its status and its stderr."""
 
 from __future__ import annotations
 
