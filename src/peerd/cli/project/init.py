@@ -14,7 +14,7 @@ from peerd.cli.context import CommandContext
 from peerd.cli.errors import CommandError
 from peerd.cli.output.formatting import sanitize
 from peerd.config import FILE_NAME
-from peerd.config.template import template
+from peerd.config.template import TEMPLATE
 
 app = new_app(__doc__)
 
@@ -89,7 +89,7 @@ def init(
 
 def settings_text() -> str:
     """The commented peerd.toml, with a worker for the example."""
-    before, manager, after = template().partition("[manager]")
+    before, manager, after = TEMPLATE.partition("[manager]")
     return f"{before}{WORKER_SECTION}{manager}{after}"
 
 

