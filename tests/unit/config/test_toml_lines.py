@@ -3,7 +3,7 @@ from __future__ import annotations
 import tomllib
 from textwrap import dedent
 
-from peerd.config.reading.toml_lines import find_line, index_key_lines
+from peerd.config.reading.source import find_line, index_key_lines
 
 TEXT = dedent(
     '''

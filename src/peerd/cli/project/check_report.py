@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from peerd.config import Check, Problem, Settings
-from peerd.config.reading.source import display_path
-from peerd.config.reading.toml_lines import KeyPath, find_line, index_key_lines
+from peerd.config.reading.source import KeyPath, display_path, find_line, index_key_lines
 
 
 class ConfigReport:

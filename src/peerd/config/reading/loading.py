@@ -18,8 +18,7 @@ from peerd.config.reading.consistency import find_contradictions, find_incomplet
 from peerd.config.reading.derived import derive_settings
 from peerd.config.reading.environment import CONFIG_VARIABLE, find_unknown_variables, read_overrides
 from peerd.config.reading.models import ValidationError, describe_error, key_path_of, parse_section
-from peerd.config.reading.source import ConfigSource, merge_overrides
-from peerd.config.reading.toml_lines import KeyPath, index_key_lines
+from peerd.config.reading.source import ConfigSource, KeyPath, index_key_lines, merge_overrides
 from peerd.config.settings import Document, Settings
 from peerd.domain.size import format_size
 

@@ -115,7 +115,10 @@ def _to_section(value: Any) -> Any:
 def describe_error(error: ErrorDetails) -> tuple[str, str]:
     """The message and the remedy for one error of validation."""
     if error["type"] == "extra_forbidden":
-        return _describe_unknown_key(error)
+        path = key_path_of(error)
+        return f"unknown {'key' if len(path) > 1 else 'table'}", did_you_mean(
+            path[-1], _section_at(path[:-1]).known_keys()
+        )
     if error["type"] in _TYPE_MESSAGES:
         return _TYPE_MESSAGES[error["type"]], f"this is {_describe_type(error['input'])}"
     if error["type"] in _LENGTH_MESSAGES and isinstance(error["input"], str):
@@ -164,12 +167,6 @@ _REMEDIES = {
 }
 
 
-def _describe_unknown_key(error: ErrorDetails) -> tuple[str, str]:
-    path = key_path_of(error)
-    what = "unknown key" if len(path) > 1 else "unknown table"
-    return what, did_you_mean(path[-1], _section_at(path[:-1]).known_keys())
-
-
 def _section_at(path: tuple[str, ...]) -> type[Section]:
     if not path:
         return Document
@@ -182,16 +179,12 @@ def _section_at(path: tuple[str, ...]) -> type[Section]:
 
 
 def _describe_type(value: object) -> str:
-    match value:
-        case bool():
-            return "true or false"
-        case str():
-            return "text"
-        case int() | float():
-            return "a number"
-        case list():
-            return "a list"
-        case dict():
-            return "a table"
-        case _:
-            return f"a {type(value).__name__}"
+    names: dict[type, str] = {
+        bool: "true or false",
+        str: "text",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "a table",
+    }
+    return names.get(type(value), f"a {type(value).__name__}")

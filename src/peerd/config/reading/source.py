@@ -1,15 +1,22 @@
-"""The values of a configuration with their origin, for the place in each problem."""
+"""The values of a configuration with their origin, for the place in each problem.
+
+Neither tomllib nor another dependency reports line numbers. So this module finds where each statement of the file
+begins; tomllib parses the statement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from peerd.config.problems import Problem
-from peerd.config.reading.toml_lines import KeyPath, find_line
 
+KeyPath = tuple[str, ...]
+"""The names of the tables from the outermost to the innermost, and of a key."""
 MAX_SHOWN_KEY_LENGTH = 200
 Overrides = Mapping[tuple[str, str], Any]
 
@@ -69,3 +76,47 @@ def merge_overrides(values: dict[str, Any], overrides: Overrides) -> dict[str, A
         if isinstance(table, dict):  # any other value is reported as no table
             merged[section] = {**table, key: value}
     return merged
+
+
+_TOKEN: Final = re.compile(
+    r"""\"{3}(?:[^\\]|\\.)*?\"{3,5} | '{3}.*?'{3,5} | "(?:[^"\\\n]|\\.)*" | '[^'\n]*' | \#[^\n]* | [\[\]{}\n]""",
+    re.VERBOSE | re.DOTALL,
+)
+"""A string, a comment, a bracket, or the end of a line."""
+
+
+def index_key_lines(text: str) -> dict[KeyPath, int]:
+    r"""The line, from 1, of the first mention of each key path and table of a valid TOML text.
+
+    >>> index_key_lines("[node]\nname = 'a'\n")
+    {('node',): 1, ('node', 'name'): 2}
+    """
+    lines: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    for line, statement in _statements(text):
+        is_table = statement.startswith("[")
+        path = () if is_table else table
+        content: Any = tomllib.loads(statement)
+        while isinstance(content, dict) and content:
+            key, content = next(iter(content.items()))
+            path = (*path, key)
+            lines.setdefault(path, line)
+        if is_table:
+            table = path
+    return lines
+
+
+def find_line(path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
+    """The line of a key, else that of the nearest table or value around it, else None."""
+    return next((lines[path[:length]] for length in range(len(path), 0, -1) if path[:length] in lines), None)
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Each header of a table, each key with its value, and each comment, with its first line."""
+    line, begin, depth = 1, 0, 0
+    for token in _TOKEN.finditer(text + "\n"):
+        depth += (token[0] in "[{") - (token[0] in "]}")
+        if token[0] == "\n" and depth == 0:
+            statement = text[begin : token.start()]
+            yield line, statement.strip()
+            line, begin = line + statement.count("\n") + 1, token.end()
