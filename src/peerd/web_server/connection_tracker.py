@@ -67,7 +67,6 @@ class ConnectionTracker:
             self._none_open.set()
 
     def drain(self) -> None:
-        """Drain every connection."""
         self.draining = True
         for connection in list(self.open):
             connection.drain()

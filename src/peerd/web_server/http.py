@@ -70,20 +70,17 @@ class HttpProtocol(HttpToolsProtocol):
     # ---------------------------------------------------------------- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Start the timer for the first request."""
         super().connection_made(transport)
         self._start_head_timer(self._settings.head_timeout)
         self._connections.connection_opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timers."""
         self._cancel_head_timer()
         self._cancel_body_timer()
         super().connection_lost(exc)
         self._connections.connection_closed(self)
 
     def handle_websocket_upgrade(self) -> None:
-        """Pass the connection to the WebSocket protocol."""
         super().handle_websocket_upgrade()
         self._ignores_input = True
         self._connections.connection_closed(self)
@@ -95,7 +92,6 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_head_timer(self._settings.keep_alive)
 
     def abort(self) -> None:
-        """Abort the connection."""
         self.transport.abort()
 
     # ---------------------------------------------------------------- what a client sends
@@ -129,7 +125,6 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(431, TRAILERS_TOO_LARGE if self._is_receiving_body else TOO_LARGE)
 
     def on_message_begin(self) -> None:
-        """Begin a head."""
         super().on_message_begin()
         self._head_began = True
         self._head_bytes = 0
@@ -163,20 +158,17 @@ class HttpProtocol(HttpToolsProtocol):
         return None
 
     def on_body(self, body: bytes) -> None:
-        """Add a part of the body."""
         super().on_body(body)
         self._accounted_bytes += len(body)
         self._body_bytes += len(body)
         self._body_was_paused |= self.flow.read_paused
 
     def on_message_complete(self) -> None:
-        """End the body."""
         super().on_message_complete()
         self._unaccounted_bytes = 0
         self._cancel_body_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse the request, and close."""
         self._refuse(*(self._refusal or (400, msg)))
 
     def _unsupported_upgrade_warning(self) -> None:

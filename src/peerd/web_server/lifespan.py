@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from peerd.domain.errors import PeerdError
 from peerd.runtime.process.uncaught_exceptions import describe_exception
@@ -13,20 +13,22 @@ RAISE_WITHIN: Final = 1.0
 """Seconds that an app has, after it has reported a failed startup, to raise the cause, which says more."""
 
 
-class StartupFailed(PeerdError):
-    """The app did not start."""
+class LifespanFailed(PeerdError):
+    """The app did not start or shut down."""
+
+    phase: ClassVar[str]
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"the app's startup failed: {reason}")
+        super().__init__(f"the app's {self.phase} failed: {reason}")
 
 
-class ShutdownFailed(PeerdError):
-    """The app's shutdown failed."""
+class StartupFailed(LifespanFailed):
+    phase = "startup"
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"the app's shutdown failed: {reason}")
+
+class ShutdownFailed(LifespanFailed):
+    phase = "shutdown"
 
 
 class Lifespan:

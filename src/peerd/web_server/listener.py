@@ -42,7 +42,6 @@ class SocketListener:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin to accept."""
         self._resume_timer = None
         self._loop.add_reader(self._socket.fileno(), self._accept)
 

@@ -144,6 +144,5 @@ class UvicornLogHandler(logging.Handler):
         self._events = events
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Emit one."""
         if not record.exc_info:
             self._events.emit(events.HttpServerWarned(text=record.getMessage(), error=record.levelno >= logging.ERROR))

@@ -55,7 +55,6 @@ class WebService:
         self._attach = attach
 
     async def start(self, link: Link) -> Mapping[str, object]:
-        """Register the process, start the app, and accept."""
         settings = self._settings
         resource_limits = {"memory": settings.recycle_memory, "cpu": settings.recycle_cpu}  # the agent enforces them
         self._link = link
@@ -74,7 +73,6 @@ class WebService:
         return {"process_id": self._process_id}
 
     async def run(self) -> None:
-        """Serve until `stop`."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._server.update_date_periodically(), name="date")
             group.create_task(self._request_recycling(), name="recycling")

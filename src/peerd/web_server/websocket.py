@@ -44,12 +44,10 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._closed_by_server = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Track the connection."""
         super().connection_made(transport)
         self._connections.connection_opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Track the connection no longer."""
         super().connection_lost(exc)
         self._connections.connection_closed(self)
 
@@ -82,7 +80,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.transport.close()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Return the next message to the app."""
         if self.queue.empty():
             self._is_answering = False
             if self._connections.draining:
@@ -95,7 +92,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         return message
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Send a message of the app."""
         if self._closed_by_server:
             if message["type"] == "websocket.close":
                 return

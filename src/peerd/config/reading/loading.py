@@ -95,7 +95,7 @@ def _find_file(path: Path | None, environment: Mapping[str, str]) -> Path | None
     if environment.get("PEERD_DATABASE_URL"):
         return None
     remedy = "run 'peerd init' to write one, or name it with --config or PEERD_CONFIG"
-    raise ConfigError([Problem(str(here / FILE_NAME), None, "", "no such file, here or in a folder above", remedy)])
+    raise _unreadable(here / FILE_NAME, "no such file, here or in a folder above", remedy)
 
 
 def _read_source(path: Path | None, environment: Mapping[str, str]) -> ConfigSource:
@@ -106,16 +106,13 @@ def _read_source(path: Path | None, environment: Mapping[str, str]) -> ConfigSou
     try:
         values, lines = tomllib.loads(text), index_key_lines(text)
     except tomllib.TOMLDecodeError as error:
-        problem = _syntax_problem(path, text, error)
+        raise _syntax_error(path, text, error) from None
     except RecursionError:
-        problem = Problem(str(path), None, "", "holds values within values, too deep to be read")
+        raise _unreadable(path, "holds values within values, too deep to be read") from None
     except ValueError:  # int() refuses it, and tomllib does not translate the error
-        problem = Problem(str(path), None, "", "holds a number that is too long to be read")
-    else:
-        file = path.absolute()
-        values = merge_overrides(values, overrides)
-        return ConfigSource(file.parent, file, values, lines, frozenset(overrides))
-    raise ConfigError([problem])
+        raise _unreadable(path, "holds a number that is too long to be read") from None
+    file = path.absolute()
+    return ConfigSource(file.parent, file, merge_overrides(values, overrides), lines, frozenset(overrides))
 
 
 def _read_text(path: Path) -> str:
@@ -124,27 +121,31 @@ def _read_text(path: Path) -> str:
             content = file.read(MAX_FILE_SIZE + 1)
         if len(content) > MAX_FILE_SIZE:
             remedy = "name a peerd.toml: one of this size can hold thousands of workers"
-            raise ConfigError([Problem(str(path), None, "", f"is larger than {format_size(MAX_FILE_SIZE)}", remedy)])
+            raise _unreadable(path, f"is larger than {format_size(MAX_FILE_SIZE)}", remedy)
         return content.decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
-        raise ConfigError([Problem(str(path), None, "", "is not UTF-8 text")]) from None
+        raise _unreadable(path, "is not UTF-8 text") from None
     except (OSError, ValueError) as error:  # ValueError: the name holds a NUL
         message = (getattr(error, "strerror", None) or str(error)).lower()
         remedy = f"name the file with --config or {CONFIG_VARIABLE}"
-        raise ConfigError([Problem(str(path), None, "", message, remedy)]) from None
+        raise _unreadable(path, message, remedy) from None
+
+
+def _unreadable(path: Path, message: str, remedy: str = "", line: int | None = None) -> ConfigError:
+    return ConfigError([Problem(str(path), line, "", message, remedy)])
 
 
 _POSITION = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
-def _syntax_problem(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Problem:
+def _syntax_error(path: Path, text: str, error: tomllib.TOMLDecodeError) -> ConfigError:
     position = _POSITION.search(str(error))
     line = int(position[1]) if position and position[1] else len(text.splitlines())
     message = _POSITION.sub("", str(error))
     if message.startswith(("Cannot overwrite", "Cannot declare", "Cannot mutate", "Duplicate inline")):
         written = text.splitlines()[line - 1].partition("=")[0].strip()
-        return Problem(str(path), line, "", f"{written} is given twice", "keep one of them")
-    return Problem(str(path), line, "", f"this is not TOML: {message[:1].lower()}{message[1:]}")
+        return _unreadable(path, f"{written} is given twice", "keep one of them", line)
+    return _unreadable(path, f"this is not TOML: {message[:1].lower()}{message[1:]}", "", line)
 
 
 def _validate(source: ConfigSource) -> tuple[Document | None, list[Problem], frozenset[KeyPath]]:

@@ -72,8 +72,6 @@ class VideoStream(msgspec.Struct, frozen=True):
 
 
 class AudioStream(msgspec.Struct, frozen=True):
-    """The sound."""
-
     index: int
     codec: str
     channels: int = 0

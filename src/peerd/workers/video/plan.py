@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import msgspec
 
@@ -83,7 +82,7 @@ def plan_transcode(media: Media, measured: Survey, request: TranscodeRequest) ->
         rate_cap=rate_cap,
         preset=preset,
         crf=crf,
-        peak=_peak_for(height),
+        peak=next((peak for highest, peak in _PEAKS if height <= highest), 60000),
         expected=_expected_output(video, audio, measured, rate_cap),
     )
 
@@ -123,10 +122,6 @@ def _faster_than(video: VideoStream, measured: Survey, cap: int) -> bool:
     return min(rate, counted or rate) > cap * 1.01
 
 
-def _peak_for(height: int) -> int:
-    return next((peak for most, peak in _PEAKS if height <= most), 60000)
-
-
 def _expected_output(
     video: VideoStream, audio: AudioStream | None, measured: Survey, rate_cap: int | None
 ) -> ExpectedOutput:
@@ -154,6 +149,12 @@ def _frame_tolerance(video: VideoStream) -> float:
 
 def transcode_arguments(plan: TranscodePlan, threads: int) -> list[str]:
     """Return the arguments of ffmpeg between the input and the output."""
+    audio: tuple[str, ...] = ()
+    if plan.audio is not None:
+        channels = 1 if plan.audio.channels == 1 else 2
+        # Gaps are filled with silence, so that sound stays with the picture.
+        audio = ("-af", "aresample=async=1:first_pts=0", "-c:a", "aac", "-ac", str(channels))
+        audio += ("-ar", str(_AUDIO_RATE), "-b:a", f"{64 * channels}k")
     return [
         *("-map", f"0:{plan.video.index}"),
         *(("-map", f"0:{plan.audio.index}") if plan.audio else ("-an",)),
@@ -166,7 +167,7 @@ def transcode_arguments(plan: TranscodePlan, threads: int) -> list[str]:
         *("-maxrate", f"{plan.peak}k", "-bufsize", f"{plan.peak * 2}k"),
         *("-force_key_frames", f"expr:gte(t,n_forced*{_KEY_FRAME_SECONDS})"),
         *("-threads", str(threads)),
-        *(_audio_options(plan.audio) if plan.audio else ()),
+        *audio,
         # Wrong timestamps can make hours of silence out of seconds; an output cut here fails verification.
         *("-t", f"{plan.expected.duration * 1.05 + 5:.3f}"),
         *("-movflags", "+faststart", "-f", "mp4"),
@@ -183,15 +184,6 @@ def _picture_filters(plan: TranscodePlan) -> list[str]:
         "setsar=1",
         "format=yuv420p",
     ]
-
-
-def _audio_options(audio: AudioStream) -> Sequence[str]:
-    channels = 1 if audio.channels == 1 else 2
-    return (
-        # Gaps are filled with silence, so that sound stays with the picture.
-        *("-af", "aresample=async=1:first_pts=0"),
-        *("-c:a", "aac", "-ac", str(channels), "-ar", str(_AUDIO_RATE), "-b:a", f"{64 * channels}k"),
-    )
 
 
 class PosterPlan(msgspec.Struct, frozen=True):
@@ -230,10 +222,12 @@ def plan_poster(media: Media, height: int, at: float | None) -> PosterPlan:
 
 def poster_arguments(plan: PosterPlan) -> list[str]:
     """Return the arguments of ffmpeg between the input and the output."""
+    # ffmpeg's filter needs two candidates at least.
+    candidates = max(2, min(_MAX_CANDIDATES, _CANDIDATES_BYTES // (plan.width * plan.height * 3)))
     filters = [
         # Scaled before the choice: the candidates are held in memory.
         f"scale={plan.width}:{plan.height}",
-        *([f"thumbnail=n={_candidate_count(plan)}"] if plan.choose else []),
+        *([f"thumbnail=n={candidates}"] if plan.choose else []),
         *([TONE_MAP] if plan.video.is_hdr else []),
         *("setsar=1", "format=yuvj420p"),
     ]
@@ -242,8 +236,3 @@ def poster_arguments(plan: PosterPlan) -> list[str]:
         *("-vf", ",".join(filters), "-frames:v", "1"),
         *("-c:v", "mjpeg", "-q:v", "3", "-threads", "1", "-f", "mjpeg"),
     ]
-
-
-def _candidate_count(plan: PosterPlan) -> int:
-    """The number of pictures to choose among; ffmpeg's filter needs two at least."""
-    return max(2, min(_MAX_CANDIDATES, _CANDIDATES_BYTES // (plan.width * plan.height * 3)))

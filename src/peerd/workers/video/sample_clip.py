@@ -26,8 +26,6 @@ _TIMEOUT = 180.0  # seconds for the download, and for each run of ffmpeg
 
 
 class SampleUnavailable(VideoError):
-    """The real clip could not be fetched."""
-
     cause = "no real clip could be fetched ({reason})"
     remedy = "give a file of your own, or use the generated clip"
 

@@ -87,7 +87,6 @@ def read_settings(options: Mapping[str, object]) -> VideoSettings:
 
 
 def _read(kind: Any, value: object) -> object:
-    """A value as an option of this type."""
     for hint in getattr(kind, "__metadata__", ()):
         if isinstance(value, str) and hint.extra is not None:
             value = hint.extra["from text"](value)

@@ -27,7 +27,6 @@ class Descriptor:
 
     @property
     def status(self) -> os.stat_result:
-        """Its present status."""
         return os.fstat(self.fd)
 
     @property
@@ -36,7 +35,6 @@ class Descriptor:
         return identity_of(self.status)
 
     def close(self) -> None:
-        """Close it; again is harmless."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -89,8 +87,6 @@ class FolderDescriptor(Descriptor):
 
 
 class FileDescriptor(Descriptor):
-    """An open file."""
-
     @classmethod
     def at(cls, path: Path) -> Self:
         """Open the file at a trusted path, for reading."""
@@ -107,5 +103,4 @@ class FileDescriptor(Descriptor):
 
 
 def identity_of(status: os.stat_result) -> tuple[int, int]:
-    """Return device and inode."""
     return status.st_dev, status.st_ino

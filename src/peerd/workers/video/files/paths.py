@@ -34,7 +34,7 @@ _REFUSED_BY_SYSTEM = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG
 
 
 class LinkRefused(Exception):
-    """A link is not followed."""
+    pass
 
 
 class NamedEntry:
@@ -185,7 +185,6 @@ class MediaDirectory:
         return NamedEntry(self, folder, done, "")
 
     def _open(self, parts: Sequence[str], name: str) -> SourceFile:
-        """Open the file that the name leads to, if it is a regular one."""
         with self.follow(parts) as entry:
             if not stat.S_ISREG(entry.look_up().st_mode):  # opening a device can have effects
                 raise PathRefused(name=name, role="source", reason="it is not a regular file")
@@ -211,7 +210,6 @@ class MediaDirectory:
         return str(real.relative_to(self.root))
 
     def _parts_below_root(self, name: str, role: str) -> list[str]:
-        """Return the parts of a name, from the root."""
         reason = _invalid_name_reason(name)
         if reason:
             shown = name if len(name) <= _MAX_NAME_BYTES else f"{name[:_MAX_NAME_BYTES]}…"

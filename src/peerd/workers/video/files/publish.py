@@ -39,8 +39,6 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class OutputFile(FileDescriptor):
-    """A file in a private folder."""
-
     def __init__(self, fd: int, folder: FolderDescriptor, name: str) -> None:
         super().__init__(fd)
         self.folder = folder

@@ -198,7 +198,6 @@ class PacketCounter:
         self._last[stream] = decoded
 
     def survey(self) -> Survey:
-        """Return the sums so far."""
         video_end = self._ends.get(self._video, 0.0)
         return Survey(
             readable=max(self._ends.values(), default=0.0),

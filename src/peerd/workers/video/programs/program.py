@@ -10,6 +10,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Self
 
 from peerd import ResourceLimits, launch_command
@@ -62,7 +63,6 @@ class ErrorLines:
 
     @property
     def kept(self) -> list[str]:
-        """The first lines and the last ones."""
         return [*self.first, *map(_printable, self._last)]
 
 
@@ -73,39 +73,32 @@ def _printable(line: bytes) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
+@dataclass
 class Program:
     """Runs a program during an ``async with``; its whole process group is killed at the end.
 
     It inherits ``files`` and nothing else. ``doing`` and ``source`` are the activity and the file that errors name.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        limits: ResourceLimits,
-        *,
-        doing: str,
-        source: str,
-        files: Sequence[FileDescriptor] = (),
-    ) -> None:
-        self.errors = ErrorLines()
-        self._files = files
-        self._command = command
-        self._limits = limits
-        self._doing = doing
-        self._source = source
-        self._process: asyncio.subprocess.Process
-        self._draining: asyncio.Task[None]
+    command: Sequence[str]
+    limits: ResourceLimits
+    _: KW_ONLY
+    doing: str
+    source: str
+    files: Sequence[FileDescriptor] = ()
+    errors: ErrorLines = field(default_factory=ErrorLines, init=False)
+    _process: asyncio.subprocess.Process = field(init=False)
+    _draining: asyncio.Task[None] = field(init=False)
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
-            *launch_command(self._command, limits=self._limits),
+            *launch_command(self.command, limits=self.limits),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
             env=minimal_environment(),
-            pass_fds=[file.fd for file in self._files],
+            pass_fds=[file.fd for file in self.files],
         )
         self._draining = asyncio.create_task(self._drain_errors())
         return self
@@ -121,7 +114,7 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The program's process id, which is also its group's."""
+        """The process id of the program and of its group."""
         return self._process.pid
 
     async def read_all(self, max_bytes: int, *, within: float) -> bytes:
@@ -135,7 +128,7 @@ class Program:
                 while chunk := await self._stdout.read(_CHUNK):
                     content += chunk
                     if len(content) > max_bytes:
-                        raise MediaUnreadable(source=self._source, reason="it describes itself without end")
+                        raise MediaUnreadable(source=self.source, reason="it describes itself without end")
         except TimeoutError:
             raise self._time_limit_error(within) from None
         return bytes(content)
@@ -163,7 +156,7 @@ class Program:
                     if time.monotonic() >= deadline:
                         raise self._time_limit_error(within)
                     if activity == last_activity:
-                        raise EncoderStalled(seconds=silence, doing=self._doing, source=self._source)
+                        raise EncoderStalled(seconds=silence, doing=self.doing, source=self.source)
                     last_activity = activity
                     continue
                 chunk, reading = reading.result(), None
@@ -201,7 +194,7 @@ class Program:
         self.errors.feed(b"")
 
     def _time_limit_error(self, seconds: float) -> MediaTooLarge:
-        option = "probe_timeout" if self._doing == "probing" else "max_wall"
+        option = "probe_timeout" if self.doing == "probing" else "max_wall"
         return MediaTooLarge(
-            source=self._source, need=f"more time for {self._doing}", limit=f"{seconds:.0f} s", option=option
+            source=self.source, need=f"more time for {self.doing}", limit=f"{seconds:.0f} s", option=option
         )
