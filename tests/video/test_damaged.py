@@ -45,7 +45,7 @@ async def assert_damaged(directory: Path, name: str, saying: str) -> None:
     assert work_in_progress(directory) == []
 
 
-async def test_half_a_matroska_file_is_damaged_although_ffmpeg_is_content(
+async def test_half_a_matroska_file_is_damaged_although_ffmpeg_succeeds(
     bunny: Path, directory: Path, tools: FfmpegTools
 ) -> None:
     half = cut_in_half(remuxed(bunny, directory / "whole.mkv"), directory / "half.mkv")
@@ -68,7 +68,7 @@ async def test_flipped_bits_are_damage_although_the_length_is_right(bunny: Path,
     await assert_damaged(directory, "flipped.mkv", "errors while it was decoded")
 
 
-async def test_what_is_readable_can_be_salvaged_and_is_said_to_be_damaged(bunny: Path, directory: Path) -> None:
+async def test_the_readable_part_can_be_salvaged_and_is_reported_as_damaged(bunny: Path, directory: Path) -> None:
     cut_in_half(remuxed(bunny, directory / "whole.mkv"), directory / "half.mkv")
     result = await transcode(RecordingContext(directory), "half.mkv", "out.mp4", quality="draft", salvage=True)
     assert result["damage"].startswith("it claims 5.3")
@@ -152,7 +152,7 @@ async def test_a_minute_missing_of_two_hours_is_damage(directory: Path) -> None:
         await transcode(RecordingContext(directory), "film.mkv", quality="draft")
 
 
-async def test_a_loss_within_the_tolerance_is_told_in_the_result(directory: Path) -> None:
+async def test_a_loss_within_the_tolerance_is_reported_in_the_result(directory: Path) -> None:
     film = make_clip(directory / "film.mkv", "-g", "1", size="64x36", seconds=10, rate=50, sound=False)
     whole = await transcode(RecordingContext(directory), "film.mkv", "whole.mp4", quality="draft")
     content = film.read_bytes()

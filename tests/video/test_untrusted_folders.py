@@ -169,7 +169,7 @@ async def test_a_link_to_a_folder_within_the_directory_is_followed_for_outputs(d
         await poster(RecordingContext(directory), "clip.mp4", "round/a.jpg")
 
 
-async def test_programs_are_told_nothing_of_the_workers_environment(
+async def test_programs_do_not_get_the_workers_environment(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_clip(directory / "clip.mp4", seconds=1)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, ASGISendEvent, Scope
 
 SERVICE_RESTART: Final = 1012
-"""The code that tells a client to connect again (RFC 6455, the IANA registry)."""
+"""The close code after which clients connect again (registry of RFC 6455)."""
 
 REPLY_WITHIN: Final = 3.0
 """Seconds that a client has for its part of the closing handshake."""

@@ -50,7 +50,7 @@ class Served:
         return asyncio.create_task(self.server.drain(grace))
 
     async def wait_until_draining(self) -> None:
-        """Wait until its connections have been told that it drains."""
+        """Wait until its connections drain."""
         await eventually_async(lambda: self.server.connections.draining)
 
 

@@ -65,7 +65,7 @@ async def test_a_connection_that_is_accepted_and_not_attached_yet_is_answered(se
         assert b"connection: close" in client.recv(1000)
 
 
-async def test_who_is_replaced_leaves_what_waits_to_its_siblings(serve: Serve) -> None:
+async def test_a_replaced_process_leaves_waiting_connections_to_its_siblings(serve: Serve) -> None:
     served = await serve(App(), PATIENT)
     served.server.stop_accepting(close_listeners=False)
     client = await served.connect()
@@ -78,7 +78,7 @@ async def test_who_is_replaced_leaves_what_waits_to_its_siblings(serve: Serve) -
         assert connection.recv(100).startswith(b"GET /a ")
 
 
-async def test_who_has_no_siblings_answers_what_waits_and_closes_the_door(serve: Serve) -> None:
+async def test_a_process_without_siblings_answers_waiting_connections_and_closes_its_listener(serve: Serve) -> None:
     served = await serve(App(), PATIENT)
     waiting = [await served.connect() for _ in range(5)]
     for client in waiting:
@@ -154,7 +154,7 @@ async def test_what_the_app_does_after_its_answer_is_waited_for(serve: Serve) ->
     assert app.after == ["/afterwards"]
 
 
-async def test_what_is_not_answered_within_the_grace_is_cut_off_and_told(serve: Serve) -> None:
+async def test_requests_not_answered_within_the_grace_are_cut_off_and_reported(serve: Serve) -> None:
     app = App()
     served = await serve(app, PATIENT)
     client, idle = await served.connect(), await served.connect()

@@ -81,7 +81,7 @@ async def test_blank_lines_do_not_keep_a_connection_for_ever(serve: Serve) -> No
     assert await client.ended() == b""
 
 
-async def test_more_requests_than_there_are_places_for_are_told_to_try_again(serve: Serve) -> None:
+async def test_requests_above_the_concurrency_are_answered_with_503(serve: Serve) -> None:
     app = App()
     served = await serve(app, web_settings(concurrency=1))
     first, second = await served.connect(), await served.connect()
@@ -148,7 +148,7 @@ async def leaves_in_its_startup(scope: Any, receive: Any, send: Any) -> None:
         (leaves_in_its_startup, "RuntimeError: the lifespan raised SystemExit: 1"),
     ],
 )
-async def test_an_app_that_does_not_start_says_why(serve: Serve, app: Any, words: str) -> None:
+async def test_an_app_that_does_not_start_reports_the_reason(serve: Serve, app: Any, words: str) -> None:
     with pytest.raises(StartupFailed, match="the app's startup failed") as failed:
         await serve(app)
     assert failed.value.reason == words
@@ -172,7 +172,7 @@ async def test_an_app_without_a_lifespan_is_served_all_the_same(serve: Serve, ap
     assert (await (await served.connect()).answered("/a"))[0] == 200
 
 
-async def test_a_lifespan_that_ends_by_itself_with_an_exception_is_told(serve: Serve) -> None:
+async def test_a_lifespan_that_ends_by_an_exception_is_reported(serve: Serve) -> None:
     breaks = asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -185,12 +185,12 @@ async def test_a_lifespan_that_ends_by_itself_with_an_exception_is_told(serve: S
     assert served.lost == []
     breaks.set()
     async with asyncio.timeout(10):
-        while not served.lost:  # noqa: ASYNC110 - it is told by a callback
+        while not served.lost:  # noqa: ASYNC110 - a callback adds it
             await asyncio.sleep(0.01)
     assert served.lost == ["the app's lifespan ended: OSError: the pool is gone"]
 
 
-async def test_a_shutdown_that_takes_too_long_is_cut_short_and_told(serve: Serve) -> None:
+async def test_a_shutdown_that_takes_too_long_is_cancelled_and_reported(serve: Serve) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "lifespan.startup.complete"})

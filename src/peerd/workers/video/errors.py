@@ -94,7 +94,7 @@ class WorkFolderRefused(Misconfigured):
     cause = "the work folder {folder} is not used, because {reason}"
     remedy = (
         "remove it, or name in [workers.video.options] a scratch folder that belongs to the worker's user and in which "
-        "nobody else may write"
+        "no other user may write"
     )
 
 
