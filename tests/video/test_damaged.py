@@ -1,4 +1,4 @@
-"""Status 0 of ffmpeg is not believed."""
+"""A status 0 of ffmpeg does not prove a complete output."""
 
 from __future__ import annotations
 

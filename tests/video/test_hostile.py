@@ -1,4 +1,4 @@
-"""Files and names that mean harm. None of them may read, fetch, or fill anything."""
+"""Hostile files and names. None of them may read, fetch, or fill anything."""
 
 from __future__ import annotations
 

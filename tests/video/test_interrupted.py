@@ -1,4 +1,4 @@
-"""Whatever ends an attempt, no program of it goes on, and no half file is ever seen."""
+"""However an attempt ends, none of its programs stays, and no partial file becomes visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pure parts round the plan: answers of ffprobe, progress, failures, versions, settings, damage."""
+"""Pure functions beside the plan: output of ffprobe, progress, failures, versions, settings, damage."""
 
 from __future__ import annotations
 

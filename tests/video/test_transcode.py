@@ -209,9 +209,7 @@ async def test_probe_describes_a_file(bunny: Path, directory: Path) -> None:
     assert work_in_progress(directory) == []
 
 
-async def test_high_dynamic_range_is_mapped_or_the_missing_filter_is_reported(
-    directory: Path, tools: FfmpegTools
-) -> None:
+async def test_high_dynamic_range_is_mapped_or_the_lack_is_reported(directory: Path, tools: FfmpegTools) -> None:
     # said twice: newer versions take it from the pictures, older ones from the encoder's options
     marked = ("-vf", "setparams=color_primaries=bt2020:color_trc=smpte2084:colorspace=bt2020nc")
     hdr = (*marked, "-color_primaries", "bt2020", "-color_trc", "smpte2084", "-colorspace", "bt2020nc")

@@ -1,4 +1,4 @@
-"""What happens when somebody else may write in the media directory, or looks for what the worker knows."""
+"""Another user may write in the media directory, or inspect the processes of the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What settings are made of: the file and where it is found, the environment, the files of passwords, defaults."""
+"""The origin of settings: the file and its location, the environment, files of passwords, defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a client sends: it is refused, and neither the process nor other clients notice."""
+"""Hostile clients are refused, without an effect on the process or on other clients."""
 
 from __future__ import annotations
 
