@@ -1,4 +1,4 @@
-"""Status 0 of ffmpeg is not believed."""
+"""A status 0 of ffmpeg does not prove a complete output."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.jobs import poster, transcode
 from peerd.workers.video.media import Survey
 from peerd.workers.video.plan import TranscodeRequest, plan_transcode
-from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools
-from peerd.workers.video.programs.ffprobe import probe
-from peerd.workers.video.programs.surveying import survey
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, ProgramContext
+from peerd.workers.video.programs.ffprobe import probe, survey
 from peerd.workers.video.settings import read_settings
 from peerd.workers.video.verify import verify_transcode
 from tests.video.attacks import wrapped_tools
@@ -46,7 +45,7 @@ async def assert_damaged(directory: Path, name: str, saying: str) -> None:
     assert work_in_progress(directory) == []
 
 
-async def test_half_a_matroska_file_is_damaged_although_ffmpeg_is_content(
+async def test_half_a_matroska_file_is_damaged_although_ffmpeg_succeeds(
     bunny: Path, directory: Path, tools: FfmpegTools
 ) -> None:
     half = cut_in_half(remuxed(bunny, directory / "whole.mkv"), directory / "half.mkv")
@@ -69,7 +68,7 @@ async def test_flipped_bits_are_damage_although_the_length_is_right(bunny: Path,
     await assert_damaged(directory, "flipped.mkv", "errors while it was decoded")
 
 
-async def test_what_is_readable_can_be_salvaged_and_is_said_to_be_damaged(bunny: Path, directory: Path) -> None:
+async def test_the_readable_part_can_be_salvaged_and_is_reported_as_damaged(bunny: Path, directory: Path) -> None:
     cut_in_half(remuxed(bunny, directory / "whole.mkv"), directory / "half.mkv")
     result = await transcode(RecordingContext(directory), "half.mkv", "out.mp4", quality="draft", salvage=True)
     assert result["damage"].startswith("it claims 5.3")
@@ -102,29 +101,29 @@ async def test_a_source_that_is_still_written_is_tried_again(bunny: Path, direct
 async def test_an_output_that_differs_from_the_plan_is_found(
     bunny: Path, directory: Path, tools: FfmpegTools, what: str, options: tuple[str, ...]
 ) -> None:
-    settings = read_settings({"directory": str(directory)})
+    context = ProgramContext(tools, read_settings({"directory": str(directory)}), "bunny.mp4")
     with FileDescriptor.at(bunny) as file:
-        media = await probe(tools, file, "bunny.mp4", settings)
-        seen = await survey(tools, file, "bunny.mp4", media, settings)
+        media = await probe(context, file)
+        seen = await survey(context, file, media)
     plan = plan_transcode(media, seen, TranscodeRequest())
     wrong = remuxed(bunny, directory / "wrong.mp4", *options)
     with FileDescriptor.at(wrong) as file:
-        _, found = await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
+        _, found = await verify_transcode(context, file, plan)
     assert any(what in each for each in found), found
     with FileDescriptor.at(bunny) as file:
-        _, found = await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
+        _, found = await verify_transcode(context, file, plan)
     assert found == []
 
 
 async def test_an_output_that_does_not_decode_is_found(bunny: Path, directory: Path, tools: FfmpegTools) -> None:
-    settings = read_settings({"directory": str(directory)})
+    context = ProgramContext(tools, read_settings({"directory": str(directory)}), "bunny.mp4")
     with FileDescriptor.at(bunny) as file:
-        media = await probe(tools, file, "bunny.mp4", settings)
+        media = await probe(context, file)
     seen = Survey(readable=5.3, video_end=5.3, video_length=5.3, audio_end=5.3, frames=132)
     flip_bits(bunny, 400)
     plan = plan_transcode(media, seen, TranscodeRequest())
     with FileDescriptor.at(bunny) as file, pytest.raises(OutputWrong, match="decode"):
-        await verify_transcode(tools, file, plan, "bunny.mp4", settings, _ignore)
+        await verify_transcode(context, file, plan)
 
 
 async def test_an_encoder_that_stands_still_is_ended(minute: Path, directory: Path) -> None:
@@ -153,7 +152,7 @@ async def test_a_minute_missing_of_two_hours_is_damage(directory: Path) -> None:
         await transcode(RecordingContext(directory), "film.mkv", quality="draft")
 
 
-async def test_a_loss_within_the_tolerance_is_told_in_the_result(directory: Path) -> None:
+async def test_a_loss_within_the_tolerance_is_reported_in_the_result(directory: Path) -> None:
     film = make_clip(directory / "film.mkv", "-g", "1", size="64x36", seconds=10, rate=50, sound=False)
     whole = await transcode(RecordingContext(directory), "film.mkv", "whole.mp4", quality="draft")
     content = film.read_bytes()

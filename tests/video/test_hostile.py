@@ -1,4 +1,4 @@
-"""Files and names that mean harm. None of them may read, fetch, or fill anything."""
+"""Hostile files and names. None of them may read, fetch, or fill anything."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from peerd.workers.video.errors import (
 from peerd.workers.video.jobs import poster, probe, transcode
 from peerd.workers.video.media import Media, VideoStream
 from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools
+from peerd.workers.video.programs.ffprobe_output import PacketCounter
 from peerd.workers.video.programs.program import Program
-from peerd.workers.video.programs.surveying import PacketCounter
 from tests.video.attacks import tiny_samples
 from tests.video.media_helpers import RecordingContext, files_in, held_below, make_clip, output_of, run_ffmpeg
 
@@ -144,7 +144,7 @@ async def test_a_limit_ends_the_work_and_names_its_option(bunny: Path, directory
     assert files_in(directory) == [bunny]
 
 
-async def test_a_length_that_no_header_tells_is_limited_too(directory: Path, tools: FfmpegTools) -> None:
+async def test_a_length_that_no_header_contains_is_limited_too(directory: Path, tools: FfmpegTools) -> None:
     clip = make_clip(directory / "clip.mp4", seconds=3)
     endless = directory / "endless.mkv"
     endless.write_bytes(output_of(tools.ffmpeg, "-v", "error", "-i", clip, "-c", "copy", "-f", "matroska", "-"))
@@ -236,7 +236,7 @@ async def test_an_argument_never_becomes_an_option_of_ffmpeg(directory: Path, ar
         await transcode(RecordingContext(directory), "clip.mp4", "out.mp4", **arguments)  # type: ignore[arg-type]
 
 
-async def test_a_request_without_sense_is_refused_before_its_source_is_looked_at(directory: Path) -> None:
+async def test_an_invalid_request_is_refused_before_its_source_is_read(directory: Path) -> None:
     for wrong in ({"height": 15}, {"max_fps": 0}, {"quality": "best"}):
         with pytest.raises(RequestRefused):
             await transcode(RecordingContext(directory), "coming.mp4", **wrong)

@@ -1,4 +1,4 @@
-"""Whatever ends an attempt, no program of it goes on, and no half file is ever seen."""
+"""However an attempt ends, none of its programs stays, and no partial file becomes visible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from peerd.workers.video.files.paths import MediaDirectory
 from peerd.workers.video.files.publish import PrivateFolder, publish
 from peerd.workers.video.jobs import transcode
 from peerd.workers.video.programs.ffmpeg import FfmpegJob, run_ffmpeg
-from peerd.workers.video.programs.ffmpeg_tools import find_tools
+from peerd.workers.video.programs.ffmpeg_tools import ProgramContext, find_tools
 from peerd.workers.video.programs.program import Program
 from peerd.workers.video.settings import read_settings
 from tests.video.media_helpers import (
@@ -153,11 +153,11 @@ async def test_scratch_on_another_file_system_is_a_wrong_option(directory: Path)
 
 async def test_a_full_disk_is_no_fault_of_the_source(bunny: Path, directory: Path) -> None:
     arguments = ("-map", "0:v", "-c", "copy", "-f", "mpegts")
-    settings = read_settings({"directory": str(directory)})
+    context = ProgramContext(find_tools(), read_settings({"directory": str(directory)}), "bunny.mp4")
     with FileDescriptor.at(bunny) as file, FileDescriptor.at(Path("/dev/full")) as full:
-        job = FfmpegJob("bunny.mp4", "encoding", file, arguments, full, 5.0)
+        job = FfmpegJob("encoding", file, arguments, full, 5.0)
         with pytest.raises(DiskFull):
-            await run_ffmpeg(find_tools(), job, settings, _ignore)
+            await run_ffmpeg(context, job)
 
 
 def _group_of(pid: int) -> int | None:

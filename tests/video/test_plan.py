@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from peerd.workers.video.errors import RequestRefused
 from peerd.workers.video.media import AudioStream, Media, Survey, VideoStream
-from peerd.workers.video.plan import TranscodeRequest, fit_size, plan_transcode, transcode_arguments
-from peerd.workers.video.poster_plan import plan_poster
+from peerd.workers.video.plan import TranscodeRequest, fit_size, plan_poster, plan_transcode, transcode_arguments
 
 
 def video(**changes: object) -> VideoStream:

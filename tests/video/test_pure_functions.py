@@ -1,4 +1,4 @@
-"""The pure parts round the plan: answers of ffprobe, progress, failures, versions, settings, damage."""
+"""Pure functions beside the plan: output of ffprobe, progress, failures, versions, settings, damage."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ from peerd.workers.video.errors import (
     WorkFailed,
 )
 from peerd.workers.video.media import Media, Survey, VideoStream
-from peerd.workers.video.programs.ffmpeg import FfmpegResult
+from peerd.workers.video.programs.ffmpeg import FfmpegProgress, FfmpegResult, ProgressReader
 from peerd.workers.video.programs.ffmpeg_errors import explain_failure, explain_unreadable
 from peerd.workers.video.programs.ffmpeg_tools import read_version
-from peerd.workers.video.programs.ffprobe_output import parse_probe
+from peerd.workers.video.programs.ffprobe_output import PacketCounter, parse_probe
 from peerd.workers.video.programs.program import ErrorLines
-from peerd.workers.video.programs.progress import FfmpegProgress, ProgressReader
-from peerd.workers.video.programs.surveying import PacketCounter
 from peerd.workers.video.settings import read_settings
 from peerd.workers.video.verify import find_damage, missing_seconds, require_match
 

@@ -1,4 +1,4 @@
-"""The handlers as peerd runs them: a body of JSON, peerd's own context, its rules of retrying."""
+"""The handlers as peerd runs them: a JSON body, the context of peerd, and its rules for retries."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ async def test_a_trimmed_source_gives_what_players_show(bunny: Path, directory: 
     assert result["frames"] == pytest.approx(74, abs=1)
 
 
-async def test_a_duration_that_no_header_tells_is_counted(directory: Path, tools: FfmpegTools) -> None:
+async def test_a_duration_that_no_header_contains_is_counted(directory: Path, tools: FfmpegTools) -> None:
     clip = make_clip(directory / "clip.mp4", seconds=3)
     command = [tools.ffmpeg, "-v", "error", "-i", str(clip), "-c", "copy", "-f", "matroska", "-"]
     endless = directory / "endless.mkv"  # written to a pipe, its header could not be completed
@@ -201,7 +201,7 @@ async def test_a_weird_name_is_only_a_name(directory: Path, name: str) -> None:
     assert (await probe(RecordingContext(directory), f"out/{name}"))["video"]["codec"] == "h264"
 
 
-async def test_probe_tells_what_a_file_is(bunny: Path, directory: Path) -> None:
+async def test_probe_describes_a_file(bunny: Path, directory: Path) -> None:
     found = await probe(RecordingContext(directory), "bunny.mp4")
     assert found["duration"] == pytest.approx(5.312)
     assert (found["video"]["width"], found["video"]["height"], found["video"]["frame_rate"]) == (1280, 720, 25.0)
@@ -209,7 +209,7 @@ async def test_probe_tells_what_a_file_is(bunny: Path, directory: Path) -> None:
     assert work_in_progress(directory) == []
 
 
-async def test_high_dynamic_range_is_mapped_or_the_node_is_told(directory: Path, tools: FfmpegTools) -> None:
+async def test_high_dynamic_range_is_mapped_or_the_lack_is_reported(directory: Path, tools: FfmpegTools) -> None:
     # said twice: newer versions take it from the pictures, older ones from the encoder's options
     marked = ("-vf", "setparams=color_primaries=bt2020:color_trc=smpte2084:colorspace=bt2020nc")
     hdr = (*marked, "-color_primaries", "bt2020", "-color_trc", "smpte2084", "-colorspace", "bt2020nc")

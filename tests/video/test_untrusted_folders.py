@@ -1,4 +1,4 @@
-"""What happens when somebody else may write in the media directory, or looks for what the worker knows."""
+"""Another user may write in the media directory, or inspect the processes of the worker."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_a_link_to_a_folder_within_the_directory_is_followed_for_outputs(d
         await poster(RecordingContext(directory), "clip.mp4", "round/a.jpg")
 
 
-async def test_programs_are_told_nothing_of_the_workers_environment(
+async def test_programs_do_not_get_the_workers_environment(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_clip(directory / "clip.mp4", seconds=1)

@@ -1,12 +1,12 @@
 """peerd.toml and the environment become frozen settings; every error at once, with its line and remedy.
 
-Nothing is loaded before it is asked for: every process of a node has settings, and only a few of them read any.
+The names are loaded at their first use: every process of a node has settings, and only a few read them from a file.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from peerd.config.address import mask_url, normalise_url
@@ -22,25 +22,6 @@ if TYPE_CHECKING:
         WebSettings,
         WorkerSettings,
     )
-
-_HOMES = {
-    "FILE_NAME": "peerd.config.reading.loading",
-    "Check": "peerd.config.reading.loading",
-    "ConfigError": "peerd.config.problems",
-    "DatabaseSettings": "peerd.config.settings",
-    "LoggingSettings": "peerd.config.settings",
-    "ManagerSettings": "peerd.config.settings",
-    "NodeSettings": "peerd.config.settings",
-    "Problem": "peerd.config.problems",
-    "ScheduleSettings": "peerd.config.settings",
-    "Settings": "peerd.config.settings",
-    "WebSettings": "peerd.config.settings",
-    "WorkerSettings": "peerd.config.settings",
-    "check": "peerd.config.reading.loading",
-    "load": "peerd.config.reading.loading",
-    "mask_url": "peerd.config.address",
-    "normalise_url": "peerd.config.address",
-}
 
 __all__ = [
     "FILE_NAME",
@@ -61,8 +42,13 @@ __all__ = [
     "normalise_url",
 ]
 
+_MODULES: Final = ("problems", "address", "settings", "reading.loading")
+"""Those that define the names; each imports the ones before it or takes longer to load."""
+
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"peerd.config has no {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        for module in map(import_module, (f"peerd.config.{module}" for module in _MODULES)):
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"peerd.config has no {name!r}; it has {', '.join(__all__)}")

@@ -33,12 +33,12 @@ _URL_EXAMPLES = "mysql://user@host/name, postgresql://user@host/name or sqlite:/
 
 
 def normalise_url(url: str) -> str:
-    """The address with SQLAlchemy's dialect and driver; a driver that is named and supported stays.
+    """The address with SQLAlchemy's dialect and driver; a supported driver in it stays.
 
-    MySQL's driver is mysqlclient where that is installed, and PyMySQL elsewhere. Several servers of one cluster are
-    written one after the other, as libpq does it, and become values of ``host``.
+    MySQL's driver is mysqlclient where that is installed, else PyMySQL. Several servers of one cluster are separated
+    by commas, as in libpq, and become values of ``host``.
 
-    Raises ValueError, without the password, for an address that peerd cannot use.
+    Raises ValueError, without the password in its text, for an address that peerd cannot use.
 
     >>> normalise_url("postgres://db/peerd"), normalise_url("mariadb+pymysql://peerd@db/peerd")
     ('postgresql+psycopg://db/peerd', 'mysql+pymysql://peerd@db/peerd')
@@ -67,14 +67,14 @@ def normalise_url(url: str) -> str:
 
 
 def mask_url(url: str) -> str:
-    """The address with `***` in the place of its password, whether it can be read or not.
+    """The address with `***` in place of its password, even if the address is invalid.
 
-    A password ends at the last @: one that was not quoted may hold any character.
+    The password ends at the last @, because one that was not quoted may hold any character.
 
     >>> mask_url("mysql://peerd:secret@db/peerd"), mask_url("mysql:/peerd:s/e@c:ret@db")
     ('mysql://peerd:***@db/peerd', 'mysql:/peerd:***@db')
     """
-    if is_sqlite(url) and ":///" in url:  # a path, which may hold what it likes
+    if is_sqlite(url) and ":///" in url:  # a path may hold any character
         return url
     before, at, after = url.rpartition("@")
     if not at:
@@ -91,7 +91,7 @@ def is_sqlite(url: str) -> bool:
 
 
 def make_sqlite_path_absolute(url: str, folder: Path) -> str:
-    """The address with an absolute path: a relative one is meant from `folder`. Other databases' stay as they are."""
+    """An SQLite address with an absolute path: a relative one is relative to `folder`. Others are not changed."""
     if not is_sqlite(url):
         return url
     parsed = _parse(url)
@@ -105,12 +105,12 @@ def has_password(url: str) -> bool:
 
 
 def add_password(url: str, password: str) -> str:
-    """The address with this password, quoted as an address needs it."""
+    """The address with this password, quoted."""
     return _parse(url).set(password=password).render_as_string(hide_password=False)
 
 
 def hosts_of(url: URL) -> list[tuple[str | None, int | None]]:
-    """The servers of a normalised address, with their ports, in the order in which they are to be tried.
+    """The servers of a normalised address, with their ports, in the order in which they are tried.
 
     >>> hosts_of(make_url(normalise_url("mysql://peerd@db1,db2:3307/peerd")))
     [('db1', None), ('db2', 3307)]
@@ -127,12 +127,11 @@ def _hosts_in_query(url: URL) -> tuple[str, ...]:
 
 
 def _default_driver(dialect: str) -> str:
-    usual, *_ = _DRIVERS[dialect]
-    return "mysqldb" if dialect == "mysql" and has_mysqlclient() else usual
+    return "mysqldb" if dialect == "mysql" and has_mysqlclient() else _DRIVERS[dialect][0]
 
 
 def has_mysqlclient() -> bool:
-    """Whether the C driver is there itself; PyMySQL can stand in for it under its name, as some do for Django."""
+    """Whether the C driver itself is installed, and not PyMySQL under its name, as in some Django projects."""
     found = find_spec("MySQLdb")
     return found is not None and found.name == "MySQLdb"
 
@@ -147,9 +146,9 @@ def _parse(url: str) -> URL:
 
 
 def _check_at_signs(url: str) -> None:
-    """Else a piece of a password would be the name of a server or a database, which every error shows."""
+    """Otherwise a part of a password would be parsed as a server or database, which errors show."""
     user = url.partition("://")[2].partition("@")[0].partition(":")[0]
-    has_path = "@" in url and "/" in user and "?" not in user  # a user in the query is written after the path
+    has_path = "@" in url and "/" in user and "?" not in user  # a user in the query follows the path
     if not is_sqlite(url) and (url.count("@") > 1 or has_path):
         raise ValueError(
             f"{quoted(mask_url(url))} is not an address: an @ of a password or name is written %40, a / %2F, a : %3A; "
@@ -158,7 +157,7 @@ def _check_at_signs(url: str) -> None:
 
 
 def _hosts_to_query(url: str) -> str:
-    """An address with several hosts, in the form in which SQLAlchemy knows them."""
+    """An address with several hosts, in SQLAlchemy's form."""
     found = _SEVERAL_HOSTS.fullmatch(url)
     if found is None:
         return url

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: where, what, and the remedy."""
+"""Problems of a configuration, each with its place, its message and its remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from peerd.domain.errors import PeerdError
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake, or one thing to know.
+    """One mistake or warning.
 
     `file` is a path or 'environment'; `line` counts from 1 and is None where there is none; `key` is dotted.
     """
@@ -29,7 +29,7 @@ class Problem:
 
 
 class ConfigError(PeerdError):
-    """The configuration cannot be used; `problems` are all that is wrong with it."""
+    """The configuration is invalid; `problems` are all of its mistakes."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__(problems)

@@ -1,4 +1,4 @@
-"""The schedules of a configuration as `peerd.domain.schedule` has them, and what is wrong with them."""
+"""The sections [schedules.NAME] as schedules of `peerd.domain.schedule`, and their problems."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from peerd.config.reading.source import ConfigSource
 
 MAX_DEFINITION_LENGTH = 128 * 1024
-"""Characters of JSON, which is half of what a message to a worker process may hold."""
+"""Characters of JSON: half of the limit of a message to a worker process."""
 
 
 def schedules_for_node(settings: Settings) -> list[Schedule]:
-    """The schedules that this node has: those of its environment.
+    """The schedules of this node: those for its environment.
 
     Raises:
-        InvalidSchedule: one cannot be kept; `peerd.config.load` has refused it.
+        InvalidSchedule: one is invalid; `peerd.config.load` refuses it.
     """
     return [to_schedule(name, given) for name, given in settings.schedules.items() if applies_to_node(given, settings)]
 
@@ -38,7 +38,7 @@ def to_schedule(name: str, given: ScheduleSettings) -> Schedule:
     """A section ``[schedules.NAME]`` as a schedule.
 
     Raises:
-        InvalidSchedule: its keys do not go together; the error names one of them.
+        InvalidSchedule: its keys contradict each other; the error names one of them.
     """
     own = {
         key: getattr(given, key) for key in given.known_keys() if key not in ("environments", "task", "body", "args")
@@ -56,7 +56,7 @@ def to_schedule(name: str, given: ScheduleSettings) -> Schedule:
 
 
 def find_schedule_problems(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """What is wrong with schedules, as far as their keys by themselves do not say it."""
+    """Problems of schedules beyond those of single keys."""
     for name, given in settings.schedules.items():
         key_path = ("schedules", name)
         try:
@@ -72,10 +72,10 @@ def find_schedule_problems(settings: Settings, source: ConfigSource) -> Iterator
 
 
 def find_schedule_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """A schedule of environments on a node that has none."""
+    """Schedules for certain environments on a node that has none."""
     for name, given in settings.schedules.items():
         if given.environments is not None and settings.node.environment is None:
-            wanted = ", ".join(quoted(one) for one in given.environments)
+            wanted = ", ".join(quoted(environment) for environment in given.environments)
             problem = f"it is for {wanted}, and this node has no environment: it does not have it"
             yield source.problem(("schedules", name, "environments"), problem, "set node.environment")
 
@@ -93,7 +93,7 @@ def _to_json(value: Any, field: str) -> str:
 
 
 def _encode_datetime(value: Any) -> str:
-    """TOML has dates and times, which JSON has not."""
+    """Dates and times exist in TOML, not in JSON."""
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
     raise TypeError(f"{type(value).__name__} has no JSON form")

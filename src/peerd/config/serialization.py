@@ -1,4 +1,4 @@
-"""Settings as a plan carries them, plain values that JSON has, and back: what a process is told it need not read."""
+"""Settings as plain JSON values for the plan of a node, and back, so that its processes need not read the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 
 def serialize_section(section: Section) -> dict[str, Any]:
-    """A section, or all of them, without what is a default.
+    """A section, or all of them, as plain values without defaults.
 
     >>> from peerd.config.settings import NodeSettings
     >>> serialize_section(NodeSettings(name="video-1", run_directory=Path("/run/peerd"), grace=90.0))
@@ -27,7 +27,7 @@ def serialize_section(section: Section) -> dict[str, Any]:
 
 
 def deserialize_section(plain: Mapping[str, Any], section: type[AnySection]) -> AnySection:
-    """What `serialize_section` made a section of.
+    """The section of which `serialize_section` made plain values.
 
     >>> from peerd.config.settings import Settings
     >>> deserialize_section({"project_directory": "/srv", "node": {"grace": 90.0}}, Settings).node.grace
@@ -37,7 +37,7 @@ def deserialize_section(plain: Mapping[str, Any], section: type[AnySection]) -> 
 
 
 def _replace_non_finite(value: Any) -> Any:
-    """What a user's own options may hold, TOML has and JSON has not, inf and nan, is null."""
+    """A user's own options may hold inf and nan, which TOML has and JSON has not; they become null."""
     match value:
         case float():
             return value if math.isfinite(value) else None
@@ -52,7 +52,7 @@ def _replace_non_finite(value: Any) -> Any:
 def _encode_value(value: Any) -> str:
     if isinstance(value, Path | AlertRate):
         return str(value)
-    raise TypeError(f"{type(value).__name__} is no setting")
+    raise TypeError(f"{type(value).__name__} is not a type of a setting")
 
 
 def _decode_value(kind: type[Any], plain: Any) -> Any:

@@ -1,10 +1,8 @@
 """The settings of a node: frozen values, every duration in seconds and every size in bytes.
 
-They come from `peerd.config.load`; docs/configuration.md explains each key. The comments here say only the unit or
-the meaning that a name cannot. A field is a key of peerd.toml: its type (`peerd.config.values`) says how it is read.
-
-Every process loads this module, so nothing here reads a file: `peerd.config.reading.models` does, and only in the
-command and the planner. The others are told the values (`peerd.config.serialization`).
+They come from `peerd.config.load`; docs/configuration.md explains each key. A field is a key of peerd.toml; its type
+(`peerd.config.values`) defines how it is parsed. Every process loads this module, so nothing here reads a file: only
+commands and the planner do (`peerd.config.reading`); other processes get the values (`peerd.config.serialization`).
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ from peerd.config.values import (
 from peerd.domain.alert import AlertKind, AlertRate
 
 GIVEN: Final = "given"
-"""The field of a section that is no key: which of its keys the file gives."""
+"""The field that is not a key: the names of the keys that the file gives."""
 
 
 class Section(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,20 +57,19 @@ class Section(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def known_keys(cls) -> tuple[str, ...]:
-        """The keys that it may have."""
+        """Its possible keys."""
         return tuple(name for name in cls.__struct_fields__ if name != GIVEN)
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Each key with its value, which is masked where it may be a secret."""
-        return [(name, self._shown(name, getattr(self, name))) for name in self.__struct_fields__]
+        """Each key with its value; secrets are masked."""
+        return [(name, self._masked(name, getattr(self, name))) for name in self.__struct_fields__]
 
     def __repr__(self) -> str:
-        """The same, as Python writes it."""
+        """The same as a Python expression."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
-    def _shown(self, name: str, value: Any) -> Any:
-        """A value as every representation of the settings shows it."""
-        return value
+    def _masked(self, name: str, value: Any) -> Any:
+        return "***" if name in {"secret", "webhook"} and value is not None else value
 
 
 class NodeSettings(Section, frozen=True, kw_only=True):
@@ -90,7 +87,7 @@ class NodeSettings(Section, frozen=True, kw_only=True):
 
 
 class DatabaseSettings(Section, frozen=True, kw_only=True):
-    """[database]: where the table is. `url` holds the password; it is masked wherever the settings are printed."""
+    """[database]: where the table is. `url` holds the password, which representations mask."""
 
     url: DatabaseUrl = "sqlite:///peerd.sqlite"
     password_file: FilePath | None = None
@@ -98,25 +95,20 @@ class DatabaseSettings(Section, frozen=True, kw_only=True):
 
     @property
     def masked_url(self) -> str:
-        """The address as it may be shown."""
+        """The address with its password masked."""
         return mask_url(self.url)
 
-    def _shown(self, name: str, value: Any) -> Any:
-        """The password is masked."""
+    def _masked(self, name: str, value: Any) -> Any:
         return self.masked_url if name == "url" else value
 
 
 class ClusterSettings(Section, frozen=True, kw_only=True):
-    """[cluster]: what all nodes have in common, and where this one hears the doorbell."""
+    """[cluster]: the secret that all nodes share, and where this one listens for the doorbell."""
 
     secret: Annotated[Text, Meta(min_length=16, max_length=1000)] | None = None
     secret_file: FilePath | None = None
     bind: Annotated[Text, Meta(max_length=255)] | None = None  # None: every address; on SQLite, loopback
     port: Annotated[int, Meta(ge=0, le=65_535)] = 0  # of UDP; 0: a free one
-
-    def _shown(self, name: str, value: Any) -> Any:
-        """The secret is masked."""
-        return "***" if name == "secret" and value is not None else value
 
 
 class WorkerSettings(Section, frozen=True, kw_only=True):
@@ -127,16 +119,16 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
     enabled: Flag = True
     processes: SmallCount = 1
     count: Concurrency = 1  # tasks at once in each process
-    queues: QueueNames | None = None  # None: those that the code names
+    queues: QueueNames | None = None  # None: those of the code
     max_attempts: Count = 3
     delay_ratio: Duration = 300.0  # the delay before a retry is attempts × this
-    unknown_after: Duration = 3600.0  # a task is dead whose handler no process of the cluster has known for so long
+    unknown_after: Duration = 3600.0  # a task is dead whose handler no process of the cluster has known for this time
     update: Period = 3.0  # between two touches of a running task
     sleep: Duration = 1.0  # between two loops
     poll_every: Period = 1.0  # at most, when there is nothing to do
     rung_poll_every: Period = 10.0  # the same, while the doorbell is known to work
     timeout: Period | None = None  # of one attempt
-    timeout_grace: Duration = 30.0  # after it; what has not returned then ends with its process
+    timeout_grace: Duration = 30.0  # after it; a handler that has not returned then ends with its process
     hook_timeout: Period = 30.0  # of the hooks before an attempt, and of those after it
     grace: Duration | None = None  # None: the node's
     recycle_after: Count | None = None  # tasks
@@ -144,9 +136,9 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
     drain_timeout: Period | None = None  # of a recycled process; None: as long as its tasks take
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
-    hang_after: Period | None = None  # None: the event loop may be blocked for as long as it likes
+    hang_after: Period | None = None  # None: the event loop may be blocked for any time
     options: Mapping[str, Any] = field(default_factory=dict)  # the user's own
-    given: tuple[str, ...] = ()  # no key: those that the file gives, which go over what the worker's class says
+    given: tuple[str, ...] = ()  # not a key: names of the given keys, which override attributes of the class
 
 
 class CommandSettings(Section, frozen=True, kw_only=True):
@@ -162,14 +154,14 @@ class CommandSettings(Section, frozen=True, kw_only=True):
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):
-    """[agent]: code of the user that each machine has once."""
+    """[agent]: code of the user that runs once on each machine."""
 
     setup: EntryPoint | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # the user's own
 
 
 class MailSettings(Section, frozen=True, kw_only=True):
-    """[alerts.NAME.mail]: where mails go, and how."""
+    """[alerts.NAME.mail]: the server, the sender and the recipients of mails."""
 
     server: MailServer
     sender: Text
@@ -180,13 +172,13 @@ class MailSettings(Section, frozen=True, kw_only=True):
 
     @property
     def host_and_port(self) -> tuple[str, int]:
-        """Where to connect."""
+        """The host and the port of the server."""
         host, _, port = self.server.rpartition(":") if ":" in self.server else (self.server, "", "")
         return host, int(port or (465 if self.tls == "tls" else 25))
 
 
 class AlertSettings(Section, frozen=True, kw_only=True):
-    """[alerts.NAME]: a hook for what a person should hear of. Exactly one of the four ways is given."""
+    """[alerts.NAME]: a hook for alerts. Exactly one of `webhook`, `mail`, `command` and `log` is given."""
 
     webhook: HookUrl | None = None
     mail: MailSettings | None = None
@@ -196,13 +188,9 @@ class AlertSettings(Section, frozen=True, kw_only=True):
     at_most: AlertRateSetting = AlertRate(1, 300.0)  # of each kind
     enabled: Flag = True
 
-    def _shown(self, name: str, value: Any) -> Any:
-        """The address is masked, which may hold a secret."""
-        return "***" if name == "webhook" and value is not None else value
-
 
 class ScheduleSettings(Section, frozen=True, kw_only=True):
-    """[schedules.NAME]: what runs every so often, or when a clock says so. Either `run` or `queue` is given."""
+    """[schedules.NAME]: a function or a task that runs periodically. Either `run` or `queue` is given."""
 
     run: EntryPoint | None = None  # a function, called in a worker process
     args: tuple[Any, ...] | Mapping[str, Any] | None = None
@@ -226,7 +214,7 @@ class ScheduleSettings(Section, frozen=True, kw_only=True):
 
 
 class WebSettings(Section, frozen=True, kw_only=True):
-    """[web.NAME]: processes that serve an ASGI app on sockets that they share."""
+    """[web.NAME]: processes that serve an ASGI app on shared sockets."""
 
     app: EntryPoint
     factory: Flag = False  # the app is what calling `app` returns
@@ -262,7 +250,7 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
     max_update: Period = 30.0
     max_completed: Duration = 3_600.0
     max_failed: Duration = 259_200.0
-    inactive_after: Period = 4.0  # where it is not given: two heartbeats
+    inactive_after: Period = 4.0  # if not given: two heartbeats
     pinned_policy: Literal["wait", "move", "fail"] = "wait"
     pinned_after: Duration = 600.0
     batch: Annotated[int, Meta(ge=1, le=500)] = 500
@@ -272,12 +260,12 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
 
 
 class LoggingSettings(Section, frozen=True, kw_only=True):
-    """[logging]: what the log says, and in which form."""
+    """[logging]: the level, the format and the file of the log."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], ConvertBefore(lower)] = "info"
     format: Literal["console", "json"] = "console"
     file: FilePath | None = None  # None: of `peerd start`, peerd.log in the run directory; of `peerd up`, none
-    max_size: Size = 50_000_000  # of the file, then it is rotated; 0: never
+    max_size: Size = 50_000_000  # at which the file is rotated; 0: never
     keep: SmallCount = 5  # rotated files
 
 
@@ -298,12 +286,12 @@ class Document(Section, frozen=True, kw_only=True):
 
 
 class Settings(Document, frozen=True, kw_only=True):
-    """The whole: what peerd.toml says, and where it is. Paths are absolute when they come from `load`."""
+    """All settings, and where peerd.toml is. Paths are absolute when they come from `load`."""
 
     project_directory: Path
     file: Path | None = None
 
     @property
     def log_file(self) -> Path:
-        """Where the node logs to when it runs in the background."""
+        """The log of a node that runs in the background."""
         return self.logging.file or self.node.run_directory / "peerd.log"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-_TEMPLATE = """\
+from typing import Final
+
+TEMPLATE: Final = """\
 # The settings of this peerd node. What is commented out shows the default.
 # Durations: seconds, or text such as "500ms", "10s", "5m", "1h30m", "3d". Sizes: "500MB", "1GiB".
-# `peerd check` reads this file and says what is wrong with it.
+# `peerd check` lists every mistake in this file.
 
 [node]
 # name = "video-1"            # unique in the cluster; default: the host name
@@ -19,7 +21,7 @@ _TEMPLATE = """\
 # url = "postgresql://peerd@db/peerd"    # a cluster, on PostgreSQL
 # password_file = "database.password"    # or put the whole address into PEERD_DATABASE_URL
 
-# The doorbell: who commits work wakes the nodes. On MariaDB and MySQL it needs a secret, the same on every node.
+# The doorbell wakes the nodes when tasks are committed. On MariaDB and MySQL it needs a secret, the same on every node.
 [cluster]
 # secret_file = "cluster.secret"         # made by: head -c 32 /dev/urandom | base64
 # port = 0                    # of UDP; name one where a firewall stands between the nodes
@@ -43,12 +45,12 @@ _TEMPLATE = """\
 # [agent]
 # setup = "studio.agent:setup"
 
-# Who hears of what needs a person: a webhook, mail, command, or the log.
+# Alerts for people: by a webhook, mail, a command, or the log.
 # [alerts.chat]
 # webhook = "https://chat.example/hooks/secret"
 # at_most = "1 per 5m"        # of each kind
 
-# What runs every so often: a function in a worker process, or a task that is enqueued.
+# Schedules: a function is called in a worker process, or a task is enqueued.
 # [schedules.refresh]
 # run = "studio.jobs:refresh"
 # interval = "10s"            # or cron = "0 3 * * *", with timezone = "Europe/Berlin"
@@ -62,11 +64,7 @@ _TEMPLATE = """\
 # level = "info"              # debug, info, warning or error
 # format = "console"          # or json
 # file = "/var/log/peerd/video-1.log"    # default: of peerd start, .peerd/<name>/peerd.log
-# max_size = "50MB"           # then the file is rotated
+# max_size = "50MB"           # size at which the file is rotated
 # keep = 5                    # rotated files
 """
-
-
-def template() -> str:
-    """The text of a commented peerd.toml; every commented setting is one that can be taken as it stands."""
-    return _TEMPLATE
+"""Each setting in a comment is valid as it stands."""

@@ -1,7 +1,7 @@
-"""The kinds of values that settings have, each read from what a person writes.
+"""Types of the values of settings, with the functions and bounds that parse them from peerd.toml.
 
-`ConvertBefore` and `CheckAfter` name functions, and `Meta` bounds, with which `peerd.config.reading.models` reads a
-value; a process that is told its settings has no use for them, and loads none of what reads them.
+`ConvertBefore`, `CheckAfter` and `Meta` are read by `peerd.config.reading.models`; a process that gets its settings
+from a plan does not use them, and loads no parser.
 """
 
 from __future__ import annotations
@@ -25,45 +25,51 @@ from peerd.domain.task import QUEUE_NAME, check_text
 
 
 class ConvertBefore(NamedTuple):
-    """What makes a value of what was written; it raises ValueError, with a sentence, for what it cannot read."""
+    """A function that converts the written value; it raises ValueError with a message."""
 
     function: Callable[[Any], Any]
 
 
 class CheckAfter(NamedTuple):
-    """The same, for a value of the right type."""
+    """A function that checks a value of the right type; it raises ValueError with a message."""
 
     function: Callable[[Any], Any]
 
 
 MAX_DURATION: Final = 100 * 365 * 86_400.0
-"""Seconds: a hundred years. Beyond it some timer, or some database, can count no further."""
+"""Seconds: a hundred years, within the range of all timers and databases."""
 MAX_INTEGER: Final = 2**31 - 1
-"""What an INTEGER column holds at the most."""
+"""The largest value of an INTEGER column."""
 _FILE_MODE = re.compile(r"0?[0-7]{3}")
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
+def _check(is_valid: Callable[[Any], object], message: str = "") -> CheckAfter:
+    """Checks a value by a function that returns false, or raises ValueError, for an invalid one."""
+
+    def check(value: Any) -> Any:
+        if not is_valid(value):
+            raise ValueError(message.format(quoted(value) if isinstance(value, str) else value))
+        return value
+
+    return CheckAfter(check)
+
+
 def to_tuple(value: Any) -> Any:
-    """A list, or one text in place of a list of one."""
+    """A tuple of a list, or of a single text."""
     return tuple(value) if isinstance(value, list) else (value,) if isinstance(value, str) else value
 
 
 def lower(value: Any) -> Any:
-    """A text in small letters."""
+    """A text in lower case."""
     return value.lower() if isinstance(value, str) else value
 
 
 def _to_command_line(value: Any) -> Any:
     if isinstance(value, str):
         problem = "is a text; write the program and its arguments as a list, no shell reads them"
-        raise ValueError(problem)  # noqa: TRY004 - only ValueErrors are worded
+        raise ValueError(problem)  # noqa: TRY004 - only a ValueError has a message
     return tuple(value) if isinstance(value, list) else value
-
-
-def _check_database_url(url: str) -> str:
-    normalise_url(url)
-    return url
 
 
 def _to_path(value: Any) -> Any:
@@ -78,36 +84,12 @@ def _to_path(value: Any) -> Any:
 
 
 def _check_storable(text: str) -> str:
-    """A text that the database, the system and the log can take."""
+    """A text that the database, the system and the log accept."""
     try:
         check_text("", text, 4096)
     except InvalidTask as error:
         raise ValueError(error.problem.partition(";")[0]) from None
     return text
-
-
-def _check_duration(seconds: float) -> float:
-    if seconds > MAX_DURATION:
-        raise ValueError("is longer than 100 years")
-    return seconds
-
-
-def _check_size(size: int) -> int:
-    if size >= 2**63:
-        raise ValueError("is larger than any memory or file can be")
-    return size
-
-
-def _check_queue_name(text: str) -> str:
-    if not QUEUE_NAME.fullmatch(text):
-        raise ValueError(f"{quoted(text)} is no queue's name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
-    return text
-
-
-def _check_positive(seconds: float) -> float:
-    if seconds == 0:
-        raise ValueError("must be longer than 0")
-    return seconds
 
 
 def _check_hook_url(text: str) -> str:
@@ -129,23 +111,6 @@ def _check_mail_server(text: str) -> str:
     return text
 
 
-def _check_entry_point(text: str) -> str:
-    if not _ENTRY_POINT.fullmatch(text):
-        raise ValueError(f"{quoted(text)} names no object: write 'module:name', for example 'studio.jobs:video'")
-    return text
-
-
-def _check_binding(text: str) -> str:
-    parse_bind_address(text)
-    return text
-
-
-def _check_unique(values: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(values)) < len(values):
-        raise ValueError("names one of them twice")
-    return values
-
-
 def _to_file_mode(value: Any) -> Any:
     if isinstance(value, str):
         if not _FILE_MODE.fullmatch(value):
@@ -156,20 +121,17 @@ def _to_file_mode(value: Any) -> Any:
     return value
 
 
-def _none_text_to_none(value: Any) -> Any:
-    return None if value == "none" else value
-
-
-Duration = Annotated[float, CheckAfter(_check_duration), ConvertBefore(parse_duration)]
+Duration = Annotated[
+    float, _check(lambda seconds: seconds <= MAX_DURATION, "is longer than 100 years"), ConvertBefore(parse_duration)
+]
 """Seconds, zero allowed."""
-
-Period = Annotated[float, CheckAfter(_check_positive), CheckAfter(_check_duration), ConvertBefore(parse_duration)]
+Period = Annotated[Duration, _check(lambda seconds: seconds > 0, "must be longer than 0")]
 """Seconds, more than zero."""
-
-PeriodOrNone = Annotated[Period | None, ConvertBefore(_none_text_to_none)]
-"""Seconds, more than zero; "none" switches off what has a period by default."""
-
-Size = Annotated[int, CheckAfter(_check_size), ConvertBefore(parse_size)]
+PeriodOrNone = Annotated[Period | None, ConvertBefore(lambda value: None if value == "none" else value)]
+"""Seconds, more than zero; "none" switches it off."""
+Size = Annotated[
+    int, _check(lambda size: size < 2**63, "is larger than any memory or file can be"), ConvertBefore(parse_size)
+]
 """Bytes."""
 
 HookUrl = Annotated[str, CheckAfter(_check_hook_url)]
@@ -179,30 +141,36 @@ AlertRateSetting = Annotated[AlertRate, ConvertBefore(AlertRate.parse)]
 
 Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 SmallCount = Annotated[int, Meta(ge=1, le=1000)]
-"""A number of processes or connections, of which a machine bears only so many."""
+"""A number of processes or connections."""
 Concurrency = Annotated[int, Meta(ge=1, le=10_000)]
 """A number of tasks at once in one process."""
 Processors = Annotated[float, Meta(gt=0, le=10_000)]
-"""How many processors something keeps busy."""
+"""A number of busy processors."""
 Flag = bool
 Text = Annotated[str, CheckAfter(_check_storable)]
 FilePath = Annotated[Path, ConvertBefore(_to_path)]
-EntryPoint = Annotated[str, CheckAfter(_check_entry_point)]
+EntryPoint = Annotated[
+    str, _check(_ENTRY_POINT.fullmatch, "{} names no object: write 'module:name', for example 'studio.jobs:video'")
+]
 EntryPoints = Annotated[tuple[EntryPoint, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
 Texts = Annotated[tuple[Text, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
 CommandLine = Annotated[tuple[Text, ...], Meta(min_length=1), ConvertBefore(_to_command_line)]
 """A program and its arguments."""
-DatabaseUrl = Annotated[str, CheckAfter(_check_database_url)]
-"""Of a database."""
+DatabaseUrl = Annotated[str, _check(normalise_url)]
 Proxies = Annotated[tuple[Text, ...], ConvertBefore(to_tuple)]
-BindAddress = Annotated[str, CheckAfter(_check_storable), CheckAfter(_check_binding)]
+BindAddress = Annotated[str, CheckAfter(_check_storable), _check(parse_bind_address)]
 """Where to listen; see `peerd.domain.bind_address`."""
 BindAddresses = Annotated[
-    tuple[BindAddress, ...], Meta(min_length=1, max_length=20), CheckAfter(_check_unique), ConvertBefore(to_tuple)
+    tuple[BindAddress, ...],
+    Meta(min_length=1, max_length=20),
+    _check(lambda values: len(set(values)) == len(values), "names one of them twice"),
+    ConvertBefore(to_tuple),
 ]
 FileMode = Annotated[int, Meta(ge=0, le=0o777), ConvertBefore(_to_file_mode)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,190}$")]
 KindNames = Annotated[tuple[Name, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
 """Kinds of worker processes."""
-QueueName = Annotated[str, CheckAfter(_check_queue_name)]
+QueueName = Annotated[
+    str, _check(QUEUE_NAME.fullmatch, "{} is no queue's name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
+]
 QueueNames = Annotated[tuple[QueueName, ...], Meta(min_length=1), ConvertBefore(to_tuple)]

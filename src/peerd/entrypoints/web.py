@@ -25,27 +25,8 @@ def web(payload: Mapping[str, Any]) -> Service:
     kind = str(payload["kind"])
     given = settings.web[kind]
     require_server(kind, given.app)
-    from peerd.web_server.connection_tracker import ClientLimits  # noqa: PLC0415
-    from peerd.web_server.recycling import RecycleLimits  # noqa: PLC0415
-    from peerd.web_server.server import ServerOptions  # noqa: PLC0415 - only where the extra is installed
-    from peerd.web_server.service import WebService  # noqa: PLC0415
+    from peerd.web_server.service import WebService  # noqa: PLC0415 - only where the extra is installed
 
-    limits = ClientLimits(
-        concurrency=given.concurrency,
-        head_bytes=given.max_head,
-        head_timeout=given.head_timeout,
-        keep_alive=given.keep_alive,
-        body_timeout=given.body_timeout,
-        body_rate=given.min_body_rate,
-    )
-    options = ServerOptions(
-        limits=limits,
-        websocket_bytes=given.max_message,
-        root_path=given.root_path,
-        forwarded_allow_ips=given.forwarded_allow_ips,
-        access_log=given.access_log,
-    )
-    recycle = RecycleLimits(given.recycle_after, given.recycle_age, given.recycle_memory, given.recycle_cpu)
     app = load_app(kind, given)
     events = create_events(payload, settings)
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
@@ -56,7 +37,7 @@ def web(payload: Mapping[str, Any]) -> Service:
         process.find_shared = shared()
         ScheduleRunExecutor(process, import_object, events)
 
-    service = WebService(app, options, recycle, database, events, given.options, client, attach)
+    service = WebService(app, given, database, events, client, attach)
     return AlertingService(service, events)
 
 

@@ -66,8 +66,13 @@ class ScheduleRegistry:
 
 
 def _settings(keys: dict[str, object]) -> ScheduleSettings:
-    from peerd.config.reading.error_messages import describe_error, key_path_of  # noqa: PLC0415
-    from peerd.config.reading.models import ValidationError, parse_section  # noqa: PLC0415 - few agents read settings
+    # Few agents read settings.
+    from peerd.config.reading.models import (  # noqa: PLC0415
+        ValidationError,
+        describe_error,
+        key_path_of,
+        parse_section,
+    )
 
     try:
         return parse_section(ScheduleSettings, keys)

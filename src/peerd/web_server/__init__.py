@@ -1,10 +1,10 @@
 """A process that serves an ASGI app on sockets that its master has bound (docs/web.md).
 
-The parts, from the outside in: `service` is the life of the process; `server` accepts, answers and drains; `listening`
-takes connections from a shared socket; `http` and `websocket` are uvicorn's protocols with our limits and our way to
-drain; `lifespan` starts and ends the app.
+`service` runs the process; `server` accepts, answers and drains; `listener` takes connections from a shared socket;
+`http` and `websocket` are uvicorn's protocols with limits and draining; `lifespan` starts and ends the app.
 
-How nothing is lost when a process goes: the sockets are the master's, so a connection that nobody has accepted waits
-in the kernel's queue for a sibling. Who leaves accepts no more first, and only then tells each connection, with the
-next answer on it, that it is the last. An idle connection is not cut: its client may be sending a request right now.
+No connection is lost when a process is replaced. The sockets belong to the master, so a connection that is not yet
+accepted waits in the kernel's queue for another process. A draining process first stops accepting, and then announces
+the end of each connection in the next response on it. An idle connection is not closed before its keep-alive time,
+because its client may be sending a request at that moment.
 """

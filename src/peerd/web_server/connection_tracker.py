@@ -1,62 +1,39 @@
-"""What all connections of a process share: limits, whether it is draining, and what is going on."""
+"""State that all connections of a process share: limits, draining, and the requests in flight."""
 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.server import ServerState
 
+from peerd.config.settings import WebSettings
+from peerd.runtime.observability import events
 from peerd.runtime.observability.events import EventBus
+from peerd.runtime.process.uncaught_exceptions import describe_exception
+
+if TYPE_CHECKING:
+    from peerd.web_server.http import HttpProtocol
+    from peerd.web_server.websocket import WebSocketProtocol
 
 MAX_PATH_CHARACTERS: Final = 200
 """Characters of a path that an event carries."""
 
 
-class DrainableConnection(Protocol):
-    """A connection."""
-
-    def drain(self) -> None:
-        """Come to an end soon, and lose nothing."""
-        ...
-
-    def abort(self) -> None:
-        """End now."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ClientLimits:
-    """What a client may take. `concurrency` counts requests at once in this process, None is no limit.
-
-    `head_bytes` is the size of a request's line and headers, and of its trailers; `head_timeout` the seconds that a
-    head may take to arrive, and `keep_alive` the seconds that an idle connection is kept. In each `body_timeout`
-    seconds a body must grow by `body_rate` bytes per second on average (at least by one byte), or end.
-    """
-
-    concurrency: int | None = None
-    head_bytes: int = 65_536
-    head_timeout: float = 30.0
-    keep_alive: float = 5.0
-    body_timeout: float = 30.0
-    body_rate: int = 500
-
-
 @dataclass(slots=True)
 class ConnectionTracker:
-    """Shared by all connections of the process."""
+    """Shared by all connections of the process; `state` is copied into the `scope["state"]` of each request."""
 
-    limits: ClientLimits
+    settings: WebSettings
     events: EventBus
     state: dict[str, Any]
-    """Copied into the `scope["state"]` of each request."""
-    access_log: bool = False
     draining: bool = False
     grace_is_over: bool = False
     uvicorn: ServerState = field(default_factory=ServerState)
-    open: set[DrainableConnection] = field(default_factory=set)
+    open: set[HttpProtocol | WebSocketProtocol] = field(default_factory=set)
     _none_open: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -73,37 +50,42 @@ class ConnectionTracker:
         return self.uvicorn.total_requests
 
     def set_date(self, now: float) -> None:
-        """Let responses carry this date; seconds since 1970."""
+        """Set the date header of responses; seconds since 1970."""
         self.uvicorn.default_headers = [(b"date", formatdate(now, usegmt=True).encode())]
 
-    def connection_opened(self, connection: DrainableConnection) -> None:
-        """Note a connection, and tell it if the process is leaving."""
+    def connection_opened(self, connection: HttpProtocol | WebSocketProtocol) -> None:
+        """Add a connection, and drain it if the process is draining."""
         self.open.add(connection)
         self._none_open.clear()
         if self.draining:
             connection.drain()
 
-    def connection_closed(self, connection: DrainableConnection) -> None:
-        """Note that a connection has ended, or is another's now."""
+    def connection_closed(self, connection: HttpProtocol | WebSocketProtocol) -> None:
+        """Remove a connection that has closed, or that another protocol has taken over."""
         self.open.discard(connection)
         if not self.open:
             self._none_open.set()
 
     def drain(self) -> None:
-        """Let every connection come to its end."""
         self.draining = True
         for connection in list(self.open):
             connection.drain()
 
+    def emit_failure(self, scope: Any, error: BaseException) -> None:
+        """Emit that the app has raised while it answered a request or a WebSocket."""
+        text = "not answered within the grace" if self.grace_is_over else describe_exception(error)
+        trace = "".join(traceback.format_exception(error))
+        self.events.emit(events.WebRequestFailed(what=request_line(scope), error=text, traceback=trace))
+
     async def wait_until_closed(self) -> None:
-        """Wait until all connections have closed, and what the app does after its answers is done."""
+        """Wait until all connections have closed and the app's calls have returned."""
         while self.open or self.uvicorn.tasks:
             await self._none_open.wait()
             if self.uvicorn.tasks:
                 await asyncio.wait(self.uvicorn.tasks)
 
     async def cancel_all(self, within: float) -> None:
-        """Cancel what still runs and end all connections; wait so many seconds at the most."""
+        """Cancel the app's calls, wait up to this many seconds for them, and abort all connections."""
         self.grace_is_over = True
         for task in self.uvicorn.tasks:
             task.cancel()
@@ -114,7 +96,7 @@ class ConnectionTracker:
 
 
 def request_line(scope: Any) -> str:
-    """Method and path of a request, as a log may have it: no query, which may hold secrets, and nothing unprintable.
+    """Method and path of a request for the log: without the query, which may hold secrets, and printable.
 
     >>> request_line({"type": "http", "method": "GET", "raw_path": b"/a%0Ab"})
     'GET /a%0Ab'

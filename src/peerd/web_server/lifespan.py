@@ -1,44 +1,46 @@
-"""The lifespan of an ASGI app: what it does before the first request and after the last one."""
+"""The lifespan of an ASGI app: its startup before the first request and its shutdown after the last one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from peerd.domain.errors import PeerdError
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 
 RAISE_WITHIN: Final = 1.0
-"""Seconds that an app which has said that its startup failed is given to raise the cause, which says more."""
+"""Seconds that an app has, after it has reported a failed startup, to raise the cause, which says more."""
 
 
-class StartupFailed(PeerdError):
-    """The app did not start."""
+class LifespanFailed(PeerdError):
+    """The app did not start or shut down."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"the app's startup failed: {reason}")
-
-
-class ShutdownFailed(PeerdError):
-    """The app did not end as it should."""
+    phase: ClassVar[str]
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"the app's shutdown failed: {reason}")
+        super().__init__(f"the app's {self.phase} failed: {reason}")
+
+
+class StartupFailed(LifespanFailed):
+    phase = "startup"
+
+
+class ShutdownFailed(LifespanFailed):
+    phase = "shutdown"
 
 
 class Lifespan:
-    """Leads an app through its lifespan, if it has one.
+    """Runs the lifespan of an app, if the app supports it.
 
-    An app without a lifespan raises, or returns, before it has asked what to do; that is no failure. One that has heard
-    of its startup and raises then has failed.
+    An app that raises or returns before it receives the startup message has no lifespan, which is no failure. An app
+    that raises after it has received the startup message has failed.
 
     Args:
         app: the ASGI app.
         state: `scope["state"]`, to which the app may add.
-        on_lost: called with words when the lifespan ends by an exception while the app is in use.
+        on_lost: called with a message when the lifespan ends by an exception while the app is in use.
     """
 
     def __init__(self, app: Any, state: dict[str, Any], on_lost: Callable[[str], None]) -> None:
@@ -57,7 +59,7 @@ class Lifespan:
         """Start the app.
 
         Raises:
-            StartupFailed: it says, or raises, so.
+            StartupFailed: the app reported or raised a failure.
         """
         self._task = asyncio.create_task(self._run(), name="lifespan")
         self._task.add_done_callback(self._on_end)
@@ -71,16 +73,17 @@ class Lifespan:
             await asyncio.wait((self._task,), timeout=RAISE_WITHIN)
             cause = self._exception()
             await self.cancel()
-            raise StartupFailed(last_line(self._failure) or _describe(cause)) from cause
-        if self._task.done() and self._received_startup and (cause := self._exception()) is not None:
+            described = "it says so" if cause is None else describe_exception(cause)
+            raise StartupFailed(last_line(self._failure) or described) from cause
+        if self._received_startup and (cause := self._exception()) is not None:
             raise StartupFailed(describe_exception(cause)) from cause
         self._started = not self._task.done()
 
     async def shutdown(self) -> None:
-        """End the app; nothing, if it has no lifespan. It may be called again when it was cancelled.
+        """Shut the app down, if it has a lifespan. It may be called again after it was cancelled.
 
         Raises:
-            ShutdownFailed: it says, or raises, so.
+            ShutdownFailed: the app reported or raised a failure.
         """
         if not self._started or self._task is None:
             return
@@ -91,11 +94,11 @@ class Lifespan:
         await self._wait_for_answer(self._task)
         if self._failure is not None:
             raise ShutdownFailed(last_line(self._failure) or "it says so")
-        if self._task.done() and (cause := self._exception()) is not None:
+        if (cause := self._exception()) is not None:
             raise ShutdownFailed(describe_exception(cause)) from cause
 
     async def cancel(self) -> None:
-        """End what still runs of it."""
+        """Cancel the lifespan if it still runs."""
         if self._task is not None and not self._task.done():
             self._ending = True
             self._task.cancel()
@@ -136,20 +139,15 @@ class Lifespan:
         return task.exception() if task is not None and task.done() and not task.cancelled() else None
 
     def _on_end(self, _: asyncio.Task[None]) -> None:
-        cause = self._exception()  # asked for in any case: it is not to be called an exception that nobody has seen
+        cause = self._exception()  # retrieved in any case: asyncio logs an exception that is never retrieved
         if self._started and not self._ending and cause is not None:
             self._on_lost(f"the app's lifespan ended: {describe_exception(cause)}")
 
 
 def last_line(text: str) -> str:
-    r"""The last line that says something; frameworks send whole tracebacks.
+    r"""The last line that is not blank; frameworks send whole tracebacks.
 
     >>> last_line("Traceback …\n  File …\nKeyError: 'a'\n")
     "KeyError: 'a'"
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
-
-
-def _describe(cause: BaseException | None) -> str:
-    return "it says so" if cause is None else describe_exception(cause)
+    return (text.strip().splitlines() or [""])[-1].strip()

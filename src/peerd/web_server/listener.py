@@ -1,7 +1,7 @@
-"""Takes connections from a listening socket that other processes share.
+"""Accepts connections from a listening socket that several processes share.
 
 asyncio's own server is not used. When it is closed it loses connections that it has accepted and not yet attached
-(CPython #109564); and when descriptors run out it calls that an uncaught exception, which would taint the process.
+(CPython #109564); and when descriptors run out it reports an uncaught exception, which would taint the process.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable
 from typing import Any, Final
 
 ACCEPTS_PER_WAKE_UP: Final = 16
-"""Connections taken at one wake-up of the loop: the rest is left to the siblings, who have been woken too."""
+"""Connections accepted at one wake-up of the loop; the rest is left to the other processes, which wake up too."""
 
 PAUSE_AFTER_ERROR: Final = 0.5
-"""Seconds without accepting when the system has no descriptor or memory for one more connection."""
+"""Seconds without accepting after the system has had no descriptor or memory for one more connection."""
 
 
 class SocketListener:
     """Accepts from one socket.
 
     Args:
-        listening_socket: non-blocking; it stays the caller's.
+        listening_socket: non-blocking; the caller closes it.
         make_protocol: for each connection.
-        on_error: gets the exception when a connection could not be accepted or attached.
+        on_error: called with the exception when a connection could not be accepted or attached.
     """
 
     def __init__(
@@ -42,12 +42,11 @@ class SocketListener:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin to accept."""
         self._resume_timer = None
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def stop(self) -> None:
-        """Accept no more; what waits in the queue is left to the siblings. It may be called again."""
+        """Stop accepting; connections in the queue are left to the other processes. It may be called again."""
         if self._stopped:
             return
         self._stopped = True
@@ -56,7 +55,7 @@ class SocketListener:
         self._loop.remove_reader(self._socket.fileno())
 
     def stop_and_close(self) -> None:
-        """Accept what waits, and listen no more: there will be nobody else to do it."""
+        """Accept the connections in the queue, then close the socket: no other process will accept them."""
         if self._stopped:
             return
         self.stop()
@@ -75,14 +74,17 @@ class SocketListener:
                 return
 
     def _accept_one(self) -> bool:
-        """Whether there was a connection to accept, and there may be another."""
+        """Whether a connection was accepted, so that there may be another."""
         try:
             connection, _peer = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return False
         except OSError as error:
             self._on_error(error)
-            self._pause()
+            # The socket stays readable, so the loop would call at once again, and fail again.
+            self._loop.remove_reader(self._socket.fileno())
+            if not self._stopped:
+                self._resume_timer = self._loop.call_later(PAUSE_AFTER_ERROR, self.start)
             return False
         connection.setblocking(False)
         task = self._loop.create_task(self._loop.connect_accepted_socket(self._make_protocol, connection))
@@ -94,9 +96,3 @@ class SocketListener:
         self._attaching.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_error(error)
-
-    def _pause(self) -> None:
-        """The socket would be called ready again at once, and nothing could be done about it."""
-        self._loop.remove_reader(self._socket.fileno())
-        if not self._stopped:
-            self._resume_timer = self._loop.call_later(PAUSE_AFTER_ERROR, self.start)

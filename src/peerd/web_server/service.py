@@ -1,11 +1,14 @@
-"""The life of a web process."""
+"""The service of a web process: registration, the web server, and recycling."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from peerd.config.settings import WebSettings
+from peerd.domain.duration import format_duration
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.link import Link
@@ -14,11 +17,13 @@ from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.process_registration import keep_heartbeat, register_this_process_with_retry
 from peerd.store.nodes.processes import end_process
-from peerd.web_server.recycling import RecycleLimits, WebProcessRecycler
-from peerd.web_server.server import ServerOptions, WebServer
+from peerd.web_server.server import WebServer
 
 END_WITHIN: Final = 3.0
-"""Seconds that the app's lifespan has for its end when the grace leaves less."""
+"""Seconds that the app's shutdown has when less of the grace is left."""
+CHECK_EVERY: Final = 1.0
+SPREAD: Final = 0.1
+"""Share of `recycle_after` and `recycle_age` by which processes differ, so that they are not recycled together."""
 
 
 class WebService:
@@ -26,72 +31,69 @@ class WebService:
 
     Args:
         app: the ASGI app.
-        options: how it is served.
-        recycle: when it is replaced.
+        settings: its section.
         database: to register the process; closed at the end.
         events: what happens.
-        app_options: the section's table of options, for the app.
-        client: for the app, as all of its ``scope["state"]["peerd"]``.
-        attach: called with the process before the app's startup; what else is done in it begins there.
+        client: the app's client, in `scope["state"]["peerd"]`.
+        attach: called with the process context before the app's startup, for what else runs in the process.
     """
 
     def __init__(
         self,
         app: Any,
-        options: ServerOptions,
-        recycle: RecycleLimits,
+        settings: WebSettings,
         database: Database,
         events: EventBus,
-        app_options: Mapping[str, Any],
         client: Any,
         attach: Callable[[ProcessContext], object],
     ) -> None:
         self._app = app
-        self._options = options
-        self._recycle = recycle
+        self._settings = settings
         self._database = database
         self._events = events
-        self._app_options = app_options
         self._client = client
         self._attach = attach
 
     async def start(self, link: Link) -> Mapping[str, object]:
-        """Register the process, start the app, and accept."""
+        settings = self._settings
+        resource_limits = {"memory": settings.recycle_memory, "cpu": settings.recycle_cpu}  # the agent enforces them
         self._link = link
-        self._process = ProcessContext(link, self._events, options=self._app_options, client=self._client)
-        self._process.messenger.on(LIMITS_ACTION, lambda _: {"memory": self._recycle.memory, "cpu": self._recycle.cpu})
+        self._process = ProcessContext(link, self._events, options=settings.options, client=self._client)
+        self._process.messenger.on(LIMITS_ACTION, lambda _: resource_limits)
         self._attach(self._process)
         self._outages = OutageTracker(self._events, asyncio.get_running_loop().time)
         _, self._process_id = await register_this_process_with_retry(self._database, link, self._outages)
-        self._server = WebServer(self._app, self._options, {"peerd": self._process}, self._events)
+        self._server = WebServer(self._app, settings, {"peerd": self._process}, self._events)
         try:
             await self._server.start(list(link.sockets.values()), link.tainted)
         except BaseException:
             await asyncio.to_thread(self._database.run, end_process, self._process_id, "its app did not start")
             raise
         link.report_in_flight(lambda: self._server.connections.in_flight)
-        self._recycler = WebProcessRecycler(self._recycle, link, lambda: self._server.connections.answered)
         return {"process_id": self._process_id}
 
     async def run(self) -> None:
-        """Serve; the end comes by `stop`."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._server.update_date_periodically(), name="date")
-            group.create_task(self._recycler.watch(), name="recycling")
+            group.create_task(self._request_recycling(), name="recycling")
             beat = keep_heartbeat(self._database, self._process_id, self._outages, self._events)
             group.create_task(beat, name="beat")
 
     async def receive(self, message: Mapping[str, object]) -> None:
-        """Take what other processes say."""
+        """Handle a message of another process."""
         if message.get("type") != "ready":
             self._process.messenger.receive(message)
 
     async def quiet(self) -> None:
-        """Accept no more."""
-        self._server.stop_accepting(close_listeners=not self._has_siblings)
+        """Stop accepting; the listeners are closed when no other process accepts on them.
+
+        None does when the node stops, or its master is lost.
+        """
+        is_replaced = self._link.is_replaced or self._link.status != exit_codes.OK
+        self._server.stop_accepting(close_listeners=self._link.master_lost or not is_replaced)
 
     async def stop(self, grace: float) -> None:
-        """Answer what was asked, let connections and what runs in the background end, then end the app."""
+        """Drain the server, wait for background work, then shut the app down."""
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
         await self._server.drain(grace)
@@ -99,7 +101,14 @@ class WebService:
         await self._server.shut_down(max(END_WITHIN, until - loop.time()))
         self._database.close()
 
-    @property
-    def _has_siblings(self) -> bool:
-        """Whether somebody goes on to accept, or will: not when the node stops, or its master has gone."""
-        return not self._link.master_lost and (self._link.is_replaced or self._link.status != exit_codes.OK)
+    async def _request_recycling(self) -> None:
+        """Wait until the process has answered enough requests or is old enough, then ask for its replacement, once."""
+        now, connections = asyncio.get_running_loop().time, self._server.connections
+        after, age, started_at = self._settings.recycle_after, self._settings.recycle_age, now()
+        spread = random.uniform(1 - SPREAD, 1 + SPREAD)
+        while True:
+            if after is not None and connections.answered >= max(1, round(after * spread)):
+                return self._link.recycle(f"it has answered {connections.answered} requests (recycle_after)")
+            if age is not None and now() - started_at >= age * spread:
+                return self._link.recycle(f"it is {format_duration(round(now() - started_at))} old (recycle_age)")
+            await asyncio.sleep(CHECK_EVERY)

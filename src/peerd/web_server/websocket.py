@@ -1,9 +1,8 @@
-"""One WebSocket: uvicorn's protocol, with our way to drain."""
+"""One WebSocket: uvicorn's protocol, with draining."""
 
 from __future__ import annotations
 
 import asyncio
-import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn import Config
@@ -12,15 +11,13 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.protocol import State
 
-from peerd.runtime.observability import events
-from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.web_server.connection_tracker import ConnectionTracker, request_line
+from peerd.web_server.connection_tracker import ConnectionTracker
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, ASGISendEvent, Scope
 
 SERVICE_RESTART: Final = 1012
-"""The code that tells a client to connect again (RFC 6455, the IANA registry)."""
+"""The close code after which clients connect again (registry of RFC 6455)."""
 
 REPLY_WITHIN: Final = 3.0
 """Seconds that a client has for its part of the closing handshake."""
@@ -29,11 +26,11 @@ REPLY_WITHIN: Final = 3.0
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """A WebSocket of a client.
 
-    While the process drains it is closed with 1012 as soon as the app waits for the next message and has none: what the
-    client had sent before has been answered then. An app that has got no message and only sends is closed at once, and
-    one that has not accepted yet as soon as it has. Closing is a handshake; the connection is not cut under it.
+    While the process drains, the WebSocket is closed with 1012 when the app waits for the next message and there is
+    none: all earlier messages of the client have then been answered. A WebSocket whose app only sends is closed at
+    once, and one that is not accepted yet after it is accepted. Closing is a handshake; the connection is not cut.
 
-    A client that does not read what it is sent is not read either, or its pings would fill the memory with answers.
+    A client that does not read is not read from either: the answers to its pings would fill the memory.
     """
 
     def __init__(
@@ -47,28 +44,26 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._closed_by_server = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         super().connection_made(transport)
         self._connections.connection_opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
         super().connection_lost(exc)
         self._connections.connection_closed(self)
 
     def pause_writing(self) -> None:
-        """The client does not read: read nothing from it, for each ping would be answered."""
+        """Pause reading too, because each ping would be answered."""
         super().pause_writing()
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Resume reading, unless the app is behind."""
         super().resume_writing()
         if not self.read_paused:
             self.transport.resume_reading()
 
     def keepalive_timeout(self) -> None:
-        """End a connection whose client is gone, or does not read: what it was to get is not waited for."""
+        """End a connection whose client is gone or does not read, without flushing what is buffered for it."""
         super().keepalive_timeout()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -79,26 +74,24 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._close()
 
     def abort(self) -> None:
-        """End it now, with a word if it still can be said."""
+        """Close the connection now, with a close frame if possible."""
         if self._is_open:
             self._close()
         self.transport.close()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Give the app the next message."""
         if self.queue.empty():
             self._is_answering = False
             if self._connections.draining:
                 self.drain()
         message = await super().receive()
         if not self.writable.is_set():
-            self.transport.pause_reading()  # which it has resumed
+            self.transport.pause_reading()  # `receive` of uvicorn has resumed it
         if message["type"] == "websocket.receive":
             self._is_answering = True
         return message
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Send what the app says."""
         if self._closed_by_server:
             if message["type"] == "websocket.close":
                 return
@@ -118,7 +111,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.conn.send_close(SERVICE_RESTART)
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
-        if self.read_paused:  # the client's reply is waited for
+        if self.read_paused:  # to receive the client's close frame
             self.read_paused = False
             self.transport.resume_reading()
         self.close_timer = self.loop.call_later(REPLY_WITHIN, self.transport.close)
@@ -129,11 +122,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         except ClientDisconnected:
             raise
         except BaseException as error:
-            # Once the client has gone, an exception is how many apps hear of it.
+            # In many apps a closed connection raises.
             if not (self._closed_by_server or self.disconnected):
-                trace = "".join(traceback.format_exception(error))
-                event = events.WebRequestFailed(
-                    what=request_line(scope), error=describe_exception(error), traceback=trace
-                )
-                self._connections.events.emit(event)
+                self._connections.emit_failure(scope, error)
             raise

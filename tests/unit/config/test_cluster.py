@@ -1,4 +1,4 @@
-"""[cluster]: the secret, and where a node hears."""
+"""[cluster]: the secret, and the address on which a node listens."""
 
 from __future__ import annotations
 

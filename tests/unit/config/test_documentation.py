@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the settings are: all of them, with their defaults."""
+"""docs/configuration.md lists all settings with their defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What settings are made of: the file and where it is found, the environment, the files of passwords, defaults."""
+"""The origin of settings: the file and its location, the environment, files of passwords, defaults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from peerd.config import ConfigError, Settings, load
-from peerd.config.template import template
+from peerd.config.template import TEMPLATE
 from tests.unit.config.helpers import EMPTY, Write, checked, problems
 
 # ---------------------------------------------------------------- what is read
@@ -23,7 +23,7 @@ def test_an_empty_file_is_a_node_on_sqlite_in_the_folder_of_the_project(write: W
     assert (settings.node.grace, settings.manager.max_update, settings.manager.max_failed) == (30, 30, 259_200)
 
 
-def test_everything_can_be_said(write: Write, project: Path) -> None:
+def test_every_setting_can_be_given(write: Write, project: Path) -> None:
     settings = load(
         write(
             """
@@ -85,7 +85,7 @@ def test_settings_cannot_be_changed(write: Write) -> None:
         settings.node.name = "other"  # type: ignore[misc,unused-ignore]
 
 
-def test_which_settings_were_given_can_be_told_from_defaults(write: Write) -> None:
+def test_given_settings_can_be_distinguished_from_defaults(write: Write) -> None:
     worker = load(write('[workers.a]\ntasks = "a:b"\ncount = 1\n'), EMPTY).workers["a"]
     assert worker.given == ("count", "tasks")
 
@@ -105,7 +105,7 @@ def test_a_variable_names_the_file(project: Path, write: Write) -> None:
     assert load(environment={"PEERD_CONFIG": str(path)}).node.name == "named"
 
 
-def test_without_a_file_one_is_told_how_to_make_one(project: Path) -> None:
+def test_without_a_file_the_error_names_the_remedy(project: Path) -> None:
     with pytest.raises(ConfigError, match="no such file, here or in a folder above; run 'peerd init'"):
         load(environment=EMPTY)
 
@@ -141,7 +141,7 @@ def test_the_environment_overrides_the_file(write: Write) -> None:
     assert settings.logging.format == "json"
 
 
-def test_a_mistake_in_the_environment_is_placed_there(write: Write) -> None:
+def test_a_mistake_in_the_environment_is_reported_there(write: Write) -> None:
     environment = {"PEERD_NODE_GRACE": "soon", "PEERD_NODE_NAEM": "a", "PEERD_DATABASE_POOL_SIZE": "many"}
     assert problems(write(""), environment) == [
         "environment: PEERD_DATABASE_POOL_SIZE: must be a whole number; this is text",
@@ -178,7 +178,7 @@ def test_the_password_comes_from_its_file_and_is_never_shown(write: Write, proje
         ("", "SQLite has no password; take it out"),
     ],
 )
-def test_a_password_file_that_cannot_be_used_is_told(database: str, words: str, write: Write) -> None:
+def test_a_password_file_that_cannot_be_used_is_reported(database: str, words: str, write: Write) -> None:
     [problem] = problems(write(f"[database]\npassword_file = 'none'\n{database}\n"))
     assert problem.startswith("peerd.toml:2: database.password_file: ")
     assert words in problem
@@ -188,11 +188,11 @@ def test_a_password_file_that_cannot_be_used_is_told(database: str, words: str, 
 
 
 def test_the_template_is_a_configuration_without_mistakes(write: Write) -> None:
-    assert checked(write(template())).problems == []
+    assert checked(write(TEMPLATE)).problems == []
 
 
 def test_what_the_template_has_commented_out_is_accepted(write: Write) -> None:
-    lines = template().splitlines()
+    lines = TEMPLATE.splitlines()
     settings = [line.removeprefix("# ") if " = " in line or line.startswith("# [") else line for line in lines]
     others = ("url = ", "password_file = ", "secret_file = ")
     assert problems(write("\n".join(line for line in settings if not line.startswith(others)))) == []

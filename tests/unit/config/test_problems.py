@@ -1,4 +1,4 @@
-"""Every mistake in a file is told at once, with its line and its remedy; what is probably not meant is a warning."""
+"""Every mistake in a file is reported at once, with its line and its remedy; doubtful settings are warnings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from peerd.config import ConfigError, Problem, load
 from tests.unit.config.helpers import EMPTY, Write, checked, problems
 
 
-def test_every_error_is_told_at_once_with_its_line_and_remedy(write: Write) -> None:
+def test_every_error_is_reported_at_once_with_its_line_and_remedy(write: Write) -> None:
     path = write(
         """
         [node]
@@ -93,25 +93,37 @@ def test_an_error_holds_its_problems(write: Write) -> None:
         ("[node]\nname = [1,\n", "peerd.toml:2: this is not TOML"),
     ],
 )
-def test_what_is_not_toml_is_placed_too(text: str, problem: str, write: Write, project: Path) -> None:
+def test_invalid_toml_is_reported_with_its_line(text: str, problem: str, write: Write, project: Path) -> None:
     write(text)
     [found] = problems(Path("peerd.toml"))
     assert found.startswith(problem)
 
 
 @pytest.mark.parametrize("text", ["node = 3", "workers = 'a'", "[workers]\nvideo = 3", "[[node]]\nname = 'a'"])
-def test_a_value_in_the_place_of_a_table_is_told(text: str, write: Write) -> None:
+def test_a_value_in_place_of_a_table_is_reported(text: str, write: Write) -> None:
     [problem] = problems(write(text))
     assert "must be a table" in problem
 
 
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        (f"[node]\nzone = '{'z' * 101}'", "peerd.toml:2: node.zone: must have at most 100 characters"),
+        ("[cluster]\nsecret = 'short'", "peerd.toml:2: cluster.secret: must have at least 16 characters"),
+        (f"[web.a]\napp='a:b'\nbind={[f':{n}' for n in range(21)]}", "peerd.toml:3: web.a.bind: lists more than 20"),
+    ],
+)
+def test_a_text_or_list_of_a_wrong_length_is_refused_with_the_limit(text: str, problem: str, write: Write) -> None:
+    assert problems(write(text)) == [problem]
+
+
 @pytest.mark.parametrize("place", ["project_directory", "file"])
-def test_what_the_place_of_the_file_says_cannot_be_set(place: str, write: Write) -> None:
+def test_settings_derived_from_the_path_of_the_file_cannot_be_set(place: str, write: Write) -> None:
     [problem] = problems(write(f'{place} = "/"'))
     assert "unknown table" in problem
 
 
-def test_a_heartbeat_slower_than_the_judgement_of_death_is_refused(write: Write) -> None:
+def test_a_heartbeat_slower_than_inactive_after_is_refused(write: Write) -> None:
     [problem] = problems(write("[manager]\ninactive_after = '2s'\n"))
     assert problem.startswith("peerd.toml:2: manager.inactive_after: 2s is no longer than a heartbeat (2s)")
 
@@ -139,14 +151,14 @@ def test_touching_more_slowly_than_tasks_are_rescued_is_refused(write: Write) ->
         ("[database]\nurl = 'mysql://peerd:s3cr3t@db/peerd'", "every user of this machine can read the password"),
     ],
 )
-def test_what_is_probably_not_meant_is_a_warning(text: str, warning: str, write: Write) -> None:
+def test_settings_that_are_probably_not_meant_are_a_warning(text: str, warning: str, write: Write) -> None:
     found = checked(write(text))
     assert found.problems == []
     assert any(warning in str(each) for each in found.warnings)
     assert "s3cr3t" not in str(found.warnings)
 
 
-def test_each_secret_that_everybody_can_read_is_told_with_its_file(write: Write, project: Path) -> None:
+def test_each_world_readable_secret_is_reported_with_its_file(write: Write, project: Path) -> None:
     path = write(
         """
         [database]
@@ -166,8 +178,8 @@ def test_each_secret_that_everybody_can_read_is_told_with_its_file(write: Write,
         (project / name).write_text("a secret of some length")
     found = checked(path)
     assert found.problems == []
-    told = {warning.key: warning.remedy for warning in found.warnings}
-    assert told == {
+    remedies = {warning.key: warning.remedy for warning in found.warnings}
+    assert remedies == {
         "database.password_file": f"chmod o= {project}/database.password",
         "cluster.secret_file": f"chmod o= {project}/cluster.secret",
         "alerts.chat.webhook": f"chmod o= {path.absolute()}",
@@ -188,7 +200,7 @@ def test_a_secret_in_the_file_itself_counts_unless_the_environment_has_another(
     assert [warning.key for warning in checked(path, variable).warnings] == ([key] if key else [])
 
 
-def test_what_contradicts_a_setting_is_told_beside_a_wrong_value_and_not_of_its_default(write: Write) -> None:
+def test_contradictions_are_reported_beside_a_wrong_value_and_not_for_its_default(write: Write) -> None:
     found = problems(
         write(
             """

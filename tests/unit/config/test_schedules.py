@@ -79,7 +79,7 @@ def test_every_key_reaches_the_schedule(folder: Path) -> None:
     ]
 
 
-def test_each_mistake_is_told_with_its_line(folder: Path) -> None:
+def test_each_mistake_is_reported_with_its_line(folder: Path) -> None:
     path = written(
         folder,
         """
@@ -153,5 +153,5 @@ def test_a_schedule_of_environments_is_for_nodes_of_those(folder: Path) -> None:
         for given in ("staging", "x")
     ]
     assert names == [["live", "always"], ["always"]]
-    [*_, doubt] = [one for one in check(path, {}).warnings if "environment" in one.message]
-    assert "it is for 'production', 'staging', and this node has no environment" in doubt.message
+    [*_, warning] = [one for one in check(path, {}).warnings if "environment" in one.message]
+    assert "it is for 'production', 'staging', and this node has no environment" in warning.message

@@ -1,4 +1,4 @@
-"""[web.NAME], [commands.NAME] and [alerts.NAME]: what may stand there, and what is wrong with all else."""
+"""[web.NAME], [commands.NAME] and [alerts.NAME]: valid values, and the errors of all others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_command_is_a_list_and_its_name_its_own(write: Write) -> None:
 # ---------------------------------------------------------------- web
 
 
-def test_every_error_of_a_web_section_is_told(write: Write) -> None:
+def test_every_error_of_a_web_section_is_reported(write: Write) -> None:
     path = write(
         """
         [workers.video]
@@ -85,7 +85,7 @@ def test_a_web_section_is_read_with_absolute_paths_for_its_sockets(write: Write)
     assert (web.unix_mode, web.hang_after) == (0o660, None)
 
 
-def test_two_web_sections_do_not_listen_in_one_place(write: Write) -> None:
+def test_two_web_sections_do_not_listen_on_one_address(write: Write) -> None:
     path = write(
         """
         [web.site]
@@ -109,7 +109,7 @@ def test_a_unix_socket_whose_absolute_path_is_too_long_is_refused(write: Write) 
     assert "web.site.bind: the path of a unix socket has at most 107 bytes" in problem
 
 
-def test_what_a_web_process_would_cut_off_or_share_is_a_doubt(write: Write) -> None:
+def test_web_settings_that_cut_off_or_share_connections_are_a_warning(write: Write) -> None:
     path = write(
         """
         [web.site]
@@ -129,7 +129,7 @@ def test_what_a_web_process_would_cut_off_or_share_is_a_doubt(write: Write) -> N
 # ---------------------------------------------------------------- alerts
 
 
-def test_a_hook_has_exactly_one_way_out_and_what_it_is_told_makes_sense(write: Write) -> None:
+def test_a_hook_has_exactly_one_channel_and_valid_settings(write: Write) -> None:
     path = write(
         """
         [alerts.both]

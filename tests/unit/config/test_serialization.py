@@ -1,4 +1,4 @@
-"""What a plan carries of the settings: what peerd.toml holds, as JSON has it, and the same again in a process."""
+"""Settings in a plan: what peerd.toml holds as JSON, and the same settings again in a process."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def read(write: Write) -> Settings:
     return load(write(CONFIG), {})
 
 
-def test_what_a_process_is_told_is_what_was_read(write: Write) -> None:
+def test_deserialized_settings_equal_those_that_were_read(write: Write) -> None:
     settings = read(write)
-    told = deserialize_section(serialize_section(settings), Settings)
+    deserialized = deserialize_section(serialize_section(settings), Settings)
     for section in ("node", "database", "cluster", "web", "agent", "schedules", "manager", "logging", "alerts"):
-        assert getattr(told, section) == getattr(settings, section), section
-    assert told.workers["video"].given == ("count", "options", "tasks")
-    assert told.project_directory == settings.project_directory
-    assert isinstance(told.logging.file, Path)
+        assert getattr(deserialized, section) == getattr(settings, section), section
+    assert deserialized.workers["video"].given == ("count", "options", "tasks")
+    assert deserialized.project_directory == settings.project_directory
+    assert isinstance(deserialized.logging.file, Path)
 
 
-def test_whatever_options_hold_a_plan_can_carry(write: Write) -> None:
+def test_a_plan_can_carry_any_options(write: Write) -> None:
     settings = read(write)
     encode({"plan": build_node_plan(settings, "life")["kinds"]})
     assert Plan.parse(build_node_plan(settings, "life")).kinds

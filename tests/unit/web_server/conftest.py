@@ -11,19 +11,24 @@ from typing import Any
 
 import pytest
 
+from peerd.config.settings import WebSettings
 from peerd.runtime.observability.events import Event, EventBus
 from peerd.testing import eventually_async
-from peerd.web_server.server import ServerOptions, WebServer
+from peerd.web_server.server import WebServer
 from tests.unit.web_server.apps import RawConnection
+
+
+def web_settings(**keys: Any) -> WebSettings:
+    return WebSettings(app="tests:app", bind=("unix:socket",), **keys)
 
 
 class Served:
     """A server, what happened in it, and connections to it."""
 
-    def __init__(self, app: Any, options: ServerOptions, path: Path, afterwards: AsyncExitStack) -> None:
+    def __init__(self, app: Any, settings: WebSettings, path: Path, afterwards: AsyncExitStack) -> None:
         self.events: list[Event] = []
         self.lost: list[str] = []
-        self.server = WebServer(app, options, {"peerd": "the context"}, EventBus(self.events.append))
+        self.server = WebServer(app, settings, {"peerd": "the context"}, EventBus(self.events.append))
         self.path = path
         self._afterwards = afterwards
         self.listening = socket.socket(socket.AF_UNIX)
@@ -45,7 +50,7 @@ class Served:
         return asyncio.create_task(self.server.drain(grace))
 
     async def wait_until_draining(self) -> None:
-        """Wait until its connections have been told that it drains."""
+        """Wait until its connections drain."""
         await eventually_async(lambda: self.server.connections.draining)
 
 
@@ -56,8 +61,8 @@ Serve = Callable[..., Awaitable[Served]]
 async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     async with AsyncExitStack() as afterwards:
 
-        async def make(app: Any, options: ServerOptions | None = None) -> Served:
-            served = Served(app, options or ServerOptions(), tmp_path / "socket", afterwards)
+        async def make(app: Any, settings: WebSettings | None = None) -> Served:
+            served = Served(app, settings or web_settings(), tmp_path / "socket", afterwards)
             afterwards.push_async_callback(_shut_down, served)
             return await served.start()
 

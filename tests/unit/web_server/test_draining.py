@@ -9,12 +9,10 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed
 
 from peerd.runtime.observability import events
-from peerd.web_server.connection_tracker import ClientLimits
-from peerd.web_server.server import ServerOptions
 from tests.unit.web_server.apps import App
-from tests.unit.web_server.conftest import Serve, Served
+from tests.unit.web_server.conftest import Serve, Served, web_settings
 
-PATIENT = ServerOptions(limits=ClientLimits(keep_alive=60, head_timeout=60))
+PATIENT = web_settings(keep_alive=60, head_timeout=60)
 
 
 async def test_a_request_in_flight_is_answered_and_its_connection_closed(serve: Serve) -> None:
@@ -44,7 +42,7 @@ async def test_a_request_that_begins_on_an_idle_connection_during_the_drain_is_a
 
 
 async def test_an_idle_connection_is_closed_when_its_time_is_up_and_not_before(serve: Serve) -> None:
-    served = await serve(App(), ServerOptions(limits=ClientLimits(keep_alive=0.3, head_timeout=60)))
+    served = await serve(App(), web_settings(keep_alive=0.3, head_timeout=60))
     idle, silent = await served.connect(), await served.connect()
     await idle.answered("/a")
     began = asyncio.get_running_loop().time()
@@ -67,7 +65,7 @@ async def test_a_connection_that_is_accepted_and_not_attached_yet_is_answered(se
         assert b"connection: close" in client.recv(1000)
 
 
-async def test_who_is_replaced_leaves_what_waits_to_its_siblings(serve: Serve) -> None:
+async def test_a_replaced_process_leaves_waiting_connections_to_its_siblings(serve: Serve) -> None:
     served = await serve(App(), PATIENT)
     served.server.stop_accepting(close_listeners=False)
     client = await served.connect()
@@ -80,7 +78,7 @@ async def test_who_is_replaced_leaves_what_waits_to_its_siblings(serve: Serve) -
         assert connection.recv(100).startswith(b"GET /a ")
 
 
-async def test_who_has_no_siblings_answers_what_waits_and_closes_the_door(serve: Serve) -> None:
+async def test_a_process_without_siblings_answers_waiting_connections_and_closes_its_listener(serve: Serve) -> None:
     served = await serve(App(), PATIENT)
     waiting = [await served.connect() for _ in range(5)]
     for client in waiting:
@@ -156,7 +154,7 @@ async def test_what_the_app_does_after_its_answer_is_waited_for(serve: Serve) ->
     assert app.after == ["/afterwards"]
 
 
-async def test_what_is_not_answered_within_the_grace_is_cut_off_and_told(serve: Serve) -> None:
+async def test_requests_not_answered_within_the_grace_are_cut_off_and_reported(serve: Serve) -> None:
     app = App()
     served = await serve(app, PATIENT)
     client, idle = await served.connect(), await served.connect()

@@ -1,4 +1,4 @@
-"""Whatever a client sends: it is refused, and neither the process nor other clients notice."""
+"""Hostile clients are refused, without an effect on the process or on other clients."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from peerd.web_server.connection_tracker import ClientLimits
-from peerd.web_server.server import ServerOptions
 from tests.unit.web_server.apps import App, Reading
-from tests.unit.web_server.conftest import Serve
+from tests.unit.web_server.conftest import Serve, web_settings
 
 CRLF, LF = "\r\n", "\n"
 UPGRADE = (
@@ -74,7 +72,7 @@ async def uncaught() -> list[dict[str, Any]]:
 async def test_what_a_client_sends_cannot_harm_the_process(
     serve: Serve, uncaught: list[dict[str, Any]], data: bytes
 ) -> None:
-    served = await serve(App(), ServerOptions(limits=ClientLimits(head_timeout=0.05, keep_alive=0.05)))
+    served = await serve(App(), web_settings(head_timeout=0.05, keep_alive=0.05))
     client = await served.connect()
     client.writer.write(data[: len(data) // 2])
     await asyncio.sleep(0)
@@ -99,7 +97,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize("what", ENDLESS)
 async def test_what_is_neither_head_nor_body_may_not_be_larger_than_a_head(serve: Serve, what: str) -> None:
-    served = await serve(Reading(), ServerOptions(limits=ClientLimits(head_bytes=50_000)))
+    served = await serve(Reading(), web_settings(max_head=50_000))
     client = await served.connect()
     begin, more = ENDLESS[what]
     client.writer.write(CHUNKED % b"" + begin)
@@ -115,7 +113,7 @@ async def test_what_is_neither_head_nor_body_may_not_be_larger_than_a_head(serve
 
 
 async def test_trailers_that_do_not_end_are_not_waited_for(serve: Serve) -> None:
-    served = await serve(Reading(), ServerOptions(limits=ClientLimits(body_timeout=0.2)))
+    served = await serve(Reading(), web_settings(body_timeout=0.2))
     client = await served.connect()
     client.writer.write(CHUNKED % b"" + b"0\r\n")
     with suppress(ConnectionError):
@@ -138,7 +136,7 @@ async def test_trailers_are_read_and_are_no_headers_of_the_request(serve: Serve)
 
 
 async def test_a_body_that_stalls_is_not_waited_for(serve: Serve) -> None:
-    served = await serve(Reading(), ServerOptions(limits=ClientLimits(concurrency=1, body_timeout=0.2)))
+    served = await serve(Reading(), web_settings(concurrency=1, body_timeout=0.2))
     stalled = await served.connect()
     stalled.send("POST / HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
     status, headers, text = await stalled.answer()
@@ -148,7 +146,7 @@ async def test_a_body_that_stalls_is_not_waited_for(serve: Serve) -> None:
 
 
 async def test_a_body_that_trickles_is_not_waited_for(serve: Serve) -> None:
-    served = await serve(Reading(), ServerOptions(limits=ClientLimits(body_timeout=0.3, body_rate=1000)))
+    served = await serve(Reading(), web_settings(body_timeout=0.3, min_body_rate=1000))
     client = await served.connect()
     client.send("POST / HTTP/1.1\nhost: test\ncontent-length: 10000\n\n")
     with suppress(ConnectionError):
@@ -161,7 +159,7 @@ async def test_a_body_that_trickles_is_not_waited_for(serve: Serve) -> None:
 
 
 async def test_a_slow_upload_that_goes_on_may_take_as_long_as_it_needs(serve: Serve) -> None:
-    served = await serve(Reading(), ServerOptions(limits=ClientLimits(body_timeout=0.3, body_rate=100)))
+    served = await serve(Reading(), web_settings(body_timeout=0.3, min_body_rate=100))
     client = await served.connect()
     client.send("POST / HTTP/1.1\nhost: test\ncontent-length: 3000\n\n")
     for _ in range(30):  # a second in all
@@ -173,7 +171,7 @@ async def test_a_slow_upload_that_goes_on_may_take_as_long_as_it_needs(serve: Se
 async def test_a_client_is_not_charged_for_an_app_that_does_not_read(serve: Serve) -> None:
     app = Reading()
     app.gate.clear()
-    served = await serve(app, ServerOptions(limits=ClientLimits(body_timeout=0.1)))
+    served = await serve(app, web_settings(body_timeout=0.1))
     waits_to_be_asked, has_sent_what_fits = await served.connect(), await served.connect()
     waits_to_be_asked.send("POST / HTTP/1.1\nhost: test\ncontent-length: 5\nexpect: 100-continue\n\n")
     has_sent_what_fits.send("POST / HTTP/1.1\nhost: test\ncontent-length: 1000000\n\n")
@@ -187,7 +185,7 @@ async def test_a_client_is_not_charged_for_an_app_that_does_not_read(serve: Serv
 
 
 async def test_a_body_that_stalls_after_its_answer_has_begun_ends_the_connection(serve: Serve) -> None:
-    served = await serve(Reading(), ServerOptions(limits=ClientLimits(body_timeout=0.1)))
+    served = await serve(Reading(), web_settings(body_timeout=0.1))
     client = await served.connect()
     client.send("POST /echo HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
     answer = await client.ended()
@@ -196,7 +194,7 @@ async def test_a_body_that_stalls_after_its_answer_has_begun_ends_the_connection
 
 
 async def test_a_head_behind_a_body_is_counted_from_where_it_begins(serve: Serve) -> None:
-    served = await serve(Reading(), ServerOptions(limits=ClientLimits(head_bytes=10_000)))
+    served = await serve(Reading(), web_settings(max_head=10_000))
     client = await served.connect()
     body = b"y" * 200_000
     first = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 200000\r\n\r\n" + body
@@ -266,16 +264,16 @@ async def test_a_websocket_that_pings_and_does_not_read_is_not_read_either(serve
                 await asyncio.wait_for(loop.sock_sendall(pinging, MASKED_PING * 500), 0.5)
                 sent += len(MASKED_PING) * 500
     [connection] = served.server.connections.open
-    held = connection.transport.get_write_buffer_size()  # type: ignore[attr-defined]
+    held = connection.transport.get_write_buffer_size()
     assert sent < 20_000_000, "it is read for ever"
     assert held < 1_000_000
-    while held := connection.transport.get_write_buffer_size():  # type: ignore[attr-defined]  # it reads: all goes on
+    while held := connection.transport.get_write_buffer_size():  # it reads: all goes on
         await loop.sock_recv(pinging, 1_000_000)
     pinging.close()
 
 
 async def test_a_websocket_outlives_the_time_of_a_head(serve: Serve) -> None:
-    served = await serve(App(), ServerOptions(limits=ClientLimits(head_timeout=0.1, keep_alive=0.1)))
+    served = await serve(App(), web_settings(head_timeout=0.1, keep_alive=0.1))
     client = await served.connect()
     client.writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n")
     assert (await client.answer())[0] == 101

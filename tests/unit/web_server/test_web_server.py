@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from peerd.runtime.observability import events
-from peerd.web_server.connection_tracker import ClientLimits
 from peerd.web_server.lifespan import StartupFailed
-from peerd.web_server.server import ServerOptions
 from tests.unit.web_server.apps import App
-from tests.unit.web_server.conftest import Serve
+from tests.unit.web_server.conftest import Serve, web_settings
 
 TOO_LARGE = "the request's line and headers are too large"
 
@@ -43,7 +41,7 @@ async def test_a_request_that_raises_is_answered_with_500_and_is_no_more_than_th
 
 
 async def test_the_access_log_names_method_path_and_status(serve: Serve) -> None:
-    served = await serve(App(), ServerOptions(access_log=True))
+    served = await serve(App(), web_settings(access_log=True))
     client = await served.connect()
     await client.answered("/%0Aforged?secret=1")
     [event] = served.events
@@ -52,7 +50,7 @@ async def test_the_access_log_names_method_path_and_status(serve: Serve) -> None
 
 
 async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Serve) -> None:
-    served = await serve(App(), ServerOptions(limits=ClientLimits(head_bytes=1000)))
+    served = await serve(App(), web_settings(max_head=1000))
     at_once = await served.connect()
     at_once.ask("/", f"x: {'y' * 1000}\n")
     assert (await at_once.answer())[::2] == (431, TOO_LARGE)
@@ -68,7 +66,7 @@ async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Ser
 
 
 async def test_a_head_that_does_not_arrive_is_not_waited_for(serve: Serve) -> None:
-    served = await serve(App(), ServerOptions(limits=ClientLimits(head_timeout=0.1)))
+    served = await serve(App(), web_settings(head_timeout=0.1))
     silent, slow = await served.connect(), await served.connect()
     slow.send("GET / HTTP/1.1\n")
     assert await silent.ended() == b""
@@ -76,16 +74,16 @@ async def test_a_head_that_does_not_arrive_is_not_waited_for(serve: Serve) -> No
 
 
 async def test_blank_lines_do_not_keep_a_connection_for_ever(serve: Serve) -> None:
-    served = await serve(App(), ServerOptions(limits=ClientLimits(head_timeout=0.1, keep_alive=60)))
+    served = await serve(App(), web_settings(head_timeout=0.1, keep_alive=60))
     client = await served.connect()
     await client.answered("/a")
     client.send("\n")
     assert await client.ended() == b""
 
 
-async def test_more_requests_than_there_are_places_for_are_told_to_try_again(serve: Serve) -> None:
+async def test_requests_above_the_concurrency_are_answered_with_503(serve: Serve) -> None:
     app = App()
-    served = await serve(app, ServerOptions(limits=ClientLimits(concurrency=1)))
+    served = await serve(app, web_settings(concurrency=1))
     first, second = await served.connect(), await served.connect()
     first.ask("/gated")
     await app.entered.wait()
@@ -150,7 +148,7 @@ async def leaves_in_its_startup(scope: Any, receive: Any, send: Any) -> None:
         (leaves_in_its_startup, "RuntimeError: the lifespan raised SystemExit: 1"),
     ],
 )
-async def test_an_app_that_does_not_start_says_why(serve: Serve, app: Any, words: str) -> None:
+async def test_an_app_that_does_not_start_reports_the_reason(serve: Serve, app: Any, words: str) -> None:
     with pytest.raises(StartupFailed, match="the app's startup failed") as failed:
         await serve(app)
     assert failed.value.reason == words
@@ -174,7 +172,7 @@ async def test_an_app_without_a_lifespan_is_served_all_the_same(serve: Serve, ap
     assert (await (await served.connect()).answered("/a"))[0] == 200
 
 
-async def test_a_lifespan_that_ends_by_itself_with_an_exception_is_told(serve: Serve) -> None:
+async def test_a_lifespan_that_ends_by_an_exception_is_reported(serve: Serve) -> None:
     breaks = asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -187,12 +185,12 @@ async def test_a_lifespan_that_ends_by_itself_with_an_exception_is_told(serve: S
     assert served.lost == []
     breaks.set()
     async with asyncio.timeout(10):
-        while not served.lost:  # noqa: ASYNC110 - it is told by a callback
+        while not served.lost:  # noqa: ASYNC110 - a callback adds it
             await asyncio.sleep(0.01)
     assert served.lost == ["the app's lifespan ended: OSError: the pool is gone"]
 
 
-async def test_a_shutdown_that_takes_too_long_is_cut_short_and_told(serve: Serve) -> None:
+async def test_a_shutdown_that_takes_too_long_is_cancelled_and_reported(serve: Serve) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "lifespan.startup.complete"})

@@ -27,7 +27,7 @@ from peerd.operate.client import Client
 from peerd.store.schema.migrate import migrate
 from peerd.workers.video.errors import VideoError
 from peerd.workers.video.files.descriptors import FileDescriptor
-from peerd.workers.video.programs.ffmpeg_tools import find_tools
+from peerd.workers.video.programs.ffmpeg_tools import ProgramContext, find_tools
 from peerd.workers.video.programs.ffprobe import probe, require_acceptable
 from peerd.workers.video.sample_clip import SampleUnavailable, fetch_sample, generated_sample
 from peerd.workers.video.settings import VideoSettings
@@ -162,6 +162,6 @@ class DemoScript:
 
 async def _require_video(clip: Path, media: Path) -> None:
     """Refuse a file that is not a video before the nodes are started."""
-    settings = VideoSettings(directory=media)
+    context = ProgramContext(find_tools(), VideoSettings(directory=media), clip.name)
     with FileDescriptor.at(clip) as file:
-        require_acceptable(await probe(find_tools(), file, clip.name, settings), clip.name, settings, audio=False)
+        require_acceptable(context, await probe(context, file), audio=False)

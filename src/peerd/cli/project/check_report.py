@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from peerd.config import Check, Problem, Settings
-from peerd.config.reading.source import KeyPath
-from peerd.config.reading.toml_lines import find_line, index_key_lines
+from peerd.config.reading.source import KeyPath, display_path, find_line, index_key_lines
 
 
 class ConfigReport:
@@ -43,11 +40,5 @@ class ConfigReport:
             problems.sort(key=lambda problem: (problem.file, problem.line or 0, problem.key))
 
     def _problem(self, key_path: KeyPath, message: str, remedy: str) -> Problem:
-        return Problem(_display_path(self._file), find_line(key_path, self._lines), ".".join(key_path), message, remedy)
-
-
-def _display_path(file: Path | None) -> str:
-    if file is None:
-        return "environment"
-    here = Path.cwd()
-    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+        file = "environment" if self._file is None else display_path(self._file)
+        return Problem(file, find_line(key_path, self._lines), ".".join(key_path), message, remedy)

@@ -14,7 +14,7 @@ from peerd.cli.context import CommandContext
 from peerd.cli.errors import CommandError
 from peerd.cli.output.formatting import sanitize
 from peerd.config import FILE_NAME
-from peerd.config.template import template
+from peerd.config.template import TEMPLATE
 
 app = new_app()
 
@@ -71,7 +71,7 @@ def init(
 
     A .gitignore is written if there is none. No file is overwritten.
     """
-    before, manager, after = template().partition("[manager]")
+    before, manager, after = TEMPLATE.partition("[manager]")
     files = {folder / FILE_NAME: f"{before}{WORKER_SECTION}{manager}{after}", folder / EXAMPLE_NAME: EXAMPLE}
     if existing := [path for path in files if path.exists()]:
         verb = "exists" if len(existing) == 1 else "exist"

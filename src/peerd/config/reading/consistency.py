@@ -1,14 +1,17 @@
-"""What must hold between settings, and what is allowed but probably not meant."""
+"""Checks of settings against each other: contradictions, which are problems, and warnings."""
 
 from __future__ import annotations
 
+import stat
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
-from peerd.config.address import is_sqlite
+from peerd.config.address import has_password, is_sqlite
 from peerd.config.problems import Problem
-from peerd.config.reading.secret_files import find_readable_secrets
-from peerd.config.reading.source import ConfigSource
+from peerd.config.reading.source import ConfigSource, KeyPath, find_line
 from peerd.config.schedules import find_schedule_problems, find_schedule_warnings
 from peerd.config.settings import CommandSettings, Settings, WebSettings, WorkerSettings
 from peerd.domain.bind_address import SocketAddress, parse_bind_address
@@ -18,38 +21,73 @@ SYSTEMD_STOP_TIMEOUT = 90.0
 """DefaultTimeoutStopSec of systemd: a service that stops for longer is killed."""
 
 
+def find_incomplete_tables(source: ConfigSource) -> Iterator[Problem]:
+    """Tables that have too many or too few of the keys of which one must be given, even if the values are invalid."""
+    yield from _name_problems(source)
+    for name, worker in _tables_in(source, "workers"):
+        key_path = ("workers", name)
+        if "tasks" in worker and "worker" in worker:
+            second = max("tasks", "worker", key=lambda key: find_line((*key_path, key), source.lines) or 0)
+            yield source.problem((*key_path, second), "a worker has tasks or worker, not both", "keep one of them")
+        if "tasks" not in worker and "worker" not in worker:
+            remedy = 'name a queue, tasks = "studio.jobs:video", or a class, worker = "studio.jobs:Cleanup"'
+            yield source.problem(key_path, "has nothing to run", remedy)
+
+    for name, hook in _tables_in(source, "alerts"):
+        channels = [
+            channel for channel in ("webhook", "mail", "command", "log") if hook.get(channel) not in (None, False)
+        ]
+        if len(channels) != 1:
+            given = f"has {' and '.join(channels)}" if channels else "has no way out"
+            remedy = "give exactly one of webhook, mail, command and log = true"
+            yield source.problem(("alerts", name), given, remedy)
+
+
+def _name_problems(source: ConfigSource) -> Iterator[Problem]:
+    """Names of kinds of processes must be unique: status and reload know a kind by its name alone."""
+    taken: dict[str, str] = {}
+    for section in ("workers", "commands", "web"):
+        for name, _ in _tables_in(source, section):
+            if name in {"agent", "manager", "master", "watcher"}:
+                yield source.problem((section, name), "is the name of a process of peerd's own", "choose another name")
+            if name in taken:
+                yield source.problem((section, name), f"[{taken[name]}.{name}] has this name", "choose another name")
+            taken.setdefault(name, section)
+
+
+def _tables_in(source: ConfigSource, section: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    tables: Any = source.values.get(section)
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        if isinstance(table, dict):
+            yield name, table
+
+
 def find_contradictions(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """Settings that cannot all hold: the cluster would rescue what is alive, or two listen in one place."""
+    """Settings that cannot all hold: running tasks would be rescued, or two apps would listen on one address."""
     yield from _duplicate_bindings(settings, source)
     heartbeat, inactive = settings.node.heartbeat_every, settings.manager.inactive_after
     if inactive <= heartbeat and source.has_valid(("node", "heartbeat_every"), ("manager", "inactive_after")):
-        yield source.problem(
-            ("manager", "inactive_after"),
-            f"{format_duration(inactive)} is no longer than a heartbeat ({format_duration(heartbeat)}): "
-            "every node would be called inactive",
-            "give at least two heartbeats (node.heartbeat_every)",
-        )
-    rescue = settings.manager.max_update
+        problem = f"{format_duration(inactive)} is no longer than a heartbeat ({format_duration(heartbeat)})"
+        remedy = "give at least two heartbeats (node.heartbeat_every)"
+        yield source.problem(("manager", "inactive_after"), f"{problem}: every node would be called inactive", remedy)
+    max_update = settings.manager.max_update
     for name, worker in settings.workers.items():
         both_valid = source.has_valid(("manager", "max_update"), ("workers", name, "update"))
-        if worker.update >= rescue and both_valid:
-            yield source.problem(
-                ("workers", name, "update"),
-                f"running tasks are touched every {format_duration(worker.update)}, but are taken away "
-                f"{format_duration(rescue)} after their last touch",
-                "give less than half of manager.max_update",
-            )
+        if worker.update >= max_update and both_valid:
+            touched, taken = format_duration(worker.update), format_duration(max_update)
+            problem = f"running tasks are touched every {touched}, but are taken away {taken} after their last touch"
+            yield source.problem(("workers", name, "update"), problem, "give less than half of manager.max_update")
     yield from find_schedule_problems(settings, source)
 
 
 def _duplicate_bindings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """Whoever accepts first would answer: connections would reach one app or the other by chance."""
+    """A connection would reach one app or the other by chance."""
     taken: dict[SocketAddress, str] = {}
     for name, web in settings.web.items():
         for bind in web.bind:
             try:
                 other = taken.setdefault(parse_bind_address(bind), name)
-            except ValueError as error:  # its absolute path is too long, which nobody could know before
+            except ValueError as error:  # its path, now absolute, is too long
                 yield source.problem(("web", name, "bind"), str(error))
                 continue
             if other != name:
@@ -57,101 +95,106 @@ def _duplicate_bindings(settings: Settings, source: ConfigSource) -> Iterator[Pr
 
 
 def find_warnings(settings: Settings, source: ConfigSource) -> list[Problem]:
-    """What is allowed, and worth a second look."""
+    """Settings that are allowed, and probably not meant."""
     return [
-        *_no_enabled_worker(settings, source),
-        *_grace_too_long(settings, source),
-        *_update_too_slow(settings, source),
+        *_node_warnings(settings, source),
+        *_worker_warnings(settings, source),
         *_conflicting_max_attempts(settings, source),
         *find_schedule_warnings(settings, source),
-        *_keep_alive_beyond_grace(settings, source),
-        *_reused_ports(settings, source),
-        *_cluster_settings_on_sqlite(settings, source),
-        *find_readable_secrets(settings, source),
+        *_web_warnings(settings, source),
+        *_readable_secrets(settings, source),
     ]
 
 
-def _no_enabled_worker(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
+def _node_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     sections: tuple[Mapping[str, WorkerSettings | WebSettings | CommandSettings], ...]
     sections = (settings.workers, settings.web, settings.commands)
     if not any(kind.enabled for section in sections for kind in section.values()):
-        yield source.problem(("workers",), "no worker is enabled", "this node will keep the table, and run nothing")
-
-
-def _grace_too_long(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    grace = settings.node.grace
+        yield source.problem(("workers",), "no worker is enabled", "this node will do maintenance, and run nothing")
+    grace, limit = settings.node.grace, format_duration(SYSTEMD_STOP_TIMEOUT)
     if grace >= SYSTEMD_STOP_TIMEOUT:
-        yield source.problem(
-            ("node", "grace"),
-            f"systemd kills a service that takes more than {format_duration(SYSTEMD_STOP_TIMEOUT)} to stop",
-            f"set TimeoutStopSec above {format_duration(grace)} in the unit, as peerd systemd does",
-        )
-    graces = {("workers", name): worker.grace for name, worker in settings.workers.items()}
-    graces |= {("web", name): web.grace for name, web in settings.web.items()}
-    for key_path, own in graces.items():
-        if own is not None and own > grace:
-            yield source.problem(
-                (*key_path, "grace"),
-                f"the node stops after {format_duration(grace)}, whatever a worker is given",
-                "raise node.grace",
-            )
+        problem = f"systemd kills a service that takes more than {limit} to stop"
+        remedy = f"set TimeoutStopSec above {format_duration(grace)} in the unit, as peerd systemd does"
+        yield source.problem(("node", "grace"), problem, remedy)
+    for key in ("address", "zone"):
+        if is_sqlite(settings.database.url) and getattr(settings.node, key) is not None:
+            remedy = "use MariaDB, MySQL or PostgreSQL for several machines"
+            yield source.problem(("node", key), "SQLite serves one machine only: there are no other nodes", remedy)
 
 
-def _keep_alive_beyond_grace(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
+def _worker_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
+    max_update = settings.manager.max_update
+    for name, worker in settings.workers.items():
+        yield from _grace_warnings(("workers", name), worker.grace, settings, source)
+        if max_update / 2 < worker.update < max_update:
+            limit = format_duration(max_update)
+            problem = f"one late touch and a running task is taken away (manager.max_update is {limit})"
+            remedy = f"give at most {format_duration(max_update / 3)}"
+            yield source.problem(("workers", name, "update"), problem, remedy)
+
+
+def _grace_warnings(
+    section: KeyPath, grace: float | None, settings: Settings, source: ConfigSource
+) -> Iterator[Problem]:
+    if grace is not None and grace > settings.node.grace:
+        problem = f"the node stops after {format_duration(settings.node.grace)}, whatever a worker is given"
+        yield source.problem((*section, "grace"), problem, "raise node.grace")
+
+
+def _web_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     for name, web in settings.web.items():
+        yield from _grace_warnings(("web", name), web.grace, settings, source)
         grace = settings.node.grace if web.grace is None else web.grace
         if web.keep_alive >= grace:
-            yield source.problem(
-                ("web", name, "keep_alive"),
+            problem = (
                 f"idle connections are kept as long as the grace of {format_duration(grace)}: "
-                "a process that leaves has to cut them off, and a request that is on its way is lost",
-                "give less than the grace",
+                "a process that stops has to cut them off, and a request that is on its way is lost"
             )
-
-
-def _reused_ports(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    for name, web in settings.web.items():
+            yield source.problem(("web", name, "keep_alive"), problem, "give less than the grace")
         if web.reuse_port:
-            yield source.problem(
-                ("web", name, "reuse_port"),
-                "any program of this user may take a part of the connections, and those that wait for one "
-                "which ends are reset",
-                "leave it out, unless several nodes of one machine share the port",
+            problem = (
+                "any program of this user may take a part of the connections, and connections in the queue of one "
+                "that ends are reset"
             )
-
-
-def _update_too_slow(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    rescue = settings.manager.max_update
-    for name, worker in settings.workers.items():
-        if rescue / 2 < worker.update < rescue:
-            yield source.problem(
-                ("workers", name, "update"),
-                f"one late touch and a running task is taken away (manager.max_update is {format_duration(rescue)})",
-                f"give at most {format_duration(rescue / 3)}",
-            )
+            remedy = "leave it out, unless several nodes of one machine share the port"
+            yield source.problem(("web", name, "reuse_port"), problem, remedy)
 
 
 def _conflicting_max_attempts(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """Who claims a task writes its own max_attempts into it: two answers for one queue are luck."""
+    """The worker that claims a task writes its own max_attempts into it, so two values for one queue depend on luck."""
     served: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for name, worker in settings.workers.items():
-        for what in (*(worker.queues or ()), *(worker.tasks or ())):
-            served[what].append((name, worker.max_attempts))
-    for what, workers in served.items():
+        for queue in (*(worker.queues or ()), *(worker.tasks or ())):
+            served[queue].append((name, worker.max_attempts))
+    for queue, workers in served.items():
         if len({limit for _, limit in workers}) > 1:
             first, *_, (last, _limit) = workers
-            yield source.problem(
-                ("workers", last, "max_attempts"),
-                f"{what} is served by {first[0]} too, with another max_attempts",
-                "give both the same: the one that claims a task decides",
-            )
+            problem = f"{queue} is served by {first[0]} too, with another max_attempts"
+            remedy = "give both the same: the worker that claims a task decides"
+            yield source.problem(("workers", last, "max_attempts"), problem, remedy)
 
 
-def _cluster_settings_on_sqlite(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    for key in ("address", "zone"):
-        if is_sqlite(settings.database.url) and getattr(settings.node, key) is not None:
-            yield source.problem(
-                ("node", key),
-                "SQLite serves one machine only: no other node can be near or far",
-                "use MariaDB, MySQL or PostgreSQL for several machines",
-            )
+def _readable_secrets(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
+    """Secrets in files whose mode lets all users read them; the modes of folders are not considered."""
+    for key_path, kind, file in _secret_locations(settings):
+        is_overridden = file == settings.file and key_path[:2] in source.overridden
+        with suppress(OSError):
+            if file is not None and not is_overridden and file.stat().st_mode & stat.S_IROTH:
+                problem = f"every user of this machine can read the {kind} in {file}"
+                yield source.problem(key_path, problem, f"chmod o= {file}")
+
+
+def _secret_locations(settings: Settings) -> Iterator[tuple[KeyPath, str, Path | None]]:
+    """The key of each secret, its kind, and the file that holds it, if there is one."""
+    database, cluster = settings.database, settings.cluster
+    yield ("database", "password_file"), "password", database.password_file
+    yield ("cluster", "secret_file"), "secret", cluster.secret_file
+    if database.password_file is None and has_password(database.url):
+        yield ("database", "url"), "password", settings.file
+    if cluster.secret_file is None and cluster.secret is not None:
+        yield ("cluster", "secret"), "secret", settings.file
+    for name, hook in settings.alerts.items():
+        if hook.mail is not None:
+            yield ("alerts", name, "mail", "password_file"), "password", hook.mail.password_file
+        if hook.webhook is not None:
+            yield ("alerts", name, "webhook"), "webhook's address, which is a secret,", settings.file

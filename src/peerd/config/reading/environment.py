@@ -1,6 +1,6 @@
 """Settings from the environment: PEERD_<SECTION>_<KEY> overrides the key of peerd.toml.
 
-Workers have no such variables: their names may hold anything, and what runs belongs into the file.
+Workers have no such variables: their names may hold any character.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_overrides(environment: Mapping[str, str]) -> dict[tuple[str, str], Any]
 
 
 def find_unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
-    """A variable that looks like an override, and overrides nothing."""
+    """Variables that look like an override, and override nothing."""
     known = setting_variables()
     prefixes = tuple(f"PEERD_{section}_".upper() for section in SECTIONS)
     return [
@@ -60,6 +60,6 @@ def find_unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
 
 
 def _parse_value(text: str, section: str, key: str) -> Any:
-    """A whole number where the setting is one; everything else reads text itself."""
+    """A whole number where the setting is one; all other types are parsed from text."""
     is_number = get_type_hints(SECTIONS[section])[key] is int
     return int(text) if is_number and text.strip().isdecimal() and len(text) < 100 else text

@@ -1,90 +1,122 @@
-"""Where a configuration's values come from, so that each problem can name its place."""
+"""The values of a configuration with their origin, for the place in each problem.
+
+Neither tomllib nor another dependency reports line numbers. So this module finds where each statement of the file
+begins; tomllib parses the statement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from peerd.config.problems import Problem
-from peerd.config.reading.toml_lines import find_line, index_key_lines
 
-MAX_SHOWN_KEY_LENGTH = 200
-Overrides = Mapping[tuple[str, str], Any]
 KeyPath = tuple[str, ...]
 """The names of the tables from the outermost to the innermost, and of a key."""
+MAX_SHOWN_KEY_LENGTH = 200
+Overrides = Mapping[tuple[str, str], Any]
 
 
 @dataclass(slots=True)
 class ConfigSource:
-    """The values of peerd.toml with the environment's on top, and the lines that they are on."""
+    """The values of peerd.toml, overridden by those of the environment, and the lines of its keys.
+
+    `invalid_keys` are those whose values are wrong by themselves; the settings have defaults for them.
+    """
 
     folder: Path
     file: Path | None
     values: dict[str, Any]
-    lines: dict[tuple[str, ...], int] = field(default_factory=dict)
-    overridden: frozenset[tuple[str, ...]] = frozenset()
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    overridden: frozenset[KeyPath] = frozenset()
     invalid_keys: frozenset[KeyPath] = frozenset()
-    """Places whose values are wrong by themselves; the settings have defaults there."""
-
-    @classmethod
-    def from_file(cls, path: Path, text: str, values: dict[str, Any], overrides: Overrides) -> ConfigSource:
-        """The values of a file, overridden."""
-        file = path.absolute()
-        return cls(file.parent, file, _merge(values, overrides), index_key_lines(text), frozenset(overrides))
-
-    @classmethod
-    def from_environment(cls, overrides: Overrides) -> ConfigSource:
-        """The values of the environment alone; paths are meant from the present folder."""
-        return cls(Path.cwd(), None, _merge({}, overrides), overridden=frozenset(overrides))
 
     def has_valid(self, *key_paths: KeyPath) -> bool:
-        """Whether the settings have what was meant at each of these places, and no default for a wrong value."""
-        return not any(
-            place[:length] in self.invalid_keys for place in key_paths for length in range(1, len(place) + 1)
-        )
+        """Whether no value at these places is wrong, so that the settings have no default for it."""
+        return not any(path[:length] in self.invalid_keys for path in key_paths for length in range(1, len(path) + 1))
 
     def table_names(self, section: str) -> list[str]:
-        """The names of a section's tables, whatever is wrong with them."""
+        """The names of a section's tables, valid or not."""
         tables = self.values.get(section)
         return list(tables) if isinstance(tables, dict) else []
 
     def is_set(self, section: str, key: str) -> bool:
-        """Whether a key of a section is there, and right, so that the settings have no default for it."""
+        """Whether a key of a section is given and valid, so that the settings have no default for it."""
         table = self.values.get(section)
         return isinstance(table, dict) and key in table and self.has_valid((section, key))
 
-    def line(self, path: tuple[str, ...]) -> int | None:
-        """The line of a key, or of what is nearest around it."""
-        return find_line(path, self.lines)
-
-    def problem(self, path: tuple[str, ...], message: str, remedy: str = "") -> Problem:
-        """A problem at this key, placed in the file, or at the variable that overrides the key."""
+    def problem(self, path: KeyPath, message: str, remedy: str = "") -> Problem:
+        """A problem at this key: in the file, or at the variable that overrides it."""
         if path[:2] in self.overridden:
             return Problem("environment", None, f"PEERD_{path[0]}_{path[1]}".upper(), message, remedy)
-        return Problem(self._display_file, self.line(path), _display_key(path), message, remedy)
-
-    @property
-    def _display_file(self) -> str:
-        if self.file is None:
-            return "defaults"
-        here = Path.cwd()
-        return str(self.file.relative_to(here) if self.file.is_relative_to(here) else self.file)
-
-
-def _display_key(path: tuple[str, ...]) -> str:
-    """A key as a person can read it, whatever it holds."""
-    key = ".".join(path)
-    if not key.isprintable():
-        key = repr(key)
-    return key if len(key) <= MAX_SHOWN_KEY_LENGTH else f"{key[:MAX_SHOWN_KEY_LENGTH]}…"
+        key = ".".join(path)
+        if not key.isprintable():
+            key = repr(key)
+        if len(key) > MAX_SHOWN_KEY_LENGTH:
+            key = f"{key[:MAX_SHOWN_KEY_LENGTH]}…"
+        file = "defaults" if self.file is None else display_path(self.file)
+        return Problem(file, find_line(path, self.lines), key, message, remedy)
 
 
-def _merge(values: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
+def display_path(file: Path) -> str:
+    """A path relative to the current folder, if it is below it."""
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+
+
+def merge_overrides(values: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
+    """The values of the file, overridden by those of the environment."""
     merged = dict(values)
     for (section, key), value in overrides.items():
         table = merged.get(section, {})
-        if isinstance(table, dict):  # otherwise it is reported as no table
+        if isinstance(table, dict):  # any other value is reported as no table
             merged[section] = {**table, key: value}
     return merged
+
+
+_TOKEN: Final = re.compile(
+    r"""\"{3}(?:[^\\]|\\.)*?\"{3,5} | '{3}.*?'{3,5} | "(?:[^"\\\n]|\\.)*" | '[^'\n]*' | \#[^\n]* | [\[\]{}\n]""",
+    re.VERBOSE | re.DOTALL,
+)
+"""A string, a comment, a bracket, or the end of a line."""
+
+
+def index_key_lines(text: str) -> dict[KeyPath, int]:
+    r"""The line, from 1, of the first mention of each key path and table of a valid TOML text.
+
+    >>> index_key_lines("[node]\nname = 'a'\n")
+    {('node',): 1, ('node', 'name'): 2}
+    """
+    lines: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    for line, statement in _statements(text):
+        is_table = statement.startswith("[")
+        path = () if is_table else table
+        content: Any = tomllib.loads(statement)
+        while isinstance(content, dict) and content:
+            key, content = next(iter(content.items()))
+            path = (*path, key)
+            lines.setdefault(path, line)
+        if is_table:
+            table = path
+    return lines
+
+
+def find_line(path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
+    """The line of a key, else that of the nearest table or value around it, else None."""
+    return next((lines[path[:length]] for length in range(len(path), 0, -1) if path[:length] in lines), None)
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Each header of a table, each key with its value, and each comment, with its first line."""
+    line, begin, depth = 1, 0, 0
+    for token in _TOKEN.finditer(text + "\n"):
+        depth += (token[0] in "[{") - (token[0] in "]}")
+        if token[0] == "\n" and depth == 0:
+            statement = text[begin : token.start()]
+            yield line, statement.strip()
+            line, begin = line + statement.count("\n") + 1, token.end()

@@ -1,4 +1,4 @@
-"""A word for who mistyped one."""
+"""Suggestions for mistyped words, by difflib."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The remedy for an unknown word: the one that is near, else all that there are.
+    """The remedy for an unknown word: a similar known word, else all known words.
 
     >>> did_you_mean("wokers", ["node", "workers"])
     "did you mean 'workers'?"
@@ -16,7 +16,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def suggest_similar(word: str, known: Iterable[str]) -> str:
-    """The remedy for a word that may be a mistyped one, where one is near.
+    """The remedy for a word that may be mistyped: a similar known word, or nothing.
 
     >>> suggest_similar("vidoe", ["video"]), suggest_similar("mail", ["video"])
     ("did you mean 'video'?", '')

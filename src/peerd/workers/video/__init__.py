@@ -1,4 +1,4 @@
-"""The video worker: probe, transcode, poster; docs/video.md. It uses peerd's public API, as a user's own worker would.
+"""The video worker: probe, transcode, poster; docs/video.md. It uses only peerd's public API.
 
 ::
 
@@ -7,7 +7,7 @@
     [workers.video.options]
     directory = "/srv/media"
 
-``MediaRefused`` (the source or the request is at fault) makes a task dead at once; everything else is retried.
+``MediaRefused`` (a fault of the source or the request) makes a task dead at once; other errors are retried.
 """
 
 from __future__ import annotations

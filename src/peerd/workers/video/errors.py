@@ -1,18 +1,19 @@
-"""Everything that can go wrong with a video task, in one tree.
+"""All errors of video tasks.
 
-``MediaRefused`` and its children are final: the same file and the same request will fail again, so the task
-dies at once. ``WorkFailed`` and its children may go away (a full disk, a stalled mount), so the task is retried.
+``MediaRefused`` and its subclasses are final: the same file and the same request will fail again, so the task is dead
+at once. ``WorkFailed`` and its subclasses may go away (a full disk, a stalled mount), so the task is retried.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 
 class VideoError(Exception):
-    """A failure that words itself: the cause, then the remedy.
+    """An error whose text is made of its class's ``cause`` and ``remedy``.
 
-    Arguments are the fields that the class names in its two sentences; they stay readable in ``data``.
+    Arguments are the fields that the two sentences name; they stay readable in ``data``.
 
     >>> str(SourceEmpty(source="a.mp4"))
     'a.mp4 is empty (0 bytes): upload it again'
@@ -26,55 +27,39 @@ class VideoError(Exception):
         super().__init__(f"{self.cause}: {self.remedy}".format(**data))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.data)
-
-
-def _rebuild(kind: type[VideoError], data: dict[str, Any]) -> VideoError:
-    return kind(**data)
+        return partial(type(self), **self.data), ()
 
 
 class MediaRefused(VideoError):
-    """Final: this file, or this request, is not processed, now or later."""
+    """Final: this file or this request will not be processed."""
 
 
 class PathRefused(MediaRefused):
-    """The name of a source or output is not one that this worker opens."""
-
     cause = "{name!r} is refused as {role}, because {reason}"
     remedy = "name a file below the media directory"
 
 
 class RequestRefused(MediaRefused):
-    """An argument of the task has no sensible meaning."""
-
     cause = "{argument} = {value!r} is refused, because {reason}"
     remedy = "enqueue the task again with {expected}"
 
 
 class SourceEmpty(MediaRefused):
-    """The source has no bytes."""
-
     cause = "{source} is empty (0 bytes)"
     remedy = "upload it again"
 
 
 class FormatRefused(MediaRefused):
-    """A container, or a codec in it, is not on the list of formats that we decode."""
-
     cause = "{source} is refused, because {reason}"
     remedy = "convert it to one of {expected} first"
 
 
 class MediaTooLarge(MediaRefused):
-    """The file asks for more than the limits of the worker allow."""
-
     cause = "{source} needs {need}, more than the limit of {limit}"
     remedy = "raise {option} in the worker's options if this file is to be trusted"
 
 
 class MediaDamaged(MediaRefused):
-    """The source cannot be read to its end, or not without errors."""
-
     cause = "{source} is damaged: {reason}"
     remedy = "replace it by an intact copy"
 
@@ -93,29 +78,27 @@ class MediaUnreadable(MediaDamaged):
 
 
 class WorkFailed(VideoError):
-    """May go away by itself, or by an operator's hand: the task is retried."""
+    """May go away, by itself or after a repair: the task is retried."""
 
 
 class Misconfigured(WorkFailed):
-    """``[workers.video.options]`` is wrong; tasks wait for the operator rather than die at once."""
+    """``[workers.video.options]`` is wrong; tasks are retried until it is corrected."""
 
     cause = "the video worker's options are wrong: {reason}"
     remedy = "correct [workers.video.options] in peerd.toml"
 
 
 class WorkFolderRefused(Misconfigured):
-    """The folder for work in progress could be somebody else's, who could exchange what lies in it."""
+    """Another user could exchange files in the folder for work in progress."""
 
     cause = "the work folder {folder} is not used, because {reason}"
     remedy = (
         "remove it, or name in [workers.video.options] a scratch folder that belongs to the worker's user and in which "
-        "nobody else may write"
+        "no other user may write"
     )
 
 
 class ToolsMissing(WorkFailed):
-    """No usable pair of ffmpeg and ffprobe."""
-
     cause = "ffmpeg and ffprobe were not found ({reason})"
     remedy = (
         "install the system's ffmpeg package (5.1 or newer), or install the Python package "
@@ -124,63 +107,51 @@ class ToolsMissing(WorkFailed):
 
 
 class ToolLacks(WorkFailed):
-    """This build of ffmpeg misses something that the task needs."""
-
     cause = "{source} needs {what}, which ffmpeg {version} at {path} does not have"
     remedy = "put a build that has it on the PATH of this node"
 
 
 class SourceMissing(WorkFailed):
-    """The source is not there; it may still be on its way to this node."""
+    """The source does not exist; it may not have been copied to this node yet."""
 
     cause = "{source} does not exist below {directory} on this node"
     remedy = "copy it there, or move the task to a node that has it"
 
 
 class SourceUnavailable(WorkFailed):
-    """The operating system cannot open the source, for a reason that may go away."""
-
     cause = "{source} cannot be opened: {reason}"
     remedy = "look at the disks and mounts of this node; the task is retried"
 
 
 class SourceChanged(WorkFailed):
-    """The source was written while we read it."""
-
     cause = "{source} changed while it was being read"
     remedy = "enqueue a file only when it has been written completely; the task is retried"
 
 
 class DiskFull(WorkFailed):
-    """No room for the output."""
-
     cause = "the disk below {directory} is full"
     remedy = "free some room; the task is retried"
 
 
 class EncoderStalled(WorkFailed):
-    """ffmpeg made no progress for too long."""
-
     cause = "ffmpeg made no progress for {seconds:.0f} s while {doing} {source}"
     remedy = "look at the disks and mounts of this node; the task is retried"
 
 
 class EncoderFailed(WorkFailed):
-    """ffmpeg ended with an error that says nothing certain about the source."""
+    """ffmpeg failed for a reason that need not be the source."""
 
     cause = "ffmpeg ended with {ending} while {doing} {source}: {reason}"
     remedy = "the task is retried; if it fails everywhere, try the source by hand"
 
 
 class OutputWrong(WorkFailed):
-    """The output does not match a source that is itself intact."""
+    """The output does not match an intact source."""
 
     cause = "the output of {source} is not what it should be: {reason}"
     remedy = "nothing was published and the task is retried; compare the ffmpeg of this node with the others'"
 
 
 class PublishFailed(WorkFailed):
-    """The verified output could not be moved to its place."""
-
     cause = "{output} could not be published: {reason}"
     remedy = "see the rights and mounts below the media directory; the task is retried"

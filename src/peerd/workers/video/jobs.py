@@ -1,20 +1,39 @@
-"""The three handlers: probe, transcode, poster. Each reads as the list of what happens."""
+"""The three handlers: probe, transcode, poster, and the environment of a job that they share."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
-from typing import Any
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import Any, Protocol, Self
 
-from peerd.workers.video.environment import JobContext, JobEnvironment
-from peerd.workers.video.errors import PartlyReadable
-from peerd.workers.video.files.paths import default_output
-from peerd.workers.video.media import Media, VideoStream
-from peerd.workers.video.plan import TranscodePlan, TranscodeRequest, check_request, plan_transcode
-from peerd.workers.video.poster_plan import check_poster, plan_poster
-from peerd.workers.video.programs.ffmpeg import OnProgress
-from peerd.workers.video.programs.progress import FfmpegProgress
+import msgspec
+
+from peerd.workers.video.errors import MediaDamaged, PartlyReadable, PathRefused, SourceChanged, ToolLacks
+from peerd.workers.video.files.descriptors import FileDescriptor, identity_of
+from peerd.workers.video.files.paths import MediaDirectory, NamedEntry, SourceFile, default_output
+from peerd.workers.video.files.publish import OutputFile, PrivateFolder, publish, sha256_of
+from peerd.workers.video.media import Media, Survey, VideoStream
+from peerd.workers.video.plan import (
+    TranscodePlan,
+    TranscodeRequest,
+    check_poster,
+    check_request,
+    plan_poster,
+    plan_transcode,
+    poster_arguments,
+    transcode_arguments,
+)
+from peerd.workers.video.programs.ffmpeg import FfmpegJob, FfmpegProgress, FfmpegResult, run_ffmpeg
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, ProgramContext, find_tools
+from peerd.workers.video.programs.ffprobe import probe as probe_file
+from peerd.workers.video.programs.ffprobe import require_acceptable, survey
+from peerd.workers.video.settings import VideoSettings, read_settings
 from peerd.workers.video.verify import (
+    Verification,
     attributing_to_source,
+    check_survey,
     find_damage,
     missing_seconds,
     require_match,
@@ -26,14 +45,29 @@ _ENCODED_FRACTION = 0.9  # of the work, when the encoder is done; checking decod
 _CHECKED_FRACTION = 0.99
 
 
+class JobContext(Protocol):
+    """The part of `peerd.JobContext` that the handlers use; the tests have an implementation of their own."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """``[workers.video.options]``."""
+
+    @property
+    def task(self) -> Any:
+        """The task's row; its ``id`` names the private folder."""
+
+    def progress(self, fraction: float, note: str | None = None) -> Awaitable[None]:
+        """Record the task's progress."""
+
+
 async def probe(ctx: JobContext, source: str) -> dict[str, Any]:
-    """Say what a file is: container, duration, picture, sound. Reads the headers only.
+    """Describe a file: container, duration, picture, sound. Reads the headers only.
 
     ``source``: a name below the media directory.
     """
-    environment = await JobEnvironment.open(ctx)
-    with environment.reading(source) as file:
-        media, video = await environment.probe_source(file, source)
+    environment = await JobEnvironment.open(ctx, source)
+    with environment.reading() as file:
+        media, video = await environment.probe_source(file)
     return {"source": source, **_describe(media, video)}
 
 
@@ -50,55 +84,41 @@ async def transcode(
 ) -> dict[str, Any]:
     """Make an MP4 of H.264 and AAC, verify it, publish it.
 
-    ``source`` and ``output`` are names below the media directory; by default the output lies beside the source as
+    ``source`` and ``output`` are names below the media directory; by default the output is placed beside the source as
     ``clip-720p.mp4``. ``height`` bounds the picture's height in pixels and ``max_fps`` its frames per second;
     nothing is enlarged. ``quality``: draft, standard or high. ``audio`` false leaves the sound out. ``salvage``
     keeps what is readable of a damaged source instead of refusing it.
 
     Returns the output's name, size in bytes, width, height, duration in seconds, frames, codecs, SHA-256, the
-    seconds it took, ffmpeg's version, ``missing_seconds`` (the seconds by which the source falls short of its own
-    claim) and ``damage`` (None unless salvaged).
+    seconds it took, ffmpeg's version, ``decode_errors``, ``missing`` (the seconds by which the source is shorter than
+    it claims) and ``damage`` (None unless salvaged).
     """
-    started = time.monotonic()
     request = TranscodeRequest(height=height, max_fps=max_fps, quality=quality, audio=audio)
     check_request(request)
-    environment = await JobEnvironment.open(ctx)
-    wanted = output or default_output(source, f"-{height}p.mp4")
-    with environment.open_job_files(source, wanted, ".mp4") as (file, output_file, target):
+    environment = await JobEnvironment.open(ctx, source)
+    name = output or default_output(source, f"-{height}p.mp4")
+    with environment.open_job_files(name, ".mp4") as (file, output_file, target):
         await ctx.progress(0.0, "reading the source")
-        media, measured = await environment.survey_source(file, source, audio=audio)
+        media, measured = await environment.survey_source(file, audio=audio)
         damage = find_damage(media, measured)
         if damage and not salvage:
             raise PartlyReadable(source=source, reason=damage)
         plan = plan_transcode(media, measured, request)
-        encoded = await environment.encode(
-            file, output_file, plan, source, _progress_reporter(ctx, 0.0, _ENCODED_FRACTION, plan)
-        )
-        checked = _progress_reporter(ctx, _ENCODED_FRACTION, _CHECKED_FRACTION, None)
+        encoded = await environment.encode(ctx, file, output_file, plan)
         with attributing_to_source(source, encoded, measured):
-            verified, found = await verify_transcode(
-                environment.tools, output_file, plan, source, environment.settings, checked
-            )
+            verified, found = await environment.verify(ctx, output_file, plan)
         if salvage:
             damage = "; ".join([*([damage] if damage else []), *found, *encoded.errors[:3]]) or None
         else:
             require_match(source, encoded, found, measured, environment.settings)
         await ctx.progress(_CHECKED_FRACTION, "publishing")
-        size, sha256 = await environment.publish(output_file, target)
-    await ctx.progress(1.0, f"{verified.width}x{verified.height}, {verified.duration:.1f} s, {size / 1e6:.1f} MB")
+        published = await environment.publish(output_file, target)
+    megabytes = published["size"] / 1e6
+    await ctx.progress(1.0, f"{verified.width}x{verified.height}, {verified.duration:.1f} s, {megabytes:.1f} MB")
     return {
-        "source": source,
-        "output": target.relative,
-        "size": size,
-        "width": verified.width,
-        "height": verified.height,
+        **published,
+        **msgspec.structs.asdict(verified),
         "duration": round(verified.duration, 3),
-        "frames": verified.frames,
-        "video_codec": verified.video_codec,
-        "audio_codec": verified.audio_codec,
-        "sha256": sha256,
-        "seconds": round(time.monotonic() - started, 3),
-        "ffmpeg": environment.tools.version,
         "decode_errors": encoded.error_count,
         "missing": None if (short := missing_seconds(media, measured)) is None else round(short, 3),
         "damage": damage,
@@ -113,40 +133,133 @@ async def poster(
     ``at``: seconds from the start; by default the most typical picture from a tenth of the way in. ``output``: a
     name that ends in .jpg, by default ``clip-poster.jpg`` beside the source. ``height`` bounds its height.
     """
-    started = time.monotonic()
     check_poster(height, at)
-    environment = await JobEnvironment.open(ctx)
-    with environment.open_job_files(source, output or default_output(source, "-poster.jpg"), ".jpg") as (
-        file,
-        output_file,
-        target,
-    ):
-        media, video = await environment.probe_source(file, source)
-        environment.require_tone_mapping(video, source)
+    environment = await JobEnvironment.open(ctx, source)
+    name = output or default_output(source, "-poster.jpg")
+    with environment.open_job_files(name, ".jpg") as (file, output_file, target):
+        media, video = await environment.probe_source(file)
+        environment.require_tone_mapping(video)
         plan = plan_poster(media, height, at)
-        await environment.encode_poster(file, output_file, plan, source)
-        await verify_poster(environment.tools, output_file, plan, source, environment.settings)
-        size, sha256 = await environment.publish(output_file, target)
+        seek = ("-ss", f"{plan.at:.3f}")
+        job = FfmpegJob("taking a picture of", file, poster_arguments(plan), output_file, 0.0, seek)
+        await run_ffmpeg(environment.programs, job)
+        if not output_file.status.st_size:
+            raise MediaDamaged(source=source, reason=f"it has no picture at {plan.at:.2f} s")
+        await verify_poster(environment.programs, output_file, plan)
+        published = await environment.publish(output_file, target)
     await ctx.progress(1.0, f"{plan.width}x{plan.height}")
-    return {
-        "source": source,
-        "output": target.relative,
-        "size": size,
-        "width": plan.width,
-        "height": plan.height,
-        "at": round(plan.at, 3),
-        "sha256": sha256,
-        "seconds": round(time.monotonic() - started, 3),
-        "ffmpeg": environment.tools.version,
-    }
+    return {**published, "width": plan.width, "height": plan.height, "at": round(plan.at, 3)}
 
 
-def _progress_reporter(ctx: JobContext, begin: float, end: float, plan: TranscodePlan | None) -> OnProgress:
-    async def report(now: FfmpegProgress) -> None:
-        note = now.format_note(plan.expected.duration) if plan is not None else "checking the output"
-        await ctx.progress(begin + (end - begin) * now.fraction, note)
+class JobEnvironment:
+    """The settings, programs and files of one job."""
 
-    return report
+    def __init__(self, settings: VideoSettings, tools: FfmpegTools, source: str, task: object) -> None:
+        self.settings = settings
+        self.programs = ProgramContext(tools, settings, source)
+        self._files = MediaDirectory(settings.directory)
+        self._source = source
+        self._task = task
+        self._started_at = time.monotonic()
+
+    @classmethod
+    async def open(cls, ctx: JobContext, source: str) -> Self:
+        """Read the worker's options and find the tools. Raises Misconfigured, ToolsMissing."""
+        settings = read_settings(ctx.options)
+        return cls(settings, await asyncio.to_thread(find_tools), source, ctx.task.id)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[SourceFile]:
+        """Open the source.
+
+        Raises SourceChanged at the end when it was written or exchanged meanwhile: an incomplete file looks damaged.
+        """
+        with self._files.open_source(self._source) as file:
+            before = file.stamp
+            try:
+                yield file
+            except MediaDamaged as error:
+                if file.stamp != before:
+                    raise SourceChanged(source=self._source) from error
+                raise
+            if file.stamp != before:
+                raise SourceChanged(source=self._source)
+
+    @contextlib.contextmanager
+    def open_job_files(self, output: str, suffix: str) -> Iterator[tuple[SourceFile, OutputFile, NamedEntry]]:
+        """Open the source and an empty file in a private folder; the third is where that is to be published."""
+        with self._files.resolve_output(output, suffix) as target, self.reading() as file:
+            existing = target.folder.look_up(target.name)
+            if existing is not None and identity_of(existing) == file.identity:
+                raise PathRefused(name=self._source, role="output", reason="it is the source itself")
+            with PrivateFolder(self.settings.private, self._task) as folder:
+                folder.require_same_file_system(target.folder, target.relative)
+                with folder.create(f"output{suffix}") as output_file:
+                    yield file, output_file, target
+
+    async def probe_source(self, file: FileDescriptor, *, audio: bool = False) -> tuple[Media, VideoStream]:
+        """Probe the source and check it against lists and limits; ``audio``: its sound is used too."""
+        media = await probe_file(self.programs, file)
+        return media, require_acceptable(self.programs, media, audio=audio)
+
+    async def survey_source(self, file: FileDescriptor, *, audio: bool) -> tuple[Media, Survey]:
+        """Probe and check the source, and read it to its end."""
+        media, video = await self.probe_source(file, audio=audio)
+        self.require_tone_mapping(video)
+        measured = await survey(self.programs, file, media)
+        check_survey(self.programs, measured)
+        return media, measured
+
+    async def encode(
+        self, ctx: JobContext, file: FileDescriptor, output_file: FileDescriptor, plan: TranscodePlan
+    ) -> FfmpegResult:
+        """Encode as planned, and record the progress."""
+        seconds = plan.expected.duration
+
+        async def report(now: FfmpegProgress) -> None:
+            await ctx.progress(_ENCODED_FRACTION * now.fraction, now.format_note(seconds))
+
+        arguments = transcode_arguments(plan, self.settings.threads)
+        return await run_ffmpeg(self.programs, FfmpegJob("encoding", file, arguments, output_file, seconds), report)
+
+    async def verify(
+        self, ctx: JobContext, output_file: FileDescriptor, plan: TranscodePlan
+    ) -> tuple[Verification, list[str]]:
+        """Verify the output, and record the progress."""
+
+        async def report(now: FfmpegProgress) -> None:
+            done = _ENCODED_FRACTION + (_CHECKED_FRACTION - _ENCODED_FRACTION) * now.fraction
+            await ctx.progress(done, "checking the output")
+
+        return await verify_transcode(self.programs, output_file, plan, report)
+
+    async def publish(self, output_file: OutputFile, target: NamedEntry) -> dict[str, Any]:
+        """Move a verified file to its name; return the part of the result that all outputs have.
+
+        A cancellation waits for the move, so that nothing is published after the task has ended.
+        """
+        size, sha256 = output_file.status.st_size, await asyncio.to_thread(sha256_of, output_file.reader())
+        publishing = asyncio.ensure_future(asyncio.to_thread(publish, output_file, target))
+        try:
+            await asyncio.shield(publishing)
+        except asyncio.CancelledError:
+            await asyncio.wait({publishing})
+            raise
+        return {
+            "source": self._source,
+            "output": target.relative,
+            "size": size,
+            "sha256": sha256,
+            "seconds": round(time.monotonic() - self._started_at, 3),
+            "ffmpeg": self.programs.tools.version,
+        }
+
+    def require_tone_mapping(self, video: VideoStream) -> None:
+        """Refuse a high dynamic range that this build cannot map. Raises ToolLacks."""
+        tools = self.programs.tools
+        if video.is_hdr and not {"zscale", "tonemap"} <= tools.filters:
+            what = "the filters zscale and tonemap for its high dynamic range"
+            raise ToolLacks(source=self._source, what=what, version=tools.version, path=tools.ffmpeg)
 
 
 def _describe(media: Media, video: VideoStream) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a media file says about itself, as values; and what of it we are willing to decode."""
+"""Properties of a media file as values, and the containers and codecs that may be decoded."""
 
 from __future__ import annotations
 
@@ -11,89 +11,34 @@ import msgspec
 FORMATS = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "avi", "mpeg", "mpegts", "ogg", "flv", "asf")
 FORMATS_TEXT = "MP4, MOV, Matroska, WebM, AVI, MPEG, Ogg, FLV or ASF"
 
-VIDEO_CODECS = frozenset(  # no still pictures, no text, no animations of old terminals
-    {
-        "h264",
-        "hevc",
-        "av1",
-        "vp8",
-        "vp9",
-        "mpeg4",
-        "mpeg2video",
-        "mpeg1video",
-        "h263",
-        "msmpeg4v2",
-        "msmpeg4v3",
-        "wmv1",
-        "wmv2",
-        "wmv3",
-        "vc1",
-        "flv1",
-        "theora",
-        "mjpeg",
-        "prores",
-        "dnxhd",
-        "dvvideo",
-        "ffv1",
-        "rawvideo",
-    }
+VIDEO_CODECS = frozenset(
+    (
+        *("h264", "hevc", "av1", "vp8", "vp9"),
+        *("mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "msmpeg4v3", "h263", "flv1", "theora", "mjpeg"),
+        *("wmv1", "wmv2", "wmv3", "vc1"),
+        *("prores", "dnxhd", "dvvideo", "ffv1", "rawvideo"),
+    )
 )
+"""No still pictures, no text, no animations of old terminals."""
 AUDIO_CODECS = frozenset(
-    {
-        "aac",
-        "ac3",
-        "eac3",
-        "mp1",
-        "mp2",
-        "mp3",
-        "opus",
-        "vorbis",
-        "flac",
-        "alac",
-        "wmav1",
-        "wmav2",
-        "wmapro",
-        "amr_nb",
-        "amr_wb",
-        "dts",
-        "truehd",
-        "speex",
-        "pcm_s16le",
-        "pcm_s16be",
-        "pcm_s24le",
-        "pcm_s24be",
-        "pcm_s32le",
-        "pcm_s32be",
-        "pcm_f32le",
-        "pcm_u8",
-        "pcm_alaw",
-        "pcm_mulaw",
-        "pcm_bluray",
-        "pcm_dvd",
-        "adpcm_ms",
-        "adpcm_ima_wav",
-        "adpcm_ima_qt",
-    }
+    (
+        *("aac", "ac3", "eac3", "mp1", "mp2", "mp3", "opus", "vorbis", "flac", "alac"),
+        *("wmav1", "wmav2", "wmapro", "amr_nb", "amr_wb", "dts", "truehd", "speex"),
+        *("pcm_s16le", "pcm_s16be", "pcm_s24le", "pcm_s24be", "pcm_s32le", "pcm_s32be", "pcm_f32le"),
+        *("pcm_u8", "pcm_alaw", "pcm_mulaw", "pcm_bluray", "pcm_dvd"),
+        *("adpcm_ms", "adpcm_ima_wav", "adpcm_ima_qt"),
+    )
 )
-IGNORED_CODECS = frozenset(  # of streams that films come with and that are left out: subtitles, cover pictures
-    {
-        "mov_text",
-        "subrip",
-        "text",
-        "ass",
-        "webvtt",
-        "dvd_subtitle",
-        "dvb_subtitle",
-        "dvb_teletext",
-        "hdmv_pgs_subtitle",
-        "eia_608",
-        "png",
-        "bmp",
-        "gif",
-    }
+IGNORED_CODECS = frozenset(
+    (
+        *("mov_text", "subrip", "text", "ass", "webvtt", "eia_608"),
+        *("dvd_subtitle", "dvb_subtitle", "dvb_teletext", "hdmv_pgs_subtitle"),
+        *("png", "bmp", "gif"),
+    )
 )
+"""Of subtitles and cover pictures, which are left out of the output."""
 CODECS = VIDEO_CODECS | AUDIO_CODECS | IGNORED_CODECS
-"""Whose decoders may be opened at all; ffprobe opens one for each stream, wanted or not."""
+"""Only their decoders may be opened; ffprobe opens one for each stream, used or not."""
 HDR_TRANSFERS = frozenset({"smpte2084", "arib-std-b67"})
 
 
@@ -115,20 +60,18 @@ class VideoStream(msgspec.Struct, frozen=True):
 
     @property
     def displayed(self) -> tuple[int, int]:
-        """Width and height in square pixels, as a player shows them: sample aspect and rotation applied."""
+        """Width and height in square pixels, with sample aspect and rotation applied."""
         width, height = max(1, round(self.width * self.sample_aspect)), self.height
         quarter_turned = abs(abs(self.rotation) % 180 - 90) < 1
         return (height, width) if quarter_turned else (width, height)
 
     @property
     def is_hdr(self) -> bool:
-        """Whether the picture has a high dynamic range, which an 8-bit output cannot carry as it is."""
+        """Whether the picture has a high dynamic range, which has to be mapped for an 8-bit output."""
         return self.transfer in HDR_TRANSFERS
 
 
 class AudioStream(msgspec.Struct, frozen=True):
-    """The sound."""
-
     index: int
     codec: str
     channels: int = 0
@@ -148,11 +91,11 @@ class Media(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """What can really be read, packet by packet, without decoding.
+    """What can be read of a file, packet by packet, without decoding.
 
     Ends are seconds from the file's start; ``readable`` is the last of any stream, ``video_length`` the span of the
-    picture, which may begin late; ``audio_end`` is None without sound. ``jumps``: how often the times of picture or
-    sound run backwards, or leap ahead.
+    picture, which may begin late; ``audio_end`` is None without sound. ``jumps``: how often the timestamps of picture
+    or sound run backwards, or leap ahead.
     """
 
     readable: float

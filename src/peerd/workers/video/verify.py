@@ -1,6 +1,6 @@
-"""Done means verified. ffmpeg's status 0 says nothing: half a Matroska file gives status 0 and half the length.
+"""Verification: the source is compared with its own claims before the work, the output with the source after it.
 
-Before the work, the source's claim is held against what can be read; after it, the output against that.
+ffmpeg's status 0 proves nothing: half a Matroska file gives status 0 and half the length.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from peerd.workers.video.errors import (
 )
 from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.media import Media, Survey
-from peerd.workers.video.plan import TIME_BASE, TranscodePlan
-from peerd.workers.video.poster_plan import PosterPlan
+from peerd.workers.video.plan import TIME_BASE, PosterPlan, TranscodePlan
 from peerd.workers.video.programs.ffmpeg import FfmpegJob, FfmpegResult, OnProgress, run_ffmpeg
-from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools
+from peerd.workers.video.programs.ffmpeg_tools import ProgramContext
 from peerd.workers.video.programs.ffprobe import probe
 from peerd.workers.video.settings import VideoSettings
 
@@ -31,15 +30,13 @@ _OUTPUT_FORMATS = ("mov", "mp4")
 _PICTURE_FORMATS = ("jpeg_pipe", "mjpeg", "image2")
 _SECONDS_TOLERANCE = 0.5
 _SHARE_TOLERANCE = 0.002
-# A container's own duration is often an estimate; what we counted is not.
-_CLAIM_TOLERANCE = 0.01
-# A share of a long film is minutes; no estimate is that bad.
-_MAX_SECONDS_TOLERANCE = 5.0
+_CLAIM_TOLERANCE = 0.01  # a container's own duration is often an estimate; what was counted is not
+_MAX_SECONDS_TOLERANCE = 5.0  # a share of a long film is minutes, and no estimate is that bad
 _FRAMES_TOLERANCE = 3
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """What the output was found to be."""
+    """Properties of a verified output."""
 
     duration: float
     frames: int
@@ -50,7 +47,7 @@ class Verification(msgspec.Struct, frozen=True):
 
 
 def find_damage(media: Media, measured: Survey) -> str | None:
-    """Say how the source falls short of its own claim, or None when it does not."""
+    """Describe by how much the source is shorter than it claims; None when it is not."""
     if media.duration is None:
         return None
     if (missing_seconds(media, measured) or 0.0) <= _tolerated(media.duration, _CLAIM_TOLERANCE):
@@ -60,7 +57,7 @@ def find_damage(media: Media, measured: Survey) -> str | None:
 
 
 def missing_seconds(media: Media, measured: Survey) -> float | None:
-    """Return the seconds by which the source falls short of its own claim, at least 0; None when it claims nothing."""
+    """Return the seconds by which the source is shorter than it claims, at least 0; None when it claims nothing."""
     return None if media.duration is None else max(0.0, media.duration - measured.readable)
 
 
@@ -68,51 +65,41 @@ def _tolerated(duration: float, share: float) -> float:
     return min(_SECONDS_TOLERANCE + duration * share, _MAX_SECONDS_TOLERANCE)
 
 
-def require_frames(measured: Survey, source: str) -> None:
-    """Refuse a file whose picture has not one frame. Raises MediaUnreadable."""
+def check_survey(context: ProgramContext, measured: Survey) -> None:
+    """Refuse a source without frames, or longer than the limit, whatever its header claims.
+
+    Raises MediaUnreadable, MediaTooLarge.
+    """
     if measured.frames == 0:
-        raise MediaUnreadable(source=source, reason="not one frame of its picture can be read")
-
-
-def require_short_enough(measured: Survey, source: str, settings: VideoSettings) -> None:
-    """Hold the limit of time against what was read; a header may claim less, or nothing. Raises MediaTooLarge."""
-    if measured.readable > settings.max_duration:
-        need, limit = f"{measured.readable:.0f} seconds", f"{settings.max_duration:.0f}"
-        raise MediaTooLarge(source=source, need=need, limit=limit, option="max_duration")
+        raise MediaUnreadable(source=context.source, reason="not one frame of its picture can be read")
+    longest = context.settings.max_duration
+    if measured.readable > longest:
+        need = f"{measured.readable:.0f} seconds"
+        raise MediaTooLarge(source=context.source, need=need, limit=f"{longest:.0f}", option="max_duration")
 
 
 async def verify_transcode(
-    tools: FfmpegTools,
-    file: FileDescriptor,
-    plan: TranscodePlan,
-    source: str,
-    settings: VideoSettings,
-    on_report: OnProgress,
+    context: ProgramContext, file: FileDescriptor, plan: TranscodePlan, on_progress: OnProgress | None = None
 ) -> tuple[Verification, list[str]]:
-    """Probe the output and decode all of it; return what it is, and where it differs from the plan.
+    """Probe the output and decode all of it; return its properties, and its differences from the plan.
 
     Raises OutputWrong when it cannot be decoded from end to end.
     """
-    media = await _probe_output(tools, file, source, settings)
-    decoded = await _decode(tools, file, source, settings, media.duration or 0.0, on_report)
+    media = await _probe_output(context, file, _OUTPUT_FORMATS)
+    decoded = await _decode(context, file, _OUTPUT_FORMATS, media.duration or 0.0, on_progress)
     if media.video is None or media.video.frames is None:
-        raise OutputWrong(source=source, reason="it has no picture")
+        raise OutputWrong(source=context.source, reason="it has no picture")
     if decoded.report.frames != media.video.frames:
         reason = f"{decoded.report.frames} of its {media.video.frames} frames decode"
-        raise OutputWrong(source=source, reason=reason)
-    verified = Verification(
-        duration=media.duration or 0.0,
-        frames=media.video.frames,
-        width=media.video.displayed[0],
-        height=media.video.displayed[1],
-        video_codec=media.video.codec,
-        audio_codec=media.audio.codec if media.audio else None,
-    )
+        raise OutputWrong(source=context.source, reason=reason)
+    width, height = media.video.displayed
+    audio_codec = media.audio.codec if media.audio else None
+    verified = Verification(media.duration or 0.0, media.video.frames, width, height, media.video.codec, audio_codec)
     return verified, find_differences(plan, media)
 
 
 def find_differences(plan: TranscodePlan, output: Media) -> list[str]:
-    """Say where the output is not what the plan expects; an empty list is the proof.
+    """Describe the differences of the output from the plan; an empty list proves that it is right.
 
     The tolerances: half a second and 0.2 % of the time, 5 s at most (edges, and the encoder's padding of sound), 3
     frames and the share that the source's codec makes uncertain.
@@ -149,7 +136,7 @@ def _duration_difference(what: str, found: float | None, wanted: float) -> list[
 def require_match(
     source: str, encoded: FfmpegResult, found: list[str], measured: Survey, settings: VideoSettings
 ) -> None:
-    """Pass, or raise: PartlyReadable when something that is wrong with the source explains it, else OutputWrong."""
+    """Raise PartlyReadable when a fault of the source explains the differences, else OutputWrong if there are any."""
     faults = source_faults(encoded, measured)
     if encoded.error_count > settings.max_errors:
         raise PartlyReadable(source=source, reason="; ".join([*faults, *found]))
@@ -161,7 +148,7 @@ def require_match(
 
 @contextlib.contextmanager
 def attributing_to_source(source: str, encoded: FfmpegResult, measured: Survey) -> Iterator[None]:
-    """Turn OutputWrong into MediaDamaged when something that is wrong with the source explains it."""
+    """Turn OutputWrong into MediaDamaged when a fault of the source explains it."""
     try:
         yield
     except OutputWrong as error:
@@ -173,7 +160,7 @@ def attributing_to_source(source: str, encoded: FfmpegResult, measured: Survey) 
 
 
 def source_faults(encoded: FfmpegResult, measured: Survey) -> list[str]:
-    """Say what is wrong with a source that was encoded, and may explain an output that is not as it should be."""
+    """Describe the faults of a source that may explain a wrong output."""
     faults = []
     if encoded.error_count:
         faults.append(f"{encoded.error_count} errors while it was decoded ({encoded.errors[0]})")
@@ -182,57 +169,35 @@ def source_faults(encoded: FfmpegResult, measured: Survey) -> list[str]:
     return faults
 
 
-async def verify_poster(
-    tools: FfmpegTools, file: FileDescriptor, plan: PosterPlan, source: str, settings: VideoSettings
-) -> None:
-    """Decode the picture and hold its size against the plan. Raises OutputWrong."""
-    media = await _probe_output(tools, file, source, settings, formats=_PICTURE_FORMATS)
+async def verify_poster(context: ProgramContext, file: FileDescriptor, plan: PosterPlan) -> None:
+    """Decode the picture and compare its size with the plan. Raises OutputWrong."""
+    media = await _probe_output(context, file, _PICTURE_FORMATS)
     if media.video is None or (media.video.width, media.video.height) != (plan.width, plan.height):
-        raise OutputWrong(source=source, reason=f"the picture is not {plan.width}x{plan.height}")
-    await _decode(tools, file, source, settings, 0.0, _ignore, formats=_PICTURE_FORMATS)
+        raise OutputWrong(source=context.source, reason=f"the picture is not {plan.width}x{plan.height}")
+    await _decode(context, file, _PICTURE_FORMATS, 0.0)
 
 
-async def _probe_output(
-    tools: FfmpegTools,
-    file: FileDescriptor,
-    source: str,
-    settings: VideoSettings,
-    formats: tuple[str, ...] = _OUTPUT_FORMATS,
-) -> Media:
+async def _probe_output(context: ProgramContext, file: FileDescriptor, formats: tuple[str, ...]) -> Media:
     try:
-        return await probe(tools, file, source, settings, formats)
+        return await probe(context, file, formats)
     except MediaUnreadable as error:
-        raise OutputWrong(source=source, reason=f"it cannot be opened ({error.data['reason']})") from error
+        raise OutputWrong(source=context.source, reason=f"it cannot be opened ({error.data['reason']})") from error
 
 
 async def _decode(
-    tools: FfmpegTools,
+    context: ProgramContext,
     file: FileDescriptor,
-    source: str,
-    settings: VideoSettings,
+    formats: tuple[str, ...],
     total: float,
-    on_report: OnProgress,
-    formats: tuple[str, ...] = _OUTPUT_FORMATS,
+    on_progress: OnProgress | None = None,
 ) -> FfmpegResult:
-    job = FfmpegJob(
-        source=source,
-        doing="checking the output of",
-        input=file,
-        before_input=("-xerror",),
-        # With the time base of an average rate, frames that are close to each other would collide.
-        arguments=("-map", "0", "-fps_mode", "passthrough", "-enc_time_base:v", TIME_BASE),
-        output=None,
-        total=total,
-        formats=formats,
-    )
+    # With the time base of an average rate, frames that are close to each other would collide.
+    arguments = ("-map", "0", "-fps_mode", "passthrough", "-enc_time_base:v", TIME_BASE)
+    job = FfmpegJob("checking the output of", file, arguments, None, total, before_input=("-xerror",), formats=formats)
     try:
-        finished = await run_ffmpeg(tools, job, settings, on_report)
+        finished = await run_ffmpeg(context, job, on_progress)
     except (MediaDamaged, EncoderFailed) as error:
-        raise OutputWrong(source=source, reason=f"it does not decode ({error.data['reason']})") from error
+        raise OutputWrong(source=context.source, reason=f"it does not decode ({error.data['reason']})") from error
     if finished.error_count:
-        raise OutputWrong(source=source, reason=f"it decodes with errors ({finished.errors[0]})")
+        raise OutputWrong(source=context.source, reason=f"it decodes with errors ({finished.errors[0]})")
     return finished
-
-
-async def _ignore(_: object) -> None:
-    return

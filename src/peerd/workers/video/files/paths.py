@@ -1,9 +1,8 @@
-"""Names in tasks → files below the media directory, and nothing outside it.
+"""Resolves the names in tasks to files below the media directory, never outside it.
 
-A name is followed from the root, one part after another, each by the descriptor of the folder before it. Links are
-followed as long as they stay below the root; whoever exchanges a folder for a link meanwhile leads nobody out.
-ffmpeg never sees these names: it is handed the open file, so that ``-x.mp4``, ``%d.mp4``, ``http:x.mp4`` or a
-playlist's sibling mean nothing to it.
+A name is followed from the root part by part, each by the descriptor of the folder before it. Links are followed only
+below the root; exchanging a folder for a link meanwhile leads nowhere else. ffmpeg never gets these names but the open
+file, so ``-x.mp4``, ``%d.mp4``, ``http:x.mp4`` or a playlist's sibling mean nothing to it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import stat
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path, PurePath
-from types import TracebackType
 from typing import Self
 
 from peerd.workers.video.errors import (
@@ -24,7 +22,6 @@ from peerd.workers.video.errors import (
     SourceEmpty,
     SourceMissing,
     SourceUnavailable,
-    VideoError,
 )
 from peerd.workers.video.files.descriptors import FileDescriptor, FolderDescriptor, identity_of
 
@@ -33,15 +30,15 @@ _MAX_PATH_BYTES = 1024  # bytes; less than PATH_MAX, so that errors can quote it
 _MAX_LINKS = 40  # as Linux itself has it
 _OUTSIDE_ROOT = "a link leads out of the media directory"
 _REFUSED_BY_SYSTEM = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV}
-"""What the operating system refuses now and will refuse later; anything else may go away."""
+"""Permanent errors of the operating system; others may go away."""
 
 
 class LinkRefused(Exception):
-    """A link is not followed."""
+    pass
 
 
 class NamedEntry:
-    """A name in a folder that is held; ``parts`` are those from the root, without links. Nothing need have the name."""
+    """A name in a folder that is held, whether it exists or not; ``parts`` lead to it from the root without links."""
 
     def __init__(self, directory: MediaDirectory, folder: FolderDescriptor, parts: Sequence[str], name: str) -> None:
         self.folder = folder
@@ -55,7 +52,7 @@ class NamedEntry:
         return "/".join(self.parts)
 
     def look_up(self) -> os.stat_result:
-        """Return what has the name. Raises FileNotFoundError."""
+        """Return its status. Raises FileNotFoundError."""
         status = self.folder.look_up(self.name) if self.name else self.folder.status
         if status is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.name)
@@ -72,9 +69,7 @@ class NamedEntry:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.folder.close()
 
 
@@ -88,16 +83,14 @@ class SourceFile(FileDescriptor):
 
     @property
     def stamp(self) -> tuple[int, int, bool]:
-        """Something else when it was written, or when its name leads to another file."""
+        """A value that changes when it is written, or when its name leads to another file."""
         status = self.status
-        return status.st_size, status.st_mtime_ns, self._name_leads_here(identity_of(status))
-
-    def _name_leads_here(self, identity: tuple[int, int]) -> bool:
         try:
             with self._directory.follow(self._parts) as now:
-                return identity_of(now.look_up()) == identity
+                name_leads_here = identity_of(now.look_up()) == identity_of(status)
         except (OSError, LinkRefused):
-            return False
+            name_leads_here = False
+        return status.st_size, status.st_mtime_ns, name_leads_here
 
 
 class MediaDirectory:
@@ -128,7 +121,7 @@ class MediaDirectory:
         return source
 
     def resolve_output(self, name: str, suffix: str) -> NamedEntry:
-        """Return where an output may be written; its folder is made. ``suffix`` is the one that it must have.
+        """Return where an output may be written, and make its folder. Its name must end in ``suffix``.
 
         Raises PathRefused, DiskFull, PublishFailed.
         """
@@ -144,7 +137,12 @@ class MediaDirectory:
         except LinkRefused as error:
             raise PathRefused(name=name, role="output", reason=str(error)) from None
         except OSError as error:
-            raise self._output_error(error, name) from error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(directory=self.root) from error
+            reason = f"its folder cannot be made ({error.strerror})"
+            if error.errno in _REFUSED_BY_SYSTEM | {errno.ENOTDIR}:
+                raise PathRefused(name=name, role="output", reason=reason) from error
+            raise PublishFailed(output=name, reason=reason) from error
         status = target.folder.look_up(target.name)
         if status is not None and stat.S_ISDIR(status.st_mode):
             target.folder.close()
@@ -187,9 +185,8 @@ class MediaDirectory:
         return NamedEntry(self, folder, done, "")
 
     def _open(self, parts: Sequence[str], name: str) -> SourceFile:
-        """Open what the name leads to, when it is a regular file."""
         with self.follow(parts) as entry:
-            if not stat.S_ISREG(entry.look_up().st_mode):  # a device is not even opened
+            if not stat.S_ISREG(entry.look_up().st_mode):  # opening a device can have effects
                 raise PathRefused(name=name, role="source", reason="it is not a regular file")
             source = SourceFile(entry.folder.open(entry.name).fd, self, parts)
         if not stat.S_ISREG(source.status.st_mode):
@@ -197,16 +194,8 @@ class MediaDirectory:
             raise PathRefused(name=name, role="source", reason="it is not a regular file")
         return source
 
-    def _output_error(self, error: OSError, name: str) -> VideoError:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return DiskFull(directory=self.root)
-        reason = f"its folder cannot be made ({error.strerror})"
-        if error.errno in _REFUSED_BY_SYSTEM | {errno.ENOTDIR}:
-            return PathRefused(name=name, role="output", reason=reason)
-        return PublishFailed(output=name, reason=reason)
-
     def _reopen(self, parts: Sequence[str]) -> FolderDescriptor:
-        """Hold a folder that was found before; none of the parts is a link, or it has been exchanged."""
+        """Hold a folder that was found before; a part that is a link by now was exchanged, and is refused."""
         folder = FolderDescriptor.at(self.root)
         for part in parts:
             with folder:
@@ -214,14 +203,13 @@ class MediaDirectory:
         return folder
 
     def _from_root(self, target: str) -> str:
-        """Say a link's absolute target from the root. Only the words are taken from there: each part is looked at."""
+        """Return a link's absolute target relative to the root, as text: each of its parts is followed and checked."""
         real = Path(os.path.realpath(target))
         if not real.is_relative_to(self.root):
             raise LinkRefused(_OUTSIDE_ROOT)
         return str(real.relative_to(self.root))
 
     def _parts_below_root(self, name: str, role: str) -> list[str]:
-        """Return the parts of a name, from the root."""
         reason = _invalid_name_reason(name)
         if reason:
             shown = name if len(name) <= _MAX_NAME_BYTES else f"{name[:_MAX_NAME_BYTES]}…"

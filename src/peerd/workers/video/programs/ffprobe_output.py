@@ -1,4 +1,4 @@
-"""ffprobe's JSON → a Media. It is text written by a stranger's file: decoded leniently, checked by type."""
+"""Parse the output of ffprobe, which a hostile file may control: decoded leniently, checked by type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fractions import Fraction
 import msgspec
 
 from peerd.workers.video.errors import MediaUnreadable
-from peerd.workers.video.media import AudioStream, Media, VideoStream
+from peerd.workers.video.media import AudioStream, Media, Survey, VideoStream
 
 PROBE_ENTRIES = (
     "format=format_name,duration,start_time,size:"
@@ -15,7 +15,11 @@ PROBE_ENTRIES = (
     "duration,pix_fmt,field_order,color_transfer,channels,sample_rate:"
     "stream_disposition=default,attached_pic:stream_tags=DURATION,rotate:stream_side_data=rotation"
 )
-"""What ffprobe is asked for: all that is read here, and no more."""
+"""The entries that `parse_probe` reads."""
+PACKET_ENTRIES = "packet=stream_index,pts_time,dts_time,duration_time,flags"
+"""The entries that `PacketCounter` reads."""
+_BACKWARD_TOLERANCE = 0.1
+_FORWARD_TOLERANCE = 10.0  # above it ffmpeg itself doubts timestamps (-dts_delta_threshold)
 
 
 class _SideData(msgspec.Struct):
@@ -66,9 +70,9 @@ class _ProbeOutput(msgspec.Struct):
 
 
 def parse_probe(answer: bytes, source: str = "the file") -> Media:
-    """Turn ffprobe's JSON into a Media: the first real picture, the default (else first) sound.
+    """Parse ffprobe's JSON: the first real picture, the default (else first) sound.
 
-    Raises MediaUnreadable when it is not such an answer.
+    Raises MediaUnreadable when it is not such JSON.
     """
     try:
         raw = msgspec.json.decode(answer.decode(errors="replace"), type=_ProbeOutput)
@@ -115,7 +119,7 @@ def _audio(raw: _Stream) -> AudioStream:
 
 
 def parse_number(text: str | bytes) -> float | None:
-    """Read a number of ffprobe's; N/A, and what is absurd, is None."""
+    """Parse a number; N/A and absurd values are None."""
     try:
         value = float(text)
     except ValueError:
@@ -129,7 +133,7 @@ def _parse_positive(text: str) -> float | None:
 
 
 def _parse_clock(text: str) -> float | None:
-    """Read Matroska's '00:00:55.125000000' as seconds."""
+    """Parse Matroska's '00:00:55.125000000' as seconds."""
     parts = [parse_number(part) for part in text.split(":")]
     if len(parts) != 3 or any(part is None for part in parts):
         return None
@@ -146,6 +150,60 @@ def _parse_rate(text: str) -> Fraction | None:
 
 
 def _parse_sample_aspect(text: str) -> Fraction:
-    """Read '64:45'; what no camera writes (0:1, 1:1000) is taken as square."""
+    """Parse '64:45'; values that no camera writes (0:1, 1:1000) are taken as square."""
     aspect = _parse_rate(text.replace(":", "/"))
     return aspect if aspect is not None and Fraction(1, 4) <= aspect <= 4 else Fraction(1)
+
+
+class PacketCounter:
+    """Sums up ffprobe's packet lines: ``stream,pts,dts,duration,flags``."""
+
+    def __init__(self, media: Media) -> None:
+        self.packets = 0
+        self._start = media.start
+        self._video = media.video.index if media.video else -1
+        self._audio = media.audio.index if media.audio else None
+        self._ends: dict[int, float] = {}
+        self._last: dict[int, float] = {}
+        self._first_picture = float("inf")
+        self._frames = 0
+        self._jumps = 0
+
+    def add(self, line: bytes) -> None:
+        """Count one line; lines that are no packet are ignored."""
+        fields = line.split(b",")
+        if len(fields) < 5 or not fields[0].isdigit():
+            return
+        self.packets += 1
+        if b"D" in fields[4]:
+            return  # outside the edit list, decoded but never shown
+        stream = int(fields[0])
+        self._frames += stream == self._video
+        shown, decoded = parse_number(fields[1]), parse_number(fields[2])
+        if decoded is not None:
+            self._note_jump(stream, decoded)
+        # AVI has the decode time alone, which is a few frames earlier at most.
+        shown = decoded if shown is None else shown
+        if shown is not None:
+            begin = shown - self._start
+            end = begin + (parse_number(fields[3]) or 0.0)
+            self._ends[stream] = max(end, self._ends.get(stream, 0.0))
+            if stream == self._video:
+                self._first_picture = min(begin, self._first_picture)
+
+    def _note_jump(self, stream: int, decoded: float) -> None:
+        last = self._last.get(stream, decoded)
+        if stream in (self._video, self._audio) and not -_BACKWARD_TOLERANCE <= decoded - last <= _FORWARD_TOLERANCE:
+            self._jumps += 1
+        self._last[stream] = decoded
+
+    def survey(self) -> Survey:
+        video_end = self._ends.get(self._video, 0.0)
+        return Survey(
+            readable=max(self._ends.values(), default=0.0),
+            video_end=video_end,
+            video_length=max(0.0, video_end - max(0.0, min(self._first_picture, video_end))),
+            audio_end=self._ends.get(self._audio) if self._audio is not None else None,
+            frames=self._frames,
+            jumps=self._jumps,
+        )
