@@ -1,8 +1,7 @@
-"""Reading tasks: one, a page of them, their attempts, and how many there are."""
+"""Reading tasks: one, a page of them, their attempts, and their number."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -17,8 +16,7 @@ from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import TASK_COLUMNS, to_task
 
 LARGE_COLUMNS: Final = ("body", "body_bytes", "result")
-"""Columns that have no end to their size."""
-COLUMNS_WITHOUT_BODIES: Final = tuple(
+SMALL_COLUMNS: Final = tuple(
     sa.null().label(column.name) if column.name in LARGE_COLUMNS else column for column in TASK_COLUMNS
 )
 
@@ -44,16 +42,15 @@ def get_task(connection: Connection, task_id: int) -> Task:
 
 
 class TaskConditions(msgspec.Struct, frozen=True):
-    """Which tasks; what is None does not matter."""
+    """A filter of tasks; None does not filter. ``node_id``: pinned to this node, or held by it, now or last."""
 
     queue: str | None = None
     name: str | None = None
     status: Status | None = None
     node_id: int | None = None
-    """Pinned to this node, or held by it, now or last."""
 
     def conditions(self) -> list[sa.ColumnElement[bool]]:
-        """That a task is one of these."""
+        """The conditions that such a task meets."""
         conditions: list[sa.ColumnElement[bool]] = []
         if self.queue is not None:
             conditions.append(tasks.c.queue == self.queue)
@@ -77,8 +74,8 @@ def list_tasks(
     """A page of tasks, newest first.
 
     Args:
-        connection: a transaction, which may be one that only reads.
-        wanted: only these; all if not given.
+        connection: in any transaction.
+        wanted: a filter.
         before: only ids below this one: the last of the page before.
         limit: tasks at the most.
         bodies: read bodies and results too, which may be large; else they are None.
@@ -86,7 +83,7 @@ def list_tasks(
     conditions = (wanted or TaskConditions()).conditions()
     if before is not None:
         conditions.append(tasks.c.id < before)
-    columns = TASK_COLUMNS if bodies else COLUMNS_WITHOUT_BODIES
+    columns = TASK_COLUMNS if bodies else SMALL_COLUMNS
     statement = sa.select(*columns).where(*conditions).order_by(tasks.c.id.desc()).limit(limit)
     return [to_task(row) for row in connection.execute(statement).mappings()]
 
@@ -98,14 +95,8 @@ def list_attempts(connection: Connection, task_id: int) -> list[Attempt]:
     return [Attempt(**row) for row in connection.execute(statement).mappings()]
 
 
-def statuses_of(connection: Connection, ids: Sequence[int]) -> dict[int, Status]:
-    """The statuses of these tasks; those that are gone are left out."""
-    statement = sa.select(tasks.c.id, tasks.c.status).where(tasks.c.id.in_(sorted(ids)))
-    return {row.id: Status(row.status) for row in connection.execute(statement)}
-
-
 def count_tasks(connection: Connection) -> dict[Status, int]:
-    """How many tasks there are of each status. It reads an index whole: not for every request of a page."""
+    """How many tasks there are of each status. It reads a whole index: not for every request of a page."""
     counts = dict.fromkeys(Status, 0)
     for status, count in connection.execute(sa.select(tasks.c.status, sa.func.count()).group_by(tasks.c.status)):
         counts[Status(status)] = count
