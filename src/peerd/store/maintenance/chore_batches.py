@@ -173,9 +173,8 @@ def _delete(connection: Connection, status: Status, until: sa.ColumnElement[date
     """Delete tasks of a status whose ``closing_at`` has come."""
     over = tasks.c.closing_at <= until
     found = sa.select(tasks.c.id).where(is_closing_as(status), over).order_by(tasks.c.closing_at).limit(limit)
-    locked = lock_tasks(
-        connection, connection.execute(found).scalars().all(), status_is(status), over, skip_locked=True
-    )
+    ids = connection.execute(found).scalars().all()
+    locked = lock_tasks(connection, ids, status_is(status), over, skip_locked=True)
     if locked:
         delete_rows(connection, locked)
     return len(locked)

@@ -97,10 +97,7 @@ def _due_maintenance_statement() -> sa.Select[Any]:
         "scheduled": _waiting(Status.SCHEDULED),
         "failure": _waiting(Status.FAILURE),
         "ahead": _first(tasks.c.due_at, is_pending_too_early(now())),
-        **{
-            str(status): _first(tasks.c.closing_at, is_closing_as(status))
-            for status in (Status.PENDING, *ENDED_STATUSES)
-        },
+        **{str(status): _first(tasks.c.closing_at, is_closing_as(status)) for status in CLOSING_STATUSES},
         "key": _first(unique_keys.c.expires_at, unique_keys.c.expires_at.is_not(None)),
         "start": _first(limit_starts.c.counts_until, limit_starts.c.counts_until.is_not(None)),
         "runs": sa.exists().where(schedule_runs.c.status == RunStatus.RUNNING.value),
