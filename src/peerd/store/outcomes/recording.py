@@ -52,15 +52,6 @@ class WriteResult(msgspec.Struct, frozen=True):
     locked: set[ClaimId]
 
 
-def record_outcome(connection: Connection, process_id: int, held: ClaimId, outcome: Outcome) -> bool:
-    """`record_outcomes` for one task.
-
-    Returns:
-        False when it was refused, because the task is not held any more.
-    """
-    return not _record_batch(connection, process_id, [held], {held: outcome}, skip_locked=False)
-
-
 def record_outcomes(connection: Connection, process_id: int, outcomes: Mapping[ClaimId, Outcome]) -> WriteResult:
     """Write outcomes other than done: the tasks' new statuses, and a row in ``attempts`` for each.
 
@@ -69,38 +60,26 @@ def record_outcomes(connection: Connection, process_id: int, outcomes: Mapping[C
     Args:
         connection: in a transaction of its own.
         process_id: the process that held them.
-        outcomes: the claims, and how they ended.
+        outcomes: of the claims.
     """
-    refused: set[ClaimId] = set()
-    locked: set[ClaimId] = set()
+    missing: set[ClaimId] = set()
     for batch in batches(sorted(outcomes, key=lambda held: held.id)):
-        missing = _record_batch(connection, process_id, batch, outcomes, skip_locked=True)
-        locked |= (still := still_held(connection, missing))
-        refused |= missing - still
-    return WriteResult(refused, locked)
-
-
-def _record_batch(
-    connection: Connection,
-    process_id: int,
-    batch: Sequence[ClaimId],
-    outcomes: Mapping[ClaimId, Outcome],
-    *,
-    skip_locked: bool,
-) -> set[ClaimId]:
-    """Write a batch of outcomes; the claims for which nothing was written, now or earlier."""
-    locked = {
-        ClaimId(task.id, lease): task
-        for lease, ids in by_lease(batch).items()
-        for task in lock_tasks(connection, ids, *is_held(lease), skip_locked=skip_locked)
-    }
-    if locked:
-        moment = database_now(connection)
-        apply_verdicts(
-            connection, [(task, transition_after(task, outcomes[held], moment)) for held, task in locked.items()]
+        locked = {
+            ClaimId(task.id, lease): task
+            for lease, ids in by_lease(batch).items()
+            for task in lock_tasks(connection, ids, *is_held(lease), skip_locked=True)
+        }
+        if locked:
+            moment = database_now(connection)
+            judged = [(task, transition_after(task, outcomes[held], moment)) for held, task in locked.items()]
+            apply_verdicts(connection, judged)
+        missing.update(
+            held
+            for held in batch
+            if held not in locked and not _was_recorded(connection, process_id, held, outcomes[held])
         )
-    missing = [held for held in batch if held not in locked]
-    return {held for held in missing if not _was_recorded(connection, process_id, held, outcomes[held])}
+    locked_elsewhere = still_held(connection, missing)
+    return WriteResult(missing - locked_elsewhere, locked_elsewhere)
 
 
 def apply_verdicts(
