@@ -14,12 +14,12 @@ from peerd.work.attempts.outcome_writer import OutcomeWriter
 
 
 class InlineOutcomes:
-    """An `OutcomeWriter` that answers who waits.
+    """An `OutcomeWriter` whose writes are awaited.
 
     Args:
         threads: the database.
-        process_id: who holds.
-        outages: what it learns about the database.
+        process_id: the holder.
+        outages: of the database.
     """
 
     def __init__(self, threads: DatabaseThreads, process_id: int, outages: OutageTracker) -> None:
@@ -34,7 +34,7 @@ class InlineOutcomes:
             False when it was refused, because the task is not held any more.
 
         Raises:
-            Exception: the database refuses these very values; the task is held still.
+            Exception: the database refuses the values; the task is still held.
         """
         awaited = _AwaitedOutcome(held, outcome)
         self._writer.add(awaited)
@@ -42,8 +42,6 @@ class InlineOutcomes:
 
 
 class _AwaitedOutcome:
-    """An outcome that somebody waits for."""
-
     def __init__(self, held: ClaimId, outcome: Outcome) -> None:
         self.held = held
         self.outcome = outcome
