@@ -97,7 +97,7 @@ def test_on_galera_every_node_looks_for_it_may_be_at_another_server(
         eventually(lambda: events_of_agent(world.store, "b"), timeout=60, every=0.2)
     [members] = world.store.read(galera.members)
     assert members.message == "3 servers; this one is synced"
-    monkeypatch.setattr(galera, "LEAST", 4)
+    monkeypatch.setattr(galera, "MIN_MEMBERS", 4)
     assert "nobody can write" in world.store.read(galera.members)[0].message
     monkeypatch.setattr(galera, "OFTEN_PAUSED", -1.0)
     assert "waited for the slowest" in world.store.read(galera.flow_control)[0].message

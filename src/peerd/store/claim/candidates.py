@@ -25,13 +25,8 @@ from peerd.store.tasks.conditions import PENDING_WITHOUT_KEY, by_index
 def select_candidates(serves: tuple[str, ...], lanes: Lanes, *, for_update: bool = False) -> sa.Select[int]:
     """The ids of the first tasks of these lanes of these queues, best first.
 
-    Its parameters are `claimer_parameters` and ``limit``.
-
-    Args:
-        serves: the queues.
-        lanes: see `lanes_for`.
-        for_update: lock each lane's first tasks, in a CTE of its own, so that they are still eligible when the same
-            statement writes them. Else they are read without locks.
+    Its parameters are `claimer_parameters` and ``limit``. They are read without locks; with ``for_update``, each lane's
+    first tasks are locked in a CTE of their own, so that they are still eligible when the same statement writes them.
     """
     limit = sa.bindparam("limit", type_=sa.Integer())
     heads = []
@@ -93,9 +88,7 @@ class _limit_if(expression.ColumnElement[int]):  # noqa: N801 - it reads as an e
 
 @compiles(_limit_if)
 def _compile_limit(element: _limit_if, compiler: Any, **options: Any) -> str:
-    return str(compiler.process(element.limit, **options))
-
-
-@compiles(_limit_if, "sqlite")
-def _compile_limit_on_sqlite(element: _limit_if, compiler: Any, **options: Any) -> str:
-    return str(compiler.process(sa.case((element.condition, element.limit), else_=sa.literal_column("0")), **options))
+    limit: sa.ColumnElement[int] = element.limit
+    if compiler.dialect.name == "sqlite":
+        limit = sa.case((element.condition, limit), else_=sa.literal_column("0"))
+    return str(compiler.process(limit, **options))

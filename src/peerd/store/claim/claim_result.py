@@ -26,12 +26,7 @@ CLAIMED_STATUS: Final = target(TaskEvent.CLAIM)
 
 
 def tasks_of_claim(claimer: Claimer, rows: Sequence[Sequence[Any]]) -> list[Task]:
-    """The tasks that a claim has won, in the order of the claim.
-
-    Args:
-        claimer: the process that has claimed.
-        rows: the values of `RETURNED_COLUMNS` as the driver gives them; SQLite's times are texts.
-    """
+    """The tasks that a claim has won, in its order, from `RETURNED_COLUMNS` as the driver gives them."""
     return sort_in_claim_order([with_served_queue(claimer, _to_task(row, claimer)) for row in rows])
 
 
@@ -53,7 +48,7 @@ def _to_task(row: Sequence[Any], claimer: Claimer) -> Task:
         if (number := values[name]) is not None and type(number) is not int:
             values[name] = to_number(number)
     for name in TIMES:
-        if isinstance(time := values[name], str):
+        if isinstance(time := values[name], str):  # SQLite's times are texts
             values[name] = parse_timestamp(time)
     claimed_at = values["worker_started_at"]
     return Task(

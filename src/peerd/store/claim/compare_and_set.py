@@ -93,16 +93,7 @@ def claim_compare_and_set_by_json(
 def claim_ids(
     connection: Connection, claimer: Claimer, lanes: Lanes, token: int, ids: Sequence[int], *, limited: bool = False
 ) -> list[Task]:
-    """Claim those of these tasks that may still be claimed.
-
-    Args:
-        connection: see `claim`.
-        claimer: the process.
-        lanes: from `lanes_for`.
-        token: a new one.
-        ids: that were read without locks.
-        limited: they may have keys.
-    """
+    """Claim those of these tasks, read without locks, that may still be claimed; ``limited``: they may have keys."""
     written = _write_claim(connection, claimer, lanes, token, ids, limited=limited)
     return tasks_of_claim(claimer, _read_claimed_rows(connection, token, ids)) if written else []
 

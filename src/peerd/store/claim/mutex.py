@@ -96,15 +96,9 @@ class ClaimMutex:
 
     @contextmanager
     def acquire(self, connection: Connection, queues: tuple[str, ...], limit: int) -> Iterator[bool]:
-        """Hold the lock for the time of the block; there is no wait unless there are competitors.
+        """Hold the lock for the time of the block, if there are competitors; whether it is held.
 
-        Args:
-            connection: committing each statement.
-            queues: that are claimed from.
-            limit: tasks that are wanted.
-
-        Returns:
-            whether it holds the lock.
+        The connection commits each statement; ``limit`` is the number of tasks that the claim wants.
         """
         if limit < MUTEX_FROM_LIMIT or not self.is_contended or self._is_before(self._unused_until):
             yield False

@@ -36,11 +36,7 @@ def should_empty_for_quarantined(connection: Connection, claimer: Claimer, patie
     """Whether this process is to claim nothing until it runs nothing, so that it can take a quarantined task.
 
     Several tasks of each lane are read: urgent ones that keep coming must not hide one that waits for ever.
-
-    Args:
-        connection: reading.
-        claimer: the process, and the queues that it serves.
-        patience: seconds that such a task waits for an idle process.
+    ``patience`` is the number of seconds that such a task waits for an idle process.
     """
     for lane, rivals in ((-1, sa.true()), (-1 - claimer.node_id, processes.c.node_id == claimer.node_id)):
         ids = connection.execute(_quarantined_ids(claimer.queues, lane), claimer_parameters(claimer)).scalars().all()

@@ -18,9 +18,11 @@ from peerd.store.schema.tables import nodes
 from peerd.store.schema.types import MYSQL
 from peerd.store.statements.autocommit import AutocommitConnection
 from peerd.store.statements.token import new_token
-from peerd.store.tasks.rows import batches_by_size
+from peerd.store.tasks.rows import batches
 
 ROWS_IN_AN_INSERT: Final = 1000
+ESCAPED_BYTES: Final = (b"\\", b"'", b'"', b"\n", b"\r", b"\0", b"\x1a")
+"""Bytes before which the drivers of MySQL send a backslash."""
 ALWAYS_ACCEPTED: Final = 500 * 1024
 """Bytes of a body that every server accepts: max_allowed_packet is at least 1 MiB where it was not made smaller."""
 
@@ -59,7 +61,7 @@ def enqueue_many(connection: Connection, new: Sequence[NewTask]) -> list[Enqueue
     _check_packet_size(connection, new)
     results: dict[int, Enqueued] = {}
     for indexes in _group_by_shape(new):
-        for batch in batches_by_size(indexes, lambda index: _size(new[index]), rows=ROWS_IN_AN_INSERT):
+        for batch in batches(indexes, lambda index: _size(new[index]), rows=ROWS_IN_AN_INSERT):
             ids = insert_many(connection, [new[index] for index in batch], node_ids)
             results.update(zip(batch, map(Enqueued, ids), strict=True))
     keyed = [index for index, task in enumerate(new) if task.unique_key is not None]
@@ -102,19 +104,14 @@ def _check_packet_size(connection: Connection, new: Sequence[NewTask]) -> None:
         return
     limit = int(connection.execute(sa.text("SELECT @@max_allowed_packet")).scalar_one())
     for task in large:
-        size = _size_in_a_statement(task)
+        body = (task.body or "").encode() + (task.body_bytes or b"")
+        size = len(body) + sum(body.count(byte) for byte in ESCAPED_BYTES)
         if size > limit - 64 * 1024:
             raise InvalidTask(
                 "body",
                 f"{size} bytes in a statement, more than the server takes: its max_allowed_packet is {limit}; "
                 "raise that, or keep the data elsewhere and enqueue its address",
             )
-
-
-def _size_in_a_statement(task: NewTask) -> int:
-    """Bytes that the drivers send: the body in UTF-8, with a backslash before what they escape."""
-    whole = (task.body or "").encode() + (task.body_bytes or b"")
-    return len(whole) + sum(whole.count(byte) for byte in (b"\\", b"'", b'"', b"\n", b"\r", b"\0", b"\x1a"))
 
 
 def _enqueue_unique(connection: Connection, task: NewTask, node_ids: Mapping[str, int]) -> Enqueued:

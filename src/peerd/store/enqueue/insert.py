@@ -62,10 +62,7 @@ Names = tuple[str, ...]
 
 
 class InsertValues(NamedTuple):
-    """The values of many rows, by their names: those that all have in common, and those in which they differ.
-
-    A value that is the default in all rows is in neither.
-    """
+    """The values of many rows, by their names: common to all, or differing. Defaults of all rows are in neither."""
 
     number: int
     common: dict[str, Any]
@@ -78,13 +75,7 @@ class InsertValues(NamedTuple):
 
 
 def insert_many(connection: Connection, new: Sequence[NewTask], node_ids: Mapping[str, int]) -> Sequence[int]:
-    """Insert tasks that give the same times, each in the same way; their ids in the same order.
-
-    Args:
-        connection: in a transaction.
-        new: at least one.
-        node_ids: of the nodes that they name.
-    """
+    """Insert one task or more, of which the same times are given; their ids in the same order."""
     if len(new) == 1:
         return [insert_one(connection, new[0], node_ids)]
     values = _values_of_many(new, node_ids, connection.dialect)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.engine import Connection
 
 from peerd.domain.limit import WHOLE_QUEUE, Limit, parse_limit_columns
 from peerd.domain.task import EACH_KEY, SPAN_LIMIT
@@ -68,7 +68,10 @@ def list_limits(connection: Connection, queue: str | None = None) -> list[LimitS
     statement = sa.select(limits).order_by(limits.c.queue, limits.c.limit_key)
     if queue is not None:
         statement = statement.where(limits.c.queue == queue)
-    found = [_to_limit(row) for row in connection.execute(statement).mappings()]
+    found = []
+    for row in connection.execute(statement):
+        most, starts_most, period = parse_limit_columns(row.running, row.starts, row.period)
+        found.append(LimitState(queue=row.queue, key=row.limit_key, running=most, starts=starts_most, period=period))
     if not found:
         return []
     running, starts = count_running(connection, queue), _starts(connection, queue)
@@ -97,11 +100,6 @@ def purge_limit_starts(connection: Connection, limit: int = BATCH) -> int:
 
 def _is_limit(queue: str, key: str) -> tuple[sa.ColumnElement[bool], ...]:
     return limits.c.queue == queue, limits.c.limit_key == key
-
-
-def _to_limit(row: RowMapping) -> LimitState:
-    running, starts, period = parse_limit_columns(row["running"], row["starts"], row["period"])
-    return LimitState(queue=row["queue"], key=row["limit_key"], running=running, starts=starts, period=period)
 
 
 def _with_usage(limit: LimitState, running: CountsByKey, starts: CountsByKey, named: set[str]) -> LimitState:

@@ -67,12 +67,7 @@ class ClaimableWork(msgspec.Struct, frozen=True):
 
 
 def find_claimable(connection: Connection, claimer: Claimer) -> ClaimableWork:
-    """Find which kinds of claim there are tasks for, in one statement; the limits are not read.
-
-    Args:
-        connection: reading.
-        claimer: the process, and the queues that it serves.
-    """
+    """Find which kinds of claim there are tasks for, in one statement; the limits are not read."""
     statement = _first_of_each(claimer.queues, claimer.node_id)
     rows = statement.run(connection, **claimer_parameters(claimer), limit=1).mappings().all()
     found = ClaimableWork(plain=any(row["kind"] == PLAIN for row in rows))
@@ -89,13 +84,7 @@ def claim_limited(
 ) -> LimitedClaim:
     """Claim the next tasks of a queue, as many as its limits allow.
 
-    Args:
-        connection: in a transaction of its own.
-        claimer: the process.
-        queue: one that it serves.
-        token: from `new_token`; a new one for each claim.
-        limit: tasks at the most.
-        quarantined: take tasks that have crashed a process, as `claim` does.
+    The connection is in a transaction of its own; for the arguments see `claim`.
     """
     number, last_key = _lock_queue(connection, queue)
     if not connection.execute(_claiming_allowed(queue), claimer_parameters(claimer)).scalar():

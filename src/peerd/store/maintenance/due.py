@@ -35,21 +35,10 @@ class NextDue(msgspec.Struct, frozen=True):
 class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     """The times at which chores are due; None where there is no such row.
 
-    Attributes:
-        now: the database's clock.
-        nodes: how many are active.
-        oldest_beat: of the active nodes.
-        oldest_touch: of the running tasks.
-        scheduled: when the next scheduled task falls due.
-        failure: when the next failure does.
-        ahead: when the next task that was written as pending too early falls due.
-        pending: when the next pending task expires.
-        done: when the oldest done task ended.
-        canceled: likewise.
-        dead: likewise.
-        key: when the period of the next unique key ends.
-        start: when the next start of a limited task is counted no longer.
-        runs: whether scheduled runs are running.
+    ``nodes`` counts the active ones, ``oldest_beat`` is theirs, ``oldest_touch`` that of the running tasks.
+    ``scheduled``, ``failure`` and ``ahead`` (written as pending too early) are when the next such task falls due,
+    ``pending`` when the next one expires, ``done``, ``canceled`` and ``dead`` when the oldest ended, ``key`` and
+    ``start`` when the next unique key ends and the next limited start is counted no longer. ``runs``: schedules run.
     """
 
     now: datetime

@@ -41,7 +41,7 @@ def release_tasks_of_process(
 
     Args:
         connection: in a transaction of its own.
-        process_id: its identity in ``processes``, not its pid.
+        process_id: its id in ``processes``, not its pid.
         cause: of its death, for the attempts.
         crashed: count an attempt and a crash; not for a process that was stopped.
         limit: tasks at the most; call again until nothing comes.

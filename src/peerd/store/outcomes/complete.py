@@ -28,7 +28,7 @@ from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
 from peerd.store.statements.compiled import CompiledStatement, id_in_list
 from peerd.store.tasks.conditions import status_is, update_by_id
-from peerd.store.tasks.rows import batches, batches_by_size, lock_available, status_literal
+from peerd.store.tasks.rows import batches, lock_available, status_literal
 
 CompletionResults = Mapping[ClaimId, str | None]
 Written = tuple[Sequence[ClaimId], int]
@@ -38,13 +38,8 @@ Written = tuple[Sequence[ClaimId], int]
 def complete(connection: Connection, process_id: int, results: CompletionResults) -> set[ClaimId]:
     """Write tasks as done, with their results (JSON text).
 
-    Each of its statements may be committed by itself. It may be repeated after a lost reply: a task that it has already
-    written counts as accepted.
-
-    Args:
-        connection: in a transaction, or committing each statement.
-        process_id: the process that held them.
-        results: the claims, and what their handlers returned.
+    Each of its statements may be committed by itself. It may be repeated after a lost reply: a task that the same
+    process has already written counts as accepted.
 
     Returns:
         the claims that were refused, because they are not held any more.
@@ -52,7 +47,7 @@ def complete(connection: Connection, process_id: int, results: CompletionResults
     refused: set[ClaimId] = set()
     write = {"postgresql": _on_postgresql, "sqlite": _on_sqlite}.get(connection.dialect.name, _on_mysql)
     in_order = sorted(results, key=attrgetter("id"))
-    for batch in batches_by_size(in_order, lambda held: len(results[held] or "")):
+    for batch in batches(in_order, lambda held: len(results[held] or "")):
         for together, written in write(connection, batch, results):
             if written < len(together):
                 refused |= _not_done_by(connection, process_id, together)
@@ -60,13 +55,7 @@ def complete(connection: Connection, process_id: int, results: CompletionResults
 
 
 def complete_available(connection: Connection, process_id: int, results: CompletionResults) -> WriteResult:
-    """`complete`, without the rows that another session has locked.
-
-    Args:
-        connection: in a transaction of its own.
-        process_id: the process that held them.
-        results: see `complete`.
-    """
+    """`complete`, without the rows that another session has locked; in a transaction of its own."""
     available: set[ClaimId] = set()
     for batch in batches(sorted(results, key=attrgetter("id"))):
         for lease, ids in by_lease(batch).items():

@@ -55,12 +55,8 @@ class WriteResult(msgspec.Struct, frozen=True):
 def record_outcomes(connection: Connection, process_id: int, outcomes: Mapping[ClaimId, Outcome]) -> WriteResult:
     """Write outcomes other than done: the tasks' new statuses, and a row in ``attempts`` for each.
 
-    It may be repeated after a lost reply. Rows that another session has locked are left out.
-
-    Args:
-        connection: in a transaction of its own.
-        process_id: the process that held them.
-        outcomes: of the claims.
+    In a transaction of its own. It may be repeated after a lost reply. Rows that another session has locked are left
+    out.
     """
     missing: set[ClaimId] = set()
     for batch in batches(sorted(outcomes, key=lambda held: held.id)):
@@ -87,12 +83,7 @@ def apply_verdicts(
 ) -> None:
     """Write the transitions of working tasks, whose rows are locked, and record their attempts.
 
-    Tasks with equal transitions are written together.
-
-    Args:
-        connection: the transaction that locked the rows.
-        judged: the tasks and their transitions.
-        crashed: count a crash: their process died during the attempt.
+    Tasks with equal transitions are written together. ``crashed`` counts a crash: their process died.
     """
     alike: dict[TaskTransition, list[Task]] = defaultdict(list)
     for task, verdict in judged:

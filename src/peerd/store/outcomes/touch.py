@@ -31,11 +31,7 @@ class TaskProgress(msgspec.Struct, frozen=True):
 def touch(connection: Connection, held: set[ClaimId]) -> set[ClaimId]:
     """Renew ``checked_at`` of the tasks that this process holds.
 
-    A row that another session has locked is left out, so that it does not delay the others.
-
-    Args:
-        connection: in a transaction of its own.
-        held: the claims.
+    In a transaction of its own. A row that another session has locked is left out: it would delay the others.
 
     Returns:
         the claims that it holds no more: canceled, moved, rescued or deleted meanwhile.
@@ -45,10 +41,6 @@ def touch(connection: Connection, held: set[ClaimId]) -> set[ClaimId]:
 
 def report_progress(connection: Connection, reports: Mapping[ClaimId, TaskProgress]) -> WriteResult:
     """Write progress and renew ``checked_at``; rows that another session has locked are left out.
-
-    Args:
-        connection: in a transaction of its own.
-        reports: the progress of each claim.
 
     Returns:
         the claims that this process holds no more, and those whose rows are locked.

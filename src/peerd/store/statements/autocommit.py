@@ -16,11 +16,7 @@ from peerd.store.connection.sqlite_lock import writer_lock_of
 
 
 class AutocommitResult:
-    """The result of a statement, with the names of SQLAlchemy's CursorResult.
-
-    Args:
-        cursor: of the driver, after the execution.
-    """
+    """The result of an executed cursor, with the names of SQLAlchemy's CursorResult."""
 
     __slots__ = ("_rows", "lastrowid", "rowcount")
 

@@ -51,11 +51,8 @@ class TaskConditions(msgspec.Struct, frozen=True):
 
     def conditions(self) -> list[sa.ColumnElement[bool]]:
         """The conditions that such a task meets."""
-        conditions: list[sa.ColumnElement[bool]] = []
-        if self.queue is not None:
-            conditions.append(tasks.c.queue == self.queue)
-        if self.name is not None:
-            conditions.append(tasks.c.name == self.name)
+        texts = ((tasks.c.queue, self.queue), (tasks.c.name, self.name))
+        conditions: list[sa.ColumnElement[bool]] = [column == text for column, text in texts if text is not None]
         if self.status is not None:
             conditions.append(status_is(Status(self.status)))
         if self.node_id is not None:
@@ -71,14 +68,9 @@ def list_tasks(
     limit: int = 50,
     bodies: bool = True,
 ) -> list[Task]:
-    """A page of tasks, newest first.
+    """A page of tasks, newest first: with ids below ``before``, the last one of the page before.
 
-    Args:
-        connection: in any transaction.
-        wanted: a filter.
-        before: only ids below this one: the last of the page before.
-        limit: tasks at the most.
-        bodies: read bodies and results too, which may be large; else they are None.
+    Without ``bodies``, bodies and results, which may be large, are not read: they are None.
     """
     conditions = (wanted or TaskConditions()).conditions()
     if before is not None:

@@ -90,13 +90,10 @@ def by_id_only(
 def lock_tasks(
     connection: Connection, ids: Iterable[int], *conditions: sa.ColumnElement[bool], skip_locked: bool = False
 ) -> list[Task]:
-    """Lock the rows among these that (still) meet the conditions, in the order of their ids, and read them.
+    """Lock the rows among these, at most `BATCH`, that still meet the conditions, in the order of their ids; read them.
 
-    Args:
-        connection: in a transaction that will write them.
-        ids: a batch of at most `BATCH`.
-        conditions: repeated here, because the ids were read without locks.
-        skip_locked: leave out rows that another session has locked.
+    The ids were read without locks, so the conditions are repeated. ``skip_locked`` leaves out rows that another
+    session has locked.
     """
     wanted = sorted(set(ids))
     if not wanted:
@@ -114,11 +111,6 @@ def lock_available(connection: Connection, ids: Iterable[int], *conditions: sa.C
     """Lock the rows among these that meet the conditions and are not locked by another session; their ids, sorted.
 
     A write of them waits for no lock. SQLite has no locks of rows: there all ids are returned.
-
-    Args:
-        connection: in a transaction that will write them.
-        ids: a batch of at most `BATCH`.
-        conditions: see `lock_tasks`.
     """
     wanted = sorted(set(ids))
     if not wanted or connection.dialect.name == "sqlite":
@@ -179,12 +171,16 @@ def insert_if_absent(
     connection.execute(insert(table).values(values).on_conflict_do_update(index_elements=key, set_=unchanged))
 
 
-def batches_by_size(
-    values: Iterable[T], bytes_of: Callable[[T], int], *, rows: int = BATCH, most_bytes: int = BATCH_BYTES
+def batches(
+    values: Iterable[T],
+    bytes_of: Callable[[T], int] = lambda _: 0,
+    *,
+    rows: int = BATCH,
+    most_bytes: int = BATCH_BYTES,
 ) -> Iterator[list[T]]:
     """Cut a list into pieces that a server accepts in one statement.
 
-    >>> [piece for piece in batches_by_size([3, 4, 9, 1], lambda value: value, rows=2, most_bytes=8)]
+    >>> [piece for piece in batches([3, 4, 9, 1], lambda value: value, rows=2, most_bytes=8)]
     [[3, 4], [9], [1]]
     """
     piece: list[T] = []
@@ -198,13 +194,3 @@ def batches_by_size(
         filled += size
     if piece:
         yield piece
-
-
-def batches(values: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
-    """Cut a list into pieces.
-
-    >>> [list(piece) for piece in batches([1, 2, 3], 2)]
-    [[1, 2], [3]]
-    """
-    for start in range(0, len(values), size):
-        yield values[start : start + size]

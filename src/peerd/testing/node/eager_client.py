@@ -16,13 +16,7 @@ from peerd.store.connection.database import Database
 
 
 class EagerClient(Client):
-    """A `Client` whose ``enqueue`` runs all tasks that are due.
-
-    Args:
-        database: of the tasks.
-        run_due: runs them.
-        run_due_async: the same, for ``client.aio``.
-    """
+    """A `Client` whose ``enqueue`` runs all tasks that are due."""
 
     def __init__(
         self, database: Database, run_due: Callable[[], object], run_due_async: Callable[[], Awaitable[object]]

@@ -231,14 +231,7 @@ class InlineNode:
 
 
 class InlineSteps:
-    """``node.aio``: the steps of an `InlineNode`, awaitable, in the test's own event loop.
-
-    Args:
-        node: under which it is registered.
-        processes: those of its workers.
-        threads: the database.
-        events: the node's events.
-    """
+    """``node.aio``: the steps of an `InlineNode`, awaitable, in the test's own event loop."""
 
     def __init__(
         self, node: Node, processes: Sequence[InlineProcess], threads: DatabaseThreads, events: EventBus

@@ -21,11 +21,7 @@ IDLE_WITHIN: Final = 10.0
 
 
 class InlineMessageRouter:
-    """Carries the messages of one `InlineNode`. It has workers, and no agent.
-
-    Args:
-        node: its name.
-    """
+    """Carries the messages of one `InlineNode`. It has workers, and no agent."""
 
     def __init__(self, node: str) -> None:
         self._node = node

@@ -14,13 +14,7 @@ from peerd.work.attempts.outcome_writer import OutcomeWriter
 
 
 class InlineOutcomes:
-    """An `OutcomeWriter` whose writes are awaited.
-
-    Args:
-        threads: the database.
-        process_id: the holder.
-        outages: of the database.
-    """
+    """An `OutcomeWriter` of a process whose writes are awaited."""
 
     def __init__(self, threads: DatabaseThreads, process_id: int, outages: OutageTracker) -> None:
         self._writer = OutcomeWriter[_AwaitedOutcome](

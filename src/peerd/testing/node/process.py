@@ -53,16 +53,7 @@ async def register_node(threads: DatabaseThreads, name: str) -> Node:
 
 
 class InlineProcess:
-    """A process that runs the tasks of one worker.
-
-    Args:
-        worker: the user's code, with its settings.
-        threads: the database.
-        node: under which it is registered.
-        client: for ``ctx.client`` and ``ctx.enqueue``.
-        message_router: of the node.
-        events: of the node.
-    """
+    """A process of a node that runs the tasks of one worker, when it is called."""
 
     def __init__(
         self,
