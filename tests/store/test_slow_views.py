@@ -99,7 +99,7 @@ def test_on_galera_every_node_looks_for_it_may_be_at_another_server(
     assert members.message == "3 servers; this one is synced"
     monkeypatch.setattr(galera, "MIN_MEMBERS", 4)
     assert "nobody can write" in world.store.read(galera.members)[0].message
-    monkeypatch.setattr(galera, "OFTEN_PAUSED", -1.0)
+    monkeypatch.setattr(galera, "MAX_PAUSED_SHARE", -1.0)
     assert "waited for the slowest" in world.store.read(galera.flow_control)[0].message
 
 
