@@ -183,7 +183,7 @@ def test_a_process_frozen_beyond_max_update_can_change_nothing_when_it_thaws(clu
     cluster.freeze([worker])
     try:
         task = cluster.done(job)
-        assert cluster.outcomes(job) == [("rescued", f"nobody has touched the task for {MAX_UPDATE:g} s")]
+        assert cluster.outcomes(job) == [("rescued", f"the task was not touched for {MAX_UPDATE:g} s")]
         cluster.open(job)  # it would end, and write, as soon as it goes on
     finally:
         cluster.thaw([worker])

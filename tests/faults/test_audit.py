@@ -14,12 +14,13 @@ from peerd.store.claim import claim
 from peerd.store.claim.claimer import Claimer
 from peerd.store.maintenance import chore_batches
 from peerd.store.nodes import nodes
-from peerd.store.outcomes import complete, recording, touch
+from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements.token import new_token
 from peerd.store.tasks import actions
 from tests.faults import audit, final_tables, history, load
+from tests.support.outcomes import record_outcome
 
 LIFE = "a" * 32
 CLAIMER = Claimer(node_id=1, incarnation=LIFE, process_id=7, queues=("work", "rows"))
@@ -50,7 +51,7 @@ def test_each_change_of_a_task_is_written_down_in_its_order(client: Client) -> N
         held = take(client)
         assert not client.database.run(touch.touch, {held})
         failed = Failed(error="no", retry_in=0.0)
-        assert client.database.run(recording.record_outcome, 7, held, failed)
+        assert client.database.run(record_outcome, 7, held, failed)
         assert client.database.run(chore_batches.stage_due, Status.FAILURE) == 1
         held = take(client)
         assert client.database.run(complete.complete, 7, {held: '{"lease": 2}'}) == set()
@@ -92,7 +93,7 @@ def test_attempts_outlive_their_task(client: Client) -> None:
     with client:
         job = client.enqueue("work", name="x", body={"key": "1"})
         held = take(client)
-        client.database.run(recording.record_outcome, 7, held, Failed(error="no", retry_in=0.0))
+        client.database.run(record_outcome, 7, held, Failed(error="no", retry_in=0.0))
         client.database.run(actions.delete, job.id)
         [kept] = final_tables.read(client.database.url.render_as_string(hide_password=False)).attempts
         assert (kept.task_id, kept.lease, kept.outcome, kept.number, kept.error) == (job.id, 1, "failure", 1, "no")

@@ -16,8 +16,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain import task_transition
 from peerd.domain.lifecycle import TaskEvent, sources
-from peerd.store.claim import candidates, claim, claim_values, compare_and_set
-from peerd.store.enqueue import enqueue, insert, insert_statements, unique_keys
+from peerd.store.claim import candidates, claim, claimer, compare_and_set
+from peerd.store.enqueue import enqueue, insert, unique_keys
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording, touch
 from peerd.store.schema.sql_clock import now, seconds_from_now
@@ -68,7 +68,7 @@ def claim_leaves_checked_at(patch: pytest.MonkeyPatch) -> None:
 
 
 def _claim_writes(patch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    original = claim_values.claim_values
+    original = claimer.claim_values
     for module in (claim, compare_and_set):
         patch.setattr(module, "claim_values", lambda *about: change(original(*about)))
 
@@ -192,9 +192,9 @@ def bulk_answers_in_another_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def scheduled_tasks_are_enqueued_as_pending(patch: pytest.MonkeyPatch) -> None:
-    original = insert_statements._columns
+    original = insert._columns
     patch.setattr(
-        insert_statements,
+        insert,
         "_columns",
         lambda *about: {name: value for name, value in original(*about).items() if name != "status"},
     )

@@ -10,11 +10,12 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from peerd.store.claim import candidates, claim, compare_and_set
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import insert_statements
+from peerd.store.enqueue import insert
 from peerd.store.limits import limited_claim
 from peerd.store.outcomes import complete
 from tests.model.machine.store_machine import machine_on
 from tests.model.mutations import MUTATIONS, RARELY_CAUGHT, Mutation
+from tests.support.caches import clear_caches
 
 EXAMPLES = 800
 """At the most; most faults are caught within ten. They are always the same ones, and none is made smaller."""
@@ -22,17 +23,11 @@ EXAMPLES = 800
 
 @pytest.fixture(autouse=True)
 def fresh_statements() -> Iterator[None]:
-    """The claim keeps its statements; those of a mutation must neither come too late nor stay."""
-    clear_statement_cache()
+    """The store caches its statements; those of a mutation must be neither made too early nor kept."""
+    modules = (claim, compare_and_set, complete, candidates, insert, limited_claim)
+    clear_caches(*modules)
     yield
-    clear_statement_cache()
-
-
-def clear_statement_cache() -> None:
-    for module in (claim, compare_and_set, complete, candidates, insert_statements, limited_claim):
-        for made in vars(module).values():
-            if hasattr(made, "cache_clear"):
-                made.cache_clear()
+    clear_caches(*modules)
 
 
 @pytest.mark.timeout(600)  # of a machine that others use too

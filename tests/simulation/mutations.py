@@ -17,7 +17,7 @@ from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import Status, TaskEvent, sources
 from peerd.domain.outcome import Released
 from peerd.manager.rescue_guard import RescueGuard
-from peerd.store.claim import candidates, claim, claim_values, compare_and_set
+from peerd.store.claim import candidates, claim, compare_and_set
 from peerd.store.claim import claimer as claimers
 from peerd.store.claim.claimer import ClaimResult
 from peerd.store.limits import limited_claim
@@ -43,6 +43,7 @@ from peerd.work.claims.toucher import Toucher
 from peerd.work.task_worker import DeclaredHandlerAdapter
 from tests.simulation.plan import KEYS, VERSIONS
 from tests.simulation.versions import dead_at_once, prepare_leniently
+from tests.support.caches import clear_caches
 
 
 class Mutation(msgspec.Struct, frozen=True):
@@ -65,8 +66,8 @@ def mutated(mutation: Mutation) -> Iterator[None]:
         for where, attribute, instead in mutation.patches:
             stack.enter_context(patch.object(where, attribute, instead))
         for module in (claim, compare_and_set, complete, candidates, limited_claim):
-            module.clear_statement_cache()
-            stack.callback(module.clear_statement_cache)
+            clear_caches(module)
+            stack.callback(clear_caches, module)
         yield
 
 
@@ -121,7 +122,7 @@ def _take(connection: Any, claimer: Any, token: int, ids: list[int]) -> ClaimRes
     mine = (
         sa.update(tasks)
         .where(tasks.c.id.in_(ids))
-        .values(claim_values.claim_values(claimers.max_attempts_defaults(claimer), now()))
+        .values(claimers.claim_values(claimers.max_attempts_defaults(claimer), now()))
     )
     connection.execute(mine, claimers.claimer_parameters(claimer) | {"token": token})
     rows = connection.execute(sa.select(*TASK_COLUMNS).where(tasks.c.id.in_(ids))).mappings()
@@ -209,7 +210,7 @@ def _never_poll_again(self: Any, queue: str, asked: int, won: int, again_in: flo
 
 
 _TOOK: Final = LimitedPolling.record_claim
-_HOLDER: Final = claim_values.claim_values
+_HOLDER: Final = claimers.claim_values
 _ADD: Final = OutcomeWriter.add
 
 

@@ -157,7 +157,7 @@ def _be_cut_off(connection: Connection) -> None:
 def test_a_server_that_refuses_such_locks_is_claimed_from_all_the_same(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = CompiledStatement(sa.text("SELECT no_such_lock(:line)"))
+    unknown = CompiledStatement(sa.text("SELECT no_such_lock(:mutex)"))
     for name in ("_ACQUIRE_ON_MYSQL", "_ACQUIRE_ON_POSTGRESQL"):
         monkeypatch.setattr(lines, name, unknown)
     fill(world)

@@ -15,11 +15,12 @@ from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, 
 from peerd.domain.task import Task
 from peerd.store.claim.claimer import Claimer
 from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.outcomes import recording, touch
+from peerd.store.outcomes import touch
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks import actions
 from tests.store.world import World, held
+from tests.support.outcomes import record_outcome
 
 E = TaskEvent
 
@@ -53,7 +54,7 @@ class Play:
     def record_outcome(self, outcome: Outcome, number: int) -> None:
         if self.claims:
             task = self.claims[number % len(self.claims)]
-            self.world.store.run(recording.record_outcome, self.claimer.process_id, held(task), outcome)
+            self.world.store.run(record_outcome, self.claimer.process_id, held(task), outcome)
 
     def touch(self, number: int) -> None:
         self.world.store.run(touch.touch, {held(task) for task in self.claims[number % 7 :]})

@@ -23,10 +23,11 @@ from peerd.store.connection.database import Database, translated_errors
 from peerd.store.limits import limited_claim
 from peerd.store.limits.key_round_robin import MAX_LEVELS
 from peerd.store.maintenance import rescue
-from peerd.store.outcomes import complete, recording
+from peerd.store.outcomes import complete
 from peerd.store.schema.tables import limits, tasks
 from peerd.store.statements.token import new_token
 from tests.store.world import World, at_once, held
+from tests.support.outcomes import record_outcome
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_a_failure_frees_its_place(world: World, claimer: Claimer) -> None:
     limit(world, "*", running=1)
     add(world, "a", 2)
     [task] = take(world, claimer)
-    assert world.store.run(recording.record_outcome, claimer.process_id, held(task), Failed(error="no", retry_in=60.0))
+    assert world.store.run(record_outcome, claimer.process_id, held(task), Failed(error="no", retry_in=60.0))
     assert len(take(world, claimer)) == 1
 
 

@@ -166,4 +166,3 @@ def test_tasks_are_read_in_pages_newest_first(world: World) -> None:
     ] == [other]
     assert world.store.read(partial(read.list_tasks, wanted=read.TaskConditions(queue="empty"))) == []
     assert world.store.read(read.count_tasks) == {**dict.fromkeys(Status, 0), Status.PENDING: 8, Status.DONE: 1}
-    assert world.store.read(read.statuses_of, [ids[0], other, 10**9]) == {ids[0]: Status.PENDING, other: Status.DONE}

@@ -11,13 +11,14 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import ERROR_LIMIT, Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.outcomes import complete, recording, touch
+from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId, WriteResult
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks import actions
 from tests.store.world import World, held
+from tests.support.outcomes import record_outcome
 
 OUTCOMES: list[Outcome] = [
     Failed(error="boom", retry_in=5.0),
@@ -103,8 +104,8 @@ def assert_refused(world: World, task: Task) -> None:
     row, attempts = world.find(task.id), world.attempt_rows()
     assert world.store.run(complete.complete, task.process_id, {held(task): "1"}) == {held(task)}
     for outcome in OUTCOMES[:-1]:
-        assert not world.store.run(recording.record_outcome, task.process_id, held(task), outcome)
-    assert not world.store.run(recording.record_outcome, task.process_id, held(task), OUTCOMES[-1])
+        assert not world.store.run(record_outcome, task.process_id, held(task), outcome)
+    assert not world.store.run(record_outcome, task.process_id, held(task), OUTCOMES[-1])
     assert world.store.run(touch.touch, {held(task)}) == {held(task)}
     assert world.store.run(touch.report_progress, {held(task): TaskProgress(0.5)}).refused == {held(task)}
     assert world.store.run(rescue.release_unknown_claims, task.process_id, [held(task)], "lost") == []
@@ -164,12 +165,12 @@ def test_an_outcome_written_again_after_a_lost_reply_changes_nothing(world: Worl
     world.add()
     task = world.take_one()
     assert task.process_id is not None
-    assert world.store.run(recording.record_outcome, task.process_id, held(task), outcome)
+    assert world.store.run(record_outcome, task.process_id, held(task), outcome)
     row, attempts = world.get(task.id), world.attempts(task.id)
     assert len(attempts) == 1
-    assert world.store.run(recording.record_outcome, task.process_id, held(task), outcome)
+    assert world.store.run(record_outcome, task.process_id, held(task), outcome)
     assert (world.get(task.id), world.attempts(task.id)) == (row, attempts)
-    assert not world.store.run(recording.record_outcome, world.claimer().process_id, held(task), outcome)
+    assert not world.store.run(record_outcome, world.claimer().process_id, held(task), outcome)
 
 
 def test_an_outcome_is_refused_when_another_one_was_written_about_the_claim(world: World) -> None:
@@ -179,7 +180,7 @@ def test_an_outcome_is_refused_when_another_one_was_written_about_the_claim(worl
     world.store.run(rescue.release_tasks_of_process, task.process_id, "told to end", crashed=False)
     assert world.outcomes(task.id) == ["released"]
     assert not world.fail(task)
-    assert not world.store.run(recording.record_outcome, task.process_id, held(task), Snoozed(1.0, "x"))
+    assert not world.store.run(record_outcome, task.process_id, held(task), Snoozed(1.0, "x"))
 
 
 def test_a_failure_counts_and_is_due_after_its_delay(world: World) -> None:
@@ -212,7 +213,7 @@ def test_a_snooze_counts_nothing_and_is_scheduled(world: World) -> None:
     task_id = world.add()
     task = world.take_one()
     assert task.process_id is not None
-    world.store.run(recording.record_outcome, task.process_id, held(task), Snoozed(3600.0, "not now"))
+    world.store.run(record_outcome, task.process_id, held(task), Snoozed(3600.0, "not now"))
     snoozed = world.get(task_id)
     assert (snoozed.status, snoozed.attempts, snoozed.error) == (Status.SCHEDULED, 0, None)
     assert [(one.number, one.outcome, one.error) for one in world.attempts(task_id)] == [(0, "snoozed", "not now")]
@@ -224,7 +225,7 @@ def test_giving_back_counts_nothing_and_keeps_the_last_error(world: World) -> No
     world.arrive()
     task = world.take_one()
     assert task.process_id is not None
-    world.store.run(recording.record_outcome, task.process_id, held(task), Released("the process ends"))
+    world.store.run(record_outcome, task.process_id, held(task), Released("the process ends"))
     released = world.get(task_id)
     assert (released.status, released.attempts, released.error) == (Status.PENDING, 1, "boom")
     assert world.take_one().lease == task.lease + 1
@@ -240,7 +241,7 @@ def test_texts_that_a_database_would_refuse_are_cut_and_mended(world: World) -> 
     )
     assert len(world.get(task_id).progress_note or "") <= 255
     failed = Failed(error=dirty, traceback=dirty * 10, retry_in=0.0)
-    assert world.store.run(recording.record_outcome, task.process_id, held(task), failed)
+    assert world.store.run(record_outcome, task.process_id, held(task), failed)
     [attempt] = world.attempts(task_id)
     assert len(attempt.error or "") <= ERROR_LIMIT
     assert "\x00" not in (attempt.error or "\x00")

@@ -21,7 +21,7 @@ from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.limits import limited_claim
 from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.outcomes import complete, recording, touch
+from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.schema.migrate import migrate
@@ -29,6 +29,7 @@ from peerd.store.schema.tables import limits, nodes, tasks
 from peerd.store.statements.token import new_token
 from peerd.store.tasks import read
 from tests.store.world import World, held
+from tests.support.outcomes import record_outcome
 
 ANALYZE = {"mysql": "ANALYZE TABLE tasks", "postgresql": "ANALYZE", "sqlite": "ANALYZE"}
 PINNED_TO = 99
@@ -219,7 +220,7 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     yield partial(run, complete.complete, claimer.process_id, done), by_id
     yield partial(run, complete.complete, claimer.process_id, done), by_id  # and what a repeated one asks
     failed = Failed(error="boom", retry_in=0.0)
-    yield partial(run, recording.record_outcome, claimer.process_id, held(held_now[6]), failed), by_id
+    yield partial(run, record_outcome, claimer.process_id, held(held_now[6]), failed), by_id
     yield partial(run, chore_batches.stage_due, Status.FAILURE, 20), {"tasks_due"} | by_id
     yield partial(run, chore_batches.stage_due, Status.SCHEDULED, 20), {"tasks_due"} | by_id
     yield partial(run, chore_batches.postpone, 20), {"tasks_due" if mysql else "tasks_ahead"} | by_id

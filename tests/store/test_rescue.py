@@ -20,7 +20,7 @@ def test_a_frozen_task_is_rescued_and_due_at_once(world: World) -> None:
     assert (rescued.task_id, rescued.label) == (task_id, "rescued")
     row = world.get(task_id)
     assert (row.status, row.attempts, row.crashes) == (Status.FAILURE, 1, 0)
-    assert "nobody has touched the task for 30 s" in (row.error or "")
+    assert "the task was not touched for 30 s" in (row.error or "")
     [attempt] = world.attempts(task_id)
     assert (attempt.outcome, attempt.number, attempt.process_id) == ("rescued", 1, task.process_id)
     assert world.store.run(chore_batches.stage_due, Status.FAILURE) == 1

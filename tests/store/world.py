@@ -22,12 +22,13 @@ from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches
 from peerd.store.nodes import nodes
 from peerd.store.nodes import processes as process_records
-from peerd.store.outcomes import complete, recording
+from peerd.store.outcomes import complete
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, metadata, processes, tasks
 from peerd.store.statements.token import new_token
 from peerd.store.tasks import actions, read
+from tests.support.outcomes import record_outcome
 
 T = TypeVar("T")
 _urgent = count(2**40)
@@ -158,9 +159,9 @@ class World:
                 assert not self.store.run(complete.complete, claimer.process_id, {held(task): "1"})
             case Status.FAILURE:
                 failed = Failed(error="boom", retry_in=3600.0)
-                assert self.store.run(recording.record_outcome, claimer.process_id, held(task), failed)
+                assert self.store.run(record_outcome, claimer.process_id, held(task), failed)
             case Status.DEAD:
-                assert self.store.run(recording.record_outcome, claimer.process_id, held(task), Failed(error="boom"))
+                assert self.store.run(record_outcome, claimer.process_id, held(task), Failed(error="boom"))
             case _:
                 assert status is Status.WORKING
         return task_id
@@ -168,7 +169,7 @@ class World:
     def fail(self, task: Task, error: str = "boom", retry_in: float | None = 0.0, **more: Any) -> bool:
         assert task.process_id is not None
         failed = Failed(error=error, retry_in=retry_in, **more)
-        return self.store.run(recording.record_outcome, task.process_id, held(task), failed)
+        return self.store.run(record_outcome, task.process_id, held(task), failed)
 
     def complete(self, task: Task, result: str | None = None) -> bool:
         """Whether it was accepted."""

@@ -9,32 +9,23 @@ if TYPE_CHECKING:
     from peerd.runtime.observability.events import AttemptEnded, AttemptStarted, ClaimLost, Event
     from peerd.testing.clock import Clock, ClockNotGovernable
     from peerd.testing.event_recorder import EventRecorder
-    from peerd.testing.fault import Fault
-    from peerd.testing.faulty_database import FaultyDatabase
+    from peerd.testing.faulty_database import Fault, FaultyDatabase
     from peerd.testing.inline import Ran, run_inline, run_row
     from peerd.testing.node.inline_node import InlineNode
     from peerd.testing.rows import insert_task, make_task
     from peerd.testing.waiting import eventually, eventually_async
 
-_HOMES = {
-    "AttemptEnded": "peerd.runtime.observability.events",
-    "AttemptStarted": "peerd.runtime.observability.events",
-    "ClaimLost": "peerd.runtime.observability.events",
-    "Clock": "peerd.testing.clock",
-    "ClockNotGovernable": "peerd.testing.clock",
-    "Event": "peerd.runtime.observability.events",
-    "EventRecorder": "peerd.testing.event_recorder",
-    "Fault": "peerd.testing.fault",
-    "FaultyDatabase": "peerd.testing.faulty_database",
-    "InlineNode": "peerd.testing.node.inline_node",
-    "Ran": "peerd.testing.inline",
-    "eventually": "peerd.testing.waiting",
-    "eventually_async": "peerd.testing.waiting",
-    "insert_task": "peerd.testing.rows",
-    "make_task": "peerd.testing.rows",
-    "run_inline": "peerd.testing.inline",
-    "run_row": "peerd.testing.inline",
+_NAMES = {
+    "peerd.runtime.observability.events": ("AttemptEnded", "AttemptStarted", "ClaimLost", "Event"),
+    "peerd.testing.clock": ("Clock", "ClockNotGovernable"),
+    "peerd.testing.event_recorder": ("EventRecorder",),
+    "peerd.testing.faulty_database": ("Fault", "FaultyDatabase"),
+    "peerd.testing.inline": ("Ran", "run_inline", "run_row"),
+    "peerd.testing.node.inline_node": ("InlineNode",),
+    "peerd.testing.rows": ("insert_task", "make_task"),
+    "peerd.testing.waiting": ("eventually", "eventually_async"),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "AttemptEnded",

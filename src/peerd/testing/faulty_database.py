@@ -1,4 +1,4 @@
-"""A database in which things go wrong when a test says so."""
+"""A database in which calls fail, wait or lose their replies when a test says so."""
 
 from __future__ import annotations
 
@@ -6,45 +6,131 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 from sqlalchemy.engine import URL, Connection
 
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.store.connection.database import Database
-from peerd.store.statements.autocommit import AutocommitConnection
-from peerd.testing.fault import Fault, FaultCondition, away, raise_effect, wait_effect
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
+FaultCondition = Callable[..., object]
 
 MAX_HOLD: Final = 60.0
 """Seconds; a test that forgot to heal what it holds ends nevertheless."""
 
 
-class FaultyDatabase(Database):
-    """A `Database` that can be told what goes wrong. Safe to use from several threads.
+class Fault:
+    """A fault of some calls, until it has happened so many times or is healed.
 
-    An operation is named as the function that does it: ``claim``, ``complete``, ``record_outcome``, ``touch``,
+    As a context manager it is healed at the end of the block.
+    """
+
+    def __init__(
+        self,
+        operation: str | None,
+        call: int,
+        times: int | None,
+        when: FaultCondition | None,
+        effect: Callable[[Fault], None],
+    ) -> None:
+        if call < 1 or (times is not None and times < 1):
+            raise ValueError("call and times are counted from 1")
+        self.hits = 0
+        """How often it has happened."""
+        self.healed = threading.Event()
+        self.apply: Callable[[], None] = partial(effect, self)
+        """Apply it to a call."""
+        self._operation = operation
+        self._skip = call - 1
+        self._left = times
+        self._when = when
+
+    def heal(self) -> None:
+        """End it; a call that it holds up continues."""
+        self.healed.set()
+
+    def __enter__(self) -> Self:
+        """The fault itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Heal it."""
+        self.heal()
+
+    def applies_to(self, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether it happens to this call, which is counted. Under the database's lock."""
+        if self.healed.is_set() or self._left == 0 or self._operation not in (None, operation):
+            return False
+        if self._when is not None and not self._when(*args, **kwargs):
+            return False
+        if self._skip:
+            self._skip -= 1
+            return False
+        if self._left is not None:
+            self._left -= 1
+        self.hits += 1
+        return True
+
+
+def _raising(error: Exception | Callable[[], Exception]) -> Callable[[Fault], None]:
+    def effect(_: Fault) -> None:
+        raise error.with_traceback(None) if isinstance(error, Exception) else error()
+
+    return effect
+
+
+def _unavailable(reason: str) -> Callable[[Fault], None]:
+    return _raising(lambda: DatabaseUnavailable(reason))
+
+
+def _waiting(seconds: float) -> Callable[[Fault], None]:
+    def effect(fault: Fault) -> None:
+        fault.healed.wait(seconds)
+
+    return effect
+
+
+def _with_faults(method: Method) -> Method:
+    """A method of `Database` that runs an operation, with the faults before and after it."""
+
+    @wraps(method)
+    def run(self: FaultyDatabase, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        with self._faults_around(operation_name(operation), args, kwargs):
+            return method(self, operation, *args, **kwargs)
+
+    return cast("Method", run)
+
+
+class FaultyDatabase(Database):
+    """A `Database` with faults that a test adds. Safe to use from several threads.
+
+    An operation is named as the function that does it: ``claim``, ``complete``, ``record_outcomes``, ``touch``,
     ``report_progress``; that of a `Client` as its method: ``enqueue``, ``cancel``. Without a name, any call is meant.
-    ``call`` counts the calls of it from now on: 1 is the next. ``times`` is for how many it goes wrong; None is until
-    the fault is healed. ``when``, asked with the operation's arguments, says which calls count at all; it must not ask
-    the database.
+    ``call`` counts the calls of it from now on: 1 is the next. ``times`` is the number of calls that are affected; None
+    is until the fault is healed. ``when``, called with the operation's arguments, says which calls count at all; it
+    must not use the database.
 
     Args:
         url: ``sqlite:///file``, ``mysql://…`` or ``postgresql://…``.
         pool_size: connections that are kept.
 
     >>> database = FaultyDatabase("sqlite:////tmp/peerd-example.sqlite")
-    >>> def ask(connection: Connection) -> int:
+    >>> def one(connection: Connection) -> int:
     ...     return connection.exec_driver_sql("select 1").scalar_one()
-    >>> _ = database.fail("ask", call=2)
-    >>> database.read(ask)
+    >>> _ = database.fail("one", call=2)
+    >>> database.read(one)
     1
-    >>> database.read(ask)
+    >>> database.read(one)
     Traceback (most recent call last):
-    peerd.domain.errors.DatabaseUnavailable: the database does not answer: a test made call 2 of ask fail
-    >>> database.read(ask), database.calls["ask"]
+    peerd.domain.errors.DatabaseUnavailable: the database does not answer: a test made call 2 of one fail
+    >>> database.read(one), database.calls["one"]
     (1, 3)
     >>> database.close()
     """
@@ -52,7 +138,7 @@ class FaultyDatabase(Database):
     def __init__(self, url: str | URL, *, pool_size: int = 10) -> None:
         super().__init__(url, pool_size=pool_size)
         self.calls: Counter[str] = Counter()
-        """How often each operation was asked for, whatever became of it."""
+        """How often each operation was called, whatever its result."""
         self._before: list[Fault] = []
         self._after: list[Fault] = []
         self._faults_lock = threading.Lock()
@@ -72,18 +158,18 @@ class FaultyDatabase(Database):
             operation: its name; None is any.
             call: which of the coming calls is the first to fail.
             times: how many fail.
-            error: what it raises, or what makes that; without it, that the database is away.
+            error: the error that it raises, or a function that makes it; else `DatabaseUnavailable`.
             when: which calls count.
         """
-        text = f"a test made call {call} of {operation or 'any operation'} fail"
-        effect = raise_effect(away(text) if error is None else error)
-        return self._add(self._before, operation, call, times, when, effect)
+        reason = f"a test made call {call} of {operation or 'any operation'} fail"
+        effect = _unavailable(reason) if error is None else _raising(error)
+        return self._add(self._before, Fault(operation, call, times, when, effect))
 
     def lose_reply(
         self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: FaultCondition | None = None
     ) -> Fault:
-        """Do a call, commit it, and say that the database is away. See `fail` for the arguments."""
-        return self._add(self._after, operation, call, times, when, raise_effect(away("the reply was lost")))
+        """Do a call, commit it, and raise `DatabaseUnavailable`. See `fail` for the arguments."""
+        return self._add(self._after, Fault(operation, call, times, when, _unavailable("the reply was lost")))
 
     def slow(
         self,
@@ -95,26 +181,26 @@ class FaultyDatabase(Database):
         when: FaultCondition | None = None,
     ) -> Fault:
         """Let a call wait for so many seconds before it is done, or until the fault is healed. See `fail`."""
-        return self._add(self._before, operation, call, times, when, wait_effect(seconds))
+        return self._add(self._before, Fault(operation, call, times, when, _waiting(seconds)))
 
     def hold(
         self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: FaultCondition | None = None
     ) -> Fault:
         """Let a call wait before it is done, until the fault is healed. See `fail`."""
-        return self._add(self._before, operation, call, times, when, wait_effect(MAX_HOLD))
+        return self._add(self._before, Fault(operation, call, times, when, _waiting(MAX_HOLD)))
 
     def hold_reply(
         self, operation: str | None = None, *, call: int = 1, times: int | None = 1, when: FaultCondition | None = None
     ) -> Fault:
         """Do a call and commit it, and keep the reply back until the fault is healed. See `fail`."""
-        return self._add(self._after, operation, call, times, when, wait_effect(MAX_HOLD))
+        return self._add(self._after, Fault(operation, call, times, when, _waiting(MAX_HOLD)))
 
     def away(self) -> Fault:
-        """Let the database be away until the fault is healed: ``with database.away(): …``."""
-        return self._add(self._before, None, 1, None, None, raise_effect(away("nobody answers")))
+        """Let the database be unavailable until the fault is healed: ``with database.away(): …``."""
+        return self._add(self._before, Fault(None, 1, None, None, _unavailable("a test made it unavailable")))
 
     def heal(self) -> None:
-        """End all that goes wrong."""
+        """End all faults."""
         with self._faults_lock:
             faults = [*self._before, *self._after]
             self._before.clear()
@@ -122,72 +208,39 @@ class FaultyDatabase(Database):
         for fault in faults:
             fault.heal()
 
-    def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """`Database.run`, with what goes wrong before and after it."""
-        with self._faults_around(operation_name(operation), args, kwargs):
-            return super().run(operation, *args, **kwargs)
-
-    def run_autocommit(
-        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """`Database.run_autocommit`, with what goes wrong before and after it."""
-        with self._faults_around(operation_name(operation), args, kwargs):
-            return super().run_autocommit(operation, *args, **kwargs)
-
-    def run_statement(
-        self, operation: Callable[Concatenate[AutocommitConnection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """`Database.run_statement`, with what goes wrong before and after it."""
-        with self._faults_around(operation_name(operation), args, kwargs):
-            return super().run_statement(operation, *args, **kwargs)
+    run = _with_faults(Database.run)
+    run_autocommit = _with_faults(Database.run_autocommit)
+    run_statement = _with_faults(Database.run_statement)
+    read = _with_faults(Database.read)
 
     def run_idempotent(
         self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """`Database.run_idempotent`, with what goes wrong before and after it."""
+        """`Database.run_idempotent`, with the faults before and after it; on SQLite it is `run`, which has them."""
         if self.name == "sqlite":
-            return super().run_idempotent(operation, *args, **kwargs)  # which is `run`
-        with self._faults_around(operation_name(operation), args, kwargs):
             return super().run_idempotent(operation, *args, **kwargs)
-
-    def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """`Database.read`, with what goes wrong before and after it."""
-        with self._faults_around(operation_name(operation), args, kwargs):
-            return super().read(operation, *args, **kwargs)
+        return _with_faults(Database.run_idempotent)(self, operation, *args, **kwargs)
 
     def close(self) -> None:
-        """End all that goes wrong, and close all connections."""
+        """End all faults, and close all connections."""
         self.heal()
         super().close()
 
-    @contextmanager
-    def _faults_around(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
-        self._apply_faults(self._before, name, args, kwargs, counts=True)
-        yield
-        self._apply_faults(self._after, name, args, kwargs, counts=False)
-
-    def _add(
-        self,
-        faults: list[Fault],
-        operation: str | None,
-        call: int,
-        times: int | None,
-        when: FaultCondition | None,
-        effect: Callable[[Fault], None],
-    ) -> Fault:
-        if call < 1 or (times is not None and times < 1):
-            raise ValueError("call and times are counted from 1")
-        fault = Fault(operation, call, times, when, effect)
+    def _add(self, faults: list[Fault], fault: Fault) -> Fault:
         with self._faults_lock:
             faults.append(fault)
         return fault
 
-    def _apply_faults(
-        self, faults: list[Fault], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, counts: bool
-    ) -> None:
+    @contextmanager
+    def _faults_around(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
         with self._faults_lock:
-            if counts:
-                self.calls[name] += 1
+            self.calls[name] += 1
+        self._apply_faults(self._before, name, args, kwargs)
+        yield
+        self._apply_faults(self._after, name, args, kwargs)
+
+    def _apply_faults(self, faults: list[Fault], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with self._faults_lock:
             applicable = [fault for fault in faults if fault.applies_to(name, args, kwargs)]
         for fault in applicable:
             fault.apply()

@@ -1,4 +1,4 @@
-"""Run one attempt on the spot: no database, no processes but the handler's own; else all as in a worker."""
+"""Run one attempt in the caller's event loop: no database, and no processes except the handler's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from peerd.domain.call import Call
 from peerd.domain.lifecycle import Status, after
-from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import Done, Failed, Outcome
 from peerd.domain.task import Task
 from peerd.domain.task_transition import transition_after
 from peerd.runtime.observability.events import Event, EventBus
@@ -23,20 +23,25 @@ from peerd.work.task_worker import QueueWorker, TaskWorker
 
 
 class Ran(msgspec.Struct, kw_only=True):
-    """How an attempt ended, and what it said meanwhile."""
+    """The outcome of an attempt, and what it reported.
+
+    Attributes:
+        status: of the task after the attempt.
+        result: the returned value, as `Job.result` gives it: once through JSON.
+        error: the error, or the reason that was given.
+        traceback: of the error.
+        retry_in: seconds until the next attempt of a task that will have one.
+        progress: the reports, as fractions and notes.
+        events: what the worker would have logged, such as the exception of a hook.
+    """
 
     status: Status
-    """What the task would be now."""
     result: Any = None
-    """The value that was returned, as whoever asks for the task's result gets it: once through JSON."""
     error: str | None = None
-    """What went wrong, or the reason that was given."""
     traceback: str | None = None
     retry_in: float | None = None
-    """Seconds until the next attempt of a task that will have one."""
     progress: list[tuple[float, str | None]] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
-    """What the worker would have logged, such as the exception of a hook."""
 
 
 async def run_inline(
@@ -125,16 +130,12 @@ async def _run(
     enqueue: Callable[..., Awaitable[Any]] | None,
     client: Any,
 ) -> Ran:
-    progress: list[tuple[float, str | None]] = []
+    reports: list[TaskProgress] = []
     events: list[Event] = []
-
-    def report(one: TaskProgress) -> None:
-        progress.append((one.fraction, one.note))
-
-    ctx = Context(task, node=node, options=options, report=report, enqueue=enqueue, client=client)
+    ctx = Context(task, node=node, options=options, report=reports.append, enqueue=enqueue, client=client)
     execution = make_execution(worker, ctx, EventBus(events.append))
-    ran = _to_ran(task, await run_in_own_task(execution))
-    ran.progress, ran.events = progress, events
+    ran = _to_ran(task, await run_in_own_task(execution, execution.outcome()))
+    ran.progress, ran.events = [(progress.fraction, progress.note) for progress in reports], events
     return ran
 
 
@@ -145,8 +146,5 @@ def _to_ran(task: Task, outcome: Outcome) -> Ran:
     status = after(task.status, verdict.event)
     assert isinstance(status, Status)
     retry_in = (verdict.start_at - MOMENT).total_seconds() if verdict.start_at is not None else None
-    match outcome:
-        case Failed():
-            return Ran(status=status, error=verdict.error, traceback=outcome.traceback, retry_in=retry_in)
-        case Snoozed() | Canceled() | Released() | Deferred():
-            return Ran(status=status, error=verdict.error, retry_in=retry_in)
+    traceback = outcome.traceback if isinstance(outcome, Failed) else None
+    return Ran(status=status, error=verdict.error, traceback=traceback, retry_in=retry_in)

@@ -1,4 +1,4 @@
-"""Rows that could have come about: a status brings with it what leads there. As values, and in a table."""
+"""Valid rows of tasks for tests, as values and in a table: a status implies other columns."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from peerd.store.statements.token import new_token
 from peerd.store.tasks.read import get_task
 
 MOMENT: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""When rows were made that say nothing else."""
+"""The default time of rows."""
 DUE_IN: Final = timedelta(hours=1)
-"""When a task is due again that says nothing else."""
+"""The default time until a task is due again."""
 ERROR: Final = "RuntimeError: boom"
 OTHER_NODE: Final = "elsewhere"
-"""The node that holds tasks of which nothing else is said."""
+"""The default node of holders."""
 WAS_CLAIMED: Final = (Status.WORKING, Status.DONE, Status.DEAD, Status.BURIED)
-"""Statuses that nothing but a claim leads to; failed attempts show that there were some, too."""
+"""Statuses that only a claimed task can have; so can any with failed attempts."""
 
 
 def make_task(status: Status | str = Status.WORKING, **columns: Any) -> Task:
-    """A task's row as a value, as it stands in a status; without one, as its worker has it in its first attempt.
+    """A task's row as a value, in a status; without one, as its worker has it in its first attempt.
 
     Args:
-        status: any of the table's; what it implies is filled in (a done task has a holder, a lease and its end).
-        columns: what shall be otherwise.
+        status: it implies other columns: a done task has a holder, a lease and the time of its end.
+        columns: values that differ.
 
     >>> task = make_task(attempts=2)
     >>> task.status, task.attempts, task.lease
@@ -51,18 +51,18 @@ def make_task(status: Status | str = Status.WORKING, **columns: Any) -> Task:
 
 
 def insert_task(where: Database | Connection, status: Status | str = Status.PENDING, **columns: Any) -> Task:
-    """Write a task that stands in a status as if it had come there by itself: with its attempts, holder and times.
+    """Insert a task in a status as if it had reached it by itself: with its attempts, holder and times.
 
-    A holder of which nothing is said is a process of a node named ``elsewhere``. It has beaten when it has touched the
-    task: with a ``checked_at`` of long ago it is silent, and the task will be rescued.
+    Without other values, the holder is a process of a node named ``elsewhere``, whose last heartbeat was at
+    ``checked_at``: if that is long ago, the task will be rescued.
 
     Args:
         where: a `Database`, or a connection in a transaction of yours.
         status: any of the table's.
-        columns: what shall be otherwise.
+        columns: values that differ.
 
     Returns:
-        the row, as it was read back.
+        the row, read back.
 
     Example::
 
@@ -76,14 +76,7 @@ def insert_task(where: Database | Connection, status: Status | str = Status.PEND
 def implied_columns(
     status: Status, columns: Mapping[str, Any], now: datetime, holder: Mapping[str, int]
 ) -> dict[str, Any]:
-    """The columns that are given, and those that the status and they imply.
-
-    Args:
-        status: where the task stands.
-        columns: what is given.
-        now: the present.
-        holder: who holds it, or held it last.
-    """
+    """The given columns, and those that the status and they imply; ``holder`` has the columns of the last holder."""
     most = columns.get("max_attempts") or 3
     past = {Status.FAILURE: 1, Status.DEAD: most}.get(status, 0)
     failed = columns.get("attempts", past)
@@ -120,7 +113,7 @@ def _insert(connection: Connection, status: Status, columns: Mapping[str, Any]) 
 
 
 def _holder(connection: Connection, status: Status, columns: Mapping[str, Any]) -> dict[str, int]:
-    """A living process, where the task has or had one and none is given."""
+    """The columns of a registered process, if the task has or had a holder and none is given."""
     given = {"worker_node_id", "process_id"} <= set(columns)
     was_claimed = status in (*WAS_CLAIMED, Status.FAILURE) or columns.get("attempts", 0) > 0
     if given or not was_claimed:
@@ -140,7 +133,7 @@ def _holder(connection: Connection, status: Status, columns: Mapping[str, Any]) 
 
 
 def _insert_attempts(connection: Connection, task: Task) -> None:
-    """The attempts that explain the row: the last ``crashes`` of them took their process with them."""
+    """The attempts of the row; in the last ``crashes`` of them their process died."""
     for number in range(1, task.attempts + 1):
         crashed = number > task.attempts - task.crashes
         last = number == task.attempts and task.status is Status.DEAD

@@ -1,4 +1,4 @@
-"""A SQLite database for one test: real tables in a file, gone afterwards."""
+"""A SQLite database for one test: real tables in a file that is deleted afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE_NAME = "peerd.sqlite"
 
 
 class TemporaryDatabase(FaultyDatabase):
-    """A `FaultyDatabase` with peerd's tables and nothing in them; closing it deletes it."""
+    """A `FaultyDatabase` with peerd's tables, empty; closing it deletes it."""
 
     def __init__(self) -> None:
         self._folder = TemporaryDirectory(prefix="peerd-")
@@ -34,8 +34,7 @@ class TemporaryDatabase(FaultyDatabase):
 
 
 def _disable_sync(connection: Any, _: object) -> None:
-    """What is deleted in a moment need not survive a power cut."""
-    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute("PRAGMA synchronous = OFF")  # it need not survive a power cut
 
 
 @cache

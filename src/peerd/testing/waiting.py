@@ -1,4 +1,4 @@
-"""Wait for a condition, bounded: the only way in which a test waits for something that happens elsewhere."""
+"""Wait for a condition, with a time-out: how a test waits for another thread or process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def eventually(condition: Callable[[], T], timeout: float = 10, every: float = 0
     """Wait until a condition holds; its first true value.
 
     Args:
-        condition: asked again and again. An AssertionError in it means 'not yet', and is shown when the time is over.
-        timeout: seconds that one waits at the most.
-        every: seconds between two looks.
-        message: what was waited for, or what makes that text when the time is over.
+        condition: called again and again. An AssertionError in it means 'not yet', and is shown after the time-out.
+        timeout: seconds.
+        every: seconds between two calls.
+        message: of the error, or a function that makes it after the time-out.
 
     Raises:
         AssertionError: it did not hold within the time.
@@ -57,11 +57,11 @@ async def eventually_async(
 ) -> T: ...
 async def eventually_async(
     condition: Callable[[], Any],
-    timeout: float = 10,  # noqa: ASYNC109 - the words of the sync one
+    timeout: float = 10,  # noqa: ASYNC109 - the parameter of the sync one
     every: float = 0.02,
     message: Message = "",
 ) -> Any:
-    """As `eventually`, for plain and coroutine functions; the event loop runs on between two looks."""
+    """As `eventually`, for plain and coroutine functions; the event loop runs between two calls."""
     deadline = time.monotonic() + timeout
     while True:
         reason: AssertionError | None = None
@@ -78,6 +78,6 @@ async def eventually_async(
 
 
 def _failure(condition: Callable[[], object], timeout: float, message: Message) -> AssertionError:
-    words = message() if callable(message) else message
+    text = message() if callable(message) else message
     name = getattr(condition, "__qualname__", repr(condition))
-    return AssertionError(f"{words or name}: not true within {timeout:g} s")
+    return AssertionError(f"{text or name}: not true within {timeout:g} s")

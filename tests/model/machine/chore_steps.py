@@ -37,7 +37,7 @@ class ChoreSteps(ModelMachine):
         got = self.run(rescue.rescue_untouched, max_update, limit, as_of=as_of)
         possible = rescue_rules.untouched_tasks(self.state, max_update, now if as_of is None else as_of)
         for task in self._taken_back(got, possible, limit):
-            wanted = rescue_rules.crash(self.state, task, "rescued", "nobody has touched", now)
+            wanted = rescue_rules.crash(self.state, task, "rescued", "the task was not touched", now)
             self._same_verdict(got, task, wanted)
 
     @rule(process=ModelMachine.processes, crashed=st.booleans(), limit=LIMITS)

@@ -14,7 +14,7 @@ from peerd.store.claim import claim as claiming
 from peerd.store.claim.claimer import Claimer
 from peerd.store.claim.quarantined import should_empty_for_quarantined
 from peerd.store.maintenance import rescue
-from peerd.store.outcomes import complete, recording, touch
+from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.statements.token import new_token
@@ -32,6 +32,7 @@ from tests.model.machine.base import (
 from tests.model.reference import claim_rules as claiming_rules
 from tests.model.reference import claim_write_rules, rescue_rules
 from tests.model.reference.state import ModelProcess
+from tests.support.outcomes import record_outcome
 
 OUTCOMES: Final[list[Outcome]] = [
     *(Failed(error="boom", retry_in=delay) for delay in DELAYS),
@@ -153,7 +154,7 @@ class ProcessSteps(ModelMachine):
 
     def _conclude(self, claim: MadeClaim, process: ModelProcess, outcome: Outcome) -> None:
         now = self.clock.now()
-        accepted = self.run(recording.record_outcome, process.id, claim.held, outcome)
+        accepted = self.run(record_outcome, process.id, claim.held, outcome)
         self.same(accepted, claim_write_rules.record_outcome(self.state, process.id, claim.key, outcome, now))
 
     @rule(index=CLAIM_INDEXES, process=ModelMachine.processes, outcome=outcomes)

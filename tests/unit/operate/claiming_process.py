@@ -10,9 +10,10 @@ from peerd.store.connection.database import Database
 from peerd.store.nodes.nodes import find_node, new_incarnation, register_incarnation
 from peerd.store.nodes.processes import ProcessCapabilities, register_process
 from peerd.store.outcomes.complete import complete
-from peerd.store.outcomes.recording import ClaimId, record_outcome
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress, report_progress
 from peerd.store.statements.token import new_token
+from tests.support.outcomes import record_outcome
 
 
 class ClaimingProcess:

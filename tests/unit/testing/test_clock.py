@@ -9,7 +9,7 @@ import pytest
 
 from peerd.store.schema.types import SQLITE_TIME_FORMAT
 from peerd.testing import Clock, ClockNotGovernable
-from peerd.testing.sqlite_clock import replace_functions
+from peerd.testing.clock import SqliteDateFunctions
 
 Pair = tuple[sqlite3.Connection, sqlite3.Connection, Clock]
 
@@ -19,9 +19,9 @@ def pair() -> Iterator[Pair]:
     """A connection whose functions read a clock, one that has the built-in ones, and the clock."""
     clock = Clock(datetime(2026, 3, 4, 5, 6, 7, 89_999, tzinfo=UTC))
     governed, plain = sqlite3.connect(":memory:"), sqlite3.connect(":memory:")
-    builtin = replace_functions(governed, clock)
+    functions = SqliteDateFunctions(governed, clock)
     yield governed, plain, clock
-    builtin.close()
+    functions.close()
     governed.close()
     plain.close()
 
@@ -30,7 +30,7 @@ def ask(connection: sqlite3.Connection, expression: str, *values: object) -> obj
     return connection.execute(f"SELECT {expression}", values).fetchone()[0]
 
 
-def test_a_clock_stands_still_until_it_is_told_otherwise() -> None:
+def test_a_clock_stands_still_until_it_is_set_or_advanced() -> None:
     clock = Clock()
     began = clock.now
     clock.advance("5m")
@@ -121,7 +121,7 @@ def test_so_many_seconds_from_now_are_counted_as_sqlite_counts_them(pair: Pair) 
     for span in spans:
         clock.set(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=drawn.randrange(10**13)))
         answer = ask(governed, f"strftime('{SQLITE_TIME_FORMAT}', 'now', (?) || ' seconds')", span)
-        expected = ask(plain, f"strftime('{SQLITE_TIME_FORMAT}', ?, (?) || ' seconds')", clock.moment.text, span)
+        expected = ask(plain, f"strftime('{SQLITE_TIME_FORMAT}', ?, (?) || ' seconds')", clock.sqlite_text, span)
         assert answer == expected, span
 
 

@@ -22,7 +22,8 @@ from peerd.domain.token_bucket import TokenBucket
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import Backoff
-from peerd.store.maintenance.staging import find_next_due, stage_all_due
+from peerd.store.maintenance.chore_batches import stage_all_due
+from peerd.store.maintenance.due import find_next_due
 from peerd.store.tasks.rows import BATCH
 
 CHECK_EVERY: Final = 10.0

@@ -1,4 +1,4 @@
-"""Who claims, for what, and what a claim brings."""
+"""The claiming process and what it serves, the values that a claim writes, and the result of a claim."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
+from peerd.domain.lifecycle import TaskEvent, target
 from peerd.domain.task import Task
+from peerd.store.schema.tables import tasks
+from peerd.store.tasks.rows import next_lease, status_literal
 
 Lanes = tuple[int, int]
 HandlerKey = tuple[str, str]
 """A handler: its queue, and its name there; two queues may each have one of the same name."""
 MaxAttemptsDefaults = tuple[int, tuple[tuple[HandlerKey, int], ...]]
 """max_attempts where the row has none: of all tasks, and of those whose handler has its own."""
+NODE_PARAMETER: Final = sa.bindparam("node", type_=sa.Integer())
+TOKEN_PARAMETER: Final = sa.bindparam("token", type_=sa.BigInteger())
 
 
 class Claimer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who claims, and what it serves.
+    """A process that claims tasks, and the queues that it serves.
 
     ``default_attempts`` is written as max_attempts where the row has none and ``attempts_of`` does not name its
     handler.
@@ -33,13 +38,10 @@ class Claimer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimResult(msgspec.Struct, frozen=True):
-    """What a claim brought: the tasks in their order, and whether others took some that it wanted."""
+    """The claimed tasks in their order, and whether other claimers took some of the candidates."""
 
     tasks: list[Task]
     lost_candidates: bool = False
-
-
-NODE_PARAMETER: Final = sa.bindparam("node", type_=sa.Integer())
 
 
 def claimer_parameters(claimer: Claimer) -> dict[str, Any]:
@@ -48,10 +50,32 @@ def claimer_parameters(claimer: Claimer) -> dict[str, Any]:
 
 
 def lanes_for(claimer: Claimer, *, quarantined: bool) -> Lanes:
-    """The lanes that a claimer may take from: those of tasks that have crashed a process, or those of all others."""
+    """The lanes that a claimer may take from: those of quarantined tasks, or those of all others."""
     return (-1, -1 - claimer.node_id) if quarantined else (0, claimer.node_id)
 
 
 def max_attempts_defaults(claimer: Claimer) -> MaxAttemptsDefaults:
-    """What it writes as max_attempts where a row has none."""
+    """The values of max_attempts for rows that have none."""
     return claimer.default_attempts, tuple(sorted(claimer.attempts_of.items()))
+
+
+def claim_values(defaults: MaxAttemptsDefaults, moment: sa.ColumnElement[Any]) -> dict[str, Any]:
+    """The values that a claim writes. All its times are one expression: one of them, read back, gives the others."""
+    general, by_handler = defaults
+    default: Any = sa.literal(general, sa.Integer())
+    if by_handler:
+        own = [(sa.and_(tasks.c.queue == queue, tasks.c.name == name), most) for (queue, name), most in by_handler]
+        default = sa.case(*own, else_=default)
+    return {
+        "status": status_literal(target(TaskEvent.CLAIM)),
+        "lease": next_lease(tasks.c.lease),
+        "claim_token": TOKEN_PARAMETER,
+        "worker_node_id": NODE_PARAMETER,
+        "process_id": sa.bindparam("process", type_=sa.BigInteger()),
+        "worker_started_at": moment,
+        "checked_at": moment,
+        "updated_at": moment,
+        "max_attempts": sa.func.coalesce(tasks.c.max_attempts, default),
+        "progress": None,
+        "progress_note": None,
+    }

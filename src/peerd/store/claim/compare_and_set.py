@@ -1,7 +1,7 @@
 """Compare and set: a claim that needs no locks between its statements.
 
-The heads are read without locks, written by primary key with every condition repeated, and what was won is read back.
-Of two claimers that read the same row, one writes it and the other does not.
+The candidates are read without locks, written by primary key with every condition repeated, and the rows that were won
+are read back. Of two claimers that read the same row, one writes it and the other does not.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from peerd.domain.lifecycle import TaskEvent, sources, target
 from peerd.domain.task import Task
 from peerd.store.claim.candidates import is_startable, select_candidates
 from peerd.store.claim.claim_result import RETURNED_COLUMNS, decode_json_rows, tasks_of_claim
-from peerd.store.claim.claim_values import TOKEN_PARAMETER, claim_values
 from peerd.store.claim.claimer import (
+    TOKEN_PARAMETER,
     Claimer,
     ClaimResult,
     Lanes,
     MaxAttemptsDefaults,
+    claim_values,
     claimer_parameters,
     max_attempts_defaults,
 )
@@ -37,16 +38,17 @@ from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
 from peerd.store.statements.compiled import CompiledStatement, id_in_list, list_parameter
 from peerd.store.tasks.conditions import select_by_id, status_is, update_by_id
+from peerd.store.tasks.rows import lock_available
 
 GALERA_BLOCKS: Final = 12
-"""Pieces of the head of the order, of which a claimer takes one at random where several servers take claims. Measured
+"""Blocks of the first candidates, of which a claimer takes one at random where several servers take claims. Measured
 on three servers with two processes each, claiming up to fifty: 46 conflicts in 24,000 tasks, against 650 without."""
 BLOCK_FROM_LIMIT: Final = 10
-"""Tasks in a claim from which on it takes a piece."""
+"""Tasks in a claim from which on it takes a block."""
 MAX_CANDIDATES: Final = 3000
 """Rows of which one is chosen, at the most."""
 SAMPLE_WINDOW: Final = 64
-"""Rows at the head of the order that are looked at beyond those that are wanted, at the most."""
+"""Candidates that a claimer with competitors reads beyond the number it wants."""
 
 
 def claim_compare_and_set(
@@ -54,21 +56,21 @@ def claim_compare_and_set(
 ) -> ClaimResult:
     """Claim on MariaDB, MySQL and Galera.
 
-    Who has met others waits in the line for its turn, or, where few are wanted, looks further and draws from what it
-    sees, so that claimers part. While nobody competes, and in the line, the order is exact.
+    A claimer with competitors acquires the mutex; without it, it reads more candidates than it wants and takes a random
+    sample, so that claimers do not all want the same rows. Without competitors, and with the mutex, the order is exact.
 
-    On a Galera cluster it cannot see what the other servers are about to take, and is told at the commit: there it
-    takes one of a dozen pieces of the head.
+    A member of a Galera cluster cannot see which rows the other servers are about to write, and learns it at its
+    commit: there a claimer takes one of a dozen blocks of the candidates.
     """
     if is_member(connection):
-        further = min((GALERA_BLOCKS - 1) * limit, MAX_CANDIDATES)
+        seen = limit + min((GALERA_BLOCKS - 1) * limit, MAX_CANDIDATES)
         choose = partial(_choose_block, limit=limit)
-        ids, written = _claim_chosen(connection, claimer, lanes, token, limit + further, mutex, choose)
+        ids, written = _claim_chosen(connection, claimer, lanes, token, seen, mutex, choose)
     else:
         choose = partial(_choose_sample, limit=limit)
         with mutex.acquire(connection, claimer.queues, limit) as is_acquired:
-            further = SAMPLE_WINDOW if mutex.is_contended and not is_acquired else 0
-            ids, written = _claim_chosen(connection, claimer, lanes, token, limit + further, mutex, choose)
+            seen = limit + (SAMPLE_WINDOW if mutex.is_contended and not is_acquired else 0)
+            ids, written = _claim_chosen(connection, claimer, lanes, token, seen, mutex, choose)
         if written < len(ids):
             mutex.record_contention()
     won = _read_claimed_rows(connection, token, ids) if written else ()
@@ -78,37 +80,22 @@ def claim_compare_and_set(
 def claim_compare_and_set_by_json(
     connection: Connection, claimer: Claimer, lanes: Lanes, token: int, limit: int
 ) -> ClaimResult:
-    """The compare-and-set on SQLite. Lists come and go as JSON.
+    """The compare-and-set on SQLite. Lists are sent and received as JSON.
 
-    At each row that is read Python's lock is given up and taken back, which takes longer than the row as soon as
-    another thread computes.
+    SQLite's driver releases and takes Python's lock at each row that it reads, which takes longer than the row as soon
+    as another thread computes.
     """
-    heads = (
-        _candidates_in_json(claimer.queues, lanes)
-        .run(connection, **claimer_parameters(claimer), limit=limit)
-        .scalar_one()
-    )
-    return ClaimResult(claim_ids(connection, claimer, lanes, token, msgspec.json.decode(heads, type=list[int])))
+    candidates = _candidates_in_json(claimer.queues, lanes)
+    ids = candidates.run(connection, **claimer_parameters(claimer), limit=limit).scalar_one()
+    return ClaimResult(claim_ids(connection, claimer, lanes, token, msgspec.json.decode(ids, type=list[int])))
 
 
 def claim_ids(
     connection: Connection, claimer: Claimer, lanes: Lanes, token: int, ids: Sequence[int], *, limited: bool = False
 ) -> list[Task]:
-    """Claim those of these tasks that may still be claimed.
-
-    Args:
-        connection: see `claim`.
-        claimer: who.
-        lanes: from `lanes_for`.
-        token: a new one.
-        ids: that were read without locks.
-        limited: they may have keys.
-    """
+    """Claim those of these tasks, read without locks, that may still be claimed; ``limited``: they may have keys."""
     written = _write_claim(connection, claimer, lanes, token, ids, limited=limited)
     return tasks_of_claim(claimer, _read_claimed_rows(connection, token, ids)) if written else []
-
-
-CandidateChooser = Callable[[Sequence[int]], Sequence[int]]
 
 
 def _claim_chosen(
@@ -118,12 +105,12 @@ def _claim_chosen(
     token: int,
     seen: int,
     mutex: ClaimMutex,
-    choose: CandidateChooser,
+    choose: Callable[[Sequence[int]], Sequence[int]],
 ) -> tuple[Sequence[int], int]:
-    """Write some of the first tasks; their ids, and how many were written.
+    """Write some of the first ``seen`` candidates; their ids, and how many were written.
 
-    A row that somebody's transaction has locked is waited for, a second. From then on, for a while, the claim asks
-    first which rows are free, and looks beyond those that are not.
+    A row that another session has locked is waited for, one second. For a while after that, the claim first asks which
+    rows are not locked, and reads candidates beyond those that are.
     """
     if not mutex.skips_locked_rows:
         ids = choose(_read_candidates(connection, claimer, lanes, seen))
@@ -133,38 +120,15 @@ def _claim_chosen(
             if not is_lock_timeout(error):
                 raise
             mutex.record_locked_rows()
-    ids = choose(
-        lock_available_ids(connection, _read_candidates(connection, claimer, lanes, seen + MAX_CANDIDATES))[:seen]
-    )
+    candidates = _read_candidates(connection, claimer, lanes, seen + MAX_CANDIDATES)
+    available = set(lock_available(connection, candidates))
+    ids = choose([task_id for task_id in candidates if task_id in available][:seen])
     return ids, _write_claim(connection, claimer, lanes, token, ids)
 
 
-def lock_available_ids(connection: Connection, ids: Sequence[int]) -> Sequence[int]:
-    """Lock those that nobody else has locked just now; which they are, in the same order.
-
-    `peerd.store.tasks.rows.lock_available` without conditions, for what is asked at each claim. SQLite has no locks of
-    rows.
-    """
-    if not ids or connection.dialect.name == "sqlite":
-        return ids
-    free = set(_lock_available_statement().run(connection, ids=list_parameter(connection, sorted(ids))).scalars())
-    return [task_id for task_id in ids if task_id in free]
-
-
-@lru_cache(maxsize=1)
-def _lock_available_statement() -> CompiledStatement:
-    return CompiledStatement(
-        select_by_id(sa.select(tasks.c.id).where(id_in_list(tasks.c.id)).with_for_update(skip_locked=True))
-    )
-
-
 def _read_candidates(connection: Connection, claimer: Claimer, lanes: Lanes, limit: int) -> Sequence[int]:
-    return (
-        _candidates_statement(claimer.queues, lanes)
-        .run(connection, **claimer_parameters(claimer), limit=limit)
-        .scalars()
-        .all()
-    )
+    statement = _candidates_statement(claimer.queues, lanes)
+    return statement.run(connection, **claimer_parameters(claimer), limit=limit).scalars().all()
 
 
 def _write_claim(
@@ -174,15 +138,14 @@ def _write_claim(
     if not ids:
         return 0
     guarded = _claim_update(claimer.queues, lanes, max_attempts_defaults(claimer), limited=limited)
-    return guarded.run(
-        connection, **claimer_parameters(claimer), token=token, ids=list_parameter(connection, sorted(ids))
-    ).rowcount
+    listed = list_parameter(connection, sorted(ids))
+    return guarded.run(connection, **claimer_parameters(claimer), token=token, ids=listed).rowcount
 
 
 def _read_claimed_rows(connection: Connection, token: int, ids: Sequence[int]) -> Sequence[Sequence[Any]]:
     among = list_parameter(connection, sorted(ids))
     if connection.dialect.name == "sqlite":
-        with suppress(DBAPIError, msgspec.DecodeError):  # what JSON cannot say: bytes in a column of texts, infinity
+        with suppress(DBAPIError, msgspec.DecodeError):  # JSON has no bytes in a column of texts, and no infinity
             return decode_json_rows(_claimed_rows_in_json().run(connection, token=token, ids=among).scalar_one())
     return _claimed_rows_statement().rows(connection, token=token, ids=among)
 
@@ -192,10 +155,10 @@ def _choose_sample(seen: Sequence[int], limit: int) -> Sequence[int]:
 
 
 def _choose_block(seen: Sequence[int], limit: int) -> Sequence[int]:
-    """A piece of what is seen, at random; the head itself where few are wanted or waiting.
+    """A block of the candidates at random; the first ones where few are wanted or there.
 
-    Of rows that are drawn one by one, some would nearly always be drawn at another server too, and a claim that shares
-    one row with another is refused as a whole.
+    A random sample would nearly always share a row with that of another server, and a claim that shares one row with
+    another is refused as a whole.
     """
     if limit < BLOCK_FROM_LIMIT or len(seen) < 4 * limit:
         return seen[:limit]
@@ -208,10 +171,15 @@ def _candidates_statement(serves: tuple[str, ...], lanes: Lanes) -> CompiledStat
 
 
 @lru_cache(maxsize=256)
+def _candidates_in_json(serves: tuple[str, ...], lanes: Lanes) -> CompiledStatement:
+    return CompiledStatement(sa.select(sa.func.json_group_array(select_candidates(serves, lanes).subquery().c.id)))
+
+
+@lru_cache(maxsize=256)
 def _claim_update(
     serves: tuple[str, ...], lanes: Lanes, defaults: MaxAttemptsDefaults, *, limited: bool
 ) -> CompiledStatement:
-    """The compare-and-set: by primary key, with every condition repeated. The ids alone are searched for."""
+    """The compare-and-set: by primary key, with every condition repeated. Only the ids are looked up in an index."""
     conditions = [
         status_is(*sources(TaskEvent.CLAIM)),
         tasks.c.queue.in_([sa.literal(queue) for queue in serves]),
@@ -228,18 +196,8 @@ def _claim_update(
 
 @lru_cache(maxsize=1)
 def _claimed_rows_statement() -> CompiledStatement:
-    """What a compare-and-set has won: the columns that it did not write itself."""
     won = sa.select(*(tasks.c[field] for field in RETURNED_COLUMNS)).where(*_is_claimed_by_token())
     return CompiledStatement(select_by_id(won))
-
-
-def _is_claimed_by_token() -> tuple[sa.ColumnElement[bool], ...]:
-    return id_in_list(tasks.c.id), tasks.c.claim_token == TOKEN_PARAMETER, status_is(target(TaskEvent.CLAIM))
-
-
-@lru_cache(maxsize=256)
-def _candidates_in_json(serves: tuple[str, ...], lanes: Lanes) -> CompiledStatement:
-    return CompiledStatement(sa.select(sa.func.json_group_array(select_candidates(serves, lanes).subquery().c.id)))
 
 
 @lru_cache(maxsize=1)
@@ -252,14 +210,5 @@ def _claimed_rows_in_json() -> CompiledStatement:
     )
 
 
-def clear_statement_cache() -> None:
-    """Make the statements anew, for a test that has changed what they are made of."""
-    for cached in (
-        _candidates_statement,
-        _candidates_in_json,
-        _claim_update,
-        _lock_available_statement,
-        _claimed_rows_statement,
-        _claimed_rows_in_json,
-    ):
-        cached.cache_clear()
+def _is_claimed_by_token() -> tuple[sa.ColumnElement[bool], ...]:
+    return id_in_list(tasks.c.id), tasks.c.claim_token == TOKEN_PARAMETER, status_is(target(TaskEvent.CLAIM))

@@ -1,14 +1,12 @@
-"""The line: claimers that have met claim one after another.
+"""The claim mutex: claimers that compete claim one after another.
 
-Two that claim at the same moment disturb each other, however right each of them stays. On MariaDB they wait for each
-other's rows, with their own locked meanwhile, and lose some; on PostgreSQL each walks over what the other has just
-taken. It grows with their number until the processors do little else: thirty processes drained a quarter of what one
-does on MariaDB, a twelfth on PostgreSQL. So who has met another holds a lock of the server's while it
-claims. It waits for its turn there, asleep, and has the heads for itself.
+Two that claim at the same moment stay correct, but disturb each other. On MariaDB they wait for each other's rows while
+they hold their own, and lose some; on PostgreSQL each walks over the rows that the other has just taken. Thirty
+processes drained a quarter of what one does on MariaDB, a twelfth on PostgreSQL. So a claimer that has met another
+holds a lock of the server while it claims, and has the first candidates for itself.
 
-No invariant rests on the lock. Who waits in vain claims without it, and leaves the line alone for a while: whoever
-holds it may be frozen, or cut off. A claim of a few tasks does not line up, for it would wait longer than it would
-lose.
+No invariant rests on the lock. After a time-out a claimer claims without the lock and does not try it for a minute: its
+holder may be frozen, or cut off. A claim of a few tasks never acquires it, for it would wait longer than it would lose.
 
 It is a lock of one server (GET_LOCK on MariaDB and MySQL, a transaction's advisory lock on PostgreSQL), and one for
 each set of queues.
@@ -17,10 +15,10 @@ each set of queues.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -29,45 +27,43 @@ from sqlalchemy.exc import DBAPIError
 from peerd.store.statements.compiled import CompiledStatement
 
 MUTEX_FROM_LIMIT: Final = 10
-"""Tasks in a claim from which on it lines up."""
+"""Tasks in a claim from which on it acquires the mutex."""
 CONTENDED_FOR: Final = 1.0
-"""Seconds for which a claimer that has met another lines up."""
+"""Seconds for which a claimer that has met another acquires the mutex."""
 ACQUIRE_TIMEOUT: Final = 1
-"""Seconds in the line, at the most: whole ones, for MySQL. A claim of a hundred takes some milliseconds."""
+"""Seconds; whole ones, for MySQL. A claim of a hundred takes some milliseconds."""
 UNUSED_AFTER_TIMEOUT: Final = 60.0
-"""Seconds for which a claimer that has waited in vain lines up no more."""
+"""Seconds for which a claimer does not try the mutex after a time-out."""
 SKIPS_LOCKED_FOR: Final = 10.0
 """Seconds for which a claimer that has waited for a locked row asks first which rows are locked."""
-
-
-MUTEX_PARAMETER: Final = sa.bindparam("line", type_=sa.BigInteger())
-"""PostgreSQL's name of a line."""
+MUTEX_PARAMETER: Final = sa.bindparam("mutex", type_=sa.BigInteger())
+"""PostgreSQL's name of a mutex."""
 
 _ACQUIRE_ON_MYSQL: Final = CompiledStatement(
-    sa.text(f"SELECT CASE WHEN GET_LOCK(:line, 0) THEN 0 WHEN GET_LOCK(:line, {ACQUIRE_TIMEOUT}) THEN 1 END")
+    sa.text(f"SELECT CASE WHEN GET_LOCK(:mutex, 0) THEN 0 WHEN GET_LOCK(:mutex, {ACQUIRE_TIMEOUT}) THEN 1 END")
 )
 _ACQUIRE_ON_POSTGRESQL: Final = CompiledStatement(
     sa.text(
-        "SELECT CASE WHEN pg_try_advisory_xact_lock(:line) THEN 0"
+        "SELECT CASE WHEN pg_try_advisory_xact_lock(:mutex) THEN 0"
         f" WHEN set_config('lock_timeout', '{ACQUIRE_TIMEOUT}s', true) IS NOT NULL"
-        " AND pg_advisory_xact_lock(:line) IS NOT NULL THEN 1 END"
+        " AND pg_advisory_xact_lock(:mutex) IS NOT NULL THEN 1 END"
     )
 )
-"""0: it is its turn at once; 1: after a while; nothing: it did not come."""
+"""0: acquired at once; 1: after a wait; null: not acquired."""
 
 
 class ClaimMutex:
-    """What one claimer knows of others.
+    """One claimer's knowledge of its competitors, and the lock that it acquires because of them.
 
     Args:
         clock: monotonic, in seconds.
 
     >>> seconds = iter([10.0, 10.5, 12.0])
-    >>> key = ClaimMutex(lambda: next(seconds))
-    >>> key.is_contended
+    >>> mutex = ClaimMutex(lambda: next(seconds))
+    >>> mutex.is_contended
     False
-    >>> key.record_contention()
-    >>> key.is_contended, key.is_contended
+    >>> mutex.record_contention()
+    >>> mutex.is_contended, mutex.is_contended
     (True, False)
     """
 
@@ -80,59 +76,53 @@ class ClaimMutex:
     @property
     def is_contended(self) -> bool:
         """Whether others claim at the same time, as far as is known."""
-        return self._contended_until is not None and self._clock() < self._contended_until
+        return self._is_before(self._contended_until)
 
     def record_contention(self) -> None:
-        """Somebody else is claiming, or has taken what was wanted."""
+        """Another claimer is claiming, or has taken candidates of this one."""
         self._contended_until = self._clock() + CONTENDED_FOR
 
     @property
     def skips_locked_rows(self) -> bool:
-        """Whether another session has lately locked rows that were wanted."""
-        return self._skips_locked_until is not None and self._clock() < self._skips_locked_until
+        """Whether another session has lately locked candidates."""
+        return self._is_before(self._skips_locked_until)
 
     def record_locked_rows(self) -> None:
-        """Another session has locked rows that were wanted."""
+        """Another session has locked candidates."""
         self._skips_locked_until = self._clock() + SKIPS_LOCKED_FOR
+
+    def _is_before(self, end: float | None) -> bool:
+        return end is not None and self._clock() < end
 
     @contextmanager
     def acquire(self, connection: Connection, queues: tuple[str, ...], limit: int) -> Iterator[bool]:
-        """Wait for its turn, and have it for the time of the block; nothing is waited for unless others were met.
+        """Hold the lock for the time of the block, if there are competitors; whether it is held.
 
-        Args:
-            connection: committing each statement.
-            queues: that are claimed from.
-            limit: tasks that are wanted.
-
-        Returns:
-            whether it has its turn, and so no competitor in the line.
+        The connection commits each statement; ``limit`` is the number of tasks that the claim wants.
         """
-        if limit < MUTEX_FROM_LIMIT or not self.is_contended or self._is_unused():
+        if limit < MUTEX_FROM_LIMIT or not self.is_contended or self._is_before(self._unused_until):
             yield False
             return
-        wait = _on_postgresql if connection.dialect.name == "postgresql" else _on_mysql
-        with wait(connection, mutex_name(connection, queues)) as has_waited:
+        acquire = _on_postgresql if connection.dialect.name == "postgresql" else _on_mysql
+        with acquire(connection, mutex_name(connection, queues)) as has_waited:
             if has_waited is not False:
                 self.record_contention()
             if has_waited is None:
                 self._unused_until = self._clock() + UNUSED_AFTER_TIMEOUT
             yield has_waited is not None
 
-    def _is_unused(self) -> bool:
-        return self._unused_until is not None and self._clock() < self._unused_until
-
 
 def mutex_name(connection: Connection, queues: tuple[str, ...]) -> str:
-    """The line of these queues in this database: MySQL's locks are one server's, whatever the database."""
+    """The name of the mutex of these queues in this database: MySQL's locks belong to a server, not to a database."""
     about = "\n".join([connection.engine.url.database or "", *sorted(queues)])
     return blake2b(about.encode(), digest_size=8).hexdigest()
 
 
 @contextmanager
-def _on_mysql(connection: Connection, key: str) -> Iterator[bool | None]:
-    """The turn for the time of the block: whether it had to be waited for; None where it did not come."""
-    name = f"peerd-{key}"
-    has_waited = _acquire(connection, _ACQUIRE_ON_MYSQL, {"line": name})
+def _on_mysql(connection: Connection, name: str) -> Iterator[bool | None]:
+    """Hold the lock for the time of the block: whether there was a wait; None where it was not acquired."""
+    name = f"peerd-{name}"
+    has_waited = _acquire(connection, _ACQUIRE_ON_MYSQL, name)
     try:
         yield has_waited
     finally:
@@ -141,13 +131,13 @@ def _on_mysql(connection: Connection, key: str) -> Iterator[bool | None]:
 
 
 @contextmanager
-def _on_postgresql(connection: Connection, key: str) -> Iterator[bool | None]:
-    """As on MySQL. The lock is a transaction's: a pool of connections between us and the server does not matter."""
+def _on_postgresql(connection: Connection, name: str) -> Iterator[bool | None]:
+    """As on MySQL. The lock belongs to a transaction, so that it also works through a connection pooler."""
     connection.exec_driver_sql("BEGIN")
     try:
-        has_waited = _acquire(connection, _ACQUIRE_ON_POSTGRESQL, {"line": advisory_key(key)})
+        has_waited = _acquire(connection, _ACQUIRE_ON_POSTGRESQL, advisory_key(name))
         if has_waited is None:
-            connection.exec_driver_sql("ROLLBACK")  # it has failed; what follows commits by itself
+            connection.exec_driver_sql("ROLLBACK")  # it has failed; the statements after it commit by themselves
         yield has_waited
     except BaseException:
         if not connection.invalidated:
@@ -157,9 +147,9 @@ def _on_postgresql(connection: Connection, key: str) -> Iterator[bool | None]:
         connection.exec_driver_sql("COMMIT")
 
 
-def _acquire(connection: Connection, question: CompiledStatement, values: Mapping[str, Any]) -> bool | None:
+def _acquire(connection: Connection, statement: CompiledStatement, mutex: str | int) -> bool | None:
     try:
-        answer = question.run(connection, **values).scalar_one()
+        answer = statement.run(connection, mutex=mutex).scalar_one()
     except DBAPIError as error:  # a server without such locks, or one that sees a deadlock in them
         if error.connection_invalidated:
             raise
@@ -167,10 +157,10 @@ def _acquire(connection: Connection, question: CompiledStatement, values: Mappin
     return None if answer is None else bool(answer)
 
 
-def advisory_key(key: str) -> int:
-    """A line as PostgreSQL's locks are named.
+def advisory_key(name: str) -> int:
+    """The name of a mutex as PostgreSQL's advisory locks have it.
 
     >>> advisory_key("00000000000000ff"), advisory_key("ffffffffffffffff")
     (255, -1)
     """
-    return int.from_bytes(bytes.fromhex(key), "big", signed=True)
+    return int.from_bytes(bytes.fromhex(name), "big", signed=True)

@@ -1,10 +1,13 @@
-"""Tasks that must run alone, because they have crashed a process: who runs empty for one.
+"""Quarantined tasks, which have crashed a process and must run alone: which process stops claiming until it is empty.
 
-Where processes are always busy, one of them has to take nothing more until it is empty. If all did, a single task would
-cost the cluster all its other places for as long as the longest neighbour runs; if none did, it would wait for ever. So
-they have an order, the oldest first: the first one runs empty when such a task has waited for `patience`, the second
-one when it has waited for twice as long, the third one for four times; the younger half of them never do. Whoever has
-nothing else to do takes it at once. For one that its limits do not let start nobody runs empty.
+An idle process takes such a task at once. Where all are busy, one has to claim nothing more until it runs nothing. If
+all did so, a single task would cost the cluster all its slots for as long as the longest attempt runs; if none did, the
+task would wait for ever. So the processes have an order, the oldest first: the first one empties when the task has
+waited for `patience`, the second after twice as long, the third after four times; the younger half never do. None
+empties for a task that its limits do not let start.
+
+A new process for each such task would need no order, but it would exceed the number of processes that the node is
+configured for, and the manager would start it, and the worker's ``setup``, on every crash.
 """
 
 from __future__ import annotations
@@ -24,21 +27,16 @@ from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, nodes, pro
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index
 
 MAX_TASKS_CHECKED: Final = 64
-"""Tasks of each lane of each queue that are looked at."""
+"""Tasks of each lane of each queue that are read."""
 MAX_DOUBLINGS: Final = 16
-"""Processes in the order for which the wait doubles: to a week, where patience is 10 s. It must stay a time."""
+"""Processes in the order for which the wait doubles: to a week where patience is 10 s. It must stay a valid time."""
 
 
 def should_empty_for_quarantined(connection: Connection, claimer: Claimer, patience: float) -> bool:
-    """Whether this process is to claim nothing until it runs nothing, for the sake of a task that must run alone.
+    """Whether this process is to claim nothing until it runs nothing, so that it can take a quarantined task.
 
-    Not only the first in the order of the claim is looked at: urgent ones that keep coming would hide one that waits
-    for ever.
-
-    Args:
-        connection: reading.
-        claimer: who asks, and which queues it serves.
-        patience: seconds that such a task waits for a process that has nothing else to do.
+    Several tasks of each lane are read: urgent ones that keep coming must not hide one that waits for ever.
+    ``patience`` is the number of seconds that such a task waits for an idle process.
     """
     for lane, rivals in ((-1, sa.true()), (-1 - claimer.node_id, processes.c.node_id == claimer.node_id)):
         ids = connection.execute(_quarantined_ids(claimer.queues, lane), claimer_parameters(claimer)).scalars().all()
@@ -51,7 +49,7 @@ def should_empty_for_quarantined(connection: Connection, claimer: Claimer, patie
 
 @lru_cache(maxsize=256)
 def _quarantined_ids(serves: tuple[str, ...], lane: int) -> sa.Select[int]:
-    """The ids at the heads of a lane of these queues, of tasks with and without keys."""
+    """The first ids of a lane of these queues, of tasks with and without keys."""
     heads = []
     for queue in serves:
         for kind, order in ((PENDING_WITHOUT_KEY, CLAIM_ORDER), (PENDING_WITH_KEY, KEYED_CLAIM_ORDER)):
@@ -63,20 +61,18 @@ def _quarantined_ids(serves: tuple[str, ...], lane: int) -> sa.Select[int]:
 
 
 def _any_overdue(connection: Connection, ids: Sequence[int], seconds: float) -> bool:
-    """Whether one has waited for so long, and may start: its limits leave room."""
+    """Whether one has waited for so long, and its limits let it start, as far as a read without locks can tell."""
     late = sa.select(tasks.c.queue, tasks.c.limit_key).distinct()
     late = late.where(tasks.c.id.in_(ids), tasks.c.due_at < seconds_from_now(-seconds))
-    return any(_has_capacity(connection, queue, key) for queue, key in connection.execute(late).all())
-
-
-def _has_capacity(connection: Connection, queue: str, key: str | None) -> bool:
-    """Whether the limits leave room. It is asked without the lock of the turn, and may have changed when one comes."""
-    capacity = LimitCapacity(connection, queue)
-    return capacity.for_queue() > 0 and capacity.for_key(key or "") > 0
+    for queue, key in connection.execute(late).all():
+        capacity = LimitCapacity(connection, queue)
+        if capacity.for_queue() > 0 and capacity.for_key(key or "") > 0:
+            return True
+    return False
 
 
 def _rank_among_processes(connection: Connection, claimer: Claimer, rivals: sa.ColumnElement[bool]) -> tuple[int, int]:
-    """How many living processes of its kind are older, and how many there are, of those that could take the task."""
+    """How many living processes of its kind are older, and how many there are, among those that could take the task."""
     row = connection.execute(_count_processes().where(rivals), {"process": claimer.process_id}).one()
     return int(row.older or 0), int(row.all)
 

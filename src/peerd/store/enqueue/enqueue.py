@@ -18,15 +18,17 @@ from peerd.store.schema.tables import nodes
 from peerd.store.schema.types import MYSQL
 from peerd.store.statements.autocommit import AutocommitConnection
 from peerd.store.statements.token import new_token
-from peerd.store.tasks.rows import batches_by_size
+from peerd.store.tasks.rows import batches
 
 ROWS_IN_AN_INSERT: Final = 1000
+ESCAPED_BYTES: Final = (b"\\", b"'", b'"', b"\n", b"\r", b"\0", b"\x1a")
+"""Bytes before which the drivers of MySQL send a backslash."""
 ALWAYS_ACCEPTED: Final = 500 * 1024
-"""Bytes of a body that no server refuses: max_allowed_packet is at least 1 MiB where it was not made smaller."""
+"""Bytes of a body that every server accepts: max_allowed_packet is at least 1 MiB where it was not made smaller."""
 
 
 class Enqueued(msgspec.Struct, frozen=True):
-    """What an enqueue answers: the task's id, and whether it is new (not so, when its unique key was taken)."""
+    """The result of an enqueue: the task's id, and whether it is new; it is not if its unique key was taken."""
 
     id: int
     created: bool = True
@@ -36,17 +38,17 @@ def enqueue(connection: Connection, new: NewTask) -> Enqueued:
     """Write one task.
 
     Args:
-        connection: in a transaction, of ours or of the caller.
+        connection: in a transaction, of peerd or of the caller.
         new: the task; it was checked when it was made.
 
     Raises:
-        NodeNotFound: it is pinned to a node that no one has ever registered.
+        NodeNotFound: it is pinned to a node that was never registered.
     """
     return enqueue_many(connection, [new])[0]
 
 
 def enqueue_many(connection: Connection, new: Sequence[NewTask]) -> list[Enqueued]:
-    """Write many tasks; the answers stand in the order of what was given.
+    """Write many tasks; the results are in the order of the tasks.
 
     Tasks with unique keys are written one by one, in the order of their keys, so that two bulk enqueues of the same
     keys do not wait for each other; all others in statements of many rows.
@@ -57,19 +59,19 @@ def enqueue_many(connection: Connection, new: Sequence[NewTask]) -> list[Enqueue
     """
     node_ids = _node_ids(connection, {task.node for task in new if task.node is not None})
     _check_packet_size(connection, new)
-    answers: dict[int, Enqueued] = {}
-    for places in _group_by_shape(new):
-        for batch in batches_by_size(places, lambda place: _size(new[place]), rows=ROWS_IN_AN_INSERT):
-            ids = insert_many(connection, [new[place] for place in batch], node_ids)
-            answers.update(zip(batch, map(Enqueued, ids), strict=True))
-    keyed = [place for place, task in enumerate(new) if task.unique_key is not None]
-    for place in sorted(keyed, key=lambda place: (new[place].queue, new[place].unique_key or "")):
-        answers[place] = _enqueue_unique(connection, new[place], node_ids)
-    return [answers[place] for place in range(len(new))]
+    results: dict[int, Enqueued] = {}
+    for indexes in _group_by_shape(new):
+        for batch in batches(indexes, lambda index: _size(new[index]), rows=ROWS_IN_AN_INSERT):
+            ids = insert_many(connection, [new[index] for index in batch], node_ids)
+            results.update(zip(batch, map(Enqueued, ids), strict=True))
+    keyed = [index for index, task in enumerate(new) if task.unique_key is not None]
+    for index in sorted(keyed, key=lambda index: (new[index].queue, new[index].unique_key or "")):
+        results[index] = _enqueue_unique(connection, new[index], node_ids)
+    return [results[index] for index in range(len(new))]
 
 
 def is_one_statement(new: NewTask) -> bool:
-    """Whether it is written without a look at anything else."""
+    """Whether one INSERT is all that writing it takes."""
     return new.unique_key is None and new.node is None and _size(new) <= ALWAYS_ACCEPTED
 
 
@@ -79,19 +81,16 @@ def enqueue_autocommit(connection: AutocommitConnection, new: NewTask) -> Enqueu
 
 
 def _group_by_shape(new: Sequence[NewTask]) -> Iterable[Sequence[int]]:
-    """The places of tasks without keys whose times are given in the same ways.
+    """The indexes of tasks without unique keys, grouped by which of their times are given.
 
-    Others are another statement, because a column that is left out takes its default.
+    Each group is a statement of its own, because a column that is left out takes its default.
     """
     groups: dict[tuple[bool, ...], list[int]] = defaultdict(list)
-    for place, task in enumerate(new):
+    for index, task in enumerate(new):
         if task.unique_key is None:
-            groups[_shape(task) if task.has_times else ()].append(place)
+            times = (task.start_at, task.start_in, task.finish_at, task.finish_in) if task.has_times else ()
+            groups[tuple(time is not None for time in times)].append(index)
     return groups.values()
-
-
-def _shape(task: NewTask) -> tuple[bool, ...]:
-    return tuple(moment is not None for moment in (task.start_at, task.start_in, task.finish_at, task.finish_in))
 
 
 def _size(task: NewTask) -> int:
@@ -99,25 +98,20 @@ def _size(task: NewTask) -> int:
 
 
 def _check_packet_size(connection: Connection, new: Sequence[NewTask]) -> None:
-    """MySQL ends the connection of whoever sends too large a statement, which looks as if it had gone away."""
+    """Refuse a body for which MySQL would close the connection, which looks as if the server had gone away."""
     large = [task for task in new if _size(task) > ALWAYS_ACCEPTED]
     if not large or connection.dialect.name not in MYSQL:
         return
     limit = int(connection.execute(sa.text("SELECT @@max_allowed_packet")).scalar_one())
     for task in large:
-        size = _size_in_a_statement(task)
+        body = (task.body or "").encode() + (task.body_bytes or b"")
+        size = len(body) + sum(body.count(byte) for byte in ESCAPED_BYTES)
         if size > limit - 64 * 1024:
             raise InvalidTask(
                 "body",
                 f"{size} bytes in a statement, more than the server takes: its max_allowed_packet is {limit}; "
                 "raise that, or keep the data elsewhere and enqueue its address",
             )
-
-
-def _size_in_a_statement(task: NewTask) -> int:
-    """Bytes that the drivers send: the body in UTF-8, with a backslash before what they escape."""
-    whole = (task.body or "").encode() + (task.body_bytes or b"")
-    return len(whole) + sum(whole.count(byte) for byte in (b"\\", b"'", b'"', b"\n", b"\r", b"\0", b"\x1a"))
 
 
 def _enqueue_unique(connection: Connection, task: NewTask, node_ids: Mapping[str, int]) -> Enqueued:

@@ -1,19 +1,17 @@
-"""How many more tasks of a queue, and of each of its keys, may start: what its limits leave.
+"""The capacity of limits: how many more tasks of a queue, and of each of its keys, may start.
 
-Nothing is reserved and nothing is given back. What runs is counted in `tasks` itself, so a place cannot be lost with
-its holder; what was started is a row with a time after which it does not count any more. Both are true only while the
-queue's row in `turns` is locked, because whoever starts a task of the queue has that lock.
+Nothing is reserved and nothing is given back. Running tasks are counted in `tasks` itself, so a dead holder loses no
+capacity; a start that a rate counts is a row with a time after which it does not count. Both counts hold only while the
+queue's row in `turns` is locked, because every process that starts a task of the queue has that lock.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -21,33 +19,31 @@ from peerd.domain.limit import WHOLE_QUEUE, parse_limit_columns
 from peerd.domain.task import EACH_KEY
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import limit_starts, limits, tasks
-from peerd.store.tasks.conditions import is_working
+from peerd.store.tasks.conditions import by_index, is_working
 
 MAX_LIMITS_READ: Final = 100
-"""Limits of a queue that are read together; if it has more, those of its keys are looked up singly."""
+"""Limits of a queue that are read together; if it has more, those of its keys are read one by one."""
 UNLIMITED: Final = 2**31 - 1
 
 
-class _LimitRow(msgspec.Struct, frozen=True):
-    """A row of `limits`."""
-
+class _LimitRow(NamedTuple):
     running: int | None
     starts: int | None
     period: float | None
 
 
 class LimitCapacity:
-    """What the limits of one queue leave, within a transaction that has locked its turn; to all others, a guess.
+    """The capacity that the limits of one queue leave; without the lock of the queue's turn, it is an estimate.
 
     Args:
-        connection: in that transaction.
+        connection: in the transaction that has locked the turn.
         queue: its name.
     """
 
     def __init__(self, connection: Connection, queue: str) -> None:
         self._connection = connection
         self._queue = queue
-        rows = connection.execute(_first_limits(), {"queue": queue, "most": MAX_LIMITS_READ}).all()
+        rows = connection.execute(_FIRST_LIMITS, {"queue": queue}).all()
         self._limits: dict[str, _LimitRow | None] = {
             key: _LimitRow(*parse_limit_columns(*values)) for key, *values in rows
         }
@@ -55,7 +51,7 @@ class LimitCapacity:
         self._running: Counter[str] | None = None
         self._capacity_of_key: dict[str, int] = {}
         self.again_in: float | None = None
-        """Seconds until a rate that is in the way lets something start; None where none is."""
+        """Seconds until a rate that has no capacity left lets something start; None where there is none."""
 
     @property
     def queue_is_limited(self) -> bool:
@@ -64,18 +60,16 @@ class LimitCapacity:
 
     def for_queue(self) -> int:
         """How many tasks of the queue may start."""
-        limit = self._limit(WHOLE_QUEUE)
-        return UNLIMITED if limit is None else self._capacity_of(limit, WHOLE_QUEUE)
+        return self._capacity_of(self._limit(WHOLE_QUEUE), WHOLE_QUEUE)
 
     def for_key(self, key: str) -> int:
-        """How many tasks of a key may start, as far as the key is concerned; any number that have none."""
+        """How many tasks of a key may start, as far as the key is concerned; `UNLIMITED` for tasks without one."""
         if key not in self._capacity_of_key:
-            limit = self._limit_of_key(key)
-            self._capacity_of_key[key] = UNLIMITED if limit is None else self._capacity_of(limit, key)
+            self._capacity_of_key[key] = self._capacity_of(self._limit_of_key(key), key)
         return self._capacity_of_key[key]
 
     def record_starts(self, turn: int, started: Mapping[str, int]) -> None:
-        """Write what was started, where a rate counts it.
+        """Write the starts that rates count.
 
         Args:
             turn: the number of the claim.
@@ -84,27 +78,26 @@ class LimitCapacity:
         rated = {WHOLE_QUEUE: (self._limit(WHOLE_QUEUE), sum(started.values()))}
         rated |= {key: (self._limit_of_key(key), number) for key, number in started.items() if key}
         rows = [
-            {"limit_key": key, "starts": number, "seconds": limit.period}
+            {"queue": self._queue, "turn": turn, "limit_key": key, "starts": number, "seconds": limit.period}
             for key, (limit, number) in sorted(rated.items())
             if limit is not None and limit.starts is not None and number
         ]
         if rows:
-            self._connection.execute(_insert_start(), [{"queue": self._queue, "turn": turn, **row} for row in rows])
+            self._connection.execute(_INSERT_START, rows)
 
     def _limit_of_key(self, key: str) -> _LimitRow | None:
-        if not key:
-            return None
-        own = self._limit(key)
-        return self._limit(EACH_KEY) if own is None else own
+        return (self._limit(key) or self._limit(EACH_KEY)) if key else None
 
     def _limit(self, key: str) -> _LimitRow | None:
         if key not in self._limits and not self._are_all_known:
-            row = self._connection.execute(_limit_of(), {"queue": self._queue, "key": key}).first()
+            row = self._connection.execute(_LIMIT_OF, {"queue": self._queue, "key": key}).first()
             self._limits[key] = None if row is None else _LimitRow(*parse_limit_columns(*row))
         return self._limits.get(key)
 
-    def _capacity_of(self, limit: _LimitRow, key: str) -> int:
+    def _capacity_of(self, limit: _LimitRow | None, key: str) -> int:
         capacity_left = UNLIMITED
+        if limit is None:
+            return capacity_left
         if limit.running is not None:
             capacity_left = limit.running - self._count_running()[key]
         if limit.starts is not None and limit.period is not None and capacity_left > 0:
@@ -112,57 +105,57 @@ class LimitCapacity:
         return max(capacity_left, 0)
 
     def _count_running(self) -> Counter[str]:
-        """Tasks that run, by key; all of them under the key of the queue."""
+        """Running tasks by key; all of them under the key of the queue."""
         if self._running is None:
-            rows = self._connection.execute(_count_running_statement(), {"queue": self._queue}).all()
-            self._running = Counter({key: number for key, number in rows if key is not None})
-            self._running[WHOLE_QUEUE] = sum(number for _, number in rows)
+            running = count_running(self._connection, self._queue)[self._queue]
+            self._running = Counter({key: number for key, number in running.items() if key is not None})
+            self._running[WHOLE_QUEUE] = sum(running.values())
         return self._running
 
     def _count_started(self, key: str, period: float) -> int:
-        """What was started within the period; the first of it tells when there will be more room."""
-        row = self._connection.execute(_count_starts_statement(period), {"queue": self._queue, "key": key}).one()
+        """Starts within the period; the time of the first one says when there will be more capacity."""
+        mine = (limit_starts.c.queue == self._queue, limit_starts.c.limit_key == key)
+        started: sa.Select[int, datetime, datetime] = sa.select(
+            sa.func.sum(limit_starts.c.starts).label("starts"),
+            sa.func.min(limit_starts.c.started_at).label("oldest"),
+            now().label("now"),
+        ).where(*mine, limit_starts.c.started_at > seconds_from_now(-period))
+        row = self._connection.execute(started).one()
         if row.oldest is not None:
             left = (row.oldest + timedelta(seconds=period) - row.now).total_seconds()
             self.again_in = left if self.again_in is None else min(self.again_in, left)
         return int(row.starts or 0)
 
 
-QUEUE: Final = sa.bindparam("queue", type_=sa.String())
-KEY: Final = sa.bindparam("key", type_=sa.String())
-COLUMNS: Final = (limits.c.running, limits.c.starts, limits.c.period)
+CountsByKey = Mapping[str | None, int]
+"""Tasks of one queue by their key; None: those without."""
 
 
-@lru_cache(maxsize=1)
-def _first_limits() -> sa.Select[Any]:
-    mine = sa.select(limits.c.limit_key, *COLUMNS).where(limits.c.queue == QUEUE)
-    return mine.order_by(limits.c.limit_key).limit(sa.bindparam("most", type_=sa.Integer()))
+def count_running(connection: Connection, queue: str | None) -> Mapping[str, CountsByKey]:
+    """How many tasks of each key run, of one queue or of all: a walk through all that run."""
+    counts = sa.select(tasks.c.queue, tasks.c.limit_key, sa.func.count()).where(is_working())
+    if queue is not None:
+        counts = counts.where(tasks.c.queue == queue)
+    running: dict[str, dict[str | None, int]] = defaultdict(dict)
+    grouped = by_index(counts.group_by(tasks.c.queue, tasks.c.limit_key), "tasks_claim")
+    for name, key, count in connection.execute(grouped):
+        running[name][key] = count
+    return running
 
 
-@lru_cache(maxsize=1)
-def _limit_of() -> sa.Select[Any]:
-    return sa.select(*COLUMNS).where(limits.c.queue == QUEUE, limits.c.limit_key == KEY)
-
-
-@lru_cache(maxsize=1)
-def _count_running_statement() -> sa.Select[Any]:
-    mine = sa.select(tasks.c.limit_key, sa.func.count()).where(is_working(), tasks.c.queue == QUEUE)
-    return mine.group_by(tasks.c.limit_key)
-
-
-def _count_starts_statement(period: float) -> sa.Select[int, datetime, datetime]:
-    count = sa.select(
-        sa.func.sum(limit_starts.c.starts).label("starts"),
-        sa.func.min(limit_starts.c.started_at).label("oldest"),
-        now().label("now"),
-    )
-    mine = (limit_starts.c.queue == QUEUE, limit_starts.c.limit_key == KEY)
-    return count.where(*mine, limit_starts.c.started_at > seconds_from_now(-period))
-
-
-@lru_cache(maxsize=1)
-def _insert_start() -> sa.Insert:
-    names = ("queue", "limit_key", "turn", "starts")
-    values: dict[str, Any] = {name: sa.bindparam(name) for name in names}
-    until = seconds_from_now(sa.bindparam("seconds", type_=sa.Double()))
-    return sa.insert(limit_starts).values(**values, started_at=now(), counts_until=until)
+_QUEUE: Final = sa.bindparam("queue", type_=sa.String())
+_COLUMNS: Final = (limits.c.running, limits.c.starts, limits.c.period)
+_FIRST_LIMITS: Final = (
+    sa.select(limits.c.limit_key, *_COLUMNS)
+    .where(limits.c.queue == _QUEUE)
+    .order_by(limits.c.limit_key)
+    .limit(MAX_LIMITS_READ)
+)
+_LIMIT_OF: Final = sa.select(*_COLUMNS).where(
+    limits.c.queue == _QUEUE, limits.c.limit_key == sa.bindparam("key", type_=sa.String())
+)
+_INSERT_START: Final[sa.Insert] = sa.insert(limit_starts).values(
+    **{name: sa.bindparam(name) for name in ("queue", "limit_key", "turn", "starts")},
+    started_at=now(),
+    counts_until=seconds_from_now(sa.bindparam("seconds", type_=sa.Double())),
+)

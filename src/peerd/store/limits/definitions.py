@@ -1,28 +1,24 @@
-"""Limits: what they are, how much of them is used now, and the starts that rates count.
+"""Limits: their definitions, how much of each is used now, and the purge of the starts that rates count.
 
-A claim by turns counts for itself, under its lock (`peerd.store.limits.limited_claim`). What is read here is for
-people, and locks nothing.
+The usage is read for display, without locks. A limited claim counts under its own lock
+(`peerd.store.limits.limited_claim`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.engine import Connection
 
 from peerd.domain.limit import WHOLE_QUEUE, Limit, parse_limit_columns
 from peerd.domain.task import EACH_KEY, SPAN_LIMIT
+from peerd.store.limits.capacity import CountsByKey, count_running
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import limit_starts, limits, tasks
-from peerd.store.tasks.conditions import by_index, is_working
+from peerd.store.schema.tables import limit_starts, limits
 from peerd.store.tasks.rows import BATCH, insert_if_absent
-
-CountsByKey = Mapping[str | None, int]
-"""Tasks of one queue by their key; None: those without."""
 
 
 class LimitState(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,9 +30,9 @@ class LimitState(msgspec.Struct, frozen=True, kw_only=True):
         running: tasks at once; None: any number.
         starts: in each ``period``; None: any number.
         period: seconds.
-        running_now: tasks that run; None of each key.
-        starts_now: within the last period; None of each key, and without a rate.
-        full_keys: of each key: how many may have no further task just now; None of others.
+        running_now: tasks that run; None of a limit of each key.
+        starts_now: within the last period; None of a limit of each key, and without a rate.
+        full_keys: of a limit of each key: how many keys may start no further task now; None of others.
     """
 
     queue: str
@@ -49,33 +45,36 @@ class LimitState(msgspec.Struct, frozen=True, kw_only=True):
     full_keys: int | None = None
 
     def allows(self, running: int, starts: int) -> bool:
-        """Whether one more may be claimed beside so many."""
+        """Whether one more may start beside so many."""
         return (self.running is None or running < self.running) and (self.starts is None or starts < self.starts)
 
 
 def set_limit(connection: Connection, limit: Limit) -> None:
-    """Let a limit hold, from the next claim on, in the place of the one that was there."""
-    place = {"queue": limit.queue, "limit_key": limit.key}
-    insert_if_absent(connection, limits, [place], key=("queue", "limit_key"))
+    """Set a limit, or replace the one that was there, from the next claim on."""
+    row = {"queue": limit.queue, "limit_key": limit.key}
+    insert_if_absent(connection, limits, [row], key=("queue", "limit_key"))
     starts, period = (None, None) if limit.rate is None else (limit.rate.starts, limit.rate.period)
     statement = sa.update(limits).where(*_is_limit(limit.queue, limit.key))
     connection.execute(statement.values(running=limit.running, starts=starts, period=period, updated_at=now()))
 
 
 def remove_limit(connection: Connection, queue: str, key: str) -> bool:
-    """Let a limit hold no more; whether there was one."""
+    """Remove a limit; whether there was one."""
     return bool(connection.execute(sa.delete(limits).where(*_is_limit(queue, key))).rowcount)
 
 
 def list_limits(connection: Connection, queue: str | None = None) -> list[LimitState]:
-    """All limits, or those of one queue, by queue and key, with what is used of each now."""
+    """All limits, or those of one queue, by queue and key, with the present usage of each."""
     statement = sa.select(limits).order_by(limits.c.queue, limits.c.limit_key)
     if queue is not None:
         statement = statement.where(limits.c.queue == queue)
-    found = [_limit(row) for row in connection.execute(statement).mappings()]
+    found = []
+    for row in connection.execute(statement):
+        most, starts_most, period = parse_limit_columns(row.running, row.starts, row.period)
+        found.append(LimitState(queue=row.queue, key=row.limit_key, running=most, starts=starts_most, period=period))
     if not found:
         return []
-    running, starts = _running(connection, queue), _starts(connection, queue)
+    running, starts = count_running(connection, queue), _starts(connection, queue)
     named: dict[str, set[str]] = defaultdict(set)
     for limit in found:
         named[limit.queue].add(limit.key)
@@ -83,7 +82,7 @@ def list_limits(connection: Connection, queue: str | None = None) -> list[LimitS
 
 
 def purge_limit_starts(connection: Connection, limit: int = BATCH) -> int:
-    """Delete starts that no rate counts any more."""
+    """Delete starts that no rate counts any longer."""
     over = sa.and_(limit_starts.c.counts_until.is_not(None), limit_starts.c.counts_until <= now())
     key = (limit_starts.c.queue, limit_starts.c.limit_key, limit_starts.c.turn)
     oldest = sa.select(*key).where(over).order_by(limit_starts.c.counts_until).limit(limit)
@@ -103,13 +102,8 @@ def _is_limit(queue: str, key: str) -> tuple[sa.ColumnElement[bool], ...]:
     return limits.c.queue == queue, limits.c.limit_key == key
 
 
-def _limit(row: RowMapping) -> LimitState:
-    running, starts, period = parse_limit_columns(row["running"], row["starts"], row["period"])
-    return LimitState(queue=row["queue"], key=row["limit_key"], running=running, starts=starts, period=period)
-
-
 def _with_usage(limit: LimitState, running: CountsByKey, starts: CountsByKey, named: set[str]) -> LimitState:
-    """A limit with what is used of it, by the tasks that run and the starts that count in its queue."""
+    """A limit with its usage, from the running tasks and the counted starts of its queue."""
     if limit.key == EACH_KEY:
         busy = {key for key in {*running, *starts} if key is not None and key not in named}
         full = sum(not limit.allows(running.get(key, 0), starts.get(key, 0)) for key in busy)
@@ -119,37 +113,19 @@ def _with_usage(limit: LimitState, running: CountsByKey, starts: CountsByKey, na
     return msgspec.structs.replace(limit, running_now=runs, starts_now=started)
 
 
-def _running(connection: Connection, queue: str | None) -> Mapping[str, CountsByKey]:
-    """How many tasks of each key run, of one queue or of all: a walk through all that run."""
-    statement = sa.select(tasks.c.queue, tasks.c.limit_key, sa.func.count()).where(is_working())
-    if queue is not None:
-        statement = statement.where(tasks.c.queue == queue)
-    counted = connection.execute(by_index(statement.group_by(tasks.c.queue, tasks.c.limit_key), "tasks_claim"))
-    running: dict[str, dict[str | None, int]] = defaultdict(dict)
-    for name, key, count in counted:
-        running[name][key] = count
-    return running
-
-
 def _starts(connection: Connection, queue: str | None) -> Mapping[str, CountsByKey]:
     """How many starts of each key count now for the limit that it has."""
-    of_it = limit_starts.c.limit_key == limits.c.limit_key
+    period = sa.case((limits.c.period < SPAN_LIMIT, limits.c.period), else_=SPAN_LIMIT)
+    group = (limit_starts.c.queue, limit_starts.c.limit_key)
+    counts = sa.select(*group, sa.func.sum(limit_starts.c.starts)).group_by(*group)
+    counts = counts.where(limits.c.starts.is_not(None), limit_starts.c.started_at > seconds_from_now(-period))
+    if queue is not None:
+        counts = counts.where(limits.c.queue == queue)
+    of_key = limit_starts.c.limit_key == limits.c.limit_key
     of_each = sa.and_(limits.c.limit_key == EACH_KEY, limit_starts.c.limit_key > WHOLE_QUEUE)
     started: dict[str, dict[str | None, int]] = defaultdict(dict)
-    for whose in (of_each, of_it):  # of a key that has a limit of its own, what that one counts stays
-        for name, key, count in connection.execute(_starts_where(whose, queue)):
+    for counted in (of_each, of_key):  # a key with a limit of its own is counted by that one, which comes last
+        joined = limits.join(limit_starts, sa.and_(limit_starts.c.queue == limits.c.queue, counted))
+        for name, key, count in connection.execute(counts.select_from(joined)):
             started[name][key] = int(count)
     return started
-
-
-def _starts_where(whose: sa.ColumnElement[bool], queue: str | None) -> sa.Select[Any]:
-    period = sa.case((limits.c.period < SPAN_LIMIT, limits.c.period), else_=SPAN_LIMIT)
-    joined = limits.join(limit_starts, sa.and_(limit_starts.c.queue == limits.c.queue, whose))
-    group = (limit_starts.c.queue, limit_starts.c.limit_key)
-    statement = (
-        sa.select(*group, sa.func.sum(limit_starts.c.starts))
-        .select_from(joined)
-        .where(limits.c.starts.is_not(None), limit_starts.c.started_at > seconds_from_now(-period))
-        .group_by(*group)
-    )
-    return statement if queue is None else statement.where(limits.c.queue == queue)

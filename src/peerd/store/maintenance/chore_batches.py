@@ -1,13 +1,14 @@
-"""The chores that keep the table healthy, one bounded batch each. Safe to run on every node at once.
+"""The chores that maintain the tables, one bounded batch each. They are safe to run on every node at once.
 
-Each reads ids without locks, then locks or writes them by primary key with the condition repeated. What another node
-is writing just now is left for the next sweep.
+Each reads ids without locks, then locks or writes them by primary key with the condition repeated. Rows that another
+session is writing are left for the next batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -43,18 +44,30 @@ COUNT_LIMIT = 10_000
 """Counting ends here: a report must not read a million rows."""
 
 
+class StagedTasks(msgspec.Struct, frozen=True):
+    """How many tasks have become pending, and in which queues."""
+
+    count: int
+    queues: tuple[str, ...]
+
+
 def stage_due(connection: Connection, status: Status, limit: int = BATCH) -> int:
     """Make scheduled tasks, or failures, pending whose time has come."""
-    due = (status_is(status), tasks.c.due_at <= now())
-    ids = _ids(connection, sa.and_(is_waiting_as(status), tasks.c.due_at <= now()), limit, tasks.c.due_at)
-    return update_available(connection, ids, *due, status=status_literal(target(TaskEvent.STAGE)))
+    return _stage(connection, status, limit)[0]
+
+
+def stage_all_due(connection: Connection, limit: int = BATCH) -> StagedTasks:
+    """Make failures and scheduled tasks pending whose time has come; so many at the most, the longest due first."""
+    failures, queues = _stage(connection, Status.FAILURE, limit)
+    scheduled, more = _stage(connection, Status.SCHEDULED, limit - failures) if failures < limit else (0, set())
+    return StagedTasks(failures + scheduled, tuple(sorted(queues | more)))
 
 
 def postpone(connection: Connection, limit: int = BATCH) -> int:
-    """Make tasks scheduled that somebody wrote as pending although their start_at is ahead."""
+    """Make tasks scheduled that were written as pending although their start_at is ahead."""
     ahead = (status_is(Status.PENDING), tasks.c.start_at.is_not(None), tasks.c.start_at > now())
-    ids = _ids(connection, is_pending_too_early(now()), limit, None)
-    return update_available(connection, ids, *ahead, status=status_literal(target(TaskEvent.POSTPONE)))
+    rows = connection.execute(sa.select(tasks.c.id).where(is_pending_too_early(now())).limit(limit))
+    return update_available(connection, rows.scalars().all(), *ahead, status=status_literal(target(TaskEvent.POSTPONE)))
 
 
 def expire(connection: Connection, limit: int = BATCH) -> int:
@@ -70,15 +83,10 @@ def purge(connection: Connection, status: Status, age: float, limit: int = BATCH
 def purge_keys(connection: Connection, limit: int = BATCH) -> int:
     """Delete unique keys whose period is over."""
     over = sa.and_(unique_keys.c.expires_at.is_not(None), unique_keys.c.expires_at <= now())
-    found = connection.execute(
-        sa.select(unique_keys.c.queue, unique_keys.c.unique_key)
-        .where(over)
-        .order_by(unique_keys.c.expires_at)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    ).all()
+    expired = sa.select(unique_keys.c.queue, unique_keys.c.unique_key).where(over)
+    expired = expired.order_by(unique_keys.c.expires_at).limit(limit).with_for_update(skip_locked=True)
     deleted = 0
-    for queue, key in sorted(found):
+    for queue, key in sorted(connection.execute(expired).all()):
         mine = sa.and_(unique_keys.c.queue == queue, unique_keys.c.unique_key == key)
         deleted += connection.execute(sa.delete(unique_keys).where(mine, over)).rowcount
     return deleted
@@ -95,83 +103,77 @@ def purge_processes(connection: Connection, age: float, limit: int = BATCH) -> i
 
 
 def free_pinned(connection: Connection, after: float, limit: int = BATCH) -> int:
-    """Let any node take pending tasks that are pinned to a node which has been silent for ``after`` seconds."""
-    stuck = _is_stranded(connection, after)
-    ids = _stranded_ids(connection, stuck, limit)
-    return update_available(connection, ids, *stuck, node_id=None)
+    """Unpin pending tasks that are pinned to a node which has been silent for ``after`` seconds."""
+    ids, stranded = _stranded(connection, after, limit)
+    return update_available(connection, ids, *stranded, node_id=None)
 
 
 def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int:
     """Make pending tasks dead that are pinned to a node which has been silent for ``after`` seconds."""
-    stuck = _is_stranded(connection, after)
-    ids = _stranded_ids(connection, stuck, limit)
-    error = f"it may run on one node only, which has been silent for more than {after:g} s"
-    locked = lock_tasks(connection, ids, *stuck, skip_locked=True)
-    # The lease is raised, so that this row does not meet the one of an attempt that failed at the present lease.
+    ids, stranded = _stranded(connection, after, limit)
+    error = f"it is pinned to a node that has been silent for more than {after:g} s"
+    locked = lock_tasks(connection, ids, *stranded, skip_locked=True)
+    # The lease is raised, so that this row does not collide with that of an attempt which failed at the present lease.
     unheld = {"worker_node_id": None, "process_id": None, "worker_started_at": None}
     given_up = [msgspec.structs.replace(task, lease=next_lease_number(task.lease), **unheld) for task in locked]
-    values = {
-        "status": status_literal(target(TaskEvent.ABANDON)),
-        "error": error,
-        "finished_at": now(),
-        "lease": next_lease(tasks.c.lease),
-    }
     if given_up:
         record_attempts(
             connection, given_up, TaskTransition(event=TaskEvent.ABANDON, counted=False, label="dead", error=error)
         )
-    return update_tasks(connection, [task.id for task in locked], **values)
+    values = {"status": status_literal(target(TaskEvent.ABANDON)), "finished_at": now()}
+    return update_tasks(
+        connection, [task.id for task in locked], error=error, lease=next_lease(tasks.c.lease), **values
+    )
 
 
 def count_pinned(connection: Connection, after: float) -> int:
     """How many pending tasks, up to `COUNT_LIMIT`, wait for a node which has been silent for ``after`` seconds."""
-    return len(_stranded_ids(connection, _is_stranded(connection, after), COUNT_LIMIT))
+    return len(_stranded(connection, after, COUNT_LIMIT)[0])
 
 
-StrandedConditions = tuple[sa.ColumnElement[bool], ...]
+def _stage(connection: Connection, status: Status, limit: int) -> tuple[int, set[str]]:
+    """Stage tasks of one status: how many, and their queues."""
+    due = tasks.c.due_at <= now()
+    waiting = sa.select(tasks.c.id, tasks.c.queue).where(is_waiting_as(status), due)
+    rows = connection.execute(waiting.order_by(tasks.c.due_at).limit(limit)).all()
+    pending = status_literal(target(TaskEvent.STAGE))
+    count = update_available(connection, [row.id for row in rows], status_is(status), due, status=pending)
+    return count, {row.queue for row in rows}
 
 
-def _is_stranded(connection: Connection, after: float) -> StrandedConditions:
-    """What tasks are that wait for a node which has been silent for so long."""
+def _stranded(
+    connection: Connection, after: float, limit: int
+) -> tuple[Sequence[int], tuple[sa.ColumnElement[bool], ...]]:
+    """Ids of pending tasks that wait for a node which has been silent for so long, and the conditions that they meet.
+
+    They are read by the claim's indexes, lane by lane, however many other tasks there are.
+    """
     silent = sa.func.coalesce(nodes.c.checked_at, nodes.c.created_at) < seconds_from_now(-after)
-    ids = connection.execute(sa.select(nodes.c.id).where(sa.not_(nodes.c.active), silent)).scalars().all()
-    lanes = [lane for node_id in ids for lane in (node_id, -1 - node_id)]
-    return status_is(Status.PENDING), tasks.c.lane.in_(lanes) if lanes else sa.false()
-
-
-def _stranded_ids(connection: Connection, stuck: StrandedConditions, limit: int) -> Sequence[int]:
-    """Ids of such tasks, by the claim's indexes, lane by lane: however many others are pending, or in the table."""
-    _, in_their_lanes = stuck
+    node_ids = connection.execute(sa.select(nodes.c.id).where(sa.not_(nodes.c.active), silent)).scalars().all()
+    in_their_lanes = tasks.c.lane.in_([lane for node_id in node_ids for lane in (node_id, -1 - node_id)])
     ids: list[int] = []
-    for kind in () if isinstance(in_their_lanes, sa.False_) else (PENDING_WITHOUT_KEY, PENDING_WITH_KEY):
+    for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY) if node_ids else ():
         for queue in _queues_of(connection, kind):
             found = sa.select(tasks.c.id).where(kind.of(queue), in_their_lanes).limit(limit - len(ids))
             ids += connection.execute(by_index(found, kind.index)).scalars() if len(ids) < limit else ()
-    return ids
+    return ids, (status_is(Status.PENDING), in_their_lanes)
 
 
 def _queues_of(connection: Connection, kind: PendingKind) -> Iterator[str]:
     """The queues in which tasks of a kind are pending: a step in the index for each, and no walk through it."""
-    last = ""
-    while True:
+    last: Any = ""
+    while last is not None:
         following = sa.select(sa.func.min(kind.queue)).where(kind.where(lambda queue, last=last: queue > last))  # type: ignore[misc]
-        queue = connection.execute(by_index(following, kind.index)).scalar()
-        if queue is None:
-            return
-        yield queue
-        last = queue
-
-
-def _ids(
-    connection: Connection, condition: sa.ColumnElement[bool], limit: int, order: sa.ColumnElement[object] | None
-) -> Sequence[int]:
-    return connection.execute(sa.select(tasks.c.id).where(condition).order_by(order).limit(limit)).scalars().all()
+        last = connection.execute(by_index(following, kind.index)).scalar()
+        if last is not None:
+            yield last
 
 
 def _delete(connection: Connection, status: Status, until: sa.ColumnElement[datetime], limit: int) -> int:
-    """Delete tasks of a status whose time to go has come."""
+    """Delete tasks of a status whose ``closing_at`` has come."""
     over = tasks.c.closing_at <= until
-    ids = _ids(connection, sa.and_(is_closing_as(status), over), limit, tasks.c.closing_at)
+    found = sa.select(tasks.c.id).where(is_closing_as(status), over).order_by(tasks.c.closing_at).limit(limit)
+    ids = connection.execute(found).scalars().all()
     locked = lock_tasks(connection, ids, status_is(status), over, skip_locked=True)
     if locked:
         delete_rows(connection, locked)

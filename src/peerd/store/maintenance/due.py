@@ -1,8 +1,8 @@
-"""What there is to do for the chores, and when: one cheap read, so that an idle table is asked once and not ten times.
+"""The times at which maintenance is due: one cheap read, so that an idle table is read once and not ten times.
 
-Each moment is the head of an index that the chore itself walks. The rows that the chores then write are found by their
-own statements, with their own conditions: an agenda that is too early costs a statement, and none can be too late by
-more than the pause between two of them.
+Each time is the first entry of an index that the chore itself walks. The chores find their rows by their own
+statements, with their own conditions: a time that is too early costs a statement, and none is too late by more than the
+pause between two reads.
 """
 
 from __future__ import annotations
@@ -21,27 +21,24 @@ from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import limit_starts, nodes, schedule_runs, tasks, unique_keys
 from peerd.store.tasks.conditions import is_closing_as, is_pending_too_early, is_waiting_as, is_working
 
-ENDED_STATUSES = (Status.DONE, Status.CANCELED, Status.DEAD)
+CLOSING_STATUSES = (Status.PENDING, Status.DONE, Status.CANCELED, Status.DEAD)
+
+
+class NextDue(msgspec.Struct, frozen=True):
+    """The database's clock, the time when the next task falls due, and the id of the first active node."""
+
+    now: datetime
+    next_at: datetime | None
+    first_node: int | None
 
 
 class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found; a moment is None where there is no such row.
+    """The times at which chores are due; None where there is no such row.
 
-    Attributes:
-        now: the database's clock.
-        nodes: that are active.
-        oldest_beat: of a node that is active.
-        oldest_touch: of a task that runs.
-        scheduled: when the next scheduled task falls due.
-        failure: when the next failure does.
-        ahead: when one that is pending already falls due.
-        pending: when the next pending task expires.
-        done: when the oldest done task ended.
-        canceled: likewise.
-        dead: likewise.
-        key: when the next unique key's period is over.
-        start: when the next start of a limited task is counted no more.
-        runs: whether scheduled runs go on.
+    ``nodes`` counts the active ones, ``oldest_beat`` is theirs, ``oldest_touch`` that of the running tasks.
+    ``scheduled``, ``failure`` and ``ahead`` (written as pending too early) are when the next such task falls due,
+    ``pending`` when the next one expires, ``done``, ``canceled`` and ``dead`` when the oldest ended, ``key`` and
+    ``start`` when the next unique key ends and the next limited start is counted no longer. ``runs``: schedules run.
     """
 
     now: datetime
@@ -60,26 +57,36 @@ class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     runs: bool
 
 
+def find_next_due(connection: Connection) -> NextDue:
+    """Find when the next scheduled task or failure falls due; one statement."""
+    clock, first_node, *due = connection.execute(_next_due_statement()).one()
+    return NextDue(clock, min((time for time in due if time is not None), default=None), first_node)
+
+
 def read_due_maintenance(connection: Connection) -> DueMaintenance:
-    """Look what there is to do; one statement."""
-    row = connection.execute(_statement()).mappings().one()
+    """Read when each chore is due; one statement."""
+    row = connection.execute(_due_maintenance_statement()).mappings().one()
     return DueMaintenance(**{**row, "runs": bool(row["runs"])})
 
 
 @lru_cache(maxsize=1)
-def _statement() -> sa.Select[Any]:
+def _next_due_statement() -> sa.Select[Any]:
+    first_node = sa.select(sa.func.min(nodes.c.id)).where(nodes.c.active).scalar_subquery()
+    return sa.select(now(), first_node, _waiting(Status.SCHEDULED), _waiting(Status.FAILURE))
+
+
+@lru_cache(maxsize=1)
+def _due_maintenance_statement() -> sa.Select[Any]:
     active = sa.select(nodes.c.id).where(nodes.c.active)
     touched = sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at)
-    running = sa.select(sa.func.min(touched)).where(is_working())
     parts: dict[str, Any] = {
         "nodes": sa.select(sa.func.count()).select_from(active.subquery()).scalar_subquery(),
         "oldest_beat": sa.select(sa.func.min(nodes.c.checked_at)).where(nodes.c.active).scalar_subquery(),
-        "oldest_touch": running.scalar_subquery(),
-        "scheduled": _first(tasks.c.due_at, is_waiting_as(Status.SCHEDULED)),
-        "failure": _first(tasks.c.due_at, is_waiting_as(Status.FAILURE)),
+        "oldest_touch": sa.select(sa.func.min(touched)).where(is_working()).scalar_subquery(),
+        "scheduled": _waiting(Status.SCHEDULED),
+        "failure": _waiting(Status.FAILURE),
         "ahead": _first(tasks.c.due_at, is_pending_too_early(now())),
-        "pending": _closing(Status.PENDING),
-        **{str(status): _closing(status) for status in ENDED_STATUSES},
+        **{str(status): _first(tasks.c.closing_at, is_closing_as(status)) for status in CLOSING_STATUSES},
         "key": _first(unique_keys.c.expires_at, unique_keys.c.expires_at.is_not(None)),
         "start": _first(limit_starts.c.counts_until, limit_starts.c.counts_until.is_not(None)),
         "runs": sa.exists().where(schedule_runs.c.status == RunStatus.RUNNING.value),
@@ -87,9 +94,9 @@ def _statement() -> sa.Select[Any]:
     return sa.select(now().label("now"), *(part.label(name) for name, part in parts.items()))
 
 
-def _closing(status: Status) -> sa.ScalarSelect[Any]:
-    return _first(tasks.c.closing_at, is_closing_as(status))
+def _waiting(status: Status) -> sa.ScalarSelect[Any]:
+    return _first(tasks.c.due_at, is_waiting_as(status))
 
 
-def _first(moment: sa.ColumnElement[Any], *conditions: Any) -> sa.ScalarSelect[Any]:
-    return sa.select(moment).where(*conditions).order_by(moment).limit(1).scalar_subquery()
+def _first(time: sa.ColumnElement[Any], condition: sa.ColumnElement[bool]) -> sa.ScalarSelect[Any]:
+    return sa.select(time).where(condition).order_by(time).limit(1).scalar_subquery()

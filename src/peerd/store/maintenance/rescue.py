@@ -1,4 +1,4 @@
-"""Taking tasks back from holders that are dead: a process whose death was seen, and tasks that nobody touches."""
+"""Taking tasks back from holders that are dead: of a process whose exit was seen, or that nothing has touched."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORKING_STATUSES = sources(TaskEvent.RESCUE)
 
 
 class RescuedTask(msgspec.Struct, frozen=True):
-    """A task that was taken back, and what became of it."""
+    """A task that was taken back, and its transition."""
 
     task_id: int
     event: TaskEvent
@@ -36,88 +36,88 @@ def release_tasks_of_process(
 ) -> list[RescuedTask]:
     """Take back the tasks of a process that is dead for certain; a batch of them.
 
-    Rows that are locked are left out. That may be the last write of that process, which its server is undoing just
-    now, or somebody's transaction that stays open; see `holds_tasks`.
+    Locked rows are left out, see `holds_tasks`: the server may still be undoing the last write of that process, or
+    another session has a transaction open.
 
     Args:
         connection: in a transaction of its own.
-        process_id: its identity in ``processes``, not its pid.
-        cause: how it died, for the attempts.
-        crashed: it counts an attempt and a crash. Not so when it was told to end.
+        process_id: its id in ``processes``, not its pid.
+        cause: of its death, for the attempts.
+        crashed: count an attempt and a crash; not for a process that was stopped.
         limit: tasks at the most; call again until nothing comes.
     """
-    wait_for_sync(connection)  # with what the process claimed last, on whichever server
+    wait_for_sync(connection)  # so that the latest claim of the process is seen, on whichever server it was
     condition = tasks.c.process_id == process_id
     ids = _working_ids(connection, condition, limit)
-    held = lock_tasks(connection, ids, status_is(*WORKING_STATUSES), condition, skip_locked=True)
+    locked = lock_tasks(connection, ids, status_is(*WORKING_STATUSES), condition, skip_locked=True)
     if crashed:
-        return _release_locked(
-            connection, held, lambda task: transition_after_crash(task, "crash", cause), crashed=True
-        )
-    moment = database_now(connection)
-    return _release_locked(connection, held, lambda task: transition_after(task, Released(cause), moment))
+        return _take_back(connection, locked, lambda task: transition_after_crash(task, "crash", cause), crashed=True)
+    return _release(connection, locked, cause)
 
 
 def holds_tasks(connection: Connection, process_id: int) -> bool:
-    """Whether the table says that a process holds any task."""
+    """Whether a process holds any task, by the table."""
     return bool(_working_ids(connection, tasks.c.process_id == process_id, 1))
 
 
 def release_unknown_claims(
     connection: Connection, process_id: int, held: Sequence[ClaimId], cause: str
 ) -> list[RescuedTask]:
-    """Give back claims that this process has in the table but does not know of: their answer was lost.
+    """Give back claims that this process has in the table but does not know of, because their reply was lost.
 
     Rows that another session has locked are left out; they are found again.
     """
-    moment = database_now(connection)
-    unknown = set(held)
-    mine = (status_is(*WORKING_STATUSES), tasks.c.process_id == process_id)
-    own = lock_tasks(connection, [one.id for one in held], *mine, skip_locked=True)
-    unknown_tasks = [task for task in own if ClaimId(task.id, task.lease) in unknown]
-    return _release_locked(connection, unknown_tasks, lambda task: transition_after(task, Released(cause), moment))
+    mine, unknown = (status_is(*WORKING_STATUSES), tasks.c.process_id == process_id), set(held)
+    locked = lock_tasks(connection, [claim.id for claim in held], *mine, skip_locked=True)
+    return _release(connection, [task for task in locked if ClaimId(task.id, task.lease) in unknown], cause)
 
 
 def rescue_untouched(
     connection: Connection, max_update: float, limit: int = BATCH, *, as_of: datetime | None = None
 ) -> list[RescuedTask]:
-    """Take back tasks that nobody has touched for ``max_update`` seconds, by the database's clock; a batch of them.
+    """Take back tasks that were not touched for ``max_update`` seconds, by the database's clock; a batch of them.
 
-    Only a node may call it that has itself beaten without a gap for that long; see `peerd.manager.rescue_guard`.
-    The process that holds the task must be silent for as long, or ended, or unknown: a living one says that it goes on
-    whatever keeps one of its tasks from being touched, such as a transaction that stays open and has locked its row.
-    A task whose checked_at is missing (somebody wrote it as working by hand) counts from when its row was written.
+    Only a node whose own heartbeat had no gap for that long may call it; see `peerd.manager.rescue_guard`. The process
+    that holds the task must be silent for as long, or ended, or unknown: a living process keeps a task that it cannot
+    touch, because an open transaction has locked its row. A task without checked_at (an UPDATE by hand made it working)
+    counts from when its row was written.
 
     Args:
         connection: in a transaction of its own.
         max_update: seconds.
         limit: tasks at the most.
-        as_of: the moment, by the database's clock, that the silence is counted back from; that of the caller's latest
-            beat. Counted from now, a statement that a frozen server answers a minute late would find everything silent.
+        as_of: the time, by the database's clock, from which the silence is counted back: that of the caller's latest
+            heartbeat. Counted from now, a statement that a frozen server answers a minute late would find every task
+            untouched.
     """
     before = seconds_from_now(-max_update) if as_of is None else as_of - timedelta(seconds=max_update)
     silent = sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at) < before
     silent &= sa.not_(_is_held_by_live_process(before))
     ids = _working_ids(connection, silent, limit)
-    cause = f"nobody has touched the task for {max_update:g} s"
-    frozen = lock_tasks(connection, ids, status_is(*WORKING_STATUSES), silent, skip_locked=True)
-    return _release_locked(connection, frozen, lambda task: transition_after_crash(task, "rescued", cause))
+    cause = f"the task was not touched for {max_update:g} s"
+    locked = lock_tasks(connection, ids, status_is(*WORKING_STATUSES), silent, skip_locked=True)
+    return _take_back(connection, locked, lambda task: transition_after_crash(task, "rescued", cause))
 
 
 def _is_held_by_live_process(before: sa.ColumnElement[datetime] | datetime) -> sa.Exists:
-    """That the process which holds a task has not ended, and has beaten since a moment."""
+    """That the process which holds a task has not ended, and has sent a heartbeat since."""
     return sa.exists().where(
         processes.c.id == tasks.c.process_id, processes.c.ended_at.is_(None), processes.c.checked_at >= before
     )
 
 
 def _working_ids(connection: Connection, condition: sa.ColumnElement[bool], limit: int) -> Sequence[int]:
-    """Ids of working tasks, read without locks, in no order: one by id would tempt an optimiser to walk the table."""
+    """Ids of working tasks, read without locks and unordered: for ORDER BY id an optimiser may walk the table."""
     statement = sa.select(tasks.c.id).where(is_working(), condition).limit(limit)
     return connection.execute(by_index(statement, "tasks_claim")).scalars().all()
 
 
-def _release_locked(
+def _release(connection: Connection, locked: Sequence[Task], cause: str) -> list[RescuedTask]:
+    moment = database_now(connection)
+    return _take_back(connection, locked, lambda task: transition_after(task, Released(cause), moment))
+
+
+def _take_back(
     connection: Connection,
     locked: Sequence[Task],
     verdict_on: Callable[[Task], TaskTransition],

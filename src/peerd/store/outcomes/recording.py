@@ -1,13 +1,12 @@
-"""The holder's last write where it is not success: how an attempt ended.
+"""The holder's last write where it is not success: the outcome of an attempt.
 
-Fenced: it says the lease, and that the task is still working. Success, which most attempts are, is
-`peerd.store.outcomes.complete`.
+Fenced: it repeats the lease, and the status working. Success is `peerd.store.outcomes.complete`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -35,83 +34,56 @@ from peerd.store.tasks.rows import (
 
 
 class ClaimId(msgspec.Struct, frozen=True):
-    """What names a claim: the task, and the lease that the claim raised."""
+    """The identity of a claim: the task, and the lease as the claim raised it."""
 
     id: int
     lease: int
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """Which claims a write could not be done for."""
+    """The claims that were not written.
+
+    Attributes:
+        refused: they are not held any more.
+        locked: they are held, and another session has locked their rows.
+    """
 
     refused: set[ClaimId]
-    """They are not held any more."""
     locked: set[ClaimId]
-    """They are held, and another session has locked their rows."""
-
-
-def record_outcome(connection: Connection, process_id: int, held: ClaimId, outcome: Outcome) -> bool:
-    """`record_outcomes` for one task.
-
-    Returns:
-        False when it was refused, because the task is not held any more.
-    """
-    return not _record_batch(connection, process_id, [held], {held: outcome}, skip_locked=False)
 
 
 def record_outcomes(connection: Connection, process_id: int, outcomes: Mapping[ClaimId, Outcome]) -> WriteResult:
     """Write outcomes other than done: the tasks' new statuses, and a row in ``attempts`` for each.
 
-    It may be repeated after a lost reply. Rows that another session has locked are left out.
-
-    Args:
-        connection: in a transaction of its own.
-        process_id: who held them.
-        outcomes: the claims, and how they ended.
+    In a transaction of its own. It may be repeated after a lost reply. Rows that another session has locked are left
+    out.
     """
-    refused: set[ClaimId] = set()
-    locked: set[ClaimId] = set()
+    missing: set[ClaimId] = set()
     for batch in batches(sorted(outcomes, key=lambda held: held.id)):
-        missing = _record_batch(connection, process_id, batch, outcomes, skip_locked=True)
-        locked |= (still := still_held(connection, missing))
-        refused |= missing - still
-    return WriteResult(refused, locked)
-
-
-def _record_batch(
-    connection: Connection,
-    process_id: int,
-    batch: Sequence[ClaimId],
-    outcomes: Mapping[ClaimId, Outcome],
-    *,
-    skip_locked: bool,
-) -> set[ClaimId]:
-    """Write a batch of outcomes; the claims for which nothing was written, now or earlier."""
-    locked = {
-        ClaimId(task.id, lease): task
-        for lease, ids in by_lease(batch).items()
-        for task in lock_tasks(connection, ids, *is_held(lease), skip_locked=skip_locked)
-    }
-    if locked:
-        moment = database_now(connection)
-        apply_verdicts(
-            connection, [(task, transition_after(task, outcomes[held], moment)) for held, task in locked.items()]
+        locked = {
+            ClaimId(task.id, lease): task
+            for lease, ids in by_lease(batch).items()
+            for task in lock_tasks(connection, ids, *is_held(lease), skip_locked=True)
+        }
+        if locked:
+            moment = database_now(connection)
+            judged = [(task, transition_after(task, outcomes[held], moment)) for held, task in locked.items()]
+            apply_verdicts(connection, judged)
+        missing.update(
+            held
+            for held in batch
+            if held not in locked and not _was_recorded(connection, process_id, held, outcomes[held])
         )
-    missing = [held for held in batch if held not in locked]
-    return {held for held in missing if not _was_recorded(connection, process_id, held, outcomes[held])}
+    locked_elsewhere = still_held(connection, missing)
+    return WriteResult(missing - locked_elsewhere, locked_elsewhere)
 
 
 def apply_verdicts(
     connection: Connection, judged: Iterable[tuple[Task, TaskTransition]], *, crashed: bool = False
 ) -> None:
-    """Write what becomes of working tasks, whose rows are locked, and record their attempts.
+    """Write the transitions of working tasks, whose rows are locked, and record their attempts.
 
-    Tasks of which the same is to be said are written together.
-
-    Args:
-        connection: the transaction that locked the rows.
-        judged: the tasks and the verdicts on them.
-        crashed: whether their process died of it, or with it.
+    Tasks with equal transitions are written together. ``crashed`` counts a crash: their process died.
     """
     alike: dict[TaskTransition, list[Task]] = defaultdict(list)
     for task, verdict in judged:
@@ -123,7 +95,7 @@ def apply_verdicts(
 
 
 def record_attempts(connection: Connection, judged: Sequence[Task], verdict: TaskTransition) -> None:
-    """Write the rows of attempts that did not succeed. One that a claim already has stays as it is."""
+    """Write the rows of attempts that did not succeed. A row that the claim already has stays as it is."""
     rows = [
         {
             "task_id": task.id,
@@ -143,7 +115,7 @@ def record_attempts(connection: Connection, judged: Sequence[Task], verdict: Tas
 
 
 def _values_of(verdict: TaskTransition, *, crashed: bool) -> dict[str, Any]:
-    """The columns that a verdict changes."""
+    """The columns that a transition changes."""
     status = after(Status.WORKING, verdict.event)
     assert isinstance(status, Status)
     values: dict[str, Any] = {"status": status_literal(status)}
@@ -167,28 +139,37 @@ def _cut(text: str | None, limit: int) -> str | None:
 
 
 def database_now(connection: Connection) -> datetime:
-    """What time it is, by the only clock that decides."""
+    """The time of the database's clock, which decides everywhere."""
     moment = connection.execute(sa.select(now())).scalar_one()
     assert isinstance(moment, datetime)
     return moment
 
 
 def is_held(lease: int | sa.ColumnElement[int]) -> tuple[sa.ColumnElement[bool], ...]:
-    """That the holder's claim stands: the guard of its every write."""
+    """That a claim is still held: the guard of the holder's every write."""
     return (tasks.c.lease == lease, status_is(*sources(TaskEvent.COMPLETE)))
 
 
 def still_held(connection: Connection, claims: Iterable[ClaimId]) -> set[ClaimId]:
-    """Those among these claims that stand, by what is committed: read without locks."""
+    """Those among these claims that are held, by what is committed: read without locks."""
+    return claims_where(connection, claims, is_held)
+
+
+def claims_where(
+    connection: Connection,
+    claims: Iterable[ClaimId],
+    conditions: Callable[[int], tuple[sa.ColumnElement[bool], ...]],
+) -> set[ClaimId]:
+    """Those among these claims whose rows meet the conditions that belong to their lease; read without locks."""
     found: set[ClaimId] = set()
     for lease, ids in by_lease(claims).items():
-        standing = select_by_id(sa.select(tasks.c.id).where(*by_id_only(connection, ids, is_held(lease))))
-        found |= {ClaimId(task_id, lease) for task_id in connection.execute(standing).scalars()}
+        meeting = select_by_id(sa.select(tasks.c.id).where(*by_id_only(connection, ids, conditions(lease))))
+        found |= {ClaimId(task_id, lease) for task_id in connection.execute(meeting).scalars()}
     return found
 
 
 def by_lease(batch: Iterable[ClaimId]) -> dict[int, list[int]]:
-    """The ids of each lease, in their order: rows are written by id and lease, and never by pairs of both."""
+    """The ids of each lease, in their order: a statement is for one lease."""
     groups: dict[int, list[int]] = defaultdict(list)
     for held in batch:
         groups[held.lease].append(held.id)
@@ -196,7 +177,7 @@ def by_lease(batch: Iterable[ClaimId]) -> dict[int, list[int]]:
 
 
 def _was_recorded(connection: Connection, process_id: int, held: ClaimId, outcome: Outcome) -> bool:
-    """Whether an earlier try of this write, whose answer was lost, did it."""
+    """Whether an earlier try of this write, whose reply was lost, did it."""
     found = sa.select(attempts.c.id).where(
         attempts.c.task_id == held.id,
         attempts.c.lease == held.lease,

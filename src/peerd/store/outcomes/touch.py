@@ -1,8 +1,9 @@
-"""Touch: a living process says of each task that it holds that it still does, and hears of those it does not."""
+"""Touch: a process renews ``checked_at`` of the tasks that it holds, and learns which of them it holds no more."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +22,7 @@ NOTE_LIMIT: Final = 255
 
 
 class TaskProgress(msgspec.Struct, frozen=True):
-    """How far a task is: a fraction from 0 to 1, and words."""
+    """The progress of a task: a fraction from 0 to 1, and a note."""
 
     fraction: float
     note: str | None = None
@@ -30,73 +31,65 @@ class TaskProgress(msgspec.Struct, frozen=True):
 def touch(connection: Connection, held: set[ClaimId]) -> set[ClaimId]:
     """Renew ``checked_at`` of the tasks that this process holds.
 
-    A row that another session has locked is left out: it must not keep its neighbours from being touched.
-
-    Args:
-        connection: in a transaction of its own.
-        held: the claims.
+    In a transaction of its own. A row that another session has locked is left out: it would delay the others.
 
     Returns:
         the claims that it holds no more: canceled, moved, rescued or deleted meanwhile.
     """
-    lost: set[ClaimId] = set()
-    for batch in batches(sorted(held, key=lambda one: one.id)):
-        for lease, ids in by_lease(batch).items():
-            lost |= _touch(connection, lease, ids).refused
-    return lost
+    return _touch_batches(connection, held, lambda *_: {}).refused
 
 
 def report_progress(connection: Connection, reports: Mapping[ClaimId, TaskProgress]) -> WriteResult:
-    """Write progress, and renew ``checked_at`` with it; not of rows that another session has locked.
-
-    Args:
-        connection: in a transaction of its own.
-        reports: the claims, and how far their tasks are.
+    """Write progress and renew ``checked_at``; rows that another session has locked are left out.
 
     Returns:
         the claims that this process holds no more, and those whose rows are locked.
     """
-    refused: set[ClaimId] = set()
-    locked: set[ClaimId] = set()
-    for batch in batches(sorted(reports, key=lambda one: one.id)):
-        for lease, ids in by_lease(batch).items():
-            written = _report_progress(
-                connection, lease, {task_id: reports[ClaimId(task_id, lease)] for task_id in ids}
-            )
-            refused |= written.refused
-            locked |= written.locked
-    return WriteResult(refused, locked)
+
+    def values(lease: int, ids: Sequence[int]) -> dict[str, Any]:
+        own = {task_id: reports[ClaimId(task_id, lease)] for task_id in ids}
+        fractions = {task_id: clamp_fraction(progress.fraction) for task_id, progress in own.items()}
+        notes: dict[int, sa.ColumnElement[Any]] = {
+            task_id: sa.literal(None if progress.note is None else truncate(progress.note, NOTE_LIMIT), sa.Text())
+            for task_id, progress in own.items()
+        }
+        return {
+            "progress": sa.case(fractions, value=tasks.c.id, else_=tasks.c.progress),
+            "progress_note": sa.case(notes, value=tasks.c.id, else_=sa.null()),
+        }
+
+    return _touch_batches(connection, reports, values)
 
 
 def claims_of_process(connection: Connection, process_id: int) -> dict[ClaimId, int | None]:
-    """All claims that the table says this process has, with their tokens."""
+    """All claims that this process has in the table, with their tokens."""
     columns = (tasks.c.id, tasks.c.lease, tasks.c.claim_token)
     statement = sa.select(*columns).where(is_working(), tasks.c.process_id == process_id)
     rows = connection.execute(by_index(statement, "tasks_claim"))
     return {ClaimId(row.id, row.lease): row.claim_token for row in rows}
 
 
-def _report_progress(connection: Connection, lease: int, reports: Mapping[int, TaskProgress]) -> WriteResult:
-    fractions = {task_id: clamp_fraction(progress.fraction) for task_id, progress in reports.items()}
-    notes = {task_id: None if one.note is None else truncate(one.note, NOTE_LIMIT) for task_id, one in reports.items()}
-    progress = sa.case(fractions, value=tasks.c.id, else_=tasks.c.progress)
-    note = sa.case(_typed(notes), value=tasks.c.id, else_=sa.null())
-    return _touch(connection, lease, list(reports), progress=progress, progress_note=note)
+def _touch_batches(
+    connection: Connection, claims: Iterable[ClaimId], values: Callable[[int, Sequence[int]], dict[str, Any]]
+) -> WriteResult:
+    result = WriteResult(set(), set())
+    for batch in batches(sorted(claims, key=attrgetter("id"))):
+        for lease, ids in by_lease(batch).items():
+            written = _touch(connection, lease, ids, **values(lease, ids))
+            result.refused.update(written.refused)
+            result.locked.update(written.locked)
+    return result
 
 
 def _touch(connection: Connection, lease: int, ids: Sequence[int], **values: Any) -> WriteResult:
-    free = lock_available(connection, ids, *is_held(lease))
-    written = update_tasks(connection, free, *is_held(lease), checked_at=now(), **values)
+    available = lock_available(connection, ids, *is_held(lease))
+    written = update_tasks(connection, available, *is_held(lease), checked_at=now(), **values)
     if written == len(ids):
         return WriteResult(set(), set())
-    not_written = set(ids) - set(free) if written == len(free) else ids
+    not_written = set(ids) - set(available) if written == len(available) else ids
     missing = {ClaimId(task_id, lease) for task_id in not_written}
     still = still_held(connection, missing)
-    return WriteResult(missing - still, {held for held in still if held.id not in free})
-
-
-def _typed(notes: Mapping[int, str | None]) -> dict[int, sa.ColumnElement[Any]]:
-    return {task_id: sa.literal(note, sa.Text()) for task_id, note in notes.items()}
+    return WriteResult(missing - still, {held for held in still if held.id not in available})
 
 
 def clamp_fraction(fraction: float) -> float:

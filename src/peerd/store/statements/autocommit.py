@@ -1,7 +1,7 @@
 """A statement that commits by itself, given to the driver without SQLAlchemy between.
 
-SQLAlchemy's connections, pool, errors and lost connections stay what they are; only what it does around one execution
-is left out: its transaction, its context and its result, which take longer than the database needs for one INSERT.
+SQLAlchemy's connections, pool, errors and lost connections are used as they are; only its work around one execution is
+left out: the transaction, the context and the result, which take longer than the database needs for one INSERT.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ from peerd.store.connection.sqlite_lock import writer_lock_of
 
 
 class AutocommitResult:
-    """What a statement answers, in the words of SQLAlchemy's CursorResult.
-
-    Args:
-        cursor: of the driver, after the execution.
-    """
+    """The result of an executed cursor, with the names of SQLAlchemy's CursorResult."""
 
     __slots__ = ("_rows", "lastrowid", "rowcount")
 
@@ -36,7 +32,7 @@ class AutocommitResult:
 
 
 class AutocommitConnection:
-    """A connection as `Prepared` uses it, on which each statement is committed when its answer is there.
+    """A connection for `CompiledStatement.run`, on which each statement is committed when its reply is there.
 
     Args:
         connection: of an engine that commits each statement; of SQLite any that is in no transaction.
@@ -62,8 +58,8 @@ class AutocommitConnection:
                 execute()
             answer = AutocommitResult(cursor)
             cursor.close()
-        except BaseException as error:  # noqa: BLE001 - it is raised again, as SQLAlchemy words it
-            said = sql if isinstance(error, self.dialect.loaded_dbapi.Error) else None
-            # What an error means for the connection, its pool and our listeners is known there, and nowhere in public.
-            self._connection._handle_dbapi_exception(error, said, arguments, None, None)  # noqa: SLF001
+        except BaseException as error:  # noqa: BLE001 - SQLAlchemy raises it again, as its own error
+            statement = sql if isinstance(error, self.dialect.loaded_dbapi.Error) else None
+            # Only this private method applies an error to the connection, its pool and our listeners.
+            self._connection._handle_dbapi_exception(error, statement, arguments, None, None)  # noqa: SLF001
         return answer

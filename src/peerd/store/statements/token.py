@@ -1,4 +1,4 @@
-"""Tokens: who never heard an answer finds by one what it has written."""
+"""Tokens: a process whose reply was lost finds by one the rows that it has written."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What people do to a task: cancel, retry, move, delete. Each takes effect at once, on a running task too.
+"""Actions on a task: cancel, retry, move, delete. Each takes effect at once, on a running task too.
 
 They raise the lease. The holder of a running task learns of it at its next touch or refused write; until then it works
-for nothing, and can change nothing.
+in vain, and can change nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.statements.token import new_token
 from peerd.store.tasks.read import TaskConditions
-from peerd.store.tasks.rows import lock_task, next_lease_number, status_literal, update_tasks
+from peerd.store.tasks.rows import lock_tasks, next_lease_number, status_literal, update_tasks
 
 
 def cancel(
@@ -36,43 +36,26 @@ def cancel(
     task = _lock_existing(connection, task_id, only)
     status = _status_after(task, TaskEvent.CANCEL)
     _take_from_holder(connection, task, "withdrawn", reason)
-    error = truncate(reason, ERROR_LIMIT)
-    values = {
-        "status": status_literal(status),
-        "lease": next_lease_number(task.lease),
-        "finished_at": now(),
-        "error": error,
-    }
-    update_tasks(connection, [task_id], **values)
+    values = {"status": status_literal(status), "lease": next_lease_number(task.lease), "finished_at": now()}
+    update_tasks(connection, [task_id], error=truncate(reason, ERROR_LIMIT), **values)
 
 
 def retry(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
-    """Let a task run again at once, with all its attempts before it, whatever became of it.
+    """Let a task run again at once, with all its attempts ahead, whatever its status.
 
     Raises:
         TaskNotFound: it is not there, or not one of ``only``.
         IllegalTransition: it is pending already, or waits for others.
-        UniqueKeyTaken: it has a unique key that a younger task holds now.
+        UniqueKeyTaken: a younger task holds its unique key now.
     """
     task = _lock_existing(connection, task_id, only)
     status = _status_after(task, TaskEvent.RETRY)
     unique_keys.reacquire_key(connection, task, new_token())
     _take_from_holder(connection, task, "retried", "to be run again")
-    still_ahead = sa.case((tasks.c.finish_at > now(), tasks.c.finish_at), else_=sa.null())
-    update_tasks(
-        connection,
-        [task_id],
-        status=status_literal(status),
-        lease=next_lease_number(task.lease),
-        attempts=0,
-        crashes=0,
-        start_at=None,
-        finish_at=still_ahead,
-        finished_at=None,
-        result=None,
-        progress=None,
-        progress_note=None,
-    )
+    values = {"status": status_literal(status), "lease": next_lease_number(task.lease), "attempts": 0, "crashes": 0}
+    finish_at = sa.case((tasks.c.finish_at > now(), tasks.c.finish_at), else_=sa.null())
+    cleared = dict.fromkeys(("start_at", "finished_at", "result", "progress", "progress_note"))
+    update_tasks(connection, [task_id], finish_at=finish_at, **values, **cleared)
 
 
 def move(connection: Connection, task_id: int, node: str | None, *, only: TaskConditions | None = None) -> None:
@@ -113,12 +96,12 @@ def delete_rows(connection: Connection, locked: list[Task]) -> None:
 
 
 def _lock_existing(connection: Connection, task_id: int, only: TaskConditions | None) -> Task:
-    """The task, locked, if it is as whoever found it has seen it."""
+    """The task, locked, if it still meets the filter by which it was found."""
     conditions = (only or TaskConditions()).conditions()
-    task = lock_task(connection, task_id, *conditions) if 0 < task_id < 2**63 else None
-    if task is None:
+    locked = lock_tasks(connection, [task_id], *conditions) if 0 < task_id < 2**63 else []
+    if not locked:
         raise TaskNotFound(task_id)
-    return task
+    return locked[0]
 
 
 def _status_after(task: Task, event: TaskEvent) -> Status:
@@ -130,5 +113,5 @@ def _status_after(task: Task, event: TaskEvent) -> Status:
 def _take_from_holder(connection: Connection, task: Task, label: str, reason: str) -> None:
     """Record the attempt that ends here, if the task is running. It does not count."""
     if task.status is Status.WORKING:
-        event = TaskEvent.RELEASE
-        record_attempts(connection, [task], TaskTransition(event=event, counted=False, label=label, error=reason))
+        released = TaskTransition(event=TaskEvent.RELEASE, counted=False, label=label, error=reason)
+        record_attempts(connection, [task], released)

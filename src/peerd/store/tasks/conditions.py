@@ -1,7 +1,7 @@
-"""How rows of `tasks` are searched for: the conditions that each database's indexes are made for.
+"""Conditions on rows of `tasks`, in the form that each database's indexes need.
 
-PostgreSQL and SQLite have partial indexes, which are found by their own conditions. On MySQL an index holds all rows;
-there generated columns stand for the conditions, null in rows that the index is not for.
+PostgreSQL and SQLite have partial indexes, which they use for statements that repeat the index's condition. On MySQL an
+index holds all rows; there generated columns stand for the conditions, null in rows that the index is not for.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _by_database(expression.ColumnElement[Any]):  # noqa: N801 - it reads as a
 
     @property
     def _from_objects(self) -> list[sa.FromClause]:
-        return self.elsewhere._from_objects  # noqa: SLF001 - the parts of an expression ask each other
+        return self.elsewhere._from_objects  # noqa: SLF001 - part of SQLAlchemy's protocol of expressions
 
     def self_group(self, against: Any = None) -> Any:
         return self
@@ -63,7 +63,7 @@ class PendingKind:
     Args:
         index: its name.
         on_mysql: the column that holds the queue in rows of this kind, and nothing in others.
-        elsewhere: what a task of this kind is.
+        elsewhere: the condition of this kind.
     """
 
     def __init__(self, index: str, on_mysql: sa.Column[Any], elsewhere: sa.ColumnElement[bool]) -> None:
@@ -106,13 +106,13 @@ def is_pending_too_early(moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool
 
 
 def is_closing_as(status: Status) -> sa.ColumnElement[bool]:
-    """It has this status, and a time at which its row may go: by `tasks_closing`."""
+    """It has this status, and a time at which its row may be deleted: by `tasks_closing`."""
     elsewhere = sa.and_(status_is(status), tasks.c.closing_at.is_not(None))
     return _by_database(on_mysql=tasks.c.closing_as == sa.literal_column(f"'{status}'"), elsewhere=elsewhere)
 
 
 def by_index(statement: sa.Select[Any], index: str) -> sa.Select[Any]:
-    """Read by an index of `tasks`, on MySQL, where the optimiser's guess depends on what else is in the table."""
+    """Read by an index of `tasks` on MySQL, where the optimiser's choice depends on the table's other rows."""
     for dialect in MYSQL:
         statement = statement.with_hint(tasks, f"FORCE INDEX ({index})", dialect)
     return statement

@@ -1,8 +1,7 @@
-"""Reading tasks: one, a page of them, their attempts, and how many there are."""
+"""Reading tasks: one, a page of them, their attempts, and their number."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -17,8 +16,7 @@ from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import TASK_COLUMNS, to_task
 
 LARGE_COLUMNS: Final = ("body", "body_bytes", "result")
-"""Columns that have no end to their size."""
-COLUMNS_WITHOUT_BODIES: Final = tuple(
+SMALL_COLUMNS: Final = tuple(
     sa.null().label(column.name) if column.name in LARGE_COLUMNS else column for column in TASK_COLUMNS
 )
 
@@ -44,21 +42,17 @@ def get_task(connection: Connection, task_id: int) -> Task:
 
 
 class TaskConditions(msgspec.Struct, frozen=True):
-    """Which tasks; what is None does not matter."""
+    """A filter of tasks; None does not filter. ``node_id``: pinned to this node, or held by it, now or last."""
 
     queue: str | None = None
     name: str | None = None
     status: Status | None = None
     node_id: int | None = None
-    """Pinned to this node, or held by it, now or last."""
 
     def conditions(self) -> list[sa.ColumnElement[bool]]:
-        """That a task is one of these."""
-        conditions: list[sa.ColumnElement[bool]] = []
-        if self.queue is not None:
-            conditions.append(tasks.c.queue == self.queue)
-        if self.name is not None:
-            conditions.append(tasks.c.name == self.name)
+        """The conditions that such a task meets."""
+        texts = ((tasks.c.queue, self.queue), (tasks.c.name, self.name))
+        conditions: list[sa.ColumnElement[bool]] = [column == text for column, text in texts if text is not None]
         if self.status is not None:
             conditions.append(status_is(Status(self.status)))
         if self.node_id is not None:
@@ -74,19 +68,14 @@ def list_tasks(
     limit: int = 50,
     bodies: bool = True,
 ) -> list[Task]:
-    """A page of tasks, newest first.
+    """A page of tasks, newest first: with ids below ``before``, the last one of the page before.
 
-    Args:
-        connection: a transaction, which may be one that only reads.
-        wanted: only these; all if not given.
-        before: only ids below this one: the last of the page before.
-        limit: tasks at the most.
-        bodies: read bodies and results too, which may be large; else they are None.
+    Without ``bodies``, bodies and results, which may be large, are not read: they are None.
     """
     conditions = (wanted or TaskConditions()).conditions()
     if before is not None:
         conditions.append(tasks.c.id < before)
-    columns = TASK_COLUMNS if bodies else COLUMNS_WITHOUT_BODIES
+    columns = TASK_COLUMNS if bodies else SMALL_COLUMNS
     statement = sa.select(*columns).where(*conditions).order_by(tasks.c.id.desc()).limit(limit)
     return [to_task(row) for row in connection.execute(statement).mappings()]
 
@@ -98,14 +87,8 @@ def list_attempts(connection: Connection, task_id: int) -> list[Attempt]:
     return [Attempt(**row) for row in connection.execute(statement).mappings()]
 
 
-def statuses_of(connection: Connection, ids: Sequence[int]) -> dict[int, Status]:
-    """The statuses of these tasks; those that are gone are left out."""
-    statement = sa.select(tasks.c.id, tasks.c.status).where(tasks.c.id.in_(sorted(ids)))
-    return {row.id: Status(row.status) for row in connection.execute(statement)}
-
-
 def count_tasks(connection: Connection) -> dict[Status, int]:
-    """How many tasks there are of each status. It reads an index whole: not for every request of a page."""
+    """How many tasks there are of each status. It reads a whole index: not for every request of a page."""
     counts = dict.fromkeys(Status, 0)
     for status, count in connection.execute(sa.select(tasks.c.status, sa.func.count()).group_by(tasks.c.status)):
         counts[Status(status)] = count

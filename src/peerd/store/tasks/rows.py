@@ -1,4 +1,4 @@
-"""Small pieces that the operations share: conditions, guarded locks, rows as values."""
+"""Rows of tasks: as values, locked and written by primary key under conditions, and in batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TASK_COLUMNS: Final = tuple(tasks.c[field] for field in TASK_FIELDS)
 STATUS_OF_TEXT: Final = {str(status): status for status in Status}
 NUMBER_COLUMNS: Final = ("priority", "attempts", "max_attempts", "crashes", "timeout", "progress")
 LARGEST_INTEGER: Final = 2**31 - 1
-"""What a column of the type INTEGER holds at the most on MySQL and PostgreSQL."""
+"""The largest value of a column of the type INTEGER on MySQL and PostgreSQL."""
 LAST_LEASE: Final = 2**63 - 1
 
 
@@ -46,7 +46,7 @@ def to_task(row: RowMapping) -> Task:
 
 
 def to_number(value: Any) -> Any:
-    """A number as it counts: SQLite keeps a text where somebody has written one, and counts it as 0.
+    """A number as SQL counts it: SQLite stores any text that was written into a column of numbers, and counts it as 0.
 
     >>> to_number("many"), to_number(float("nan")), to_number(None), to_number(3)
     (0, 0, None, 3)
@@ -55,12 +55,12 @@ def to_number(value: Any) -> Any:
 
 
 def incremented(column: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
-    """A count that grows, and stays where the column ends: what is refused there could never be written."""
+    """A count, increased by one; it stays at the column's largest value, beyond which no write would succeed."""
     return sa.case((column == LARGEST_INTEGER, column), else_=column + 1)
 
 
 def next_lease(lease: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
-    """The next lease of a task. After the last number, which only somebody's SQL can have written, it begins anew."""
+    """The next lease of a task; 1 after the largest number, which only SQL by hand can have written."""
     return sa.case((lease == LAST_LEASE, 1), else_=lease + 1)
 
 
@@ -76,10 +76,10 @@ def next_lease_number(lease: int) -> int:
 def by_id_only(
     connection: Connection, ids: Iterable[int], conditions: Sequence[sa.ColumnElement[bool]]
 ) -> list[sa.ColumnElement[bool]]:
-    """That a row has one of these ids and meets the conditions; the ids alone are searched for.
+    """That a row has one of these ids and meets the conditions; only the ids are looked up in an index.
 
-    PostgreSQL has no hints: a condition such as ``status = 'working'`` would tempt it to walk the small index of
-    working tasks, which is full of dead entries where much is claimed and completed. It cannot look into a CASE.
+    PostgreSQL has no hints: for a condition such as ``status = 'working'`` it may walk the small index of working
+    tasks, which is full of dead entries where much is claimed and completed. The planner cannot use a CASE.
     """
     among: list[sa.ColumnElement[bool]] = [tasks.c.id.in_(sorted(ids))]
     if connection.dialect.name != "postgresql" or not conditions:
@@ -90,13 +90,10 @@ def by_id_only(
 def lock_tasks(
     connection: Connection, ids: Iterable[int], *conditions: sa.ColumnElement[bool], skip_locked: bool = False
 ) -> list[Task]:
-    """Lock the rows among these that (still) meet the conditions, in the order of their ids, and read them.
+    """Lock the rows among these, at most `BATCH`, that still meet the conditions, in the order of their ids; read them.
 
-    Args:
-        connection: in a transaction that will write them.
-        ids: a batch of at most `BATCH`.
-        conditions: repeated here, because the ids were read without locks.
-        skip_locked: leave out rows that somebody else is writing just now.
+    The ids were read without locks, so the conditions are repeated. ``skip_locked`` leaves out rows that another
+    session has locked.
     """
     wanted = sorted(set(ids))
     if not wanted:
@@ -111,14 +108,9 @@ def lock_tasks(
 
 
 def lock_available(connection: Connection, ids: Iterable[int], *conditions: sa.ColumnElement[bool]) -> list[int]:
-    """Lock the rows among these that meet the conditions and that nobody else has locked; their ids, in their order.
+    """Lock the rows among these that meet the conditions and are not locked by another session; their ids, sorted.
 
-    What is written next meets no lock of another session. SQLite has no locks of rows: there nothing is locked.
-
-    Args:
-        connection: in a transaction that will write them.
-        ids: a batch of at most `BATCH`.
-        conditions: see `lock_tasks`.
+    A write of them waits for no lock. SQLite has no locks of rows: there all ids are returned.
     """
     wanted = sorted(set(ids))
     if not wanted or connection.dialect.name == "sqlite":
@@ -135,21 +127,8 @@ def lock_available(connection: Connection, ids: Iterable[int], *conditions: sa.C
 def update_available(
     connection: Connection, ids: Sequence[int], *conditions: sa.ColumnElement[bool], **values: Any
 ) -> int:
-    """`update_tasks`, without the rows that somebody else has locked just now.
-
-    Args:
-        connection: in a transaction of its own.
-        ids: a batch of at most `BATCH`.
-        conditions: see `lock_tasks`.
-        values: what is written.
-    """
+    """`update_tasks`, without the rows that another session has locked."""
     return update_tasks(connection, lock_available(connection, ids, *conditions), *conditions, **values)
-
-
-def lock_task(connection: Connection, task_id: int, *conditions: sa.ColumnElement[bool]) -> Task | None:
-    """`lock_tasks` for one."""
-    found = lock_tasks(connection, [task_id], *conditions)
-    return found[0] if found else None
 
 
 def update_tasks(connection: Connection, ids: Sequence[int], *conditions: sa.ColumnElement[bool], **values: Any) -> int:
@@ -178,29 +157,30 @@ def insert_if_absent(
     """
     values = [dict(row) for row in rows]
     unchanged = {key[0]: table.c[key[0]]}
-    match connection.dialect.name:
+    insert: Any
+    match connection.dialect.name:  # each process loads its own dialect only
         case name if name in MYSQL:
-            from sqlalchemy.dialects import mysql  # noqa: PLC0415 - of the dialects, each process loads its own
+            from sqlalchemy.dialects.mysql import insert  # noqa: PLC0415
 
-            connection.execute(mysql.insert(table).values(values).on_duplicate_key_update(unchanged))
+            connection.execute(insert(table).values(values).on_duplicate_key_update(unchanged))
+            return
         case "postgresql":
-            from sqlalchemy.dialects import postgresql  # noqa: PLC0415
-
-            on_postgresql = postgresql.insert(table).values(values)
-            connection.execute(on_postgresql.on_conflict_do_update(index_elements=key, set_=unchanged))
+            from sqlalchemy.dialects.postgresql import insert  # noqa: PLC0415
         case _:
-            from sqlalchemy.dialects import sqlite  # noqa: PLC0415
-
-            on_sqlite = sqlite.insert(table).values(values)
-            connection.execute(on_sqlite.on_conflict_do_update(index_elements=key, set_=unchanged))
+            from sqlalchemy.dialects.sqlite import insert  # noqa: PLC0415
+    connection.execute(insert(table).values(values).on_conflict_do_update(index_elements=key, set_=unchanged))
 
 
-def batches_by_size(
-    values: Iterable[T], bytes_of: Callable[[T], int], *, rows: int = BATCH, most_bytes: int = BATCH_BYTES
+def batches(
+    values: Iterable[T],
+    bytes_of: Callable[[T], int] = lambda _: 0,
+    *,
+    rows: int = BATCH,
+    most_bytes: int = BATCH_BYTES,
 ) -> Iterator[list[T]]:
-    """Cut a list into pieces that a server takes in one statement.
+    """Cut a list into pieces that a server accepts in one statement.
 
-    >>> [piece for piece in batches_by_size([3, 4, 9, 1], lambda value: value, rows=2, most_bytes=8)]
+    >>> [piece for piece in batches([3, 4, 9, 1], lambda value: value, rows=2, most_bytes=8)]
     [[3, 4], [9], [1]]
     """
     piece: list[T] = []
@@ -214,13 +194,3 @@ def batches_by_size(
         filled += size
     if piece:
         yield piece
-
-
-def batches(values: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
-    """Cut a list into pieces.
-
-    >>> [list(piece) for piece in batches([1, 2, 3], 2)]
-    [[1, 2], [3]]
-    """
-    for start in range(0, len(values), size):
-        yield values[start : start + size]

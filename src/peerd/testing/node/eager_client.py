@@ -1,4 +1,4 @@
-"""A client whose tasks have been run when it returns."""
+"""A client whose tasks have run when ``enqueue`` returns."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ from peerd.store.connection.database import Database
 
 
 class EagerClient(Client):
-    """A `Client` after whose enqueue whatever is due is run.
-
-    Args:
-        database: where.
-        run_due: runs it.
-        run_due_async: the same, for ``client.aio``.
-    """
+    """A `Client` whose ``enqueue`` runs all tasks that are due."""
 
     def __init__(
         self, database: Database, run_due: Callable[[], object], run_due_async: Callable[[], Awaitable[object]]
@@ -31,13 +25,13 @@ class EagerClient(Client):
         self._run_due_async = run_due_async
 
     def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Job:
-        """`Client.enqueue`, and run what is due."""
+        """`Client.enqueue`, and run all tasks that are due."""
         job = super().enqueue(what, **options)
         self._run_due()
         return job
 
     def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> list[Job]:
-        """`Client.enqueue_many`, and run what is due."""
+        """`Client.enqueue_many`, and run all tasks that are due."""
         jobs = super().enqueue_many(what, **options)
         self._run_due()
         return jobs
@@ -56,13 +50,13 @@ class EagerAioClient(AioClient):
         self._run_due = run_due
 
     async def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Job:
-        """`AioClient.enqueue`, and run what is due."""
+        """`AioClient.enqueue`, and run all tasks that are due."""
         job = await super().enqueue(what, **options)
         await self._run_due()
         return job
 
     async def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> list[Job]:
-        """`AioClient.enqueue_many`, and run what is due."""
+        """`AioClient.enqueue_many`, and run all tasks that are due."""
         jobs = await super().enqueue_many(what, **options)
         await self._run_due()
         return jobs

@@ -1,19 +1,23 @@
-"""A node inside the test: real tables, real claims, real outcomes, and nothing runs before it is told to."""
+"""A node inside the test: real tables, real claims, real outcomes, and nothing runs unless the test calls for it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from sqlalchemy.engine import URL
 
+from peerd.config.reading.models import parse_section
+from peerd.config.settings import ManagerSettings, WorkerSettings
 from peerd.domain.task import Task
+from peerd.manager.chores import CHORES
 from peerd.operate.client import Client
-from peerd.runtime.observability.events import EventBus
+from peerd.runtime.observability.events import ChoreRan, EventBus
 from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.nodes.nodes import deregister_node
+from peerd.store.maintenance.rescue import rescue_untouched
+from peerd.store.nodes.nodes import Node, deactivate_silent, deregister_node, heartbeat
 from peerd.store.schema.migrate import migrate
 from peerd.testing.clock import Clock, ClockNotGovernable
 from peerd.testing.event_recorder import EventRecorder
@@ -21,21 +25,27 @@ from peerd.testing.faulty_database import FaultyDatabase
 from peerd.testing.node.eager_client import EagerClient
 from peerd.testing.node.messages import InlineMessageRouter
 from peerd.testing.node.process import InlineProcess, register_node
-from peerd.testing.node.steps import MAX_ATTEMPTS, InlineSteps
-from peerd.testing.node.workers import make_workers
 from peerd.testing.temporary_database import TemporaryDatabase
 from peerd.work.handlers import Queue
-from peerd.work.task_worker import TaskWorker
+from peerd.work.task_worker import QueueWorker, TaskWorker
+from peerd.work.worker import EffectiveWorkerSettings
 
 T = TypeVar("T")
 
+INLINE_SETTINGS: Final = ("delay_ratio", "max_attempts", "options", "timeout")
+"""Settings of a worker that have an effect where nothing runs at the same time."""
+MAX_ATTEMPTS: Final = 1000
+"""Attempts after which `run_all` raises, because its tasks seem to have no end."""
+BEFORE_A_CLAIM: Final = ("arrive scheduled", "arrive failures", "postpone", "expire")
+"""Chores that decide which tasks may be claimed."""
+
 
 class InlineNode:
-    """Runs the tasks of queues and workers in the test itself, when the test says so.
+    """Runs the tasks of queues and workers in the test itself, when the test calls for it.
 
     Enqueuing, claiming, retrying, unique keys, hooks, timeouts and outcomes are those of a real node, on a real
-    database; so is the order of claims. What is not: one task runs at a time, no process is started but for handlers
-    with ``process=True``, nothing is touched meanwhile, and time stands still until the test lets it pass.
+    database; so is the order of claims. The differences: one task runs at a time, no process is started except for
+    handlers with ``process=True``, nothing is touched meanwhile, and time stands still until the test advances it.
 
     Use it as a context manager: ``with`` in plain tests; ``async with`` in coroutines, where everything that runs
     tasks is below ``node.aio``.
@@ -43,7 +53,7 @@ class InlineNode:
     Args:
         serves: queues with their handlers, and `TaskWorker` objects; each worker claims as a process of its own would.
         eager: ``node.client.enqueue`` runs at once what is due, and returns afterwards.
-        database: an address, or a `Database`, which stays its owner's; without it, a SQLite file that is deleted at
+        database: an address, or a `Database`, which its owner closes; without it, a SQLite file that is deleted at
             the end. Its tables are made if they are not there.
         clock: governs the database; without it, one that begins at the first of January 2026. On PostgreSQL there is
             none, and time passes.
@@ -53,7 +63,7 @@ class InlineNode:
     Attributes:
         client: a `Client` on the database, while the node is entered.
         database: the database, as long.
-        facts: what happened; see `EventRecorder`.
+        events: what happened; see `EventRecorder`.
 
     >>> from peerd import Queue, Retry
     >>> mail = Queue("mail")
@@ -82,7 +92,7 @@ class InlineNode:
         self.events = EventRecorder()
         self.client: Client
         self.database: Database
-        self._workers = make_workers(serves, settings)
+        self._workers = _make_workers(serves, settings)
         self._eager = eager
         self._database_given = database
         self._clock = clock
@@ -114,17 +124,17 @@ class InlineNode:
 
     @property
     def faults(self) -> FaultyDatabase:
-        """The database, where it can be told what goes wrong.
+        """The database, where faults can be added to it.
 
         Raises:
-            TypeError: you gave one that cannot.
+            TypeError: you gave one to which they cannot.
         """
         if not isinstance(self.database, FaultyDatabase):
             raise TypeError(f"{self.database!r} does what it is asked to: give InlineNode a FaultyDatabase")
         return self.database
 
     def run_one(self) -> Task | None:
-        """Claim the next task that is due, and run it; its row as it is after that, or None when nothing is due."""
+        """Claim the next task that is due, and run it; its row after that, or None when nothing is due."""
         return self._run(lambda steps: steps.run_one())
 
     def run_all(self, limit: int = MAX_ATTEMPTS) -> list[Task]:
@@ -136,9 +146,9 @@ class InlineNode:
         return self._run(lambda steps: steps.run_all(limit))
 
     def run_chores(self) -> None:
-        """Do once what a manager does all the time: rescue what nobody touches, purge what ended long ago, and so on.
+        """Do once what a manager does periodically: rescue untouched tasks, purge those that ended long ago, and so on.
 
-        What decides what may be claimed is done before each claim anyhow.
+        The chores that decide what may be claimed also run before each claim.
         """
         self._run(lambda steps: steps.run_chores())
 
@@ -175,11 +185,8 @@ class InlineNode:
             exit_stack.callback(threads.close)
             node = await register_node(threads, self.name)
             exit_stack.push_async_callback(threads.run, deregister_node, node.name, node.incarnation or "")
-            events = EventBus(self.events)
-            message_router = InlineMessageRouter(node.name)
-            processes = [
-                InlineProcess(worker, threads, node, plain, message_router, events) for worker in self._workers
-            ]
+            events, router = EventBus(self.events), InlineMessageRouter(node.name)
+            processes = [InlineProcess(worker, threads, node, plain, router, events) for worker in self._workers]
             for process in processes:
                 await process.start()
                 exit_stack.push_async_callback(process.stop)
@@ -190,10 +197,15 @@ class InlineNode:
 
     def _open(self, exit_stack: AsyncExitStack) -> Client:
         """Open the database, with its clock and its clients; the one that handlers get."""
-        self.database = _database(self._database_given)
-        if self.database is not self._database_given:
+        given = self._database_given
+        if isinstance(given, Database):
+            self.database = given
+        else:
+            self.database = TemporaryDatabase() if given is None else FaultyDatabase(given)
             exit_stack.callback(self.database.close)
-        self._clock = _govern(self._clock, self.database)
+        if self._clock is not None or self.database.name != "postgresql":
+            self._clock = self._clock or Clock()
+            self._clock.govern(self.database)
         plain = Client(self.database)
         self.client = EagerClient(self.database, self._run_due, self._run_due_async) if self._eager else plain
         for client in (plain, self.client):
@@ -209,13 +221,72 @@ class InlineNode:
         if self._steps is not None and not self._steps.running:
             await self.aio.run_all()
 
-    def _run(self, work: Callable[[InlineSteps], Coroutine[Any, Any, T]]) -> T:
+    def _run(self, step: Callable[[InlineSteps], Coroutine[Any, Any, T]]) -> T:
         """Do it in the node's own event loop."""
         if self._loop is None or self._steps is None:
             raise RuntimeError("enter it first: with InlineNode(…) as node; below async with, await node.aio.run_all()")
         if _is_in_event_loop():
             raise RuntimeError("an event loop runs here: write async with InlineNode(…), and await node.aio.run_all()")
-        return self._loop.run(work(self._steps))
+        return self._loop.run(step(self._steps))
+
+
+class InlineSteps:
+    """``node.aio``: the steps of an `InlineNode`, awaitable, in the test's own event loop."""
+
+    def __init__(
+        self, node: Node, processes: Sequence[InlineProcess], threads: DatabaseThreads, events: EventBus
+    ) -> None:
+        self.running = False
+        """Whether a task is being run."""
+        self._node = node
+        self._processes = processes
+        self._threads = threads
+        self._events = events
+        self._settings = ManagerSettings()
+
+    async def run_one(self) -> Task | None:
+        """`InlineNode.run_one`, awaited."""
+        await self._run_chores(BEFORE_A_CLAIM)
+        self.running = True
+        try:
+            for process in self._processes:
+                if task := await process.claim():
+                    return await process.run(task)
+        finally:
+            self.running = False
+        await self._beat()  # it raises for a node that another one has replaced, which claims nothing
+        return None
+
+    async def run_all(self, limit: int = MAX_ATTEMPTS) -> list[Task]:
+        """`InlineNode.run_all`, awaited."""
+        ran: list[Task] = []
+        while task := await self.run_one():
+            ran.append(task)
+            if len(ran) >= limit:
+                last = f"the last was task {task.id} ({task.queue} {task.name}), which is {task.status} now"
+                raise RuntimeError(f"{limit} attempts were run, and more may be due: {last}. Time stands still here")
+        return ran
+
+    async def run_chores(self) -> None:
+        """`InlineNode.run_chores`, awaited."""
+        await self._beat()
+        await self._threads.run(deactivate_silent, self._settings.inactive_after)
+        while await self._threads.run(rescue_untouched, self._settings.max_update, self._settings.batch):
+            pass
+        await self._run_chores([chore.name for chore in CHORES])
+
+    async def _beat(self) -> None:
+        await self._threads.run(heartbeat, self._node.name, self._node.incarnation or "")
+
+    async def _run_chores(self, names: Sequence[str]) -> None:
+        for chore in CHORES:
+            if chore.name in names:
+                total = count = await self._threads.run(chore.run, self._settings)
+                while count == self._settings.batch:
+                    count = await self._threads.run(chore.run, self._settings)
+                    total += count
+                if total:
+                    self._events.emit(ChoreRan(chore=chore.name, count=total))
 
 
 def _is_in_event_loop() -> bool:
@@ -226,19 +297,18 @@ def _is_in_event_loop() -> bool:
     return True
 
 
-def _database(given: str | URL | Database | None) -> Database:
-    match given:
-        case None:
-            return TemporaryDatabase()
-        case Database():
-            return given
-        case url:
-            return FaultyDatabase(url)
+def _make_workers(serves: Sequence[Queue | TaskWorker], settings: Mapping[str, Any]) -> list[TaskWorker]:
+    """One worker for all queues, and the given ones, with settings as a section of peerd.toml gives them.
 
-
-def _govern(clock: Clock | None, database: Database) -> Clock | None:
-    if clock is None and database.name == "postgresql":
-        return None
-    governing = Clock() if clock is None else clock
-    governing.govern(database)
-    return governing
+    Raises:
+        TypeError: a setting that has no effect here.
+    """
+    if unknown := sorted(set(settings) - set(INLINE_SETTINGS)):
+        raise TypeError(f"InlineNode has no setting {unknown[0]!r}; it has {', '.join(INLINE_SETTINGS)}")
+    given = parse_section(WorkerSettings, settings)
+    queues = [served for served in serves if isinstance(served, Queue)]
+    workers = [served for served in serves if isinstance(served, TaskWorker)]
+    workers = [QueueWorker(queues), *workers] if queues else workers
+    for worker in workers:
+        worker.settings = EffectiveWorkerSettings.of(worker, given)
+    return workers

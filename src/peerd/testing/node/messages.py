@@ -1,4 +1,4 @@
-"""Messages between the workers of an `InlineNode`: the master's own post, without a master, sockets and processes."""
+"""Messages between the workers of an `InlineNode`: the master's router, without a master, sockets and processes."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ from peerd.supervision.messages.message_router import MessageRouter
 from peerd.supervision.messages.recipients import ProcessDirectory, Recipient
 
 IDLE_WITHIN: Final = 10.0
-"""Seconds after which a handler of messages that goes on is an error: nothing else happens meanwhile."""
+"""Seconds after which a message handler that still runs is an error: nothing else happens meanwhile."""
 
 
 class InlineMessageRouter:
-    """Carries the messages of one `InlineNode`. It has workers, and no agent.
-
-    Args:
-        node: its name.
-    """
+    """Carries the messages of one `InlineNode`. It has workers, and no agent."""
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._in_flight = _InFlightFrames()
         self._present: list[Recipient] = []
         self._processes: list[ProcessContext] = []
         self._router = MessageRouter(self._directory)
         self._router.open(time.monotonic())
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._in_flight = 0
 
     def join(self, kind: str, events: EventBus, *, options: Mapping[str, Any], client: Any) -> ProcessContext:
-        """Take a worker in; return what its process would be."""
+        """Add a worker; return the context of its process."""
         slot = f"{kind}-1"
-        link = _WorkerLink(self._node, slot, kind, lambda message: self._receive(recipient, message), self._in_flight)
+        link = _WorkerLink(self._node, slot, kind, lambda frame: self._transmit(frame, receive))
         process = ProcessContext(link, events, options=options, client=client)
-        # Each has a number of its own, as processes have, so that each can be written to.
+        # Each has a number of its own in place of a pid, so that each can be addressed.
         peer = Peer(os.getpid() + len(self._present), slot, kind, "worker")
-        recipient = Recipient(process, peer, _RouterChannel(process, self._in_flight))
+        channel = _RouterChannel(lambda frame: self._transmit(frame, process.messenger.receive))
+        recipient = Recipient(process, peer, channel)
+
+        def receive(message: Mapping[str, Any]) -> None:
+            self._receive(recipient, message)
+
         self._present.append(recipient)
         self._processes.append(process)
         self._router.advance(time.monotonic())
         return process
 
     async def wait_until_idle(self) -> None:
-        """Wait until all messages have come and have been handled."""
+        """Wait until all messages have arrived and have been handled."""
         try:
             async with asyncio.timeout(IDLE_WITHIN):
                 await asyncio.sleep(0)
-                while not self._is_idle():  # noqa: ASYNC110 - any turn of the loop may be the last one
+                while self._in_flight or not all(process.messenger.is_idle for process in self._processes):  # noqa: ASYNC110 - any turn of the loop may be the last one
                     await asyncio.sleep(0)
         except TimeoutError:
-            raise RuntimeError(f"handlers of messages have not ended within {IDLE_WITHIN:.0f} s") from None
-
-    def _is_idle(self) -> bool:
-        return not self._in_flight.count and all(process.messenger.is_idle for process in self._processes)
+            raise RuntimeError(f"message handlers have not ended within {IDLE_WITHIN:.0f} s") from None
 
     def _directory(self) -> ProcessDirectory:
-        kinds = frozenset((one.peer.kind, one.peer.role) for one in self._present)
+        kinds = frozenset((recipient.peer.kind, recipient.peer.role) for recipient in self._present)
         return ProcessDirectory(present=tuple(self._present), known=kinds)
 
     def _receive(self, sender: Recipient, message: Mapping[str, Any]) -> None:
@@ -74,59 +74,46 @@ class InlineMessageRouter:
             case _:
                 self._router.acknowledge(sender, message)
 
-
-class _InFlightFrames:
-    """Frames that have been sent and have not arrived."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._loop = asyncio.get_running_loop()
-        self._lock = threading.Lock()
-
-    def send(self, frame: bytes, deliver: Callable[[dict[str, Any]], object]) -> None:
-        """Let one arrive when the event loop comes to it; from any thread."""
+    def _transmit(self, frame: bytes, receive: Callable[[dict[str, Any]], object]) -> None:
+        """Deliver a frame at a later turn of the event loop; from any thread."""
         (message,) = FrameDecoder().feed(frame)
         with self._lock:
-            self.count += 1
-        self._loop.call_soon_threadsafe(self._deliver, deliver, message)
+            self._in_flight += 1
+        self._loop.call_soon_threadsafe(self._deliver, receive, message)
 
-    def _deliver(self, deliver: Callable[[dict[str, Any]], object], message: dict[str, Any]) -> None:
+    def _deliver(self, receive: Callable[[dict[str, Any]], object], message: dict[str, Any]) -> None:
         with self._lock:
-            self.count -= 1
-        deliver(message)
+            self._in_flight -= 1
+        receive(message)
 
 
 class _WorkerLink:
-    """A worker's way to the post."""
+    """The link from a worker to the router."""
 
-    def __init__(
-        self, node: str, slot: str, kind: str, route: Callable[[dict[str, Any]], None], in_flight: _InFlightFrames
-    ) -> None:
+    def __init__(self, node: str, slot: str, kind: str, transmit: Callable[[bytes], None]) -> None:
         self.node = node
         self.slot = slot
         self.kind = kind
-        self._receive = route
-        self._in_flight = in_flight
+        self._transmit = transmit
 
     def send(self, message: Mapping[str, object]) -> None:
-        self._in_flight.send(encode(message), self._receive)
+        self._transmit(encode(message))
 
     def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
-        """Nobody runs schedules here, and inline attempts have no hard limit."""
+        """Nothing to do: inline attempts have no hard limit."""
 
 
 class _RouterChannel:
-    """The post's way to a worker."""
+    """The channel from the router to a worker."""
 
     is_open = True
 
-    def __init__(self, worker: ProcessContext, in_flight: _InFlightFrames) -> None:
-        self._worker = worker
-        self._in_flight = in_flight
+    def __init__(self, transmit: Callable[[bytes], None]) -> None:
+        self._transmit = transmit
 
     def send(self, message: Mapping[str, object]) -> bool:
         return self.send_frame(encode(message))
 
     def send_frame(self, frame: bytes, max_unsent: int = 0) -> bool:
-        self._in_flight.send(frame, self._worker.messenger.receive)
+        self._transmit(frame)
         return True

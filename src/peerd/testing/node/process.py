@@ -1,13 +1,13 @@
-"""What a worker's process does, one task at a time and when it is told: claim, run, write the outcome.
+"""The steps of a worker's process, one task at a time: claim, run, write the outcome.
 
-The claim, the attempt and the writing are the worker's own. There is no touch: nobody rescues between two steps.
+The claim, the attempt and the writing are those of a worker. There is no touch: nothing rescues between two steps.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -16,31 +16,30 @@ from peerd.domain.task import Task
 from peerd.operate.client import Client
 from peerd.runtime.observability.events import AttemptStarted, EventBus
 from peerd.store.claim.claim import claim, claimed_by_token
-from peerd.store.claim.claimer import Claimer
+from peerd.store.claim.claimer import Claimer, ClaimResult
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.limits.limited_claim import claim_limited, find_claimable
+from peerd.store.limits.limited_claim import LimitedClaim, claim_limited, find_claimable
 from peerd.store.nodes.nodes import Node, find_node, heartbeat, new_incarnation, register_incarnation
 from peerd.store.nodes.processes import ProcessCapabilities, end_earlier_processes, end_process, register_process
 from peerd.store.outcomes.touch import TaskProgress, report_progress
 from peerd.store.statements.token import new_token
 from peerd.store.tasks.read import find_task
-from peerd.testing.execution import make_execution
+from peerd.testing.execution import make_execution, run_in_own_task
 from peerd.testing.node.messages import InlineMessageRouter
 from peerd.work.attempts.active_attempt import ActiveAttempt, seconds_until_finish
 from peerd.work.attempts.attempt_execution import Execution
-from peerd.work.attempts.attempt_outcome import StopReason
 from peerd.work.attempts.outcome_writer import OutcomeWriter
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.context import Context
 from peerd.work.task_worker import TaskWorker
 
 BACKGROUND_WITHIN: Final = 1.0
-"""Seconds that work in the background has to end when the node is left."""
+"""Seconds that background work has to end when the node is left."""
 
 
 async def register_node(threads: DatabaseThreads, name: str) -> Node:
-    """Begin a life of a node, in place of one that was left behind under its name, as an agent does."""
+    """Register a new incarnation of a node, in place of one that was left behind, as an agent does."""
     before = await threads.read(find_node, name)
     incarnation = new_incarnation()
     replaces = None if before is None else before.incarnation
@@ -52,16 +51,7 @@ async def register_node(threads: DatabaseThreads, name: str) -> Node:
 
 
 class InlineProcess:
-    """A process that runs the tasks of one worker.
-
-    Args:
-        worker: the user's code, with its settings.
-        threads: the database.
-        node: the node below which it is registered.
-        client: for ``ctx.client`` and ``ctx.enqueue``.
-        message_router: carries its messages.
-        events: what happens.
-    """
+    """A process of a node that runs the tasks of one worker, when it is called."""
 
     def __init__(
         self,
@@ -82,7 +72,7 @@ class InlineProcess:
         worker.events = events
 
     async def start(self) -> None:
-        """Register, and set the user's worker up."""
+        """Register the process, and call the worker's ``setup``."""
         incarnation, kind = self._node.incarnation or "", type(self._worker).__name__
         settings = self._worker.settings
         process_id = await self._threads.run(
@@ -113,7 +103,7 @@ class InlineProcess:
         await self._worker.setup()
 
     async def stop(self) -> None:
-        """Tear the user's worker down, and leave."""
+        """Call the worker's ``teardown``, and end the process."""
         await self._process.finish(BACKGROUND_WITHIN)
         try:
             await self._worker.teardown()
@@ -123,10 +113,10 @@ class InlineProcess:
     async def claim(self) -> Task | None:
         """The next task that may be run; None when there is none.
 
-        Nothing else runs here, so one that must run alone may be taken too, and comes first.
+        Nothing else runs here, so a quarantined task may be taken too, and comes first.
 
         Raises:
-            DatabaseUnavailable: what it won, if anything, is found by the next claim.
+            DatabaseUnavailable: a task that it won is found by the next claim.
         """
         if self._pending_token is not None:
             found = await self._threads.read(claimed_by_token, self._claimer, self._pending_token)
@@ -134,34 +124,27 @@ class InlineProcess:
             if found:
                 return found[0]
         for quarantined in (True, False):
-            self._pending_token = new_token()
-            won = await self._threads.run(
-                claim, self._claimer, token=self._pending_token, limit=1, quarantined=quarantined
-            )
-            self._pending_token = None
-            if won.tasks:
-                return won.tasks[0]
-            if limited := await self._claim_limited(quarantined=quarantined):
-                return limited
+            if task := await self._claim_by(claim, quarantined=quarantined):
+                return task
+            claimable = await self._threads.read(find_claimable, self._claimer)
+            ranks = {**claimable.quarantined, **claimable.quarantined_limited} if quarantined else claimable.limited
+            for queue in sorted(ranks, key=ranks.__getitem__):
+                if task := await self._claim_by(claim_limited, queue, quarantined=quarantined):
+                    return task
         return None
 
-    async def _claim_limited(self, *, quarantined: bool) -> Task | None:
-        claimable = await self._threads.read(find_claimable, self._claimer)
-        ranks = {**claimable.quarantined, **claimable.quarantined_limited} if quarantined else claimable.limited
-        for queue in sorted(ranks, key=ranks.__getitem__):
-            self._pending_token = new_token()
-            turn = await self._threads.run(
-                claim_limited, self._claimer, queue, token=self._pending_token, limit=1, quarantined=quarantined
-            )
-            self._pending_token = None
-            if turn.tasks:
-                return turn.tasks[0]
-        return None
+    async def _claim_by(
+        self, operation: Callable[..., ClaimResult | LimitedClaim], *queue: str, quarantined: bool
+    ) -> Task | None:
+        token = self._pending_token = new_token()
+        won = await self._threads.run(operation, self._claimer, *queue, token=token, limit=1, quarantined=quarantined)
+        self._pending_token = None
+        return won.tasks[0] if won.tasks else None
 
     async def run(self, task: Task) -> Task:
         """One attempt, with its outcome written; the row as it is then.
 
-        Cancelled, it ends the attempt as a process that stops does: the task is given back.
+        If this is cancelled, the attempt is ended as in a process that stops: the task is given back.
         """
         progress: list[TaskProgress] = []
         ctx = Context(
@@ -174,13 +157,7 @@ class InlineProcess:
             process=self._worker.current_process,
         )
         execution = make_execution(self._worker, ctx, self._events, until_finish=seconds_until_finish(task))
-        running = asyncio.ensure_future(self._run_attempt(task, execution, progress))
-        try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError:
-            execution.end(StopReason.STOPPING)
-            await asyncio.wait([running])
-            raise
+        await run_in_own_task(execution, self._run_attempt(task, execution, progress))
         await self._message_router.wait_until_idle()
         return await self._threads.read(find_task, task.id) or task
 
