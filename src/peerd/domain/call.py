@@ -1,4 +1,4 @@
-"""A call of a handler that is to be made later: where it goes, and its arguments."""
+"""A call of a handler that is made later: its queue, its handler's name and its arguments."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class Call(msgspec.Struct, frozen=True):
-    """What ``handler.with_args(…)`` makes: enough to enqueue it, without the handler's code.
+    """The result of ``handler.with_args(…)``: enough to enqueue the task, without the handler's code.
 
     Args:
         queue: the queue's name.
         name: the handler's name.
         body: the JSON object of its arguments, as text.
-        handler: who made it, for tests that run it on the spot; it is not what makes two calls differ.
-        limit_key: by whom limits and turns count it, as its handler says; the option of an enqueue goes before it.
+        handler: the object that made it, for tests that run it inline; two calls may differ in it and be equal.
+        limit_key: the key for limits and turns that the handler computes; the option of an enqueue replaces it.
 
     >>> Call("video", "look", "{}", handler=print)
     Call(queue='video', name='look', body='{}')

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from peerd.domain.stuck_attempt import StuckAttempt
+from peerd.domain.outcome import StuckAttempt
 from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link

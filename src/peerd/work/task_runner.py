@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.domain.stuck_attempt import StuckAttempt
+from peerd.domain.outcome import StuckAttempt
 from peerd.domain.task import Task
 from peerd.domain.token_bucket import TokenBucket
 from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep, PeriodicThread

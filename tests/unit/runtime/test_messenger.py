@@ -434,7 +434,7 @@ async def test_a_process_that_stops_begins_nothing_more(bench: Bench) -> None:
         raise AssertionError("it runs")
 
     await bench.background.finish(0.0)
-    with pytest.raises(ProcessStopping, match="refresh was not begun: the process stops"):
+    with pytest.raises(ProcessStopping, match="refresh was not started: the process stops"):
         bench.background.run(refresh())
     bench.messenger.on("a", lambda message: refresh())
     bench.come("a", number=5, request=True)
