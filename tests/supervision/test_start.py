@@ -156,7 +156,6 @@ def test_the_master_loads_the_standard_library_and_its_own_few_modules_only(node
         "observability.logfile",
         "process",
         "process.exit_codes",
-        "process.pdeathsig",
         "process.process_tree",
         "unix_socket_path",
     )

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from peerd.domain.errors import DatabaseUnavailable, NodeReplaced
-from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep
+from peerd.runtime.concurrency.periodic_thread import PeriodicStep, PeriodicThread
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import LONGEST_PAUSE, Backoff, OutageTracker
 from peerd.store.nodes.nodes import heartbeat_only
@@ -46,7 +46,7 @@ class NodeHeartbeat:
         every: float,
         outages: OutageTracker,
         on_replaced: Callable[[NodeReplaced], None],
-        ticker: Callable[[PeriodicStep], PeriodicCaller],
+        ticker: Callable[[PeriodicStep], PeriodicThread],
     ) -> None:
         self._database = database
         self._node = node

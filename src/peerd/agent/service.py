@@ -16,7 +16,7 @@ from peerd.agent.registration import NodeRegistration
 from peerd.config.settings import LoggingSettings, NodeSettings
 from peerd.domain.alert import AlertKind
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced
-from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency.periodic_thread import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import EventBus, MasterDied, NodeSuperseded
 from peerd.runtime.observability.log_rotation import LogRotation
 from peerd.runtime.process.link import Link
@@ -70,7 +70,7 @@ class AgentService:
         silence: float,
         database: Database,
         events: EventBus,
-        ticker: Callable[[PeriodicStep], PeriodicCaller] = PeriodicThread,
+        ticker: Callable[[PeriodicStep], PeriodicThread] = PeriodicThread,
         agent_components: Sequence[AgentComponent] = (),
     ) -> None:
         self._settings = settings

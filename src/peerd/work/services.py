@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from peerd.domain.outcome import StuckAttempt
-from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency.periodic_thread import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
@@ -54,7 +54,7 @@ class TaskService:
         events: EventBus,
         enqueue: Callable[..., Awaitable[Any]] | None = None,
         client: Any = None,
-        ticker: Callable[[PeriodicStep], PeriodicCaller] = PeriodicThread,
+        ticker: Callable[[PeriodicStep], PeriodicThread] = PeriodicThread,
         shared: SharedFactory | None = None,
         attach: Attach = attach_nothing,
     ) -> None:

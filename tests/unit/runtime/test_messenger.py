@@ -119,12 +119,12 @@ async def _await(delivery: Any) -> Any:
 @pytest.mark.parametrize(
     ("action", "data", "target", "says"),
     [
-        ("a", {1, 2}, "agent", "cannot be said in JSON"),
-        ("a", float("inf"), "agent", "cannot be said in JSON"),
-        ("a", "\ud800", "agent", "cannot be said in JSON"),
+        ("a", {1, 2}, "agent", "cannot be written as JSON"),
+        ("a", float("inf"), "agent", "cannot be written as JSON"),
+        ("a", "\ud800", "agent", "cannot be written as JSON"),
         ("", None, "agent", "a text of 1 to 200 characters"),
         (None, None, "agent", "a text of 1 to 200 characters"),
-        ("\udcff", None, "agent", "cannot be said in JSON"),
+        ("\udcff", None, "agent", "cannot be written as JSON"),
         ("a", None, "boss", "a message is for all, workers, agent, random, or a process id; .*boss.* is none"),
         ("a", None, 1.5, "is none of these"),
         ("a", None, None, "is none of these"),
@@ -304,8 +304,8 @@ async def test_a_request_that_cannot_be_answered_is_told_why(bench: Bench) -> No
         bench.come(action, number=number, request=True)
     await eventually_async(lambda: len(bench.of_type("reply")) == 4)
     unknown, unsayable, large, failed = (frame["error"] for frame in bench.of_type("reply"))
-    assert unknown == "nobody listens to 'unknown' there"
-    assert "cannot be said in JSON" in unsayable
+    assert unknown == "no handler is registered for 'unknown' there"
+    assert "cannot be written as JSON" in unsayable
     assert f"{MAX_MESSAGE_BYTES} are allowed" in large
     assert failed == "ValueError: no such cache"
 

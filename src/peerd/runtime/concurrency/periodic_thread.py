@@ -1,46 +1,25 @@
-"""A thread that calls a step again and again, whatever the event loop does meanwhile."""
+"""A thread that calls a step again and again, independent of the event loop."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 PeriodicStep = Callable[[float], float]
-"""Gets the machine's monotonic clock, in seconds; says after how many seconds it wants to be called again."""
-
-
-class PeriodicCaller(Protocol):
-    """Calls a step from `start` to `stop`."""
-
-    def start(self) -> None:
-        """Begin, with a first call at once."""
-        ...
-
-    def stop(self) -> None:
-        """End, soon; the call that runs is finished."""
-        ...
-
-    def join(self, seconds: float) -> None:
-        """Wait until it has ended after `stop`, for so long at the most."""
-        ...
+"""Gets the monotonic clock, in seconds; returns the seconds until its next call. It must not raise."""
 
 
 class PeriodicThread:
-    """A ticker in a daemon thread of its own.
-
-    Args:
-        step: what it calls; it must not raise.
-        name: of the thread.
+    """Calls a step in a daemon thread of its own.
 
     >>> calls = []
-    >>> ticker = PeriodicThread(lambda now: calls.append(now) or 0.001)
-    >>> ticker.start()
+    >>> thread = PeriodicThread(lambda now: calls.append(now) or 0.001)
+    >>> thread.start()
     >>> while len(calls) < 3:
     ...     pass
-    >>> ticker.stop()
-    >>> ticker.join(10.0)
+    >>> thread.stop()
+    >>> thread.join(10.0)
     """
 
     def __init__(self, step: PeriodicStep, name: str = "peerd-ticker") -> None:
@@ -49,15 +28,15 @@ class PeriodicThread:
         self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin, with a first call at once."""
+        """Start, with a first call at once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, soon; the call that runs is finished."""
+        """Make no more calls; a running one is finished."""
         self._stopping.set()
 
     def join(self, seconds: float) -> None:
-        """Wait until it has ended after `stop`, for so long at the most."""
+        """Wait for the end after `stop`, for at most this time."""
         if self._thread.is_alive():
             self._thread.join(seconds)
 

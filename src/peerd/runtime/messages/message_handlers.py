@@ -1,4 +1,4 @@
-"""Who wants to hear of which message. Thread-safe."""
+"""The message handlers of a process, by action. Thread-safe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from peerd.runtime.messages.addressing import Peer
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as its handler gets it: what it is about, what it carries, and who has sent it."""
+    """A message as its handler gets it: its subject, its content, and its sender."""
 
     action: str
     data: Any
@@ -20,54 +20,43 @@ class Message:
 
 
 MessageHandler = Callable[[Message], Any]
-"""Plain, or `async def`. What it returns answers a request."""
-
-
-@dataclass(frozen=True, slots=True)
-class _RegisteredHandler:
-    handler: MessageHandler
-    once: bool
+"""Plain, or `async def`. Its return value answers a request."""
 
 
 class MessageHandlers:
-    """The handlers of messages, by action, in the order in which they were added.
+    """The handlers of each action, in the order in which they were added.
 
-    >>> listeners = MessageHandlers()
-    >>> listeners.add("refresh", print, once=True)
-    >>> listeners.take("refresh"), listeners.take("refresh")
+    >>> handlers = MessageHandlers()
+    >>> handlers.add("refresh", print, once=True)
+    >>> handlers.take("refresh"), handlers.take("refresh")
     ([<built-in function print>], [])
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: dict[str, tuple[_RegisteredHandler, ...]] = {}
+        self._handlers: dict[str, list[tuple[MessageHandler, bool]]] = {}
 
     def add(self, action: str, handler: MessageHandler, *, once: bool = False) -> None:
-        """Let a handler hear each message of an action, or only the next one.
-
-        Raises:
-            TypeError: it cannot be called.
-        """
+        """Call a handler for each message of an action, or only for the next one. Raises TypeError."""
         if not callable(handler):
             raise TypeError(f"the handler of messages {action!r} must be a function, not {handler!r}")
         with self._lock:
-            self._listeners[action] = (*self._listeners.get(action, ()), _RegisteredHandler(handler, once))
+            self._handlers.setdefault(action, []).append((handler, once))
 
     def remove(self, action: str, handler: MessageHandler) -> None:
-        """Let it hear them no more; one that was not there is no error."""
+        """Remove a handler, if it is there."""
         with self._lock:
-            self._keep(action, [one for one in self._listeners.get(action, ()) if one.handler != handler])
+            self._keep(action, [(other, once) for other, once in self._handlers.get(action, []) if other != handler])
 
     def take(self, action: str) -> list[MessageHandler]:
-        """Return who is to hear the next message of an action."""
+        """The handlers of a message that has come; those for one message are removed."""
         with self._lock:
-            found = self._listeners.get(action, ())
-            if any(one.once for one in found):
-                self._keep(action, [one for one in found if not one.once])
-            return [one.handler for one in found]
+            found = self._handlers.get(action, [])
+            self._keep(action, [(handler, once) for handler, once in found if not once])
+            return [handler for handler, _ in found]
 
-    def _keep(self, action: str, listeners: list[_RegisteredHandler]) -> None:
-        if listeners:
-            self._listeners[action] = tuple(listeners)
+    def _keep(self, action: str, handlers: list[tuple[MessageHandler, bool]]) -> None:
+        if handlers:
+            self._handlers[action] = handlers
         else:
-            self._listeners.pop(action, None)
+            self._handlers.pop(action, None)
