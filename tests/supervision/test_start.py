@@ -69,7 +69,7 @@ def test_a_process_that_wants_to_be_replaced_before_the_node_is_ready_is_replace
         ({"start": ["crash"]}, "killed by SIGKILL before it was ready"),
         (
             {"start": ["exit 5"]},
-            "exit status 3 before it was ready: UnexpectedSystemExit: start() raised SystemExit: 5",
+            "exit status 3 before it was ready: SystemExitRaised: start() raised SystemExit: 5",
         ),
         ({"start": ["block"], "boot_timeout": 1.0}, "killed, for it did not become ready in time"),
     ],

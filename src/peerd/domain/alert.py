@@ -18,28 +18,19 @@ from peerd.domain.quoting import quoted
 class AlertKind(StrEnum):
     """The subject of an alert."""
 
-    CRASH_LOOP = "crash-loop"
-    """A process keeps failing."""
-    EXCEPTION = "exception"
-    """In the agent: a component failed, or an exception was not caught."""
+    CRASH_LOOP = "crash-loop"  # a process keeps failing
+    EXCEPTION = "exception"  # in the agent: a component failed, or an exception was not caught
     TAINTED = "tainted"
     """A process is replaced after an uncaught exception, or for a handler that does not end after its time-out."""
-    HUNG = "hung"
-    """A process is replaced because its event loop did not answer."""
-    SILENT = "silent"
-    """A process is killed because no frame came from it any more."""
-    MASTER_DIED = "master-died"
-    """The master of a node was killed or crashed; the node ends."""
-    RELOAD_ABANDONED = "reload-abandoned"
-    """A new generation does not boot; the old one stays."""
+    HUNG = "hung"  # a process is replaced because its event loop did not answer
+    SILENT = "silent"  # a process is killed because no frame came from it any more
+    MASTER_DIED = "master-died"  # the master of a node was killed or crashed; the node ends
+    RELOAD_ABANDONED = "reload-abandoned"  # a new generation does not boot; the old one stays
     DEAD_TASKS = "dead-tasks"
     INACTIVE_NODES = "inactive-nodes"
-    PINNED_TASKS = "pinned-tasks"
-    """Tasks wait for a node that stays silent."""
-    LONG_READ_VIEW = "long-read-view"
-    """Something in the database slows every claim."""
-    TEST = "test"
-    """Sent by `peerd alerts test`, to every hook."""
+    PINNED_TASKS = "pinned-tasks"  # tasks wait for a node that stays silent
+    LONG_READ_VIEW = "long-read-view"  # something in the database slows every claim
+    TEST = "test"  # sent by `peerd alerts test`, to every hook
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

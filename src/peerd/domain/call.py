@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass, field
 
 
-class Call(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Call:
     """The result of ``handler.with_args(…)``: enough to enqueue the task, without the handler's code.
 
     Args:
@@ -22,17 +23,5 @@ class Call(msgspec.Struct, frozen=True):
     queue: str
     name: str
     body: str
-    handler: object = None
-    limit_key: str | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Call) and self._identity() == other._identity() and self.limit_key == other.limit_key
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
-
-    def __repr__(self) -> str:
-        return "Call(queue={!r}, name={!r}, body={!r})".format(*self._identity())
-
-    def _identity(self) -> tuple[str, str, str]:
-        return self.queue, self.name, self.body
+    handler: object = field(default=None, compare=False, repr=False)
+    limit_key: str | None = field(default=None, repr=False)

@@ -10,12 +10,7 @@ class PeerdError(Exception):
 
 
 class _InvalidField(PeerdError):
-    """A value that cannot be accepted.
-
-    Args:
-        field: the option, column or key at fault.
-        problem: what is wrong with it, and what is allowed.
-    """
+    """`field` is the option, column or key at fault; `problem` says what is wrong, and what is allowed."""
 
     def __init__(self, field: str, problem: str) -> None:
         self.field = field
@@ -24,15 +19,15 @@ class _InvalidField(PeerdError):
 
 
 class InvalidTask(_InvalidField, ValueError):
-    """A task that cannot be enqueued; nothing was written. `field` names the value, `problem` the fault."""
+    """A task that cannot be enqueued; nothing was written. `field` is at fault, `problem` says why."""
 
 
 class InvalidSchedule(_InvalidField, ValueError):
-    """The definition of a schedule is wrong. `field` names the key, `problem` the fault."""
+    """A wrong definition of a schedule. `field` is at fault, `problem` says why."""
 
 
 class InvalidLimit(_InvalidField, ValueError):
-    """A limit is wrong; nothing was written. `field` names the value, `problem` the fault."""
+    """A wrong limit; nothing was written. `field` is at fault, `problem` says why."""
 
 
 class InvalidArguments(PeerdError, TypeError):
@@ -164,13 +159,7 @@ class SchemaTooNew(SchemaMissing):
 
 
 class NodesTooOld(PeerdError):
-    """The tables may not be migrated while nodes run code that could not work with the result.
-
-    Args:
-        names: the nodes.
-        revision: the requested revision.
-        oldest: the revision that a node's code must know to work with it.
-    """
+    """The migration is refused while nodes run code older than the revision `oldest`, which could not work with it."""
 
     def __init__(self, names: list[str], revision: str, oldest: str) -> None:
         self.names = names
@@ -187,12 +176,7 @@ class UnsupportedDatabase(PeerdError):
 
 
 class DatabaseUnavailable(PeerdError):
-    """The database does not answer. A write that was under way may or may not have been done.
-
-    Args:
-        reason: the driver's text.
-        text: of the error, where the reason alone does not name the cause.
-    """
+    """The database does not answer. A write may or may not have been done. `reason` is the driver's text."""
 
     def __init__(self, reason: str, text: str | None = None) -> None:
         self.reason = reason
@@ -200,10 +184,7 @@ class DatabaseUnavailable(PeerdError):
 
 
 class DatabaseConnectionRefused(DatabaseUnavailable):
-    """The database answers, and refuses the connection. It counts as unavailable, because it can be repaired meanwhile.
-
-    `reason` is the driver's text.
-    """
+    """The database refuses the connection. It counts as unavailable, because it can be repaired meanwhile."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(reason, f"the database refuses the connection: {reason}; {remedy}")
@@ -211,10 +192,7 @@ class DatabaseConnectionRefused(DatabaseUnavailable):
 
 
 class DatabaseBusy(DatabaseUnavailable):
-    """The database rolled the statement back until the time for retries was over. Nothing was written.
-
-    `reason` is the driver's last text.
-    """
+    """The database rolled the statement back until the time for retries was over. Nothing was written."""
 
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(
@@ -233,12 +211,7 @@ class MessageError(PeerdError):
 
 
 class InvalidMessage(MessageError, ValueError):
-    """A message that cannot be sent; nothing was sent.
-
-    Args:
-        action: of the message.
-        problem: what is wrong with it, and what is allowed.
-    """
+    """A message that cannot be sent; nothing was sent."""
 
     def __init__(self, action: object, problem: str) -> None:
         self.action = action
@@ -269,14 +242,7 @@ class MessengerFull(MessageError):
 
 
 class Undeliverable(MessageError):
-    """A message did not reach all of its recipients.
-
-    Args:
-        action: of the message.
-        target: its recipients.
-        reason: the cause.
-        delivered: the number of processes that it did reach.
-    """
+    """A message did not reach all of its recipients, but `delivered` processes. `reason` is the cause."""
 
     def __init__(self, action: str, target: str, reason: str, delivered: int = 0) -> None:
         self.action = action
@@ -296,10 +262,7 @@ class NoReply(MessageError, TimeoutError):
 
 
 class RequestFailed(MessageError):
-    """The recipient of a request could not answer: its handler raised, there is none, or its answer cannot be sent.
-
-    `error` is the text from the other process.
-    """
+    """The recipient of a request could not answer: its handler raised, there is none, or its answer cannot be sent."""
 
     def __init__(self, action: str, target: str, error: str) -> None:
         self.action = action

@@ -53,12 +53,9 @@ class UnsupportedTask(PeerdError):
 class KnownHandlersSnapshot(msgspec.Struct, frozen=True):
     """The state of the cluster for a task that a process cannot run."""
 
-    now: datetime
-    """The database's clock."""
-    since: datetime | None
-    """When a process gave the task back for the first time; None: none has yet."""
-    known: Sequence[KnownHandlers]
-    """Of the processes that are alive, or were within `unknown_after`."""
+    now: datetime  # the database's clock
+    since: datetime | None  # when a process gave the task back for the first time; None: none has yet
+    known: Sequence[KnownHandlers]  # of the processes that are alive, or were within `unknown_after`
 
 
 def decide_unsupported_task(

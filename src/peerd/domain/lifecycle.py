@@ -29,46 +29,26 @@ class Status(StrEnum):
 class TaskEvent(StrEnum):
     """The events of a task."""
 
-    STAGE = "arrive"
-    """Its start_at has come."""
-    POSTPONE = "postpone"
-    """It was written as pending although its start_at is in the future."""
-    UNBLOCK = "unblock"
-    """The tasks that it depends on have ended."""
-    CLAIM = "claim"
-    """A process claims it."""
-    COMPLETE = "complete"
-    """Its handler succeeded."""
-    FAIL = "fail"
-    """Its attempt failed, and another one follows."""
-    DIE = "die"
-    """Its attempt failed, and no other one follows."""
-    SNOOZE = "snooze"
-    """Its handler asked to run later; the attempt is not counted."""
-    DEFER = "defer"
-    """Its process does not know its handler, or its arguments; the attempt is not counted."""
-    RELEASE = "release"
-    """Its holder gives it back; the attempt is not counted."""
-    RESCUE = "rescue"
-    """Its holder is dead; the attempt is counted."""
-    CANCEL = "cancel"
-    """A person or an application withdraws it."""
-    RETRY = "retry"
-    """A person or an application starts it anew, with all its attempts."""
-    MOVE = "move"
-    """A person or an application pins it to another node, or to none."""
-    ABANDON = "abandon"
-    """The node that it is pinned to has been silent for too long."""
-    BURY = "bury"
-    """A queue client sets it aside."""
-    KICK = "kick"
-    """A queue client makes a buried task pending."""
-    EXPIRE = "expire"
-    """Its finish_at has come before it was started."""
-    PURGE = "purge"
-    """It ended long ago."""
-    DELETE = "delete"
-    """A person or an application deletes the row."""
+    STAGE = "arrive"  # its start_at has come
+    POSTPONE = "postpone"  # it was written as pending although its start_at is in the future
+    UNBLOCK = "unblock"  # the tasks that it depends on have ended
+    CLAIM = "claim"  # a process claims it
+    COMPLETE = "complete"  # its handler succeeded
+    FAIL = "fail"  # its attempt failed, and another one follows
+    DIE = "die"  # its attempt failed, and no other one follows
+    SNOOZE = "snooze"  # its handler asked to run later; the attempt is not counted
+    DEFER = "defer"  # its process does not know its handler, or its arguments; the attempt is not counted
+    RELEASE = "release"  # its holder gives it back; the attempt is not counted
+    RESCUE = "rescue"  # its holder is dead; the attempt is counted
+    CANCEL = "cancel"  # a person or an application withdraws it
+    RETRY = "retry"  # a person or an application starts it anew, with all its attempts
+    MOVE = "move"  # a person or an application pins it to another node, or to none
+    ABANDON = "abandon"  # the node that it is pinned to has been silent for too long
+    BURY = "bury"  # a queue client sets it aside
+    KICK = "kick"  # a queue client makes a buried task pending
+    EXPIRE = "expire"  # its finish_at has come before it was started
+    PURGE = "purge"  # it ended long ago
+    DELETE = "delete"  # a person or an application deletes the row
 
 
 class Gone:
@@ -150,15 +130,6 @@ def sources(event: TaskEvent) -> tuple[Status, ...]:
     return tuple(status for (status, happened) in TRANSITIONS if happened is event)
 
 
-def targets(event: TaskEvent) -> dict[Status, Status | Gone]:
-    """The status after an event, by the status before it.
-
-    >>> targets(TaskEvent.UNBLOCK)
-    {<Status.WAITING: 'waiting'>: <Status.PENDING: 'pending'>}
-    """
-    return {status: target for (status, happened), target in TRANSITIONS.items() if happened is event}
-
-
 def target(event: TaskEvent) -> Status:
     """The status that an event leads to, whatever status it starts from.
 
@@ -168,7 +139,7 @@ def target(event: TaskEvent) -> Status:
     >>> target(TaskEvent.CLAIM)
     <Status.WORKING: 'working'>
     """
-    match list(set(targets(event).values())):
+    match list({target for (_, happened), target in TRANSITIONS.items() if happened is event}):
         case [Status() as only]:
             return only
         case found:

@@ -123,15 +123,11 @@ class StuckAttempt(msgspec.Struct, frozen=True, kw_only=True):
     lease: int
     queue: str
     name: str
-    seconds: float
-    """How long it had run."""
-    label: str
-    """The attempt's outcome: `timeout`, or `canceled` after its finish_at."""
+    seconds: float  # how long it had run
+    label: str  # the attempt's outcome: `timeout`, or `canceled` after its finish_at
     error: str
-    traceback: str | None = None
-    """Where its code was."""
-    retry_in: float | None = None
-    """Seconds until the next attempt, if the policy of the task has one left."""
+    traceback: str | None = None  # where its code was
+    retry_in: float | None = None  # seconds until the next attempt, if the policy of the task has one left
     is_last: bool = False
 
     def outcome(self, cause: str) -> Failed | Canceled:

@@ -29,27 +29,18 @@ DEFAULT_GRACE: Final = 60.0
 class RunStatus(StrEnum):
     """The state of a run: of a tick, or of a schedule that was run by hand."""
 
-    WAITING = "waiting"
-    """For an agent, or for the end of an earlier run."""
+    WAITING = "waiting"  # for an agent, or for the end of an earlier run
     RUNNING = "running"
     DONE = "done"
-    ENQUEUED = "enqueued"
-    """Its task is in the table."""
-    FAILED = "failed"
-    """The function raised an exception, or could not be imported."""
+    ENQUEUED = "enqueued"  # its task is in the table
+    FAILED = "failed"  # the function raised an exception, or could not be imported
     TIMEOUT = "timeout"
-    DIED = "died"
-    """The worker process died while it ran."""
-    CANCELED = "canceled"
-    """The worker process ended before the run had."""
-    LOST = "lost"
-    """The node that had taken it is gone."""
-    REFUSED = "refused"
-    """No worker process could take it."""
-    SKIPPED = "skipped"
-    """An earlier run had not ended."""
-    MISSED = "missed"
-    """No agent was running when it was due, and it was too late afterwards."""
+    DIED = "died"  # the worker process died while it ran
+    CANCELED = "canceled"  # the worker process ended before the run had
+    LOST = "lost"  # the node that had taken it is gone
+    REFUSED = "refused"  # no worker process could take it
+    SKIPPED = "skipped"  # an earlier run had not ended
+    MISSED = "missed"  # no agent was running when it was due, and it was too late afterwards
 
 
 UNFINISHED_STATUSES: Final = (RunStatus.WAITING, RunStatus.RUNNING)
@@ -63,16 +54,13 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaul
     """
 
     name: str
-    type: str = CLUSTER
-    """``all``, ``worker``, ``cluster``; or the entry point of a class with its own trigger."""
+    type: str = CLUSTER  # ``all``, ``worker``, ``cluster``; or the entry point of a class with its own trigger
     run: str | None = None
     args: list[Any] | dict[str, Any] = msgspec.field(default_factory=list)
-    workers: tuple[str, ...] | None = None
-    """Kinds whose processes may run it; None: all."""
+    workers: tuple[str, ...] | None = None  # kinds whose processes may run it; None: all
     queue: str | None = None
     task: str = ""
-    body: str | None = None
-    """JSON text."""
+    body: str | None = None  # JSON text
     limit_key: str | None = None
     interval: float | None = None
     cron: str | None = None

@@ -96,19 +96,15 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: bytes | None = None
     priority: int = DEFAULT_PRIORITY
     max_attempts: int | None = None
-    node: str | None = None
-    """The name of the only node that may run it."""
+    node: str | None = None  # the name of the only node that may run it
     start_at: datetime | None = None
-    start_in: float | None = None
-    """Seconds from now, by the database's clock."""
+    start_in: float | None = None  # seconds from now, by the database's clock
     finish_at: datetime | None = None
     finish_in: float | None = None
     timeout: float | None = None
     unique_key: str | None = None
-    unique_for: str | float = "unfinished"
-    """``"unfinished"``, ``"forever"``, or seconds."""
-    limit_key: str | None = None
-    """The key by which limits and turns count it."""
+    unique_for: str | float = "unfinished"  # ``"unfinished"``, ``"forever"``, or seconds
+    limit_key: str | None = None  # the key by which limits and turns count it
     trace_context: str | None = None
 
     def __post_init__(self) -> None:

@@ -22,14 +22,11 @@ class TaskTransition(msgspec.Struct, frozen=True, kw_only=True):
 
     event: TaskEvent
     counted: bool
-    start_at: datetime | None = None
-    """The task's new start_at; None leaves the column as it is."""
-    label: str
-    """The outcome column of the attempt."""
+    start_at: datetime | None = None  # the task's new start_at; None leaves the column as it is
+    label: str  # the outcome column of the attempt
     error: str | None = None
     traceback: str | None = None
-    cause: str | None = None
-    """How the process died, if it did."""
+    cause: str | None = None  # how the process died, if it did
 
 
 def transition_after(task: Task, outcome: Outcome, now: datetime) -> TaskTransition:

@@ -86,30 +86,25 @@ class Cron(msgspec.Struct, frozen=True):
 
     def after(self, moment: datetime, anchor: datetime | None = None) -> datetime | None:
         """As `Interval.after`."""
-        return _within_time(next(self._ticks_from(moment), None))
+        return _within_time(next(self._ticks(moment), None))
 
     def latest(self, moment: datetime, anchor: datetime | None = None) -> datetime | None:
         """As `Interval.latest`."""
-        found = next(self._ticks_back(moment), None)
+        found = next(self._ticks(moment, back=True), None)
         while found is not None and (later := self.after(found)) is not None and later <= moment:
             found = later  # in an hour that a day has twice, the reverse search skips the first one
         return found
 
-    def _ticks_from(self, moment: datetime) -> Iterator[datetime]:
-        """Ticks after a moment. The seconds are ours: the library follows Debian in expressions of five fields only."""
-        for minute in self._minutes(moment - MINUTE, back=False):
-            yield from (minute + second for second in _seconds_of(self.expression) if minute + second > moment)
-
-    def _ticks_back(self, moment: datetime) -> Iterator[datetime]:
-        for minute in self._minutes(moment + MINUTE, back=True):
-            seconds = reversed(_seconds_of(self.expression))
-            yield from (minute + second for second in seconds if minute + second <= moment)
-
-    def _minutes(self, moment: datetime, *, back: bool) -> Iterator[datetime]:
-        fields = self.expression.split()
-        local = moment.replace(second=0, microsecond=0).astimezone(load_time_zone(self.timezone))
-        for tick in CronSim(" ".join(fields[-5:]), local, reverse=back):
-            yield tick.astimezone(UTC)
+    def _ticks(self, moment: datetime, *, back: bool = False) -> Iterator[datetime]:
+        """Ticks after a moment, or back from it. CronSim gets no seconds: it follows Debian with five fields only."""
+        start = (moment + (MINUTE if back else -MINUTE)).replace(second=0, microsecond=0)
+        fields = " ".join(self.expression.split()[-5:])
+        seconds = _seconds_of(self.expression)[:: -1 if back else 1]
+        for minute in CronSim(fields, start.astimezone(load_time_zone(self.timezone)), reverse=back):
+            for second in seconds:
+                tick = minute.astimezone(UTC) + second
+                if tick <= moment if back else tick > moment:
+                    yield tick
 
 
 Trigger = Interval | Cron

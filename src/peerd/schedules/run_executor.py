@@ -23,7 +23,7 @@ from peerd.domain.errors import NoReply, PeerdError, ProcessStopping, RequestFai
 from peerd.domain.outcome import truncate
 from peerd.domain.schedule import RunStatus
 from peerd.runtime.concurrency.threads import SystemExitInThread, run_in_thread, start_thread, wait_despite_cancellation
-from peerd.runtime.messages.message_handlers import Message
+from peerd.runtime.messages.inbox import Message
 from peerd.runtime.observability.events import EventBus, ScheduleRunEnded
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception

@@ -54,7 +54,7 @@ class BaseWorker:
             NotAvailableInProcess: it does not live in one yet; from `setup` on it does.
         """
         if self.current_process is None:
-            raise NotAvailableInProcess("self.process", "is there from setup() on, in a worker that a node runs")
+            raise NotAvailableInProcess("self.process is there from setup() on, in a worker that a node runs")
         return self.current_process
 
     def set_process(self, process: ProcessContext) -> None:

@@ -21,7 +21,7 @@ from peerd.domain.errors import (
 from peerd.runtime.concurrency.background_tasks import BackgroundTasks
 from peerd.runtime.messages import inbox
 from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES, Peer, Target
-from peerd.runtime.messages.message_handlers import Message
+from peerd.runtime.messages.inbox import Message
 from peerd.runtime.messages.messenger import Messenger
 from peerd.runtime.observability.events import (
     BackgroundWorkCancelled,

@@ -29,7 +29,7 @@ from peerd.doorbell.endpoints import Endpoint, format_address, nodes_without_end
 from peerd.doorbell.notifier import Notifier
 from peerd.doorbell.transports import DatagramTransport, NotificationVerifier, NotifyTransport, Transport
 from peerd.doorbell.wake_up_socket import WakeUpSender
-from peerd.runtime.messages.message_handlers import Message
+from peerd.runtime.messages.inbox import Message
 from peerd.runtime.messages.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
 from peerd.runtime.observability.events import ClusterBroadcastFailed, DoorbellStatusChanged, EventBus
 from peerd.runtime.process.link import Link

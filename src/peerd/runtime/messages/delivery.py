@@ -72,9 +72,7 @@ class InFlightMessages:
     error.
     """
 
-    def __init__(self, limit: int = MAX_IN_FLIGHT, limit_bytes: int = MAX_IN_FLIGHT_BYTES) -> None:
-        self._limit = limit
-        self._limit_bytes = limit_bytes
+    def __init__(self) -> None:
         self._numbers = count(1)
         self._pending: dict[int, tuple[Delivery | PendingReply, int]] = {}
         self._bytes = 0
@@ -83,7 +81,7 @@ class InFlightMessages:
     def open(self, pending: Delivery | PendingReply, size: int) -> int:
         """Add a message; return its number. Raises MessengerFull."""
         with self._lock:
-            if len(self._pending) >= self._limit or self._bytes + size > self._limit_bytes:
+            if len(self._pending) >= MAX_IN_FLIGHT or self._bytes + size > MAX_IN_FLIGHT_BYTES:
                 raise MessengerFull(pending.action, len(self._pending), self._bytes)
             number = next(self._numbers)
             self._pending[number] = (pending, size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from peerd.domain.errors import ProcessStopping
 from peerd.runtime.concurrency.background_tasks import BackgroundTasks
-from peerd.runtime.messages.message_handlers import Message, MessageHandler, MessageHandlers
+from peerd.runtime.messages.addressing import Peer
 from peerd.runtime.observability.events import EventBus, MessageDropped, MessageHandlerFailed
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 
@@ -27,6 +28,58 @@ ACKNOWLEDGE_AT: Final = 64
 """Taken messages that are acknowledged at once."""
 ACKNOWLEDGE_AFTER: Final = 0.02
 """Seconds after which fewer are acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as its handler gets it: its subject, its content, and its sender."""
+
+    action: str
+    data: Any
+    sender: Peer
+
+
+MessageHandler = Callable[[Message], Any]
+"""Plain, or `async def`. Its return value answers a request."""
+
+
+class MessageHandlers:
+    """The handlers of each action, in the order in which they were added.
+
+    >>> handlers = MessageHandlers()
+    >>> handlers.add("refresh", print, once=True)
+    >>> handlers.take("refresh"), handlers.take("refresh")
+    ([<built-in function print>], [])
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._handlers: dict[str, list[tuple[MessageHandler, bool]]] = {}
+
+    def add(self, action: str, handler: MessageHandler, *, once: bool = False) -> None:
+        """Call a handler for each message of an action, or only for the next one. Raises TypeError."""
+        if not callable(handler):
+            raise TypeError(f"the handler of messages {action!r} must be a function, not {handler!r}")
+        with self._lock:
+            self._handlers.setdefault(action, []).append((handler, once))
+
+    def remove(self, action: str, handler: MessageHandler) -> None:
+        """Remove a handler, if it is there."""
+        with self._lock:
+            self._keep(action, [(other, once) for other, once in self._handlers.get(action, []) if other != handler])
+
+    def take(self, action: str) -> list[MessageHandler]:
+        """The handlers of a message that has come; those for one message are removed."""
+        with self._lock:
+            found = self._handlers.get(action, [])
+            self._keep(action, [(handler, once) for handler, once in found if not once])
+            return [handler for handler, _ in found]
+
+    def _keep(self, action: str, handlers: list[tuple[MessageHandler, bool]]) -> None:
+        if handlers:
+            self._handlers[action] = handlers
+        else:
+            self._handlers.pop(action, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +101,7 @@ class IncomingMessage:
 class Inbox:
     """The messages that are not handled yet. Used on the event loop only.
 
-    Args:
-        handlers: of the messages.
-        background: runs `async` handlers.
-        events: of failed handlers.
-        acknowledge: called with the number of messages taken since the last call.
+    `acknowledge` is called with the number of messages taken since its last call.
     """
 
     def __init__(

@@ -28,8 +28,7 @@ from peerd.runtime.messages.addressing import (
 )
 from peerd.runtime.messages.delivery import Delivery, InFlightMessages, PendingReply
 from peerd.runtime.messages.frames import FrameError, FrameTooLarge, encode
-from peerd.runtime.messages.inbox import HandlerResult, Inbox, IncomingMessage
-from peerd.runtime.messages.message_handlers import Message, MessageHandler, MessageHandlers
+from peerd.runtime.messages.inbox import HandlerResult, Inbox, IncomingMessage, Message, MessageHandler, MessageHandlers
 from peerd.runtime.observability.events import EventBus, MessageHandlerFailed, MessageNotDelivered
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 

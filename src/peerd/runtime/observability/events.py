@@ -54,8 +54,7 @@ class TasksDone(Event, frozen=True, kw_only=True):
     """Many handlers succeeded in a short time."""
 
     count: int
-    seconds: float
-    """The sum over all of them."""
+    seconds: float  # the sum over all of them
     by_handler: dict[str, int]
 
 
@@ -68,15 +67,13 @@ class LimitedTaskEnded(Event, frozen=True, kw_only=True):
 class ClaimLost(AttemptEvent, frozen=True, kw_only=True):
     """A running task was canceled, moved, rescued or deleted."""
 
-    noticed_at: str
-    """A touch, or a refused outcome."""
+    noticed_at: str  # a touch, or a refused outcome
 
 
 class AttemptUnresponsive(AttemptEvent, frozen=True, kw_only=True):
     """A handler was asked to end a while ago, and still occupies its slot."""
 
-    stop_reason: str
-    """Its timeout, its finish_at, a lost claim, or the stop of its process."""
+    stop_reason: str  # its timeout, its finish_at, a lost claim, or the stop of its process
 
 
 class UnknownClaimReleased(Event, frozen=True, kw_only=True):
@@ -105,8 +102,7 @@ class AttemptHookFailed(Event, frozen=True, kw_only=True):
 class WebRequestAnswered(Event, frozen=True, kw_only=True):
     """A web request was answered; emitted for the access log."""
 
-    what: str
-    """Method and path."""
+    what: str  # method and path
     status: int
     seconds: float
     client: str
@@ -158,8 +154,7 @@ class ComponentFailed(Event, frozen=True, kw_only=True):
     component: str
     error: str
     again_in: float
-    failures: int = 1
-    """In a row, this one included."""
+    failures: int = 1  # in a row, this one included
 
 
 class ComponentEnded(Event, frozen=True, kw_only=True):
@@ -212,8 +207,7 @@ class TasksRescued(Event, frozen=True, kw_only=True):
 
     cause: str
     task_ids: tuple[int, ...]
-    dead: int = 0
-    """The number of them without another attempt."""
+    dead: int = 0  # the number of them without another attempt
 
 
 class ProcessExited(Event, frozen=True, kw_only=True):
@@ -222,8 +216,7 @@ class ProcessExited(Event, frozen=True, kw_only=True):
     slot: str
     pid: int
     cause: str
-    expected: bool
-    """Whether it was asked to end, or ended by itself with status 0."""
+    expected: bool  # whether it was asked to end, or ended by itself with status 0
 
 
 class ChoreRan(Event, frozen=True, kw_only=True):
@@ -325,8 +318,7 @@ class ScheduleTickFired(Event, frozen=True, kw_only=True):
     tick: str
     status: str
     reason: str | None = None
-    late: float | None = None
-    """Seconds, of a missed tick."""
+    late: float | None = None  # seconds, of a missed tick
 
 
 class ScheduleRunStarted(Event, frozen=True, kw_only=True):
@@ -347,8 +339,7 @@ class ScheduleRunEnded(Event, frozen=True, kw_only=True):
     error: str | None = None
     traceback: str | None = None
     task_id: int | None = None
-    queue: str | None = None
-    """Of the enqueued task."""
+    queue: str | None = None  # of the enqueued task
 
 
 class ScheduleFailed(Event, frozen=True, kw_only=True):
@@ -376,8 +367,7 @@ class RingsRejected(Event, frozen=True, kw_only=True):
 
     sender: str
     reason: str
-    count: int
-    """Of this reason, since the agent started."""
+    count: int  # of this reason, since the agent started
 
 
 class ClusterBroadcastFailed(Event, frozen=True, kw_only=True):

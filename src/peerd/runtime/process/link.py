@@ -110,9 +110,7 @@ class Link:
     def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
         """Taint the process, because a handler does not end although its time is over.
 
-        Args:
-            attempt: what the agent writes about the task when the process is dead; None if its claim is lost.
-            reason: for people.
+        The agent writes the outcome of `attempt` when the process is dead; None: its claim is lost.
         """
         self._control.dump_threads(f"{reason}; its threads are here:")
         if attempt is not None:
@@ -137,13 +135,7 @@ class Link:
         self._loop_monitor.in_flight = count
 
     def alert(self, alert: str, text: str, **data: object) -> None:
-        """Send an alert to the agent's hooks.
-
-        Args:
-            alert: its kind, such as `dead-tasks`.
-            text: for people.
-            data: JSON values for programs.
-        """
+        """Send an alert of a kind, such as `dead-tasks`, to the agent's hooks; `data` is for programs."""
         self.send({"type": "alert", "alert": alert, "text": text, "data": data})
 
     def request_log_reopen(self) -> None:

@@ -31,16 +31,7 @@ class ProcessLink(FrameSender, Protocol):
 
 
 class NotAvailableInProcess(PeerdError, RuntimeError):
-    """An attribute that this process does not have.
-
-    Args:
-        what: the attribute, such as `process.client`.
-        where: the end of the sentence: in which processes it exists.
-    """
-
-    def __init__(self, what: str, where: str) -> None:
-        self.what = what
-        super().__init__(f"{what} {where}")
+    """The process does not have this attribute; the text says which processes have it."""
 
 
 class ProcessContext:
@@ -79,7 +70,7 @@ class ProcessContext:
             NotAvailableInProcess: the process has no database.
         """
         if self._client is None:
-            raise NotAvailableInProcess("process.client", "exists only in processes that have a database")
+            raise NotAvailableInProcess("process.client exists only in processes that have a database")
         return self._client
 
     @property
@@ -90,7 +81,7 @@ class ProcessContext:
             NotAvailableInProcess: the process is not one of a running node.
         """
         if self.find_shared is None:
-            raise NotAvailableInProcess("process.shared", "exists only in the processes of a running node")
+            raise NotAvailableInProcess("process.shared exists only in the processes of a running node")
         return self.find_shared
 
     def run_in_background(self, work: BackgroundWork) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.control_thread import StopRequested
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import (
     describe_exception,
+    guard_against_exit,
     log_boot_failure,
     log_exception,
     taint_on_uncaught,
 )
-
-T = TypeVar("T")
 
 
 class Service(Protocol):
@@ -30,7 +29,7 @@ class Service(Protocol):
     async def start(self, link: Link) -> Mapping[str, object]:
         """Become ready; return the process's identity for the agent, such as `{"process_id": 17}`.
 
-        An exception is a failed boot (exit status 3); it must undo what was begun. When the node stops meanwhile, the
+        An exception is a failed boot (exit status 3); start must then undo its work. If the node stops meanwhile, the
         call is cancelled, and no other method is called.
         """
         ...
@@ -38,7 +37,7 @@ class Service(Protocol):
     async def run(self) -> None:
         """Do the work. Returning ends the process for good with status 0; raising is a crash, status 70.
 
-        No other method is called after it has returned. (An agent that ends is replaced all the same.)
+        No other method is called after it. (An agent that ends is replaced nevertheless.)
         """
         ...
 
@@ -61,13 +60,6 @@ class Service(Protocol):
         cancelled and made again with grace 0, so it must be possible to call it twice.
         """
         ...
-
-
-class UnexpectedSystemExit(RuntimeError):
-    """The service raised SystemExit; a process ends for good by returning from `run`."""
-
-    def __init__(self, step: str, error: SystemExit) -> None:
-        super().__init__(f"{step}() raised {describe_exception(error)}")
 
 
 async def run_service(service: Service, link: Link) -> int:
@@ -98,7 +90,7 @@ class _ServiceRunner:
         return await self._run() if started else self._link.status
 
     async def _start(self) -> bool:
-        starting = asyncio.ensure_future(_without_exit("start", self._service.start(self._link)))
+        starting = asyncio.ensure_future(guard_against_exit(self._service.start(self._link), "start()"))
         if not await self._finished_before_stop(starting):
             await _cancel(starting)
             return False
@@ -106,7 +98,7 @@ class _ServiceRunner:
         return True
 
     async def _run(self) -> int:
-        running = asyncio.ensure_future(_without_exit("run", self._service.run()))
+        running = asyncio.ensure_future(guard_against_exit(self._service.run(), "run()"))
         receiving = asyncio.ensure_future(self._receive())
         try:
             if not await self._finished_before_stop(running):
@@ -132,14 +124,14 @@ class _ServiceRunner:
             await _cancel(stopping)
 
     async def _quiet_and_stop(self, grace: float) -> None:
-        await _without_exit("quiet", self._service.quiet())
-        await _without_exit("stop", self._service.stop(grace))
+        await guard_against_exit(self._service.quiet(), "quiet()")
+        await guard_against_exit(self._service.stop(grace), "stop()")
 
     async def _receive(self) -> None:
         while True:
             message = await self._messages.get()
             try:
-                await _without_exit("receive", self._service.receive(message))
+                await guard_against_exit(self._service.receive(message), "receive()")
             except Exception as error:  # noqa: BLE001 - the service's state is uncertain after any exception
                 log_exception(error)
                 self._link.tainted(f"could not take the message {message.get('type')!r}: {describe_exception(error)}")
@@ -162,14 +154,6 @@ class _ServiceRunner:
             self._stop_requested.set()
         else:
             self._messages.put_nowait(event)
-
-
-async def _without_exit(step: str, awaitable: Coroutine[Any, Any, T]) -> T:
-    """Turn SystemExit, which would end the event loop when raised in a task, into an ordinary exception."""
-    try:
-        return await awaitable
-    except SystemExit as error:
-        raise UnexpectedSystemExit(step, error) from error
 
 
 async def _cancel(awaitable: asyncio.Future[Any]) -> None:

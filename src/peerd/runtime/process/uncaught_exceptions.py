@@ -85,16 +85,13 @@ def format_traceback(error: BaseException) -> str:
 class SystemExitRaised(RuntimeError):
     """Code raised SystemExit or KeyboardInterrupt where it does not end the process."""
 
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(f"{describe_exception(error)} was raised, which ends nothing here")
 
-
-async def guard_against_exit(coroutine: Coroutine[Any, Any, T]) -> T:
+async def guard_against_exit(coroutine: Coroutine[Any, Any, T], place: str = "a task") -> T:
     """Turn SystemExit, which would end the event loop when raised in a task, into an ordinary exception."""
     try:
         return await coroutine
     except (SystemExit, KeyboardInterrupt) as error:
-        raise SystemExitRaised(error) from error
+        raise SystemExitRaised(f"{place} raised {describe_exception(error)}") from error
 
 
 def guard_tasks_against_exit(loop: asyncio.AbstractEventLoop) -> None:
