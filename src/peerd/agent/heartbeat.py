@@ -7,10 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from peerd.domain.backoff import LONGEST_PAUSE, Backoff
 from peerd.domain.errors import DatabaseUnavailable, NodeReplaced
 from peerd.runtime.concurrency.periodic_thread import PeriodicStep, PeriodicThread
 from peerd.store.connection.database import Database
-from peerd.store.connection.outages import LONGEST_PAUSE, Backoff, OutageTracker
+from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.nodes import heartbeat_only
 from peerd.store.nodes.processes import heartbeat_process
 

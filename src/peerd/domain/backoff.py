@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import random as system_random
 from collections.abc import Callable
+from random import random as system_random
+from typing import Final
+
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two attempts while the database is away."""
 
 
 def exponential_backoff(
@@ -13,7 +17,7 @@ def exponential_backoff(
     factor: float = 2.0,
     maximum: float = 3600.0,
     jitter: float = 0.2,
-    random: Callable[[], float],
+    random: Callable[[], float] = system_random,
 ) -> float:
     """A delay that multiplies with each failed attempt, spread so that tasks that failed together part.
 
@@ -23,7 +27,7 @@ def exponential_backoff(
         factor: how much longer each further wait is.
         maximum: seconds at the most, before the jitter.
         jitter: the wait is spread evenly over ±this fraction.
-        random: gives numbers in [0, 1); passed in, so that a test can fix it.
+        random: gives numbers in [0, 1); a test can fix it.
 
     >>> [exponential_backoff(n, random=lambda: 0.5) for n in (1, 2, 3, 20)]
     [1.0, 2.0, 4.0, 3600.0]
@@ -51,7 +55,7 @@ class Backoff:
     1.0
     """
 
-    def __init__(self, first: float = 0.1, longest: float = 5.0, jitter: float = 0.5) -> None:
+    def __init__(self, first: float = 0.1, longest: float = LONGEST_PAUSE, jitter: float = 0.5) -> None:
         self._first = first
         self._longest = longest
         self._jitter = jitter
@@ -60,9 +64,7 @@ class Backoff:
     def next(self) -> float:
         """The next pause."""
         self._attempts += 1
-        return exponential_backoff(
-            self._attempts, base=self._first, maximum=self._longest, jitter=self._jitter, random=system_random.random
-        )
+        return exponential_backoff(self._attempts, base=self._first, maximum=self._longest, jitter=self._jitter)
 
     def reset(self) -> None:
         """Begin with the first pause again, because an attempt has succeeded."""

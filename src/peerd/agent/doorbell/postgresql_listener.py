@@ -14,12 +14,12 @@ from contextlib import closing, suppress
 from typing import Any, Final
 
 from peerd.agent.doorbell.refusals import Refusals
+from peerd.domain.backoff import Backoff
 from peerd.domain.ring import Ring, TasksAvailable
 from peerd.domain.token_bucket import TokenBucket
 from peerd.doorbell.datagram import RejectionReason, RingRejected
 from peerd.doorbell.transports import CHANNEL, NotificationVerifier
 from peerd.store.connection.database import Database, translated_errors
-from peerd.store.connection.outages import Backoff
 
 CHECK_STOP_EVERY: Final = 0.5
 """Seconds after which the thread sees that it is to end."""

@@ -15,12 +15,12 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
+from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.ring import TasksAvailable, TaskScheduled, tasks_available_in
 from peerd.domain.token_bucket import TokenBucket
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.connection.outages import Backoff
 from peerd.store.maintenance.staging import NextDue, find_next_due, stage_all_due
 from peerd.store.tasks.rows import BATCH
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from peerd.domain.backoff import LONGEST_PAUSE, Backoff
 from peerd.domain.errors import DatabaseUnavailable, RowLocked
 from peerd.runtime.observability.events import ComponentFailed, EventBus, UnknownClaimReleased
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database
-from peerd.store.connection.outages import LONGEST_PAUSE, Backoff, OutageTracker
+from peerd.store.connection.outages import OutageTracker
 from peerd.store.maintenance.rescue import release_unknown_claims
 from peerd.store.nodes.processes import heartbeat_process
 from peerd.store.outcomes.recording import ClaimId
