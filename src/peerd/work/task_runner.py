@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.outcome import StuckAttempt
 from peerd.domain.task import Task
@@ -237,16 +238,16 @@ class Runner:
         await asyncio.to_thread(self._touch_ticker.join, LAST_TOUCH_TIMEOUT)
 
     async def _claim_until_quiet(self) -> None:
-        failing = FIRST_PAUSE
+        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=0.0)
         while not self._quiet.is_set():
             self._wake_up.clear()  # before one looks: what changes from here on is not missed
             try:
                 claimed = await self._claim()
-                failing = FIRST_PAUSE
+                pauses.reset()
             except Exception as error:  # noqa: BLE001 - what runs must not be killed because nothing can be claimed
-                self._events.emit(ComponentFailed(component="claim", error=describe_exception(error), again_in=failing))
-                await self._wait_for_change(failing)
-                failing = min(2 * failing, LONGEST_PAUSE)
+                pause = pauses.next()
+                self._events.emit(ComponentFailed(component="claim", error=describe_exception(error), again_in=pause))
+                await self._wait_for_change(pause)
                 continue
             self._executor_slots.take(claimed)
             if claimed:
