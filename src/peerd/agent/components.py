@@ -7,7 +7,6 @@ is never given up; its state, failures and last error can be seen all the while.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -105,7 +104,7 @@ class Component:
     def _fail(self, error: BaseException, ran_for: float) -> float:
         self.failures = 1 if ran_for >= STABLE_AFTER else self.failures + 1
         self.last_error = describe_exception(error)
-        pause = exponential_backoff(self.failures, base=FIRST_PAUSE, maximum=MAX_PAUSE, random=random.random)
+        pause = exponential_backoff(self.failures, base=FIRST_PAUSE, maximum=MAX_PAUSE)
         self._set_state(ComponentState.BACKOFF)
         log_exception(error)
         self._events.emit(

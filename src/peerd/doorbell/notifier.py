@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
+from peerd.domain.backoff import Backoff
 from peerd.domain.ring import Coalescer, Ring
 from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.transports import DatagramTransport, NotifyTransport, Transport
@@ -96,14 +97,17 @@ class Notifier:
         self._thread.join(CLOSE_TIMEOUT)
 
     def _run_loop(self) -> None:
-        interval = MIN_INTERVAL
+        intervals = Backoff(MIN_INTERVAL, MAX_INTERVAL, jitter=0.0)
         while (rings := self._next()) is not None:
             try:
                 self._send(rings)
                 self.last_error = None
             except Exception as error:  # noqa: BLE001 - a ring that is lost costs the time to the next poll
                 self.last_error = f"{type(error).__name__}: {error}"
-            interval = self._wait_interval(interval)
+            self._closing.wait(intervals.next())  # rings of this time are sent together
+            with self._changed:
+                if not self._coalescer:
+                    intervals.reset()
         if self._transport is not None:
             self._transport.close()
 
@@ -117,12 +121,6 @@ class Notifier:
                     return None
                 self._changed.wait()
             return rings
-
-    def _wait_interval(self, seconds: float) -> float:
-        """What is rung meanwhile is sent together. Returns how long to rest the next time."""
-        self._closing.wait(seconds)
-        with self._changed:
-            return min(2 * seconds, MAX_INTERVAL) if self._coalescer else MIN_INTERVAL
 
     def _send(self, rings: list[Ring]) -> None:
         if self._transport is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable, Container
 from typing import Final
@@ -112,9 +111,7 @@ class AlertDelivery:
                 await self.hook.send(alert)
                 break
             except Exception as error:  # noqa: BLE001 - whatever a server or a program makes of it
-                pause = (
-                    exponential_backoff(number, base=FIRST_PAUSE, random=random.random) if number < MAX_TRIES else None
-                )
+                pause = exponential_backoff(number, base=FIRST_PAUSE) if number < MAX_TRIES else None
                 self._events.emit(
                     AlertDeliveryFailed(
                         hook=self.name, alert=alert.alert, error=describe_exception(error), again_in=pause
