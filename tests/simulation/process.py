@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from peerd import Context
-from peerd.runtime.concurrency.periodic_thread import PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.process.link import ProcessInfo
 from peerd.runtime.process.service import Service, run_service
 from tests.simulation.link import SimulatedLink
@@ -169,7 +169,7 @@ class SimulatedProcess:
 
 
 class SimulatedTicker(PeriodicThread):
-    """A ticker (`peerd.runtime.concurrency.periodic_thread`) in a thread of a simulated process."""
+    """A ticker (`peerd.runtime.concurrency.threads`) in a thread of a simulated process."""
 
     def __init__(self, process: SimulatedProcess, step: PeriodicStep) -> None:
         self._process = process

@@ -9,7 +9,7 @@ from typing import Final
 
 from peerd.domain.backoff import LONGEST_PAUSE, Backoff
 from peerd.domain.errors import DatabaseUnavailable, NodeReplaced
-from peerd.runtime.concurrency.periodic_thread import PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.nodes import heartbeat_only

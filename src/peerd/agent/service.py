@@ -16,7 +16,7 @@ from peerd.agent.registration import NodeRegistration
 from peerd.config.settings import LoggingSettings, NodeSettings
 from peerd.domain.alert import AlertKind
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced
-from peerd.runtime.concurrency.periodic_thread import PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import EventBus, MasterDied, NodeSuperseded
 from peerd.runtime.observability.log_rotation import LogRotation
 from peerd.runtime.process.link import Link

@@ -34,12 +34,9 @@ UNKNOWN_RETRY_RANGE: Final = (5.0, 60.0)
 
 
 class UnsupportedTask(PeerdError):
-    """This process cannot run a task that another version of the code may run.
+    """This process cannot run a task that another version of the code may run, with a body of the `given` arguments.
 
-    Args:
-        error: the cause.
-        signature: of the handler in this process; None where there is none.
-        given: the names of the arguments in the body.
+    `signature` is that of the handler in this process; None where there is none.
     """
 
     def __init__(

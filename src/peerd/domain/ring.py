@@ -106,8 +106,7 @@ class Coalescer:
         """Return the rings to send, and keep none."""
         rings: list[Ring] = [*self._others]
         if self._any or self._queues:
-            few = not self._any and len(self._queues) <= MAX_QUEUES
-            rings.append(TasksAvailable(tuple(sorted(self._queues)) if few else ()))
+            rings.append(TasksAvailable() if self._any else tasks_available_in(self._queues))
         if self._within is not None or self._at is not None:
             rings.append(TaskScheduled(self._within, self._at))
         ids = sorted(self._tasks)

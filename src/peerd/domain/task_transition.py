@@ -8,13 +8,21 @@ from typing import Final
 import msgspec
 
 from peerd.domain.lifecycle import TaskEvent
-from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import LATEST, Task
 
 UNKNOWN_LABEL: Final = "unknown"
 """The label of an attempt whose process did not know the task."""
 RELEASED_LABEL: Final = "released"
 """The label of an attempt whose process ended."""
+
+_TRANSITIONS: Final[dict[type[Outcome], tuple[TaskEvent, bool, str]]] = {
+    Snoozed: (TaskEvent.SNOOZE, False, "snoozed"),
+    Deferred: (TaskEvent.DEFER, False, UNKNOWN_LABEL),
+    Canceled: (TaskEvent.CANCEL, True, "canceled"),
+    Released: (TaskEvent.RELEASE, False, RELEASED_LABEL),
+}
+"""Event, whether the attempt counts, and label, of outcomes that are neither a success nor a failure."""
 
 
 class TaskTransition(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,23 +45,13 @@ def transition_after(task: Task, outcome: Outcome, now: datetime) -> TaskTransit
         outcome: of the attempt; ValueError is raised for `Done`.
         now: the database's clock.
     """
-    match outcome:
-        case Failed():
-            return _transition_after_failure(task, outcome, now)
-        case Snoozed(after, reason):
-            return TaskTransition(
-                event=TaskEvent.SNOOZE, counted=False, start_at=time_after(now, after), label="snoozed", error=reason
-            )
-        case Deferred(after, reason):
-            return TaskTransition(
-                event=TaskEvent.DEFER, counted=False, start_at=time_after(now, after), label=UNKNOWN_LABEL, error=reason
-            )
-        case Canceled(reason):
-            return TaskTransition(event=TaskEvent.CANCEL, counted=True, label="canceled", error=reason)
-        case Released(reason):
-            return TaskTransition(event=TaskEvent.RELEASE, counted=False, label=RELEASED_LABEL, error=reason)
-        case _ as done:
-            raise ValueError(f"{done} needs no transition")
+    if isinstance(outcome, Failed):
+        return _transition_after_failure(task, outcome, now)
+    if isinstance(outcome, Done):
+        raise ValueError(f"{outcome} needs no transition")  # noqa: TRY004 - its type is right
+    event, counted, label = _TRANSITIONS[type(outcome)]
+    start_at = time_after(now, outcome.after) if isinstance(outcome, Snoozed | Deferred) else None
+    return TaskTransition(event=event, counted=counted, start_at=start_at, label=label, error=outcome.reason)
 
 
 def transition_after_crash(task: Task, label: str, cause: str) -> TaskTransition:
@@ -71,19 +69,9 @@ def outcome_labels(outcome: Outcome) -> tuple[str, ...]:
     >>> outcome_labels(Failed(error="no"))
     ('failure', 'dead')
     """
-    match outcome:
-        case Failed(label=label):
-            return (label, "dead") if label == "failure" else (label,)
-        case Snoozed():
-            return ("snoozed",)
-        case Deferred():
-            return (UNKNOWN_LABEL,)
-        case Canceled():
-            return ("canceled",)
-        case Released():
-            return (RELEASED_LABEL,)
-        case _:
-            return ()
+    if isinstance(outcome, Failed):
+        return (outcome.label, "dead") if outcome.label == "failure" else (outcome.label,)
+    return (_TRANSITIONS[type(outcome)][2],) if type(outcome) in _TRANSITIONS else ()
 
 
 def is_last_attempt(task: Task) -> bool:

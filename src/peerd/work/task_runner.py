@@ -16,7 +16,7 @@ from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.outcome import StuckAttempt
 from peerd.domain.task import Task
 from peerd.domain.token_bucket import TokenBucket
-from peerd.runtime.concurrency.periodic_thread import PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import ComponentFailed, EventBus, LimitedTaskEnded
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.claim.claimer import Claimer

@@ -31,16 +31,7 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def run(self, work: BackgroundWork, name: str | None = None) -> None:
-        """Run a coroutine; from any thread.
-
-        Args:
-            work: the coroutine.
-            name: of the work in the log; that of its function when None.
-
-        Raises:
-            ProcessStopping: the process stops, and starts no more work.
-            TypeError: it is not a coroutine.
-        """
+        """See `ProcessContext.run_in_background`; `name` is that of the work in the log, else that of its function."""
         if not asyncio.iscoroutine(work):
             raise TypeError(f"give run_in_background a coroutine, as in run_in_background(refresh()), not {work!r}")
         work_name = name or str(getattr(work, "__qualname__", type(work).__name__))

@@ -17,11 +17,9 @@ class Forkable(Protocol):
 
     def before_fork(self) -> None:
         """In the parent: close what must not be open in another process."""
-        ...
 
     def reset_after_fork(self) -> None:
         """In the child: replace the parent's resources, without closing them or waiting for them."""
-        ...
 
 
 _registered: Final[dict[int, weakref.ref[Forkable]]] = {}

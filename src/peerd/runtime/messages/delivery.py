@@ -23,41 +23,23 @@ class PendingResult(Generic[T]):
         self.target = target
         self.is_awaited = False
         """Whether the caller waits, and so gets an error."""
-        self._future: Future[T] = Future()
-        self._future.set_running_or_notify_cancel()  # so that a cancelled waiter does not cancel it for the others
+        self.future: Future[T] = Future()
+        self.future.set_running_or_notify_cancel()  # so that a cancelled waiter does not cancel it for the others
 
     def __await__(self) -> Generator[Any, None, T]:
         self.is_awaited = True
-        return asyncio.wrap_future(self._future).__await__()
+        return asyncio.wrap_future(self.future).__await__()
 
     def wait(self, timeout: float | None = None) -> T:
-        """Wait for the result in a thread; on the event loop it would never come.
-
-        Raises:
-            TimeoutError: it has not come within `timeout` seconds.
-        """
+        """Wait in a thread (on the event loop it would never come); raises TimeoutError after `timeout` seconds."""
         self.is_awaited = True
-        return self._future.result(timeout)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the result has come."""
-        return self._future.done()
-
-    def resolve(self, value: T) -> None:
-        """Set the result."""
-        self._future.set_result(value)
-
-    def fail(self, error: Exception) -> None:
-        """Set an error."""
-        self._future.set_exception(error)
+        return self.future.result(timeout)
 
 
 class Delivery(PendingResult[int]):
-    """The delivery of a message; awaited, the number of processes that got it.
+    """The delivery of a message; awaited, the number of processes that got it, or `Undeliverable` if not all did.
 
-    Awaiting it raises `Undeliverable` when the message did not reach all of its recipients. Without awaiting, a failed
-    delivery is logged.
+    A failed delivery that is not awaited is logged.
     """
 
 
@@ -68,8 +50,7 @@ class PendingReply(PendingResult[Any]):
 class InFlightMessages:
     """The messages whose delivery or reply is not known yet, up to a limit of number and bytes. Thread-safe.
 
-    The limit bounds the memory of sender and master: a process that sends faster than messages are delivered gets an
-    error.
+    The limit bounds the memory of sender and master, if a process sends faster than messages are delivered.
     """
 
     def __init__(self) -> None:

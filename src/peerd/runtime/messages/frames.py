@@ -33,13 +33,8 @@ class FrameTooLarge(FrameError):
 def encode(message: Mapping[str, object], *, escape_surrogates: bool = False) -> bytes:
     r"""The frame of a message.
 
-    Args:
-        message: a JSON object.
-        escape_surrogates: escape halves of surrogate pairs, as in a file name that is not UTF-8, instead of refusing
-            them.
-
-    Raises:
-        FrameError: it is not JSON, or larger than `MAX_BODY_BYTES` bytes (`FrameTooLarge`).
+    Raises FrameError for a message that is not JSON, or too large (`FrameTooLarge`). Halves of surrogate pairs, as in a
+    file name that is not UTF-8, are refused or escaped.
 
     >>> encode({"type": "ready"})
     b'\x00\x00\x00\x10{"type":"ready"}'
@@ -88,9 +83,7 @@ class FrameDecoder:
 def receive(end: socket.socket) -> dict[str, object] | None:
     """Wait for one frame on a blocking socket, without reading beyond it; None at the end of the stream.
 
-    Raises:
-        FrameError: the bytes are no frame.
-        OSError: the socket failed, or timed out.
+    Raises FrameError for other bytes, and OSError if the socket failed, or timed out.
     """
     head = _receive_exactly(end, _LENGTH.size)
     body = _receive_exactly(end, _body_length(head)) if head else b""

@@ -66,20 +66,17 @@ class MessageHandlers:
     def remove(self, action: str, handler: MessageHandler) -> None:
         """Remove a handler, if it is there."""
         with self._lock:
-            self._keep(action, [(other, once) for other, once in self._handlers.get(action, []) if other != handler])
+            others = [(other, once) for other, once in self._handlers.pop(action, []) if other != handler]
+            if others:
+                self._handlers[action] = others
 
     def take(self, action: str) -> list[MessageHandler]:
         """The handlers of a message that has come; those for one message are removed."""
         with self._lock:
             found = self._handlers.get(action, [])
-            self._keep(action, [(handler, once) for handler, once in found if not once])
+            if any(once for _, once in found):
+                self._handlers[action] = [(handler, once) for handler, once in found if not once]
             return [handler for handler, _ in found]
-
-    def _keep(self, action: str, handlers: list[tuple[MessageHandler, bool]]) -> None:
-        if handlers:
-            self._handlers[action] = handlers
-        else:
-            self._handlers.pop(action, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +87,8 @@ class HandlerResult:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingMessage:
-    """A message, and the function that answers it if it is a request."""
-
-    message: Message
-    answer: Callable[[HandlerResult], None] | None = None
+Answer = Callable[[HandlerResult], None]
+"""Answers a request."""
 
 
 class Inbox:
@@ -115,7 +108,7 @@ class Inbox:
         self._background = background
         self._events = events
         self._acknowledge = acknowledge
-        self._waiting: deque[IncomingMessage] = deque()
+        self._waiting: deque[tuple[Message, Answer | None]] = deque()
         self._running = 0
         self._taken = 0
         self._acknowledge_timer: asyncio.TimerHandle | None = None
@@ -125,26 +118,25 @@ class Inbox:
         """Whether no message waits and no handler runs."""
         return not (self._waiting or self._running)
 
-    def put(self, incoming: IncomingMessage) -> None:
+    def put(self, message: Message, answer: Answer | None = None) -> None:
         """Add a message; drop it if too many wait."""
-        waiting, message = len(self._waiting), incoming.message
+        waiting = len(self._waiting)
         if waiting < MAX_QUEUED_MESSAGES:
-            self._waiting.append(incoming)
+            self._waiting.append((message, answer))
             self._start_next()
             return
         self._count_taken()
         self._events.emit(MessageDropped(action=message.action, sender=str(message.sender), waiting=waiting))
-        if incoming.answer:
-            incoming.answer(HandlerResult(error=f"{waiting} messages wait there to be handled"))
+        if answer:
+            answer(HandlerResult(error=f"{waiting} messages wait there to be handled"))
 
     def _start_next(self) -> None:
         while self._waiting and self._running < MAX_CONCURRENT_HANDLERS:
-            incoming = self._waiting.popleft()
+            message, answer = self._waiting.popleft()
             self._count_taken()
-            self._handle(incoming)
+            self._handle(message, answer)
 
-    def _handle(self, incoming: IncomingMessage) -> None:
-        message, answer = incoming.message, incoming.answer
+    def _handle(self, message: Message, answer: Answer | None) -> None:
         results = [self._call(handler, message) for handler in self._handlers.take(message.action)]
         if answer is None:
             return

@@ -28,7 +28,7 @@ from peerd.runtime.messages.addressing import (
 )
 from peerd.runtime.messages.delivery import Delivery, InFlightMessages, PendingReply
 from peerd.runtime.messages.frames import FrameError, FrameTooLarge, encode
-from peerd.runtime.messages.inbox import HandlerResult, Inbox, IncomingMessage, Message, MessageHandler, MessageHandlers
+from peerd.runtime.messages.inbox import HandlerResult, Inbox, Message, MessageHandler, MessageHandlers
 from peerd.runtime.observability.events import EventBus, MessageHandlerFailed, MessageNotDelivered
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 
@@ -45,7 +45,6 @@ class FrameSender(Protocol):
 
     def send(self, message: Mapping[str, object]) -> None:
         """Send a frame; never waits."""
-        ...
 
 
 class Messenger:
@@ -212,10 +211,8 @@ class Messenger:
 
     def _on_message(self, frame: Mapping[str, Any]) -> None:
         message = Message(frame["action"], frame["data"], Peer(**frame["from"]))
-        if not frame["request"]:
-            self._inbox.put(IncomingMessage(message))
-            return
-        self._inbox.put(IncomingMessage(message, lambda outcome: self._answer(message, frame["id"], outcome)))
+        answer = (lambda result: self._answer(message, frame["id"], result)) if frame["request"] else None
+        self._inbox.put(message, answer)
 
     def _answer(self, message: Message, number: int, outcome: HandlerResult) -> None:
         reply: dict[str, object] = {"type": "reply", "to": {"pid": message.sender.pid}, "id": number}
@@ -233,7 +230,7 @@ class Messenger:
         if not isinstance(pending, Delivery):
             return
         if frame["error"] is None:
-            pending.resolve(frame["delivered"])
+            pending.future.set_result(frame["delivered"])
         else:
             self._fail(pending, Undeliverable(pending.action, str(pending.target), frame["error"], frame["delivered"]))
 
@@ -244,13 +241,13 @@ class Messenger:
         target = str(pending.target)
         match frame:
             case {"error": str() as error, "reason": "died" | "late"}:
-                pending.fail(NoReply(pending.action, target, error))
+                pending.future.set_exception(NoReply(pending.action, target, error))
             case {"error": str() as error, "reason": "undeliverable"}:
-                pending.fail(Undeliverable(pending.action, target, error))
+                pending.future.set_exception(Undeliverable(pending.action, target, error))
             case {"error": error}:
-                pending.fail(RequestFailed(pending.action, target, str(error)))
+                pending.future.set_exception(RequestFailed(pending.action, target, str(error)))
             case _:
-                pending.resolve(frame["data"])
+                pending.future.set_result(frame["data"])
 
     def _on_processes(self, frame: Mapping[str, Any]) -> None:
         self._peers = tuple(Peer(**peer) for peer in frame["processes"])
@@ -263,7 +260,7 @@ class Messenger:
                 self._events.emit(MessageHandlerFailed(action="on_change", sender=sender, error=text, traceback=trace))
 
     def _fail(self, pending: Delivery | PendingReply, error: Undeliverable) -> None:
-        pending.fail(error)
+        pending.future.set_exception(error)
         if not pending.is_awaited:
             self._events.emit(MessageNotDelivered(action=pending.action, error=str(error)))
 

@@ -57,10 +57,7 @@ def detect_alert(event: Event) -> DetectedAlert | None:  # noqa: PLR0911 - a tab
 class AlertEventListener:
     """Sends the alerts among the events; for `EventBus.listen`. Thread-safe.
 
-    Args:
-        send: to the master: kind, text, and data as named arguments.
-        clock: monotonic, in seconds.
-        later: calls a function after some seconds; from any thread.
+    `send` gets the kind, the text, and the data as named arguments; `later` calls a function after some seconds.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ alerts, rings and tests are other listeners.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -380,16 +380,8 @@ class ClusterBroadcastFailed(Event, frozen=True, kw_only=True):
 EventListener = Callable[[Event], None]
 
 
-class EventFilter(Protocol):
-    """A listener for some kinds of events; an event without a listener need not be made."""
-
-    def accepts(self, kind: type[Event]) -> bool:
-        """Whether it listens to events of this kind; the answer never changes."""
-        ...
-
-
 def accepts_event(listener: EventListener, kind: type[Event]) -> bool:
-    """Whether a listener listens to a kind: to all of them, unless it is an `EventFilter`."""
+    """Whether a listener listens to a kind: to all, unless its method `accepts(kind)`, if it has one, denies it."""
     accepts = getattr(listener, "accepts", None)
     return accepts is None or bool(accepts(kind))
 

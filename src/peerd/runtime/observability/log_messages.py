@@ -34,11 +34,7 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.UnknownClaimReleased: ("warning", "gave back a claimed task that did not run here", "task=task_id"),
     events.AttemptHookFailed: ("error", "a hook failed", "hook error exception=traceback"),
     events.WebRequestFailed: ("error", "a request failed", "what error exception=traceback"),
-    events.WebRequestsAborted: (
-        "warning",
-        "the grace is over; unanswered requests were aborted",
-        "requests connections",
-    ),
+    events.WebRequestsAborted: ("warning", "unanswered requests were aborted after the grace", "requests connections"),
     events.AcceptFailed: ("error", "a connection could not be accepted", "error"),
     events.DatabaseOutageStarted: ("error", "the database does not answer; waiting for it", "reason"),
     events.DatabaseOutageEnded: ("info", "the database answers again", "after=seconds"),
@@ -69,11 +65,7 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.ScheduleFailed: ("error", "a schedule failed", "schedule error"),
     events.ScheduleRunsLost: ("warning", "scheduled runs were lost with their node", "runs=run_ids"),
     events.RingsRejected: ("warning", "a ring was refused: {event.reason}", "sender refused=count"),
-    events.ClusterBroadcastFailed: (
-        "warning",
-        "a message for all nodes has reached this one only",
-        "action reason",
-    ),
+    events.ClusterBroadcastFailed: ("warning", "a message for all nodes has reached this one only", "action reason"),
 }
 """Level, sentence and figures of events whose level is fixed. A figure is a field, or `figure=field`."""
 
@@ -98,11 +90,8 @@ def log_message_of(event: Event) -> LogMessage:  # noqa: C901, PLR0911, PLR0912 
         case events.ProcessExited():
             return "info" if event.expected else "error", "process ended", _figures(event, "slot pid cause")
         case events.PeriodicLoopEnded():
-            return (
-                "error" if event.error else "debug",
-                "loop ended",
-                _figures(event, "worker seconds error exception=traceback"),
-            )
+            figures = _figures(event, "worker seconds error exception=traceback")
+            return "error" if event.error else "debug", "loop ended", figures
         case events.WebRequestAnswered():
             figures = {"status": event.status, "ms": round(event.seconds * 1000, 1), "client": event.client}
             return "info", event.what, figures

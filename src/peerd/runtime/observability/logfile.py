@@ -21,9 +21,7 @@ LOG_DESCRIPTORS: Final = (1, 2)
 def open_log(path: str | Path) -> int:
     """Open a log file for appending, readable for its owner and group; create it and its folder if necessary.
 
-    Raises:
-        OSError: it cannot be written, or is a symbolic link. Through a link, another user could direct the log, and
-            text of that user in it, to any file.
+    Raises OSError also for a symbolic link, by which another user could direct the log, and text in it, to any file.
     """
     Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     return open_no_link(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)

@@ -159,8 +159,6 @@ class ControlThread:
             self.log_line(text)
             faulthandler.dump_traceback(all_threads=True)
 
-    # ---------------------------------------------------------------- the thread
-
     def _run_loop(self, wake_up_end: socket.socket) -> None:
         try:
             while True:
@@ -184,7 +182,9 @@ class ControlThread:
         with self._lock:
             self._write()
         if self._deadline is not None and time.monotonic() >= self._deadline:
-            self._force_exit()
+            self.dump_threads("did not end in time, and is killed now; its threads are here:")
+            self._kill_process_group()
+            os._exit(self._forced_status)
 
     def _milliseconds_left(self) -> float | None:
         now = time.monotonic()
@@ -219,7 +219,11 @@ class ControlThread:
             self.log_line(f"the link with the master failed: {error}")
             data = b""
         if not data:
-            self._on_master_lost()
+            with self._lock:
+                self._lost = True
+                self._outgoing.clear()
+                self.flushed.set()
+            self.ask_to_stop(self.grace)
 
     def _handle_frame(self, message: dict[str, object]) -> None:
         if message.get("type") == "stop":
@@ -233,18 +237,6 @@ class ControlThread:
                 self.log_line(f"cannot reopen the log, and keeps the old one: {error}")
         else:
             self._deliver_or_keep(message)
-
-    def _on_master_lost(self) -> None:
-        with self._lock:
-            self._lost = True
-            self._outgoing.clear()
-            self.flushed.set()
-        self.ask_to_stop(self.grace)
-
-    def _force_exit(self) -> None:
-        self.dump_threads("did not end in time, and is killed now; its threads are here:")
-        self._kill_process_group()
-        os._exit(self._forced_status)
 
     def _kill_process_group(self) -> None:
         """Kill the descendants too if the master, which would do it, is gone."""

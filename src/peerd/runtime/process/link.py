@@ -47,12 +47,7 @@ class Link:
     """The child's end of its link with the master. All methods are thread-safe; nothing is read before `listen`.
 
     A service uses the attributes, and the methods up to `status`; the others are for `peerd.child` and the runner of
-    the service.
-
-    Args:
-        end: a connected stream socket.
-        info: of the process.
-        sockets: inherited listening sockets, by name.
+    the service. `sockets` are inherited listening sockets, by name.
     """
 
     def __init__(

@@ -16,9 +16,7 @@ MEASURE_INTERVAL: Final = 2.0
 class LoopMonitor:
     """Schedules a callback on the loop every two seconds, and measures when it runs.
 
-    Args:
-        hang_after: seconds without an answer after which the loop hangs; None: it never does.
-        on_hang: called once for each hang, from the control thread, with the seconds so far.
+    `on_hang` is called from the control thread once the loop has not answered for `hang_after` seconds.
     """
 
     def __init__(self, hang_after: float | None, on_hang: Callable[[float], None]) -> None:

@@ -27,7 +27,6 @@ class ProcessLink(FrameSender, Protocol):
 
     def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
         """See `Link.stuck`."""
-        ...
 
 
 class NotAvailableInProcess(PeerdError, RuntimeError):

@@ -32,14 +32,12 @@ class Service(Protocol):
         An exception is a failed boot (exit status 3); start must then undo its work. If the node stops meanwhile, the
         call is cancelled, and no other method is called.
         """
-        ...
 
     async def run(self) -> None:
         """Do the work. Returning ends the process for good with status 0; raising is a crash, status 70.
 
         No other method is called after it. (An agent that ends is replaced nevertheless.)
         """
-        ...
 
     async def receive(self, message: Mapping[str, object]) -> None:
         """Handle a message of the master, one at a time: `{"type": "ready"}` once the whole node is ready, and others.
@@ -47,11 +45,9 @@ class Service(Protocol):
         The agent gets `{"type": "death", "id": n, …}` for each process that has died, until it answers on the link with
         `{"type": "death-acknowledged", "id": n}`. An exception taints the process.
         """
-        ...
 
     async def quiet(self) -> None:
         """Take no new work."""
-        ...
 
     async def stop(self, grace: float) -> None:
         """Finish what runs within `grace` seconds, then give the rest back, and return.
@@ -59,7 +55,6 @@ class Service(Protocol):
         Giving back may take a few seconds more, then the process is killed. After a second stop request the call is
         cancelled and made again with grace 0, so it must be possible to call it twice.
         """
-        ...
 
 
 async def run_service(service: Service, link: Link) -> int:

@@ -1,6 +1,6 @@
 """Touching: a thread with a connection of its own says of each held task that it is still held.
 
-It is a thread (`peerd.runtime.concurrency.periodic_thread`) because handlers may block the event loop for as long as
+It is a thread (`peerd.runtime.concurrency.threads`) because handlers may block the event loop for as long as
 they like, and a task that nobody touches is given to another node. That goes for what a claim in flight has won, too,
 which the event loop has not heard of yet. It also writes progress, learns which claims were lost, and gives back rows
 that the table says this process holds but that it does not know of: the answer of their claim was lost.
