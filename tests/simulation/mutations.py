@@ -252,7 +252,7 @@ MUTATIONS: Final = (
         "a claim whose answer was lost is forgotten",
         (
             (TaskFetcher, "_claim_once", _ignore_lost_claims),
-            (Toucher, "_release_unknown_among", lambda self, found: None),
+            (Toucher, "_release_unknown", lambda self, found: None),
         ),
         ("lose the answer",),
     ),
@@ -270,7 +270,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the pulse does not see the clock's steps",
-        ((RescueGuard, "beat", _ignore_database_clock),),
+        ((RescueGuard, "record_heartbeat", _ignore_database_clock),),
         ("step the clock", "long"),
         seed=29,
     ),
@@ -326,7 +326,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "what the code does not know is dead at once",
-        ((unknown_handlers, "judge_not_served", dead_at_once),),
+        ((unknown_handlers, "decide_unsupported_task", dead_at_once),),
         (VERSIONS, "enqueue"),
     ),
     Mutation(

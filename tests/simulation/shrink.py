@@ -1,7 +1,7 @@
 """Makes a failing plan small: leaves out what the failure does not need.
 
 Delta debugging (Zeller and Hildebrandt, 'Simplifying and isolating failure-inducing input', 2002) over the happenings,
-then fewer nodes, processes and places.
+then fewer nodes, processes and slots.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def shrink(plan: SimulationPlan, fails: Fails, tries: int = 400) -> SimulationPl
 
     >>> from tests.simulation.plan import draw_plan
     >>> small = shrink(draw_plan(1), lambda plan: any(one.what == "enqueue" for one in plan.events))
-    >>> [one.what for one in small.events], small.nodes, small.workers, small.places
+    >>> [one.what for one in small.events], small.nodes, small.workers, small.executor_slots
     (['enqueue'], 1, 1, 1)
     """
     left = tries
@@ -50,7 +50,7 @@ def _smaller(plan: SimulationPlan) -> Iterator[SimulationPlan]:
         for begin in range(0, size, part):
             yield _with(plan, plan.events[:begin] + plan.events[begin + part :])
         part //= 2
-    for field in ("nodes", "workers", "places"):
+    for field in ("nodes", "workers", "executor_slots"):
         for value in range(1, getattr(plan, field)):
             yield msgspec.structs.replace(plan, **{field: value})
     for number in range(len(plan.limits)):
