@@ -176,7 +176,7 @@ async def _claim_crashed_among_others(self: Any, wanted: int, running: int, free
 
 
 def _unknown_among_in_flight_too(self: Any, found: Any) -> list[Any]:
-    return [held for held in found if held not in self._claim_and_hold]
+    return [held for held in found if held not in self._held]
 
 
 def _without_lease(connection: Any, ids: Any, *conditions: Any, **values: Any) -> int:
@@ -280,7 +280,7 @@ MUTATIONS: Final = (
         ("cancel", "move", "retry", "long"),
     ),
     Mutation(
-        "claims in flight count as unknown_among",
+        "claims in flight count as unknown",
         ((ActiveClaims, "unknown_among", _unknown_among_in_flight_too),),
         ("delay the answer",),
     ),
