@@ -236,7 +236,7 @@ def _rest(run: BenchRun) -> list[str]:
     for database, found in waited.items():
         middle, worst = percentile(found, 0.5), max(found)
         lines.append(
-            f"- {database}: while one of four processes had a place free, a task waited {short(middle)} ms (p50),"
+            f"- {database}: while one of four processes had a slot free, a task waited {short(middle)} ms (p50),"
             f" {short(worst)} ms (worst of {len(found)})"
         )
     return lines

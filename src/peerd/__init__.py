@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from peerd.runtime.launch import ResourceLimits, launch_command
     from peerd.runtime.messages.addressing import Peer, Target
     from peerd.runtime.messages.delivery import Delivery
-    from peerd.runtime.messages.message_handlers import Message
+    from peerd.runtime.messages.inbox import Message
     from peerd.runtime.messages.messenger import Messenger
     from peerd.runtime.process.process_context import ProcessContext
     from peerd.schedules.context import ScheduleContext
@@ -66,7 +66,7 @@ _HOMES = {
     "JobCanceled": "peerd.operate.job",
     "JobExpired": "peerd.operate.job",
     "JobFailed": "peerd.operate.job",
-    "Message": "peerd.runtime.messages.message_handlers",
+    "Message": "peerd.runtime.messages.inbox",
     "MessageTooLarge": "peerd.domain.errors",
     "Messenger": "peerd.runtime.messages.messenger",
     "MessengerFull": "peerd.domain.errors",

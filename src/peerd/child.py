@@ -20,12 +20,10 @@ from typing import Any, cast
 
 from peerd.runtime.messages.frames import receive
 from peerd.runtime.process import exit_codes, gc_tuning
-from peerd.runtime.process.import_blocker import blocked_import
-from peerd.runtime.process.import_path import add_project_folder
+from peerd.runtime.process.import_path import add_project_folder, blocked_import
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.runtime.process.pdeathsig import die_with_parent
-from peerd.runtime.process.service import Service
-from peerd.runtime.process.service_runner import run_service
+from peerd.runtime.process.process_tree import die_with_parent
+from peerd.runtime.process.service import Service, run_service
 from peerd.runtime.process.uncaught_exceptions import describe_exception, log_boot_failure, log_exception
 
 

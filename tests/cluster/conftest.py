@@ -46,4 +46,4 @@ def end(cluster: Cluster) -> None:
     print(log_text)  # noqa: T201 - pytest shows it with a failure
     assert not left, f"processes were left behind: {left}"
     assert "fault in the master" not in log_text
-    assert "an event without words" not in log_text
+    assert "an event without a message" not in log_text

@@ -107,7 +107,7 @@ def test_a_node_started_again_after_a_power_cut_waits_out_the_silence_and_rescue
     cluster.wait_for(job, "began")
     node.kill_all()
     node.up()
-    assert "an earlier life of this node may go on" in node.log_text()
+    assert "an earlier incarnation of this node may still run" in node.log_text()
     task = cluster.done(job)
     assert task.attempts == 1
     assert [outcome for outcome, _ in cluster.outcomes(job)] == ["rescued"]
@@ -187,7 +187,7 @@ def test_a_process_frozen_beyond_max_update_can_change_nothing_when_it_thaws(clu
         cluster.open(job)  # it would end, and write, as soon as it goes on
     finally:
         cluster.thaw([worker])
-    eventually(lambda: "task was taken from this process" in frozen.log_text(), timeout=WITHIN, message=frozen.log_text)
+    eventually(lambda: "the claim of a task was lost" in frozen.log_text(), timeout=WITHIN, message=frozen.log_text)
     assert cluster.client.tasks.get(job.id) == task
     assert job.refresh().result()["lease"] == 2
     assert {one.state(), two.state()} == {"running"}

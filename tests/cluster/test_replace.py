@@ -114,7 +114,7 @@ def test_a_node_that_was_replaced_while_it_was_frozen_leaves_when_it_thaws(clust
     finally:
         cluster.thaw(all_pids)
     assert old.master.wait(WITHIN) == 0
-    assert "this node was replaced, and leaves" in old.log_text()
+    assert "this node was replaced, and stops" in old.log_text()
     assert new.state() == "running"
     assert cluster.client.tasks.get(job.id) == task
     assert task.status is Status.DONE

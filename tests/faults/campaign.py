@@ -33,7 +33,7 @@ LOAD_ENDS_WITHIN: Final = 120.0
 LOADED_BY: Final = 0.85
 """The part of the campaign in which everything is enqueued, outages left aside."""
 UNEXPECTED: Final = re.compile(
-    r"fault in the master|an event without words|went wrong"
+    r"fault in the master|an event without a message|went wrong"
     r"|^(?!sqlalchemy|pymysql|psycopg|sqlite3|peerd\.domain|Connection\w*Error|TimeoutError|OSError)[\w.]*Error\b"
 )
 """What no fault excuses in a log: the master's own faults, facts without words, errors that nobody has worded."""

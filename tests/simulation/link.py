@@ -73,7 +73,7 @@ class SimulatedLink(Link):
     """
 
     def __init__(self, process: SimulatedProcess, info: ProcessInfo) -> None:
-        self._info = info
+        self._set_info(info)
         self._lock = threading.Lock()
         self._status = exit_codes.OK
         self._ready = False

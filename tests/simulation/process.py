@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from peerd import Context
-from peerd.runtime.concurrency.periodic_thread import PeriodicStep
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.process.link import ProcessInfo
-from peerd.runtime.process.service import Service
-from peerd.runtime.process.service_runner import run_service
+from peerd.runtime.process.service import Service, run_service
 from tests.simulation.link import SimulatedLink
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.threads import SimulatedThread
@@ -169,28 +168,28 @@ class SimulatedProcess:
             self.kill(f"status {life.result()}" if error is None else f"its life failed: {error!r}")
 
 
-class SimulatedTicker:
-    """A ticker (`peerd.runtime.concurrency.periodic_thread`) in a thread of a simulated process."""
+class SimulatedTicker(PeriodicThread):
+    """A ticker (`peerd.runtime.concurrency.threads`) in a thread of a simulated process."""
 
     def __init__(self, process: SimulatedProcess, step: PeriodicStep) -> None:
         self._process = process
         self._step = step
-        self._stopping = False
+        self._is_stopping = False
         self._ended = False
 
     def start(self) -> None:
         self._process.begin(self._live, self._end)
 
     def stop(self) -> None:
-        self._stopping = True
+        self._is_stopping = True
 
     def join(self, seconds: float) -> None:
         SimulatedThread.current().sleep_until(self._process.world.now + seconds, lambda: self._ended)
 
     def _live(self) -> None:
-        while not self._stopping:
+        while not self._is_stopping:
             pause = self._step(self._process.monotonic())
-            SimulatedThread.current().sleep_until(self._process.world.now + pause, lambda: self._stopping)
+            SimulatedThread.current().sleep_until(self._process.world.now + pause, lambda: self._is_stopping)
 
     def _end(self, result: Any, error: BaseException | None) -> None:
         self._ended = True

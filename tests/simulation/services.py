@@ -13,7 +13,7 @@ from peerd.manager.service import ManagerService
 from peerd.operate import operations
 from peerd.operate.client import Client
 from peerd.runtime.observability.events import EventBus
-from peerd.runtime.process import service_runner
+from peerd.runtime.process import service as service_module
 from peerd.runtime.process.service import Service
 from peerd.work.claims import toucher
 from peerd.work.services import TaskService
@@ -42,7 +42,7 @@ def patched_for_simulation() -> Iterator[None]:
     """Fewer idle rounds of the touch threads; boots that fail are noted in the history, not on stderr; green locks."""
     with (
         patch.object(toucher, "PROGRESS_EVERY", PROGRESS_EVERY),
-        patch.object(service_runner, "log_exception", lambda error: None),
+        patch.object(service_module, "log_exception", lambda error: None),
         patch.object(operations, "Lock", SimulatedLock),
     ):
         yield

@@ -92,7 +92,7 @@ def body_of(handler: str, seconds: float) -> str:
 
 
 def dead_at_once(task: Any, error: UnsupportedTask, sight: Any, unknown_after: float) -> Failed:
-    """In the place of `judge_not_served`: what a process does not know is dead."""
+    """In the place of `decide_unsupported_task`: what a process does not know is dead."""
     return Failed(error=str(error))
 
 

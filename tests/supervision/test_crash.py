@@ -187,7 +187,7 @@ def test_a_process_that_another_program_stops_finishes_its_work_and_is_replaced(
     os.kill(pid, signal.SIGTERM)
     running_again(stub_node, slot, pid)
     death = eventually(lambda: [d for d in stub_node.received("death", "agent") if d["pid"] == pid])[0]
-    assert death["cause"]["text"] == "recycled (exit status 75): somebody sent it SIGTERM or SIGINT"
+    assert death["cause"]["text"] == "recycled (exit status 75): it was sent SIGTERM or SIGINT"
     assert [f["grace"] for f in stub_node.notes("stopped", slot) if f["pid"] == pid] == [30.0]
 
 

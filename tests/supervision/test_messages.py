@@ -85,7 +85,7 @@ def test_a_request_is_answered_or_fails_with_the_reason(node: Nodes) -> None:
     )
     unknown = stub_node.call_messenger("video-1", "request", "agent", "dance")
     assert unknown["error"] == "RequestFailed"
-    assert "nobody listens to 'dance' there" in unknown["text"]
+    assert "no handler is registered for 'dance' there" in unknown["text"]
     undeliverable = stub_node.call_messenger("video-1", "request", 1, "note")
     assert (undeliverable["error"], "this node has no process 1" in undeliverable["text"]) == ("Undeliverable", True)
     died = stub_node.call_messenger("video-1", "request", site, "die", timeout=20.0)
@@ -214,7 +214,7 @@ def test_a_node_without_an_agent_says_so(node: Nodes) -> None:
 
 def test_an_agent_that_does_not_answer_is_not_waited_for_for_ever(node: Nodes) -> None:
     stub_node = node(AGENT, VIDEO).up()
-    with pytest.raises(control_client.CommandRefused, match="nobody listens to 'dance' there"):
+    with pytest.raises(control_client.CommandRefused, match="no handler is registered for 'dance' there"):
         control_client.call_agent(stub_node.run_directory, "dance")
     with pytest.raises(control_client.CommandRefused, match="timed out"):
         control_client.call_agent(stub_node.run_directory, "block", 4.0, timeout=0.2)

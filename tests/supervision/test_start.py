@@ -69,7 +69,7 @@ def test_a_process_that_wants_to_be_replaced_before_the_node_is_ready_is_replace
         ({"start": ["crash"]}, "killed by SIGKILL before it was ready"),
         (
             {"start": ["exit 5"]},
-            "exit status 3 before it was ready: UnexpectedSystemExit: start() raised SystemExit: 5",
+            "exit status 3 before it was ready: SystemExitRaised: start() raised SystemExit: 5",
         ),
         ({"start": ["block"], "boot_timeout": 1.0}, "killed because it did not become ready in time"),
     ],
@@ -156,7 +156,6 @@ def test_the_master_loads_the_standard_library_and_its_own_few_modules_only(node
         "observability.logfile",
         "process",
         "process.exit_codes",
-        "process.pdeathsig",
         "process.process_tree",
         "unix_socket_path",
     )

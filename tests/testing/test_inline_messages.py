@@ -118,6 +118,6 @@ async def test_what_a_process_does_not_have_is_said_by_name() -> None:
             "Listener-1",
         )
         with pytest.raises(
-            NotAvailableInProcess, match=r"process\.shared is there only in the processes of a running node"
+            NotAvailableInProcess, match=r"process\.shared exists only in the processes of a running node"
         ):
             listener.process.shared("x")

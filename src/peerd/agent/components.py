@@ -8,7 +8,6 @@ which starts its own components.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -104,7 +103,7 @@ class Component:
     def _fail(self, error: BaseException, ran_for: float) -> float:
         self.failures = 1 if ran_for >= STABLE_AFTER else self.failures + 1
         self.last_error = describe_exception(error)
-        pause = exponential_backoff(self.failures, base=FIRST_PAUSE, maximum=MAX_PAUSE, random=random.random)
+        pause = exponential_backoff(self.failures, base=FIRST_PAUSE, maximum=MAX_PAUSE)
         self._set_state(ComponentState.BACKOFF)
         log_exception(error)
         self.events.emit(

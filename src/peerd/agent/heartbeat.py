@@ -8,10 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from peerd.domain.backoff import LONGEST_PAUSE, Backoff
 from peerd.domain.errors import DatabaseUnavailable, NodeReplaced
-from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.store.connection.database import Database
-from peerd.store.connection.outages import LONGEST_PAUSE, Backoff, OutageTracker
+from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.nodes import heartbeat_only
 from peerd.store.nodes.processes import heartbeat_process
 
@@ -36,7 +37,7 @@ class NodeHeartbeat:
     outages: OutageTracker
     on_replaced: Callable[[NodeReplaced], None]
     """Called on the event loop when another incarnation of the node has registered."""
-    ticker: Callable[[PeriodicStep], PeriodicCaller]
+    ticker: Callable[[PeriodicStep], PeriodicThread]
     """Makes the thread."""
 
     def __post_init__(self) -> None:

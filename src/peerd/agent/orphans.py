@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from peerd.domain.lifecycle import TaskEvent
-from peerd.domain.stuck_attempt import StuckAttempt
+from peerd.domain.outcome import StuckAttempt
 from peerd.runtime.observability.events import AttemptEnded, EventBus, ProcessExited, TasksRescued
 from peerd.runtime.process import exit_codes
 from peerd.store.connection.database import DatabaseThreads

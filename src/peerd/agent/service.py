@@ -17,7 +17,7 @@ from peerd.agent.registration import register_node
 from peerd.config.settings import LoggingSettings, NodeSettings
 from peerd.domain.alert import AlertKind
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced
-from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import EventBus, MasterDied, NodeSuperseded
 from peerd.runtime.observability.log_rotation import LogRotation
 from peerd.runtime.process.link import Link
@@ -44,7 +44,7 @@ class AgentService:
     """Seconds without a heartbeat after which other nodes count this one as inactive."""
     database: Database
     events: EventBus
-    ticker: Callable[[PeriodicStep], PeriodicCaller] = PeriodicThread
+    ticker: Callable[[PeriodicStep], PeriodicThread] = PeriodicThread
     """Makes the thread of the heartbeat."""
     subsystems: Sequence[Subsystem] = ()
     """Started in this order, and stopped in the reverse order."""

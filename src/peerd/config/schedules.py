@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from peerd.config.settings import ScheduleSettings, Settings
 from peerd.domain.errors import InvalidSchedule, InvalidTask
-from peerd.domain.json_numbers import NON_FINITE_PROBLEM, contains_non_finite
 from peerd.domain.quoting import quoted
 from peerd.domain.schedule import Schedule
+from peerd.domain.task import NON_FINITE_PROBLEM, contains_non_finite
 
 if TYPE_CHECKING:
     from peerd.config.problems import Problem

@@ -1,4 +1,4 @@
-"""Alerts: facts that a person should hear of, and how often one wants to hear of the same kind. Pure values."""
+"""Alerts: incidents that are reported to people, and the limit of their rate. Pure values."""
 
 from __future__ import annotations
 
@@ -16,41 +16,32 @@ from peerd.domain.quoting import quoted
 
 
 class AlertKind(StrEnum):
-    """What an alert is about."""
+    """The subject of an alert."""
 
-    CRASH_LOOP = "crash-loop"
-    """A process keeps failing."""
-    EXCEPTION = "exception"
-    """In the agent: a component failed, or something uncaught."""
+    CRASH_LOOP = "crash-loop"  # a process keeps failing
+    EXCEPTION = "exception"  # in the agent: a component failed, or an exception was not caught
     TAINTED = "tainted"
     """A process is replaced after an uncaught exception, or for a handler that does not end after its time-out."""
-    HUNG = "hung"
-    """A process is replaced because its event loop did not answer."""
-    SILENT = "silent"
-    """A process is killed because it did not say anything any more."""
-    MASTER_DIED = "master-died"
-    """The master of a node was killed or crashed; the node ends."""
-    RELOAD_ABANDONED = "reload-abandoned"
-    """A new generation does not boot; the old one goes on."""
+    HUNG = "hung"  # a process is replaced because its event loop did not answer
+    SILENT = "silent"  # a process is killed because no frame came from it any more
+    MASTER_DIED = "master-died"  # the master of a node was killed or crashed; the node ends
+    RELOAD_ABANDONED = "reload-abandoned"  # a new generation does not boot; the old one stays
     DEAD_TASKS = "dead-tasks"
     INACTIVE_NODES = "inactive-nodes"
-    PINNED_TASKS = "pinned-tasks"
-    """Tasks wait for a node that stays silent."""
-    LONG_READ_VIEW = "long-read-view"
-    """Something in the database slows every claim."""
-    TEST = "test"
-    """What `peerd alerts test` sends; every hook gets it."""
+    PINNED_TASKS = "pinned-tasks"  # tasks wait for a node that stays silent
+    LONG_READ_VIEW = "long-read-view"  # something in the database slows every claim
+    TEST = "test"  # sent by `peerd alerts test`, to every hook
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of them.
+    """An alert.
 
     Args:
         alert: its kind.
         text: for people.
-        node: on which it was noticed.
+        node: where it was detected.
         at: when, by that node's clock.
-        slot: the process that it is about, or that has noticed it.
+        slot: the process that it is about, or that has detected it.
         pid: the same.
         data: for programs.
         suppressed: how many of this kind were not sent since the one before, because of `at_most`.
@@ -67,7 +58,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """The text, with what was not sent before it.
+        """The text, with the number of those that were not sent.
 
         >>> Alert(alert="test", text="all is lost", node="a", at=datetime.min, suppressed=3).sentence
         'all is lost (and 3 more of this kind since the last that was sent)'
@@ -82,7 +73,7 @@ _RATE = re.compile(r"(\d{1,6})\s+(?:per|in)\s+(.+)")
 
 @dataclass(frozen=True, slots=True)
 class AlertRate:
-    """So many in so many seconds.
+    """A number of alerts in a number of seconds.
 
     >>> AlertRate.parse("3 per 5m")
     AlertRate(count=3, seconds=300.0)
@@ -95,11 +86,7 @@ class AlertRate:
 
     @classmethod
     def parse(cls, text: object) -> AlertRate:
-        """Read one.
-
-        Raises:
-            ValueError: it is none.
-        """
+        """A rate from its text; raises ValueError for anything else."""
         if isinstance(text, AlertRate):
             return text
         found = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None
@@ -116,7 +103,7 @@ class AlertRate:
 
 @dataclass(slots=True)
 class AlertRateLimiter:
-    """Lets so many of each kind pass in any span of time, and counts the others.
+    """Admits a number of each kind in any span of time, and counts the others. Times are monotonic, in seconds.
 
     >>> limit = AlertRateLimiter(AlertRate(1, 60.0))
     >>> [limit.admit("dead-tasks", now) for now in (0.0, 1.0, 2.0, 60.0, 61.0)]
@@ -130,34 +117,21 @@ class AlertRateLimiter:
     _suppressed: dict[str, int] = field(default_factory=dict)
 
     def admit(self, kind: str, now: float) -> int | None:
-        """Let one pass, or not.
-
-        Args:
-            kind: of it.
-            now: a monotonic time, in seconds.
-
-        Returns:
-            how many of its kind were held back before it; None when this one is.
-        """
-        passed = self._admitted.setdefault(kind, deque())
-        while passed and now - passed[0] >= self.rate.seconds:
-            passed.popleft()
-        if len(passed) >= self.rate.count:
+        """Admit one; return how many of its kind were suppressed before it, or None when this one is."""
+        admitted = self._admitted.setdefault(kind, deque())
+        while admitted and now - admitted[0] >= self.rate.seconds:
+            admitted.popleft()
+        if len(admitted) >= self.rate.count:
             self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
             return None
-        passed.append(now)
+        admitted.append(now)
         return self._suppressed.pop(kind, 0)
 
     def wait(self, kind: str, now: float) -> float:
-        """Seconds until one of a kind may pass that was not let to.
-
-        Args:
-            kind: of it.
-            now: as for `admit`.
-        """
+        """Seconds until a kind of which one was suppressed is admitted again."""
         return max(0.0, self._admitted[kind][0] + self.rate.seconds - now)
 
     def release(self, kind: str, now: float) -> int:
-        """Let the latest pass that was held back, whatever the rate is; how many others of its kind were."""
+        """Admit the latest one that was suppressed, whatever the rate is; return how many others of its kind were."""
         self._admitted[kind].append(now)
         return self._suppressed.pop(kind, 1) - 1

@@ -1,22 +1,13 @@
-"""How long a failed task waits before its next attempt. Pure functions; durations in seconds."""
+"""Pauses that grow between attempts: of a task after a failure, and of every loop that retries. Seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import random as system_random
+from typing import Final
 
-
-def linear_backoff(attempts: int, ratio: float) -> float:
-    """The original's delay: it grows with each failed attempt by the same step.
-
-    Args:
-        attempts: how many attempts have failed, the latest one included (the original computed the delay before
-            it counted, so its first retry had none; we do not copy that).
-        ratio: seconds for each failed attempt.
-
-    >>> [linear_backoff(n, 300.0) for n in (1, 2, 3)]
-    [300.0, 600.0, 900.0]
-    """
-    return attempts * ratio
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two attempts while the database is away."""
 
 
 def exponential_backoff(
@@ -26,7 +17,7 @@ def exponential_backoff(
     factor: float = 2.0,
     maximum: float = 3600.0,
     jitter: float = 0.2,
-    random: Callable[[], float],
+    random: Callable[[], float] = system_random,
 ) -> float:
     """A delay that multiplies with each failed attempt, spread so that tasks that failed together part.
 
@@ -36,7 +27,7 @@ def exponential_backoff(
         factor: how much longer each further wait is.
         maximum: seconds at the most, before the jitter.
         jitter: the wait is spread evenly over ±this fraction.
-        random: gives numbers in [0, 1); passed in, so that a test can hold it still.
+        random: gives numbers in [0, 1); a test can fix it.
 
     >>> [exponential_backoff(n, random=lambda: 0.5) for n in (1, 2, 3, 20)]
     [1.0, 2.0, 4.0, 3600.0]
@@ -46,3 +37,35 @@ def exponential_backoff(
     exponent = min(max(attempts, 1) - 1, 64)
     delay = min(base * factor**exponent, maximum)
     return delay * (1.0 - jitter + 2.0 * jitter * random())
+
+
+class Backoff:
+    """The pauses of a loop that retries: each twice as long as the one before, up to the longest, and spread.
+
+    Args:
+        first: seconds.
+        longest: likewise, before it is spread.
+        jitter: as for `exponential_backoff`.
+
+    >>> backoff = Backoff(first=1.0, longest=4.0, jitter=0.0)
+    >>> [backoff.next() for _ in range(4)]
+    [1.0, 2.0, 4.0, 4.0]
+    >>> backoff.reset()
+    >>> backoff.next()
+    1.0
+    """
+
+    def __init__(self, first: float = 0.1, longest: float = LONGEST_PAUSE, jitter: float = 0.5) -> None:
+        self._first = first
+        self._longest = longest
+        self._jitter = jitter
+        self.reset()
+
+    def next(self) -> float:
+        """The next pause."""
+        self._attempts += 1
+        return exponential_backoff(self._attempts, base=self._first, maximum=self._longest, jitter=self._jitter)
+
+    def reset(self) -> None:
+        """Begin with the first pause again, because an attempt has succeeded."""
+        self._attempts = 0

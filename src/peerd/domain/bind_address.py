@@ -1,6 +1,6 @@
-"""Where a server listens, as a person writes it: "127.0.0.1:8080", ":8080", "[::1]:8080", "unix:/path", "systemd:NAME".
+"""The `bind` setting: "127.0.0.1:8080", ":8080", "[::1]:8080", "unix:/path", "systemd:NAME".
 
-The standard library alone, for the master reads it too.
+Standard library only, because the master uses it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_UNIX_PATH_BYTES: Final = 107
-"""Bytes: what the address of a unix socket has room for (unix(7)), so that clients can connect to it as well."""
+"""The longest address of a unix socket (unix(7)), so that clients can connect to it as well."""
 
 _SYSTEMD_NAME: Final = re.compile(r"[!-9;-~]{1,255}")  # printable ASCII without a colon (sd_listen_fds_with_names(3))
 _HOST_NAME: Final = re.compile(
@@ -25,7 +25,7 @@ _HOW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """A TCP address; the host is empty for every IPv4 address of the machine, and port 0 is one that is free."""
+    """A TCP address; an empty host is every IPv4 address of the machine, and port 0 a free one."""
 
     host: str
     port: int
@@ -33,7 +33,7 @@ class TcpAddress:
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
-    """A socket in the file system."""
+    """A unix socket in the file system."""
 
     path: str
 
@@ -49,20 +49,16 @@ SocketAddress = TcpAddress | UnixAddress | SystemdSocket
 
 
 def parse_bind_address(text: str) -> SocketAddress:
-    """Read where to listen.
+    """The address in a text; raises ValueError with the cause and the possible forms.
 
-    Raises:
-        ValueError: it names no place; the text says what is wrong, and what can be written.
-
-    Example:
-        >>> parse_bind_address("127.0.0.1:8080"), parse_bind_address("[::1]:80"), parse_bind_address(":8080")
-        (TcpAddress(host='127.0.0.1', port=8080), TcpAddress(host='::1', port=80), TcpAddress(host='', port=8080))
-        >>> parse_bind_address("unix:/run/site.sock"), parse_bind_address("systemd:site")
-        (UnixAddress(path='/run/site.sock'), SystemdSocket(name='site'))
-        >>> parse_bind_address("8080")
-        Traceback (most recent call last):
-        ...
-        ValueError: '8080' names no port; write "127.0.0.1:8080", ":8080" for every IPv4 address, ...
+    >>> parse_bind_address("[::1]:80"), parse_bind_address(":8080")
+    (TcpAddress(host='::1', port=80), TcpAddress(host='', port=8080))
+    >>> parse_bind_address("unix:/run/site.sock"), parse_bind_address("systemd:site")
+    (UnixAddress(path='/run/site.sock'), SystemdSocket(name='site'))
+    >>> parse_bind_address("8080")
+    Traceback (most recent call last):
+    ...
+    ValueError: '8080' names no port; write "127.0.0.1:8080", ":8080" for every IPv4 address, ...
     """
     kind, colon, rest = text.partition(":")
     if colon and kind == "unix":

@@ -1,4 +1,4 @@
-"""Durations as people write them: a number of seconds, or text such as "1h30m"."""
+"""Durations in configuration and options: a number of seconds, or text such as "1h30m"."""
 
 from __future__ import annotations
 
@@ -15,15 +15,34 @@ _TEXT = re.compile(rf"(?:{_PART.pattern} *)+")
 def parse_duration(value: str | float) -> float:
     """Seconds from a number of seconds, or from text of parts in w, d, h, m, s and ms, the larger first.
 
-    Raises ValueError for anything else, for negative and for endless durations.
+    Raises ValueError for anything else, for negative and for infinite durations.
 
     >>> parse_duration("1h30m"), parse_duration("500ms"), parse_duration(2), parse_duration("3d")
     (5400.0, 0.5, 2.0, 259200.0)
     """
-    seconds = _seconds_of_text(value) if isinstance(value, str) else _seconds_of_number(value)
-    if not 0 <= seconds < math.inf:
-        raise _not_a_duration(value)
+    seconds = _parse(value)
+    if seconds is None or not 0 <= seconds < math.inf:
+        raise ValueError(
+            f"{quoted(value)} is not a duration: give seconds, or text such as '500ms', '10s', '1h30m', '3d'"
+        )
     return seconds
+
+
+def _parse(value: object) -> float | None:
+    if isinstance(value, str):
+        value = value.strip()
+        if re.fullmatch(r"\d+(?:\.\d+)?", value):
+            return float(value)
+        parts = _PART.findall(value) if _TEXT.fullmatch(value) else []
+        units = [unit for _, unit in parts]
+        in_order = bool(units) and units == [unit for unit in _SECONDS_OF if unit in units]
+        return math.fsum(float(number) * _SECONDS_OF[unit] for number, unit in parts) if in_order else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def format_duration(seconds: float) -> str:
@@ -45,29 +64,3 @@ def format_duration(seconds: float) -> str:
     if hours:
         return f"{hours}h" + (f"{minutes}m" if minutes else "")
     return (f"{minutes}m" if minutes else "") + (f"{rest / 1000:g}s" if rest or not minutes else "")
-
-
-def _seconds_of_number(value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _not_a_duration(value)
-    try:
-        return float(value)
-    except OverflowError:
-        raise _not_a_duration(value) from None
-
-
-def _seconds_of_text(text: str) -> float:
-    trimmed = text.strip()
-    if re.fullmatch(r"\d+(?:\.\d+)?", trimmed):
-        return float(trimmed)
-    if not _TEXT.fullmatch(trimmed):
-        raise _not_a_duration(text)
-    parts = _PART.findall(trimmed)
-    units = [unit for _, unit in parts]
-    if units != [unit for unit in _SECONDS_OF if unit in units]:
-        raise _not_a_duration(text)
-    return math.fsum(float(number) * _SECONDS_OF[unit] for number, unit in parts)
-
-
-def _not_a_duration(value: object) -> ValueError:
-    return ValueError(f"{quoted(value)} is not a duration: give seconds, or text such as '500ms', '10s', '1h30m', '3d'")

@@ -1,4 +1,4 @@
-"""The errors of peerd: one tree, in which each error words itself from its data, with the cause and the remedy."""
+"""The errors of peerd: one tree. Each error builds its text from its data: the cause, then the remedy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ class PeerdError(Exception):
     """The root of all errors that peerd raises on purpose."""
 
 
-class InvalidTask(PeerdError, ValueError):
-    """A task that may not be enqueued as it is; nothing was written.
-
-    Args:
-        field: the option or column at fault.
-        problem: what is wrong with it, and what is allowed.
-    """
+class _InvalidField(PeerdError):
+    """`field` is the option, column or key at fault; `problem` says what is wrong, and what is allowed."""
 
     def __init__(self, field: str, problem: str) -> None:
         self.field = field
@@ -23,46 +18,25 @@ class InvalidTask(PeerdError, ValueError):
         super().__init__(f"{field}: {problem}")
 
 
-class InvalidArguments(PeerdError, TypeError):
-    """Arguments, or a body, that do not fit a handler's signature.
+class InvalidTask(_InvalidField, ValueError):
+    """A task that cannot be enqueued; nothing was written. `field` is at fault, `problem` says why."""
 
-    Args:
-        handler: the handler's name.
-        problem: which argument, and what is wrong with it.
-    """
+
+class InvalidSchedule(_InvalidField, ValueError):
+    """A wrong definition of a schedule. `field` is at fault, `problem` says why."""
+
+
+class InvalidLimit(_InvalidField, ValueError):
+    """A wrong limit; nothing was written. `field` is at fault, `problem` says why."""
+
+
+class InvalidArguments(PeerdError, TypeError):
+    """Arguments, or a body, do not fit the signature of `handler`. `problem` names the argument and the fault."""
 
     def __init__(self, handler: str, problem: str) -> None:
         self.handler = handler
         self.problem = problem
         super().__init__(f"{handler}: {problem}")
-
-
-class InvalidSchedule(PeerdError, ValueError):
-    """A schedule that cannot be kept as it is.
-
-    Args:
-        field: the key at fault.
-        problem: what is wrong with it, and what is allowed.
-    """
-
-    def __init__(self, field: str, problem: str) -> None:
-        self.field = field
-        self.problem = problem
-        super().__init__(f"{field}: {problem}")
-
-
-class InvalidLimit(PeerdError, ValueError):
-    """A limit that cannot be kept as it is; nothing was written.
-
-    Args:
-        field: the part of it at fault.
-        problem: what is wrong with it, and what is allowed.
-    """
-
-    def __init__(self, field: str, problem: str) -> None:
-        self.field = field
-        self.problem = problem
-        super().__init__(f"{field}: {problem}")
 
 
 class ScheduleNotFound(PeerdError, LookupError):
@@ -98,20 +72,17 @@ class NodeNotFound(PeerdError, LookupError):
 
 
 class NodeStillAlive(PeerdError):
-    """A node cannot be forgotten while it beats."""
+    """The row of a node cannot be removed while the node sends heartbeats."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"node {quoted(name)} is alive: it has beaten within the last minute; stop it (peerd stop)")
+        super().__init__(
+            f"node {quoted(name)} is alive: its last heartbeat is less than a minute old; stop it first (peerd stop)"
+        )
 
 
 class NodeHasPinnedTasks(PeerdError):
-    """A node cannot be forgotten while tasks wait for it.
-
-    Args:
-        name: of the node.
-        count: unfinished tasks that may run on it only.
-    """
+    """The row of a node cannot be removed while `count` unfinished tasks may run on that node only."""
 
     def __init__(self, name: str, count: int) -> None:
         self.name = name
@@ -123,15 +94,15 @@ class NodeHasPinnedTasks(PeerdError):
 
 
 class NodeNotRunning(PeerdError):
-    """A process found that its node is not registered: its agent has not begun, or has left."""
+    """The node of a process is not registered: its agent has not started, or has ended."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"node {name!r} is not registered; processes of a node are started by `peerd up`")
+        super().__init__(f"node {name!r} is not registered; start its processes with `peerd up`")
 
 
 class NodeNameTaken(PeerdError):
-    """Another live incarnation beats under this node's name."""
+    """Another live incarnation sends heartbeats under this node's name."""
 
     def __init__(self, name: str, address: str | None) -> None:
         self.name = name
@@ -143,26 +114,26 @@ class NodeNameTaken(PeerdError):
 
 
 class NodeReplaced(PeerdError):
-    """Another incarnation of this node's name has taken over; this one must leave."""
+    """Another incarnation has registered under this node's name; this one must stop."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"another node has registered as {name!r} while this one was silent; this one leaves. "
-            "If both were meant to run, give one of them another name"
+            f"another node registered as {name!r} while this one was silent, so this one stops. "
+            "If both are meant to run, give one of them another name"
         )
 
 
 class UniqueKeyTaken(PeerdError):
-    """A finished task cannot be run again, because a younger one has its unique key."""
+    """A finished task cannot run again, because a younger task has its unique key."""
 
     def __init__(self, task_id: int, key: str, holder: int) -> None:
         self.task_id = task_id
         self.key = key
         self.holder = holder
         super().__init__(
-            f"task {task_id} cannot be run again: its unique key {key!r} now belongs to task {holder}; "
-            "wait for that one, or cancel it"
+            f"task {task_id} cannot run again: its unique key {key!r} now belongs to task {holder}; "
+            "wait for that task, or cancel it"
         )
 
 
@@ -172,35 +143,31 @@ class SchemaMissing(PeerdError):
     def __init__(self, found: str | None, wanted: str) -> None:
         self.found = found
         self.wanted = wanted
-        state = f"is at revision {found}" if found else "has no tables of peerd yet"
-        super().__init__(f"the database {state}, this version needs {wanted}: run `peerd migrate`")
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        state = f"is at revision {self.found}" if self.found else "has no tables of peerd yet"
+        return f"the database {state}, this version needs {self.wanted}: run `peerd migrate`"
 
 
 class SchemaTooNew(SchemaMissing):
-    """The database was migrated by a newer version of peerd than this one, and does not say that this one may go on."""
+    """A newer version of peerd has migrated the database, and has not marked it as usable by this one."""
 
-    def __init__(self, found: str, wanted: str) -> None:
-        super().__init__(found, wanted)
-        newer = f"the database is at revision {found}, which this version of peerd does not know (it needs {wanted})"
-        self.args = (f"{newer}: install the version that migrated it, or a newer one",)
+    def _text(self) -> str:
+        newer = f"is at revision {self.found}, which this version of peerd does not know (it needs {self.wanted})"
+        return f"the database {newer}: install the version that migrated it, or a newer one"
 
 
 class NodesTooOld(PeerdError):
-    """The tables may not be migrated while nodes run whose code could not work with them any more.
-
-    Args:
-        names: the nodes.
-        revision: the revision that was asked for.
-        oldest: the revision that a node's code must know to work with it.
-    """
+    """The migration is refused while nodes run code older than the revision `oldest`, which could not work with it."""
 
     def __init__(self, names: list[str], revision: str, oldest: str) -> None:
         self.names = names
-        are = "is" if len(names) == 1 else "are"
+        are, them = ("is", "it") if len(names) == 1 else ("are", "them")
         super().__init__(
             f"revision {revision} takes away what older nodes need, and {', '.join(names)} {are} running with code "
-            f"from before revision {oldest}: upgrade or stop {'it' if len(names) == 1 else 'them'}, then run "
-            "`peerd migrate` again (one that was killed counts as running for a minute)"
+            f"from before revision {oldest}: upgrade or stop {them}, then run `peerd migrate` again "
+            "(a node that was killed counts as running for a minute)"
         )
 
 
@@ -209,65 +176,42 @@ class UnsupportedDatabase(PeerdError):
 
 
 class DatabaseUnavailable(PeerdError):
-    """The database does not answer. What was being written may or may not have been written.
+    """The database does not answer. A write may or may not have been done. `reason` is the driver's text."""
 
-    Args:
-        reason: what the driver said.
-    """
-
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, text: str | None = None) -> None:
         self.reason = reason
-        super().__init__(f"the database does not answer: {reason}")
+        super().__init__(text or f"the database does not answer: {reason}")
 
 
 class DatabaseConnectionRefused(DatabaseUnavailable):
-    """The database answers, and does not let us in. It counts as away, because somebody can mend it meanwhile.
-
-    Args:
-        reason: what the driver said.
-        remedy: what a person can do.
-    """
+    """The database refuses the connection. It counts as unavailable, because it can be repaired meanwhile."""
 
     def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(reason)
+        super().__init__(reason, f"the database refuses the connection: {reason}; {remedy}")
         self.remedy = remedy
-        self.args = (f"the database refuses us: {reason}; {remedy}",)
 
 
 class DatabaseBusy(DatabaseUnavailable):
-    """The database undid the work again and again, for the sake of others. Nothing was written.
-
-    Args:
-        reason: what the driver said last.
-        seconds: how long it was tried.
-    """
+    """The database rolled the statement back until the time for retries was over. Nothing was written."""
 
     def __init__(self, reason: str, seconds: float) -> None:
-        super().__init__(reason)
-        undone = f"the database undid this for {seconds:.0f} s, for the sake of others: {reason}"
-        self.args = (f"{undone}; look for a transaction that stays open, and holds locks",)
+        super().__init__(
+            reason,
+            f"the database rolled this back for {seconds:.0f} s, because of other transactions: {reason}; "
+            "look for a transaction that stays open, and holds locks",
+        )
 
 
 class RowLocked(DatabaseBusy):
-    """A statement that commits by itself met a row that the transaction of another session holds. Nothing was written.
-
-    Args:
-        reason: what the driver said.
-        seconds: how long it was waited for.
-    """
+    """A statement that commits by itself met a row that another transaction has locked. Nothing was written."""
 
 
 class MessageError(PeerdError):
-    """The root of what can go wrong with messages between the processes of a node."""
+    """The root of the errors of messages between the processes of a node."""
 
 
 class InvalidMessage(MessageError, ValueError):
-    """A message that cannot be sent as it is; nothing was sent.
-
-    Args:
-        action: of the message.
-        problem: what is wrong with it, and what is allowed.
-    """
+    """A message that cannot be sent; nothing was sent."""
 
     def __init__(self, action: object, problem: str) -> None:
         self.action = action
@@ -275,7 +219,7 @@ class InvalidMessage(MessageError, ValueError):
 
 
 class MessageTooLarge(InvalidMessage):
-    """A message that is larger than one may be; nothing was sent."""
+    """A message has more bytes than allowed; nothing was sent."""
 
     def __init__(self, action: object, size: int, allowed: int) -> None:
         self.size = size
@@ -287,31 +231,18 @@ class MessageTooLarge(InvalidMessage):
 
 
 class MessengerFull(MessageError):
-    """The process has sent more than could be delivered so far; this message was not sent.
-
-    Args:
-        action: of the message.
-        count: how many wait.
-        size: their bytes.
-    """
+    """The process has sent `count` messages of `size` bytes that are not delivered yet; this one was not sent."""
 
     def __init__(self, action: str, count: int, size: int) -> None:
         self.action = action
         super().__init__(
-            f"the message {quoted(action)} was not sent: {count} messages ({size} bytes) of this process wait to be "
-            "delivered; await what the send methods return before you send more"
+            f"the message {quoted(action)} was not sent: {count} messages ({size} bytes) of this process are not "
+            "delivered yet; await what the send methods return before you send more"
         )
 
 
 class Undeliverable(MessageError):
-    """A message did not reach all whom it was for.
-
-    Args:
-        action: of the message.
-        target: whom it was for.
-        reason: why.
-        delivered: how many it has reached all the same.
-    """
+    """A message did not reach all of its recipients, but `delivered` processes. `reason` is the cause."""
 
     def __init__(self, action: str, target: str, reason: str, delivered: int = 0) -> None:
         self.action = action
@@ -322,13 +253,7 @@ class Undeliverable(MessageError):
 
 
 class NoReply(MessageError, TimeoutError):
-    """A request was not answered.
-
-    Args:
-        action: of the request.
-        target: whom it was for.
-        reason: why: its time is over, or who had it has died.
-    """
+    """A request was not answered: its time is over, or the recipient died."""
 
     def __init__(self, action: str, target: str, reason: str) -> None:
         self.action = action
@@ -337,13 +262,7 @@ class NoReply(MessageError, TimeoutError):
 
 
 class RequestFailed(MessageError):
-    """Who was asked could not answer: a handler raised an exception, there is none, or its answer cannot be sent.
-
-    Args:
-        action: of the request.
-        target: whom it was for.
-        error: what the other process says.
-    """
+    """The recipient of a request could not answer: its handler raised, there is none, or its answer cannot be sent."""
 
     def __init__(self, action: str, target: str, error: str) -> None:
         self.action = action
@@ -352,12 +271,8 @@ class RequestFailed(MessageError):
 
 
 class ProcessStopping(PeerdError):
-    """Work was given to the background of a process that stops.
-
-    Args:
-        name: of the work.
-    """
+    """The background work `name` was not started, because its process stops."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"{name} was not begun: the process stops; await it yourself if it must still be done")
+        super().__init__(f"{name} was not started: the process stops; await it yourself if it must still be done")

@@ -1,10 +1,7 @@
 """The life of a task as a table: (status, event) → status.
 
-Everything that changes a status reads this table: the store asks it which statuses an event may start from and
-where it leads, the error texts name what it allows, the diagram in docs/lifecycle.md is drawn from it, and the tests
-walk it. Nothing else changes a status.
-
-``GONE`` is not a status: the row is deleted.
+This table is the only source of status changes: the store's statements, the error texts, the diagram in
+docs/lifecycle.md and the tests are made from it. ``GONE`` is not a status: the row is deleted.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from peerd.domain.errors import PeerdError
 
 
 class Status(StrEnum):
-    """Where a task stands; the words of the ``status`` column."""
+    """The values of the ``status`` column."""
 
     SCHEDULED = "scheduled"
     PENDING = "pending"
@@ -30,52 +27,32 @@ class Status(StrEnum):
 
 
 class TaskEvent(StrEnum):
-    """What can happen to a task."""
+    """The events of a task."""
 
-    STAGE = "arrive"
-    """Its start_at has come."""
-    POSTPONE = "postpone"
-    """It was written as pending although its start_at is ahead."""
-    UNBLOCK = "unblock"
-    """The tasks that it waited for have ended."""
-    CLAIM = "claim"
-    """A process takes it."""
-    COMPLETE = "complete"
-    """Its handler succeeded."""
-    FAIL = "fail"
-    """Its attempt failed, and another one will follow."""
-    DIE = "die"
-    """Its attempt failed, and no other one will follow."""
-    SNOOZE = "snooze"
-    """Its handler asks to be run later; the attempt is not counted."""
-    DEFER = "defer"
-    """Its process does not know its handler, or its arguments, and leaves it to others; the attempt is not counted."""
-    RELEASE = "release"
-    """Its holder gives it back; the attempt is not counted."""
-    RESCUE = "rescue"
-    """Its holder is dead; the attempt is counted."""
-    CANCEL = "cancel"
-    """Somebody does not want it any more."""
-    RETRY = "retry"
-    """Somebody wants it to be run again, with all its attempts."""
-    MOVE = "move"
-    """Somebody gives it to another node."""
-    ABANDON = "abandon"
-    """Its only node has been silent for too long."""
-    BURY = "bury"
-    """A queue client sets it aside."""
-    KICK = "kick"
-    """A queue client takes it back from where it was set aside."""
-    EXPIRE = "expire"
-    """Its finish_at has come before it was started."""
-    PURGE = "purge"
-    """It ended long ago."""
-    DELETE = "delete"
-    """Somebody deletes the row."""
+    STAGE = "arrive"  # its start_at has come
+    POSTPONE = "postpone"  # it was written as pending although its start_at is in the future
+    UNBLOCK = "unblock"  # the tasks that it depends on have ended
+    CLAIM = "claim"  # a process claims it
+    COMPLETE = "complete"  # its handler succeeded
+    FAIL = "fail"  # its attempt failed, and another one follows
+    DIE = "die"  # its attempt failed, and no other one follows
+    SNOOZE = "snooze"  # its handler asked to run later; the attempt is not counted
+    DEFER = "defer"  # its process does not know its handler, or its arguments; the attempt is not counted
+    RELEASE = "release"  # its holder gives it back; the attempt is not counted
+    RESCUE = "rescue"  # its holder is dead; the attempt is counted
+    CANCEL = "cancel"  # a person or an application withdraws it
+    RETRY = "retry"  # a person or an application starts it anew, with all its attempts
+    MOVE = "move"  # a person or an application pins it to another node, or to none
+    ABANDON = "abandon"  # the node that it is pinned to has been silent for too long
+    BURY = "bury"  # a queue client sets it aside
+    KICK = "kick"  # a queue client makes a buried task pending
+    EXPIRE = "expire"  # its finish_at has come before it was started
+    PURGE = "purge"  # it ended long ago
+    DELETE = "delete"  # a person or an application deletes the row
 
 
 class Gone:
-    """The end of a row: it is deleted."""
+    """The row is deleted."""
 
     def __repr__(self) -> str:
         return "GONE"
@@ -102,7 +79,7 @@ TRANSITIONS: Final[dict[tuple[Status, TaskEvent], Status | Gone]] = {
     (S.WORKING, E.DEFER): S.SCHEDULED,
     (S.WORKING, E.RELEASE): S.PENDING,
     (S.WORKING, E.RESCUE): S.FAILURE,
-    # somebody intervenes
+    # a person or an application acts
     (S.SCHEDULED, E.CANCEL): S.CANCELED,
     (S.PENDING, E.CANCEL): S.CANCELED,
     (S.WORKING, E.CANCEL): S.CANCELED,
@@ -132,26 +109,20 @@ TRANSITIONS: Final[dict[tuple[Status, TaskEvent], Status | Gone]] = {
 }
 
 FINISHED: Final = (S.DONE, S.DEAD, S.CANCELED)
-"""Statuses in which a task has ended: no event but a person's leads out of them."""
+"""Statuses of a task that has ended; only actions of people and applications lead out of them."""
 
 
 class IllegalTransition(PeerdError):
-    """An event came to a task whose status does not allow it.
-
-    Args:
-        status: the status that the task has.
-        event: what was asked for.
-    """
+    """The status of a task does not allow the event."""
 
     def __init__(self, status: Status, event: TaskEvent) -> None:
         self.status = status
         self.event = event
-        allowed = ", ".join(source for source in sources(event))
-        super().__init__(f"a task that is {status} cannot {event}; only one that is {allowed} can")
+        super().__init__(f"a task that is {status} cannot {event}; only one that is {', '.join(sources(event))} can")
 
 
 def sources(event: TaskEvent) -> tuple[Status, ...]:
-    """The statuses that an event may start from, in the order of the table.
+    """The statuses that allow an event, in the order of the table.
 
     >>> sources(TaskEvent.BURY)
     (<Status.WORKING: 'working'>,)
@@ -159,17 +130,8 @@ def sources(event: TaskEvent) -> tuple[Status, ...]:
     return tuple(status for (status, happened) in TRANSITIONS if happened is event)
 
 
-def targets(event: TaskEvent) -> dict[Status, Status | Gone]:
-    """Where an event leads, by the status that it starts from.
-
-    >>> targets(TaskEvent.UNBLOCK)
-    {<Status.WAITING: 'waiting'>: <Status.PENDING: 'pending'>}
-    """
-    return {status: target for (status, happened), target in TRANSITIONS.items() if happened is event}
-
-
 def target(event: TaskEvent) -> Status:
-    """Where an event leads that leads from everywhere to one status.
+    """The status that an event leads to, whatever status it starts from.
 
     Raises:
         ValueError: the event leads to several statuses, or deletes the row.
@@ -177,11 +139,10 @@ def target(event: TaskEvent) -> Status:
     >>> target(TaskEvent.CLAIM)
     <Status.WORKING: 'working'>
     """
-    found = set(targets(event).values())
-    match list(found):
+    match list({target for (_, happened), target in TRANSITIONS.items() if happened is event}):
         case [Status() as only]:
             return only
-        case _:
+        case found:
             raise ValueError(f"{event} leads to {found or 'nothing'}, not to one status")
 
 

@@ -1,4 +1,4 @@
-"""Limits as values: how many tasks of a queue, or of a key, may run at once, and how many may start in a period."""
+"""Limits: how many tasks of a queue, or of a key, may run at once, and how many may start in a period. Pure values."""
 
 from __future__ import annotations
 
@@ -14,24 +14,21 @@ from peerd.domain.quoting import quoted
 from peerd.domain.task import EACH_KEY, QUEUE_NAME, SPAN_LIMIT, check_limit_key
 
 WHOLE_QUEUE: Final = ""
-"""What stands in the place of a key in a limit of the queue as a whole."""
+"""The key of a limit of the queue as a whole."""
 MAX_COUNT: Final = 2**31 - 1
-"""What a column of the type INTEGER holds at the most on MySQL and PostgreSQL."""
+"""The maximum of INTEGER columns on MySQL and PostgreSQL."""
 MIN_PERIOD: Final = 0.001
-"""Seconds; SQLite's clock tells no shorter ones apart."""
+"""Seconds; the resolution of SQLite's clock."""
 _TEXT: Final = re.compile(r" *([0-9]{1,10}) */ *(.*)")
 _UNITS: Final = ("ms", "s", "m", "h", "d", "w")
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """So many starts in any span of a period.
+    """A number of starts in any span of a period. Raises InvalidLimit for values out of their range.
 
     Args:
         starts: 1 to 2³¹ - 1.
         period: seconds, from a thousandth to ten years.
-
-    Raises:
-        InvalidLimit: one of them is out of its range.
 
     >>> str(Rate(100, 60.0)), str(Rate(5, 1.0)), str(Rate(10, 0.0015))
     ('100/1m', '5/1s', '10/0.0015')
@@ -49,10 +46,9 @@ class Rate(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, value: object) -> Rate:
-        """A rate from text: starts, a slash, and a period, of which the number may be left out when it is 1.
+        """A rate from text: starts, a slash, and a period, whose number may be omitted when it is 1.
 
-        Raises:
-            InvalidLimit: it is none.
+        Raises InvalidLimit for anything else.
 
         >>> Rate.parse("100/1m"), Rate.parse("5/s"), Rate.parse("10/30s")
         (Rate(starts=100, period=60.0), Rate(starts=5, period=1.0), Rate(starts=10, period=30.0))
@@ -60,17 +56,15 @@ class Rate(msgspec.Struct, frozen=True):
         if isinstance(value, Rate):
             return value
         found = _TEXT.fullmatch(value) if isinstance(value, str) else None
-        if found is None:
-            raise _not_a_rate(value)
-        starts, period = found.groups()
+        starts, period = found.groups() if found else ("0", "none")
         try:
             seconds = parse_duration(f"1{period}" if period in _UNITS else period)
         except ValueError:
-            raise _not_a_rate(value) from None
+            remedy = "write starts/period, such as '100/1m', '5/s', '10/30s'"
+            raise InvalidLimit("rate", f"{quoted(value)} is not a rate: {remedy}") from None
         return cls(int(starts), seconds)
 
     def __str__(self) -> str:
-        """The text from which `parse` makes the same rate."""
         period = format_duration(self.period)
         return f"{self.starts}/{period if parse_duration(period) == self.period else self.period}"
 
@@ -80,13 +74,13 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         queue: its name.
-        key: the key whose tasks it is for; ``""``: all tasks of the queue; ``"*"``: those of each key that has no limit
-            of its own.
-        running: tasks at once, in the whole cluster; 0 stops them. None: as many as there are.
+        key: the tasks with this key; ``""``: all tasks of the queue; ``"*"``: those of each key without a limit of its
+            own.
+        running: tasks at once, in the whole cluster; 0 stops them. None: any number.
         rate: starts in a period; None: any number.
 
     Raises:
-        InvalidLimit: one of them is wrong, or it would limit nothing.
+        InvalidLimit: a value is wrong, or neither is given.
 
     >>> Limit(queue="uploads", key="*", running=3).each_key
     True
@@ -109,16 +103,12 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def each_key(self) -> bool:
-        """Whether it is for each key of the queue."""
+        """Whether it applies to each key of the queue."""
         return self.key == EACH_KEY
 
 
 def check_limit_target(queue: object, key: object) -> None:
-    """Refuse what no limit can be of.
-
-    Raises:
-        InvalidLimit: no queue can have this name, or no task this key.
-    """
+    """Raise InvalidLimit for a name that no queue can have, or a key that no task can have."""
     if not isinstance(queue, str) or not QUEUE_NAME.fullmatch(queue):
         raise InvalidLimit("queue", f"{quoted(queue)} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
     if not isinstance(key, str):
@@ -132,19 +122,15 @@ def check_limit_target(queue: object, key: object) -> None:
 
 
 def check_count(field: str, what: str, count: object, *, least: int) -> None:
-    """Refuse what no column holds.
-
-    Raises:
-        InvalidLimit: it is no whole number from ``least`` to 2³¹ - 1.
-    """
+    """Raise InvalidLimit for anything but a whole number from ``least`` to 2³¹ - 1."""
     if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= MAX_COUNT:
         raise InvalidLimit(field, f"{quoted(count)} is not a number of {what} from {least} to {MAX_COUNT}")
 
 
 def parse_limit_columns(running: object, starts: object, period: object) -> tuple[int | None, int | None, float | None]:
-    """What a row means that somebody's SQL has written; what is no number there limits nothing.
+    """The limits in a row, which may have been written by a user's SQL; a value that is no number limits nothing.
 
-    PostgreSQL has NaN and infinity, SQLite keeps a text in any column, and all have periods that no clock can count.
+    PostgreSQL has NaN and infinity, SQLite keeps a text in any column, and a period may be longer than a clock counts.
 
     >>> parse = parse_limit_columns
     >>> parse(3, 100, 60.0), parse(None, 5, 1e300), parse("x", 5, float("nan"))
@@ -162,9 +148,3 @@ def _number(value: object) -> float | None:
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(min(value, MAX_COUNT))
-
-
-def _not_a_rate(value: object) -> InvalidLimit:
-    return InvalidLimit(
-        "rate", f"{quoted(value)} is not a rate: write starts/period, such as '100/1m', '5/s', '10/30s'"
-    )

@@ -1,18 +1,19 @@
-"""How an attempt can end. Values only: what a handler returns or raises, and what the store is told."""
+"""The outcomes of an attempt: returned or raised by a handler, and written by the store. Values only."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, Self
 
 import msgspec
 
 from peerd.domain.duration import parse_duration
 
 ERROR_LIMIT: Final = 8 * 1024
-"""Characters of an error text; what is longer is cut in its middle."""
+"""Characters of an error text; a longer one is cut in its middle."""
 TRACEBACK_LIMIT: Final = 64 * 1024
 RESULT_LIMIT: Final = 1024 * 1024
-"""Bytes of a result's JSON. Larger ones belong into a file or a table of the application."""
+"""Bytes of a result's JSON; larger ones belong into a file or a table of the application."""
 
 
 class OutcomeSignal(Exception):
@@ -27,8 +28,8 @@ class Retry(OutcomeSignal):
     """The attempt failed; try again later, unless it was the last.
 
     Args:
-        after: until the next attempt, seconds or "10s"; None is what the handler's backoff says.
-        reason: for whoever looks.
+        after: until the next attempt, seconds or "10s"; None takes it from the handler's backoff.
+        reason: for people.
     """
 
     def __init__(self, after: str | float | None = None, reason: str = "") -> None:
@@ -41,7 +42,7 @@ class Snooze(OutcomeSignal):
 
     Args:
         after: seconds, or "1h".
-        reason: for whoever looks.
+        reason: for people.
     """
 
     def __init__(self, after: str | float, reason: str = "") -> None:
@@ -50,11 +51,11 @@ class Snooze(OutcomeSignal):
 
 
 class Cancel(OutcomeSignal):
-    """Nobody wants it any more."""
+    """The task is not needed any more."""
 
 
 class Dead(OutcomeSignal):
-    """It can never succeed; keep it for the person who will look."""
+    """The task can never succeed; keep it for people to inspect."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -66,8 +67,8 @@ class Done(msgspec.Struct, frozen=True):
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
     """The attempt failed and counts.
 
-    ``retry_in`` is seconds until the next attempt; None means that there shall be no other: the task is dead.
-    ``label`` is the attempt's outcome column: failure, dead, timeout. ``cause`` is how its process died, where it did.
+    ``retry_in`` is seconds until the next attempt; None: there is none, and the task is dead. ``label`` is the outcome
+    column of the attempt: failure, dead, timeout. ``cause`` is how its process died, if it did.
     """
 
     error: str
@@ -78,26 +79,26 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snoozed(msgspec.Struct, frozen=True):
-    """The handler wants to be run after ``after`` seconds."""
+    """The handler asked to run again after ``after`` seconds."""
 
     after: float
     reason: str
 
 
 class Canceled(msgspec.Struct, frozen=True):
-    """The handler says that nobody wants the task."""
+    """The handler reported that the task is not needed any more."""
 
     reason: str
 
 
 class Released(msgspec.Struct, frozen=True):
-    """The process must end, and gives the task back."""
+    """The process ends, and gives the task back."""
 
     reason: str
 
 
 class Deferred(msgspec.Struct, frozen=True):
-    """The process does not know the task's handler, or its arguments: others shall have it, after ``after`` seconds."""
+    """The process does not know the task's handler, or its arguments; another may claim it after ``after`` seconds."""
 
     after: float
     reason: str
@@ -106,10 +107,49 @@ class Deferred(msgspec.Struct, frozen=True):
 Outcome = Done | Failed | Snoozed | Canceled | Released | Deferred
 
 
-def truncate(text: str, limit: int) -> str:
-    """A text no longer than ``limit`` characters, without what databases refuse.
+class StuckAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt whose code does not end although its time is over.
 
-    The middle is left out: an error's beginning says what, its end where.
+    A thread cannot be cancelled, and a coroutine can swallow its cancellation. No other process may run the task while
+    the code runs, so the outcome is not written yet: it goes to the master, comes back with the death of the process,
+    and is written by the agent then, fenced by the lease as every other outcome.
+
+    >>> stuck = StuckAttempt(task_id=1, lease=2, queue="q", name="it", seconds=60.0, label="timeout", error="too long")
+    >>> StuckAttempt.from_json(stuck.to_json()) == stuck
+    True
+    """
+
+    task_id: int
+    lease: int
+    queue: str
+    name: str
+    seconds: float  # how long it had run
+    label: str  # the attempt's outcome: `timeout`, or `canceled` after its finish_at
+    error: str
+    traceback: str | None = None  # where its code was
+    retry_in: float | None = None  # seconds until the next attempt, if the policy of the task has one left
+    is_last: bool = False
+
+    def outcome(self, cause: str) -> Failed | Canceled:
+        """The outcome to write; ``cause`` is how the process died."""
+        if self.label == "canceled":
+            return Canceled(self.error)
+        return Failed(error=self.error, traceback=self.traceback, retry_in=self.retry_in, label=self.label, cause=cause)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of a frame."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read the content of a frame; raises msgspec.ValidationError for anything else."""
+        return msgspec.convert(data, cls)
+
+
+def truncate(text: str, limit: int) -> str:
+    """A text of at most ``limit`` characters, without characters that databases refuse.
+
+    The middle is left out: the beginning of an error names the cause, its end the place.
 
     >>> truncate("a" * 50, 40)
     'aaaaaaaaaa … 30 characters … aaaaaaaaaa'

@@ -1,7 +1,7 @@
-"""What the doorbell says: that there is work, that some falls due, that a task was taken from its holder, or a message.
+"""Rings of the doorbell: tasks are available, a task is scheduled, a claim was revoked, or a message to all nodes.
 
-A ring is a hint. Who hears it looks into the table, and the table is the truth: a ring that is lost, comes late, twice,
-or for nothing costs a look or the wait for the next poll, and can do no harm.
+A ring is a hint, and the table is the truth: the receiver polls the table. A ring that is lost, late, duplicated or
+needless costs one poll, or the wait for the next one, and can do no harm.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 from peerd.domain.task import QUEUE_NAME
 
 MAX_QUEUES = 32
-"""Queues that a ring names; one for more of them is for any."""
+"""Queues that a ring names; a ring for more of them is for all."""
 MAX_TASKS = 100
 """Tasks that a ring names."""
 
 
 class TasksAvailable(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fields=True):
-    """There are tasks to claim in these queues; in any of them where none is named."""
+    """There are tasks to claim in these queues; in any queue if none is named."""
 
     queues: tuple[str, ...] = ()
 
@@ -30,14 +30,14 @@ class TasksAvailable(msgspec.Struct, frozen=True, tag="work", forbid_unknown_fie
 
 
 class TaskScheduled(msgspec.Struct, frozen=True, tag="due", forbid_unknown_fields=True):
-    """A task that waits for its time is due in so many seconds, or at a moment of the database's clock (UNIX time)."""
+    """A scheduled task is due in a number of seconds, or at a time of the database's clock (UNIX time)."""
 
     within: float | None = None
     at: float | None = None
 
 
 class ClaimRevoked(msgspec.Struct, frozen=True, tag="taken", forbid_unknown_fields=True):
-    """These tasks were canceled, moved, retried or deleted: who runs one of them is to see that it holds it no more."""
+    """These tasks were canceled, moved, retried or deleted: a process that runs one of them must check its claim."""
 
     tasks: tuple[int, ...]
 
@@ -54,7 +54,7 @@ class Broadcast(msgspec.Struct, frozen=True, tag="told", forbid_unknown_fields=T
 
 
 class Ping(msgspec.Struct, frozen=True, tag="trial", forbid_unknown_fields=True):
-    """An agent rings at its own door, to know whether it hears."""
+    """An agent's ring to its own endpoint, as a test."""
 
     word: str
 
@@ -63,16 +63,16 @@ Ring = TasksAvailable | TaskScheduled | ClaimRevoked | Broadcast | Ping
 
 
 class Coalescer:
-    """Rings that wait to be sent, as few as will do.
+    """Merges rings until they are sent.
 
-    >>> gathered = Coalescer()
-    >>> gathered.add(TasksAvailable(("video",)))
-    >>> gathered.add(TasksAvailable(("mail", "video")))
-    >>> gathered.add(TaskScheduled(within=5.0))
-    >>> gathered.add(TaskScheduled(within=3.0))
-    >>> gathered.take()
+    >>> coalescer = Coalescer()
+    >>> coalescer.add(TasksAvailable(("video",)))
+    >>> coalescer.add(TasksAvailable(("mail", "video")))
+    >>> coalescer.add(TaskScheduled(within=5.0))
+    >>> coalescer.add(TaskScheduled(within=3.0))
+    >>> coalescer.take()
     [TasksAvailable(queues=('mail', 'video')), TaskScheduled(within=3.0, at=None)]
-    >>> gathered.take()
+    >>> coalescer.take()
     []
     """
 
@@ -85,12 +85,11 @@ class Coalescer:
         self._others: list[Ring] = []
 
     def __bool__(self) -> bool:
-        """Whether anything waits."""
         moments = self._within is not None or self._at is not None
         return bool(self._any or self._queues or moments or self._tasks or self._others)
 
     def add(self, ring: Ring) -> None:
-        """Take one more."""
+        """Add a ring."""
         match ring:
             case TasksAvailable(queues):
                 self._any = self._any or not queues
@@ -104,21 +103,20 @@ class Coalescer:
                 self._others.append(other)
 
     def take(self) -> list[Ring]:
-        """What to send; none of it is kept."""
+        """Return the rings to send, and keep none."""
         rings: list[Ring] = [*self._others]
         if self._any or self._queues:
-            few = not self._any and len(self._queues) <= MAX_QUEUES
-            rings.append(TasksAvailable(tuple(sorted(self._queues)) if few else ()))
+            rings.append(TasksAvailable() if self._any else tasks_available_in(self._queues))
         if self._within is not None or self._at is not None:
             rings.append(TaskScheduled(self._within, self._at))
         ids = sorted(self._tasks)
-        rings += [ClaimRevoked(tuple(ids[place : place + MAX_TASKS])) for place in range(0, len(ids), MAX_TASKS)]
+        rings += [ClaimRevoked(tuple(ids[start : start + MAX_TASKS])) for start in range(0, len(ids), MAX_TASKS)]
         self.__init__()  # type: ignore[misc]
         return rings
 
 
 def tasks_available_in(queues: Iterable[str]) -> TasksAvailable:
-    """A ring for these queues, or for any where they are too many."""
+    """A ring for these queues, or for all if they are too many."""
     few = tuple(sorted(set(queues)))
     return TasksAvailable(few if len(few) <= MAX_QUEUES else ())
 

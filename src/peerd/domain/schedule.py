@@ -1,4 +1,4 @@
-"""A schedule as a value, and what is decided about its ticks. Pure: the time is passed in, and is the database's."""
+"""A schedule, and the decisions about its ticks. Pure: the time is passed in, and is the database's."""
 
 from __future__ import annotations
 
@@ -21,64 +21,47 @@ Misfire = Literal["skip", "run_once"]
 
 ALL, WORKER, CLUSTER = "all", "worker", "cluster"
 MAX_WAITING: Final = 100
-"""Ticks of one schedule that wait for an earlier run to end; what comes then is skipped."""
+"""Ticks of one schedule that wait for an earlier run to end; later ones are skipped."""
 DEFAULT_GRACE: Final = 60.0
-"""Seconds that a tick may be late and is not a misfire."""
+"""Seconds that a tick may be late without being a misfire."""
 
 
 class RunStatus(StrEnum):
-    """What became of a tick, or of somebody's wish to run a schedule by hand."""
+    """The state of a run: of a tick, or of a schedule that was run by hand."""
 
-    WAITING = "waiting"
-    """Until an agent takes it, or until an earlier run has ended."""
+    WAITING = "waiting"  # for an agent, or for the end of an earlier run
     RUNNING = "running"
     DONE = "done"
-    ENQUEUED = "enqueued"
-    """Its task is in the table."""
-    FAILED = "failed"
-    """The function raised an exception, or could not be imported."""
+    ENQUEUED = "enqueued"  # its task is in the table
+    FAILED = "failed"  # the function raised an exception, or could not be imported
     TIMEOUT = "timeout"
-    DIED = "died"
-    """The worker process died while it ran."""
-    CANCELED = "canceled"
-    """The worker process had to leave before it had ended."""
-    LOST = "lost"
-    """The node that took it went away."""
-    REFUSED = "refused"
-    """No worker process could take it."""
-    SKIPPED = "skipped"
-    """An earlier run was still going on."""
-    MISSED = "missed"
-    """Nobody was there when it was due, and it was too late afterwards."""
+    DIED = "died"  # the worker process died while it ran
+    CANCELED = "canceled"  # the worker process ended before the run had
+    LOST = "lost"  # the node that had taken it is gone
+    REFUSED = "refused"  # no worker process could take it
+    SKIPPED = "skipped"  # an earlier run had not ended
+    MISSED = "missed"  # no agent was running when it was due, and it was too late afterwards
 
 
 UNFINISHED_STATUSES: Final = (RunStatus.WAITING, RunStatus.RUNNING)
-"""The others are ends."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
-    """What a section ``[schedules.NAME]`` says. Durations are in seconds.
-
-    Raises:
-        InvalidSchedule: keys that do not go together.
+    """A section ``[schedules.NAME]``. Durations are in seconds. Raises InvalidSchedule for keys that conflict.
 
     >>> Schedule(name="refresh", run="studio.jobs:refresh", interval=10.0).trigger
     Interval(seconds=10.0)
     """
 
     name: str
-    type: str = CLUSTER
-    """``all``, ``worker``, ``cluster``; or the entry point of a class that decides by itself."""
+    type: str = CLUSTER  # ``all``, ``worker``, ``cluster``; or the entry point of a class with its own trigger
     run: str | None = None
     args: list[Any] | dict[str, Any] = msgspec.field(default_factory=list)
-    workers: tuple[str, ...] | None = None
-    """Kinds whose processes may run it; None: all."""
+    workers: tuple[str, ...] | None = None  # kinds whose processes may run it; None: all
     queue: str | None = None
     task: str = ""
-    body: str | None = None
-    """JSON text."""
+    body: str | None = None  # JSON text
     limit_key: str | None = None
-    """Of the task."""
     interval: float | None = None
     cron: str | None = None
     timezone: str = "UTC"
@@ -98,8 +81,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaul
         if self.trigger is None and not self.immediate and not self.is_custom:
             raise InvalidSchedule("interval", "when does it tick? Give interval or cron, or immediate = true")
         if isinstance(self.trigger, Interval) and self.jitter > self.trigger.seconds:
-            longer = f"{format_duration(self.jitter)} is longer than the interval: ticks would overtake each other"
-            raise InvalidSchedule("jitter", longer)
+            problem = f"{format_duration(self.jitter)} is longer than the interval: ticks would overtake each other"
+            raise InvalidSchedule("jitter", problem)
         if self.type not in (ALL, WORKER, CLUSTER) and not self.is_custom:
             known = "'all', 'worker', 'cluster', or a class of your own, 'studio.strategies:Mine'"
             raise InvalidSchedule("type", f"{quoted(self.type)} is none of {known}")
@@ -107,9 +90,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaul
             self._refuse_task_only_fields()
             NewTask(queue=self.queue, name=self.task, body=self.body, limit_key=self.limit_key)
         elif self.limit_key is not None:
-            raise InvalidSchedule(
-                "limit_key", "is for a task that is enqueued; leave it out, or give queue instead of run"
-            )
+            problem = "is for a task that is enqueued; leave it out, or give queue instead of run"
+            raise InvalidSchedule("limit_key", problem)
 
     def _refuse_task_only_fields(self) -> None:
         if self.type == ALL:
@@ -120,42 +102,42 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaul
 
     @property
     def is_custom(self) -> bool:
-        """Whether a class of the user decides when it ticks and who runs it."""
+        """Whether a class of the user decides when and where it runs."""
         return ":" in self.type
 
     @cached_property
     def trigger(self) -> Trigger | None:
-        """When it ticks; None: at the start only, or when its class says so."""
+        """Its trigger; None: it ticks at the start only, or as its class decides."""
         if self.interval is not None:
             return Interval(self.interval)
         return None if self.cron is None else Cron(self.cron, self.timezone)
 
     @cached_property
     def text(self) -> str:
-        """It, as JSON without what is usual."""
+        """Its JSON without defaults."""
         return msgspec.json.encode(self, order="deterministic").decode()
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells whether two nodes mean the same."""
+        """A hash that is equal where two nodes have the same definition."""
         return hashlib.blake2s(self.text.encode(), digest_size=8).hexdigest()
 
 
 class WaitForTick(msgspec.Struct, frozen=True):
-    """Nothing is due before this moment; None: ever."""
+    """No tick is due before this time; None: no tick comes any more."""
 
     until: datetime | None
 
 
 class FireTick(msgspec.Struct, frozen=True):
-    """A tick is due; the row's next one is ``following``. Ticks before it that nobody saw are left out."""
+    """A tick is due, and ``following`` is the next one. Earlier ticks that no agent fired are left out."""
 
     tick: datetime
     following: datetime | None
 
 
 class MissTick(msgspec.Struct, frozen=True):
-    """A tick is not made up for: it is ``late`` seconds late."""
+    """A tick is ``late`` seconds late, and is not made up for."""
 
     tick: datetime
     following: datetime | None
@@ -168,14 +150,14 @@ TickDecision = WaitForTick | FireTick | MissTick
 def decide_tick(
     schedule: Schedule, next_at: datetime | None, anchor: datetime, now: datetime, seed: str
 ) -> TickDecision:
-    """What to do about a schedule's next tick. Of several that have come meanwhile, the last one counts.
+    """Decide about the next tick of a schedule. Of several that are due, only the last one counts.
 
     Args:
         schedule: its definition.
-        next_at: the tick that has not been seen to yet; None: none comes any more.
+        next_at: the first tick without a decision; None: no tick comes any more.
         anchor: from which intervals count.
-        now: by the database's clock.
-        seed: whose clock it is; clocks of different seeds spread their jitter differently.
+        now: the database's clock.
+        seed: of the jitter; different seeds spread it differently.
     """
     trigger = schedule.trigger
     if next_at is None or trigger is None:
@@ -197,23 +179,15 @@ def decide_tick(
 
 
 def tick_jitter(jitter: float, seed: str, tick: datetime) -> timedelta:
-    """How much later than its time a tick is seen to: from nothing to ``jitter`` seconds.
-
-    It is computed rather than drawn, so that all nodes agree about a tick of the cluster.
-    """
+    """The delay of a tick, from 0 to ``jitter`` seconds: a hash, so that it is the same on all nodes."""
     if not jitter:
         return timedelta()
-    drawn = hashlib.blake2s(f"{seed} {tick.isoformat()}".encode(), digest_size=4).digest()
-    return round(jitter * 1000 * int.from_bytes(drawn, "big") / 2**32) * MILLISECOND
+    digest = hashlib.blake2s(f"{seed} {tick.isoformat()}".encode(), digest_size=4).digest()
+    return round(jitter * 1000 * int.from_bytes(digest, "big") / 2**32) * MILLISECOND
 
 
 def initial_run_status(overlap: Overlap, *, busy: bool, waiting: int) -> RunStatus:
-    """How a run begins for which the time has come.
-
-    Args:
-        overlap: what the schedule says.
-        busy: whether an earlier run of it goes on.
-        waiting: how many wait for that already.
+    """The first status of a run that is due, while ``waiting`` runs wait, and an earlier run is ``busy`` or not.
 
     >>> [str(initial_run_status(overlap, busy=True, waiting=2)) for overlap in ("skip", "queue", "allow")]
     ['skipped', 'waiting', 'running']

@@ -1,4 +1,4 @@
-"""Sizes in bytes as people write them: a number of bytes, or text such as "500MB"."""
+"""Sizes in configuration and options: a number of bytes, or text such as "500MB"."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ def parse_size(value: str | int) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     found = _TEXT.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None or found[2].upper() not in _BYTES_OF:
+    size = float(found[1]) * _BYTES_OF.get(found[2].upper(), math.nan) if found else math.nan
+    if not math.isfinite(size):
         raise ValueError(f"{quoted(value)} is not a size: give bytes, or text such as '500MB', '1.5GiB'")
-    size = float(found[1]) * _BYTES_OF[found[2].upper()]
-    if size == math.inf:
-        raise ValueError(f"{quoted(value)} is not a size that anything has")
     return round(size)
 
 

@@ -1,13 +1,14 @@
-"""A task as a value: the row that was read (`Task`) and the one that is to be written (`NewTask`)."""
+"""Values of the tables ``tasks`` and ``attempts``: a row that was read (`Task`), and one to be written (`NewTask`)."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,21 +17,24 @@ from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.quoting import quoted
 
 QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9+/;.$_():@][A-Za-z0-9\-+/;.$_():@]{0,199}")
-"""A queue's name: what a beanstalkd tube allows, and ':' and '@'."""
+"""The name of a queue: as of a beanstalkd tube, and with ':' and '@'."""
 NAME_LIMIT: Final = 200
 EACH_KEY: Final = "*"
-"""What stands in the place of a limit_key for each key of a queue, and therefore is none itself."""
+"""Stands for each limit_key of a queue in a limit; it is no limit_key itself."""
 BODY_LIMIT: Final = 64 * 1024 * 1024
 """Bytes; MariaDB's default max_allowed_packet is 16 MiB, so a server may refuse earlier."""
 DEFAULT_PRIORITY: Final = 10
 PRIORITY_RANGE: Final = (-(2**63) + 1, 2**63 - 1)
 EARLIEST: Final = datetime(1971, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2038, 1, 1, tzinfo=UTC)
-"""MySQL's TIMESTAMP ends on 2038-01-19; the same limit on every database, so that a task may move between them."""
+"""MySQL's TIMESTAMP ends on 2038-01-19; one limit for every database, so that tasks can move between them."""
+SPAN_LIMIT: Final = 10 * 365 * 86400.0
+"""Seconds; a longer span is a mistake, or would end after `LATEST`."""
+NON_FINITE_PROBLEM: Final = "holds inf or nan, which JSON does not have"
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A row of the table ``tasks``, as it was when it was read. Times are aware, in UTC; durations are in seconds."""
+    """A row of the table ``tasks``. Times are aware, in UTC; durations are in seconds."""
 
     id: int
     queue: str
@@ -64,7 +68,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def json(self) -> object:
-        """The body as a JSON value; None where it is unreadable, as the original has it."""
+        """The body as a JSON value; None where it is no JSON, as in the original."""
         try:
             return json.loads(self.body if self.body is not None else self.body_bytes or b"null")
         except (ValueError, RecursionError):
@@ -72,15 +76,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended: done, dead or canceled."""
+        """Whether its status is done, dead or canceled."""
         return self.status in FINISHED
 
 
 class NewTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that is to be enqueued. Checked when it is made, so that a bad one is refused before anything is written.
-
-    Raises:
-        InvalidTask: a field is out of its range; the error names it and what is allowed.
+    """A task to be enqueued. Raises InvalidTask, which names the field and the cause, before anything is written.
 
     >>> NewTask(queue="video", name="transcode", body='{"source": "a.mp4"}').priority
     10
@@ -95,23 +96,19 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: bytes | None = None
     priority: int = DEFAULT_PRIORITY
     max_attempts: int | None = None
-    node: str | None = None
-    """The name of the only node that may take it."""
+    node: str | None = None  # the name of the only node that may run it
     start_at: datetime | None = None
-    start_in: float | None = None
-    """Seconds from now, by the database's clock."""
+    start_in: float | None = None  # seconds from now, by the database's clock
     finish_at: datetime | None = None
     finish_in: float | None = None
     timeout: float | None = None
     unique_key: str | None = None
-    unique_for: str | float = "unfinished"
-    """``"unfinished"``, ``"forever"``, or seconds."""
-    limit_key: str | None = None
-    """By whom limits and turns count it."""
+    unique_for: str | float = "unfinished"  # ``"unfinished"``, ``"forever"``, or seconds
+    limit_key: str | None = None  # the key by which limits and turns count it
     trace_context: str | None = None
 
     def __post_init__(self) -> None:
-        if not is_queue_name(self.queue):
+        if len(self.queue) > NAME_LIMIT or not _is_queue_name(self.queue):
             raise InvalidTask("queue", f"{quoted(self.queue)} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
         check_text("name", self.name, NAME_LIMIT)
         check_text("body", self.body, BODY_LIMIT)
@@ -130,18 +127,19 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidTask("max_attempts", f"{quoted(self.max_attempts)} is not a number from 1 to {2**31 - 1}")
         if self.timeout is not None and not 0 < self.timeout < float("inf"):
             raise InvalidTask("timeout", f"{self.timeout} is not a number of seconds above 0")
-        self._check_times()
-        self._check_scope()
+        if self.has_times:
+            self._check_times()
+        scope = self.unique_for
+        is_span = isinstance(scope, int | float) and 0 < scope < SPAN_LIMIT
+        if not is_span and scope not in ("unfinished", "forever"):
+            raise InvalidTask("unique_for", f"{quoted(scope)} is not 'unfinished', 'forever' or a duration above 0")
 
     @property
     def has_times(self) -> bool:
-        """Whether it says when it may start, or must have."""
-        at = self.start_at is not None or self.finish_at is not None
-        return at or self.start_in is not None or self.finish_in is not None
+        """Whether it has a start or a finish time."""
+        return any(time is not None for time in (self.start_at, self.start_in, self.finish_at, self.finish_in))
 
     def _check_times(self) -> None:
-        if not self.has_times:
-            return
         check_moment("start", self.start_at, self.start_in)
         check_moment("finish", self.finish_at, self.finish_in)
         if self.start_at is not None and self.finish_at is not None and self.finish_at <= self.start_at:
@@ -149,40 +147,16 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
         if self.start_in and self.finish_in is not None and self.finish_in <= self.start_in:
             raise InvalidTask("finish_in", f"{self.finish_in:g} s is not after start_in, {self.start_in:g} s")
 
-    def _check_scope(self) -> None:
-        match self.unique_for:
-            case "unfinished" | "forever":
-                pass
-            case int() | float() as seconds if 0 < seconds < SPAN_LIMIT:
-                pass
-            case other:
-                raise InvalidTask("unique_for", f"{quoted(other)} is not 'unfinished', 'forever' or a duration above 0")
-
-
-def is_queue_name(name: str) -> bool:
-    """Whether a queue can have this name."""
-    return len(name) <= NAME_LIMIT and _matches(name)
-
 
 @lru_cache(maxsize=256)
-def _matches(name: str) -> bool:
+def _is_queue_name(name: str) -> bool:
     return QUEUE_NAME.fullmatch(name) is not None
 
 
-SPAN_LIMIT: Final = 10 * 365 * 86400.0
-"""Seconds; a span beyond it is a mistake, or would end after `LATEST`."""
-
-
 def check_text(field: str, value: str | None, limit: int) -> None:
-    """Refuse a text that a database would refuse, cut or change.
+    """Raise InvalidTask for a text that a database would refuse, cut or change.
 
-    Args:
-        field: its name, for the error.
-        value: the text, or None, which is always right.
-        limit: bytes of its UTF-8 at the most.
-
-    Raises:
-        InvalidTask: it is too long, holds a NUL (PostgreSQL has none), or half of a surrogate pair.
+    That is one of more than ``limit`` bytes of UTF-8, or with a NUL (PostgreSQL), or with half of a surrogate pair.
     """
     if value is None:
         return
@@ -197,10 +171,7 @@ def check_text(field: str, value: str | None, limit: int) -> None:
 
 
 def check_limit_key(key: str) -> None:
-    """Refuse what no task can have as its limit_key; the database refuses it too.
-
-    Raises:
-        InvalidTask: see above.
+    """Raise InvalidTask for a limit_key that no task can have; the database refuses it too.
 
     >>> check_limit_key("customer 7")
     >>> check_limit_key("*")
@@ -213,17 +184,12 @@ def check_limit_key(key: str) -> None:
     if key == EACH_KEY:
         raise InvalidTask("limit_key", "'*' stands for each key of a queue; a task needs one of its own")
     if key.endswith(" "):
-        raise InvalidTask(
-            "limit_key", f"{quoted(key)} ends with a space, which MySQL does not tell from none; strip it"
-        )
+        problem = f"{quoted(key)} ends with a space, which MySQL does not tell from none; strip it"
+        raise InvalidTask("limit_key", problem)
 
 
 def check_moment(field: str, moment: datetime | None, seconds: float | None) -> None:
-    """Refuse a moment that is ambiguous, given twice, or out of the range that every database holds.
-
-    Raises:
-        InvalidTask: see above; the error names the field.
-    """
+    """Raise InvalidTask for a time that is naive, given twice, or outside of the range of any database."""
     if moment is not None and seconds is not None:
         raise InvalidTask(f"{field}_at", f"give {field}_at or {field}_in, not both")
     if moment is not None:
@@ -236,7 +202,7 @@ def check_moment(field: str, moment: datetime | None, seconds: float | None) -> 
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the table ``attempts``: an attempt that did not succeed."""
+    """A row of the table ``attempts``: an attempt without success."""
 
     id: int
     task_id: int
@@ -253,10 +219,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_arguments(arguments: Mapping[str, object]) -> str:
-    """The JSON text of a handler's arguments, as compact as it goes.
+    """The compact JSON text of a handler's arguments.
 
-    Raises:
-        InvalidTask: a value is not JSON (nor a date, UUID, dataclass or struct, which msgspec words as JSON).
+    Raises InvalidTask for a value that is not JSON, nor a date, UUID, dataclass or struct, which msgspec encodes.
 
     >>> encode_arguments({"source": "a.mp4", "height": 720})
     '{"source":"a.mp4","height":720}'
@@ -265,3 +230,20 @@ def encode_arguments(arguments: Mapping[str, object]) -> str:
         return msgspec.json.encode(arguments).decode()
     except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
         raise InvalidTask("body", f"cannot be written as JSON: {error}") from error
+
+
+def contains_non_finite(value: Any) -> bool:
+    """Whether a value for JSON holds inf, -inf or nan, which its encoders would write as null.
+
+    >>> contains_non_finite({"a": [1.5, None]}), contains_non_finite({"a": (0.0, float("nan"))})
+    (False, True)
+    """
+    match value:
+        case float():
+            return not math.isfinite(value)
+        case dict():
+            return any(map(contains_non_finite, value.values()))
+        case list() | tuple():
+            return any(map(contains_non_finite, value))
+        case _:
+            return False

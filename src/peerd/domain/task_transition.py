@@ -1,4 +1,4 @@
-"""What becomes of a task after an attempt that did not succeed: a pure function of row, outcome and time."""
+"""The transition of a task after an attempt that did not succeed: a pure function of row, outcome and time."""
 
 from __future__ import annotations
 
@@ -8,69 +8,59 @@ from typing import Final
 import msgspec
 
 from peerd.domain.lifecycle import TaskEvent
-from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import LATEST, Task
 
 UNKNOWN_LABEL: Final = "unknown"
-"""The label of an attempt that was none: the process did not know the task."""
+"""The label of an attempt whose process did not know the task."""
 RELEASED_LABEL: Final = "released"
-"""The label of one whose process had to end."""
+"""The label of an attempt whose process ended."""
+
+_TRANSITIONS: Final[dict[type[Outcome], tuple[TaskEvent, bool, str]]] = {
+    Snoozed: (TaskEvent.SNOOZE, False, "snoozed"),
+    Deferred: (TaskEvent.DEFER, False, UNKNOWN_LABEL),
+    Canceled: (TaskEvent.CANCEL, True, "canceled"),
+    Released: (TaskEvent.RELEASE, False, RELEASED_LABEL),
+}
+"""Event, whether the attempt counts, and label, of outcomes that are neither a success nor a failure."""
 
 
 class TaskTransition(msgspec.Struct, frozen=True, kw_only=True):
-    """The event that follows, and what is written about the attempt."""
+    """The event, and the columns of the attempt."""
 
     event: TaskEvent
     counted: bool
-    """Whether the attempt counts."""
-    start_at: datetime | None = None
-    """When it may run next; None leaves the column as it is."""
-    label: str
-    """The outcome column of the attempt."""
+    start_at: datetime | None = None  # the task's new start_at; None leaves the column as it is
+    label: str  # the outcome column of the attempt
     error: str | None = None
     traceback: str | None = None
-    cause: str | None = None
-    """How the process died, where it did."""
+    cause: str | None = None  # how the process died, if it did
 
 
 def transition_after(task: Task, outcome: Outcome, now: datetime) -> TaskTransition:
-    """What becomes of a working task.
+    """The transition of a working task.
 
     Args:
-        task: its row; ``attempts`` does not count the attempt that is judged.
-        outcome: how the attempt ended; not `Done`, which needs no verdict.
+        task: its row; ``attempts`` does not count the attempt that has ended.
+        outcome: of the attempt; ValueError is raised for `Done`.
         now: the database's clock.
-
-    Raises:
-        ValueError: the attempt succeeded.
     """
-    match outcome:
-        case Failed():
-            return _transition_after_failure(task, outcome, now)
-        case Snoozed(after, reason):
-            return TaskTransition(
-                event=TaskEvent.SNOOZE, counted=False, start_at=time_after(now, after), label="snoozed", error=reason
-            )
-        case Deferred(after, reason):
-            return TaskTransition(
-                event=TaskEvent.DEFER, counted=False, start_at=time_after(now, after), label=UNKNOWN_LABEL, error=reason
-            )
-        case Canceled(reason):
-            return TaskTransition(event=TaskEvent.CANCEL, counted=True, label="canceled", error=reason)
-        case Released(reason):
-            return TaskTransition(event=TaskEvent.RELEASE, counted=False, label=RELEASED_LABEL, error=reason)
-        case _ as done:
-            raise ValueError(f"{done} needs no verdict")
+    if isinstance(outcome, Failed):
+        return _transition_after_failure(task, outcome, now)
+    if isinstance(outcome, Done):
+        raise ValueError(f"{outcome} needs no transition")  # noqa: TRY004 - its type is right
+    event, counted, label = _TRANSITIONS[type(outcome)]
+    start_at = time_after(now, outcome.after) if isinstance(outcome, Snoozed | Deferred) else None
+    return TaskTransition(event=event, counted=counted, start_at=start_at, label=label, error=outcome.reason)
 
 
 def transition_after_crash(task: Task, label: str, cause: str) -> TaskTransition:
-    """What becomes of a task whose holder died: the attempt counts, and the next one is due at once."""
+    """The transition of a task whose holder died: the attempt counts, and the next one is due at once."""
     error = f"its process died: {cause}"
+    event = TaskEvent.RESCUE
     if is_last_attempt(task):
-        return TaskTransition(
-            event=TaskEvent.DIE, counted=True, label=label, error=f"{error}; that was the last attempt", cause=cause
-        )
-    return TaskTransition(event=TaskEvent.RESCUE, counted=True, label=label, error=error, cause=cause)
+        event, error = TaskEvent.DIE, f"{error}; that was the last attempt"
+    return TaskTransition(event=event, counted=True, label=label, error=error, cause=cause)
 
 
 def outcome_labels(outcome: Outcome) -> tuple[str, ...]:
@@ -79,23 +69,13 @@ def outcome_labels(outcome: Outcome) -> tuple[str, ...]:
     >>> outcome_labels(Failed(error="no"))
     ('failure', 'dead')
     """
-    match outcome:
-        case Failed(label=label):
-            return (label, "dead") if label == "failure" else (label,)
-        case Snoozed():
-            return ("snoozed",)
-        case Deferred():
-            return (UNKNOWN_LABEL,)
-        case Canceled():
-            return ("canceled",)
-        case Released():
-            return (RELEASED_LABEL,)
-        case _:
-            return ()
+    if isinstance(outcome, Failed):
+        return (outcome.label, "dead") if outcome.label == "failure" else (outcome.label,)
+    return (_TRANSITIONS[type(outcome)][2],) if type(outcome) in _TRANSITIONS else ()
 
 
 def is_last_attempt(task: Task) -> bool:
-    """Whether the attempt that runs now is the last one."""
+    """Whether the current attempt is the last one."""
     return task.attempts + 1 >= (task.max_attempts or 1)
 
 
@@ -113,26 +93,22 @@ def time_after(now: datetime, seconds: float) -> datetime:
 
 
 def _transition_after_failure(task: Task, failed: Failed, now: datetime) -> TaskTransition:
+    event, error, label, next_start = TaskEvent.FAIL, failed.error, failed.label, None
     if failed.retry_in is None or is_last_attempt(task):
-        return _transition_to_dead(failed, failed.error)
-    next_start = time_after(now, failed.retry_in)
-    if task.finish_at is not None and next_start >= task.finish_at:
-        return _transition_to_dead(
-            failed, f"{failed.error}\n(its finish_at comes before the next attempt, {next_start:%F %T} UTC)"
-        )
+        event = TaskEvent.DIE
+    else:
+        next_start = time_after(now, failed.retry_in)
+        if task.finish_at is not None and next_start >= task.finish_at:
+            event = TaskEvent.DIE
+            error = f"{error}\n(its finish_at comes before the next attempt, {next_start:%F %T} UTC)"
+    if event is TaskEvent.DIE:
+        next_start, label = None, "dead" if label == "failure" else label
     return TaskTransition(
-        event=TaskEvent.FAIL,
+        event=event,
         counted=True,
         start_at=next_start,
-        label=failed.label,
-        error=failed.error,
+        label=label,
+        error=error,
         traceback=failed.traceback,
         cause=failed.cause,
-    )
-
-
-def _transition_to_dead(failed: Failed, error: str) -> TaskTransition:
-    label = "dead" if failed.label == "failure" else failed.label
-    return TaskTransition(
-        event=TaskEvent.DIE, counted=True, label=label, error=error, traceback=failed.traceback, cause=failed.cause
     )

@@ -1,14 +1,10 @@
-"""A token bucket: so much at once, and so much a second."""
+"""A token bucket: a burst at once, and then a number per second."""
 
 from __future__ import annotations
 
 
 class TokenBucket:
-    """Allows a burst, and then a rate; it says how long to wait, and refuses nothing.
-
-    Args:
-        capacity: that may be done at once.
-        per_second: and then.
+    """Allows a burst, and then a rate; `take` returns the time to wait and refuses nothing.
 
     >>> bucket = TokenBucket(capacity=2, per_second=10.0)
     >>> [bucket.take(now) for now in (0.0, 0.0, 0.0)]
@@ -25,14 +21,7 @@ class TokenBucket:
         self._at: float | None = None
 
     def take(self, now: float) -> float:
-        """Take one token.
-
-        Args:
-            now: a monotonic clock, in seconds.
-
-        Returns:
-            the seconds after which it may be used: 0.0 where there was one.
-        """
+        """Take one token at a monotonic time; return the seconds after which it may be used, 0.0 if there was one."""
         earned = 0.0 if self._at is None else max(now - self._at, 0.0) * self._per_second
         self._tokens = min(self._tokens + earned, self._capacity) - 1.0
         self._at = now
@@ -46,5 +35,5 @@ class TokenBucket:
         return False
 
     def fill(self) -> None:
-        """Let it be full again."""
+        """Fill the bucket."""
         self._tokens = float(self._capacity)

@@ -1,7 +1,7 @@
-"""When a schedule ticks: every so often, or as a cron expression says. Ticks are instants in UTC. No clock is read.
+"""The ticks of a schedule: at an interval, or by a cron expression. Ticks are instants in UTC. No clock is read.
 
-Each tick is computed from the definition and not from the tick before it, so that nothing drifts: an interval counts
-from its anchor, an expression from the calendar of its time zone.
+Each tick is computed from the definition and not from the tick before it, so that ticks do not drift: an interval
+counts from its anchor, an expression from the calendar of its time zone.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from peerd.domain.quoting import quoted
 from peerd.domain.task import LATEST
 
 MIN_INTERVAL: Final = 0.1
-"""Seconds between two ticks, at the least."""
+"""Seconds between two ticks."""
 MINUTE: Final = timedelta(minutes=1)
 MILLISECOND: Final = timedelta(milliseconds=1)
-"""What every database can tell apart; ticks lie on whole ones."""
+"""The resolution of every database's clock; ticks lie on whole ones."""
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """A tick every so many seconds, counted from an anchor; the first one comes an interval after it.
+    """A tick at each multiple of an interval after an anchor, the anchor excluded.
 
     >>> anchor = datetime(2026, 1, 1, tzinfo=UTC)
     >>> Interval(5.5).after(anchor + timedelta(seconds=12), anchor).isoformat()
@@ -60,11 +60,11 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Cron(msgspec.Struct, frozen=True):
-    """Ticks where an expression of five fields says, or of six of which the first is the seconds.
+    """Ticks by an expression of five fields, or of six of which the first is the seconds, in a time zone.
 
-    Times of day are those of a time zone. Where its clocks change, Debian's cron is the model: a time that a day does
-    not have is ticked at once after the gap, one that a day has twice is ticked once; but what ticks every so many
-    minutes or in every hour does so through the change.
+    Where the clocks of the zone change, Debian's cron is the model: a time that a day does not have ticks at once after
+    the gap, and a time that a day has twice ticks once; an expression for every hour, or for every few minutes, ticks
+    through the change.
 
     >>> cron = Cron("30 2 * * *", "Europe/Berlin")
     >>> cron.after(datetime(2026, 3, 28, 12, tzinfo=UTC)).isoformat()  # there is no 2:30 on the 29th
@@ -85,33 +85,26 @@ class Cron(msgspec.Struct, frozen=True):
             raise InvalidSchedule("cron", f"{quoted(self.expression)} never comes") from None
 
     def after(self, moment: datetime, anchor: datetime | None = None) -> datetime | None:
-        """The first tick later than this; None where there is none before the end of time (2038)."""
-        return _within_time(next(self._ticks_from(moment), None))
+        """As `Interval.after`."""
+        return _within_time(next(self._ticks(moment), None))
 
     def latest(self, moment: datetime, anchor: datetime | None = None) -> datetime | None:
-        """The last tick that is not later than this."""
-        found = next(self._ticks_back(moment), None)
+        """As `Interval.latest`."""
+        found = next(self._ticks(moment, back=True), None)
         while found is not None and (later := self.after(found)) is not None and later <= moment:
-            found = later  # in an hour that comes twice, the way back passes over its first coming
+            found = later  # in an hour that a day has twice, the reverse search skips the first one
         return found
 
-    def _ticks_from(self, moment: datetime) -> Iterator[datetime]:
-        """Ticks after a moment. The seconds are ours: the library follows Debian in expressions of five fields only."""
-        for minute in self._minutes(moment - MINUTE, back=False):
-            yield from (minute + second for second in self._seconds() if minute + second > moment)
-
-    def _ticks_back(self, moment: datetime) -> Iterator[datetime]:
-        for minute in self._minutes(moment + MINUTE, back=True):
-            yield from (minute + second for second in reversed(self._seconds()) if minute + second <= moment)
-
-    def _minutes(self, moment: datetime, *, back: bool) -> Iterator[datetime]:
-        fields = self.expression.split()
-        local = moment.replace(second=0, microsecond=0).astimezone(load_time_zone(self.timezone))
-        for tick in CronSim(" ".join(fields[-5:]), local, reverse=back):
-            yield tick.astimezone(UTC)
-
-    def _seconds(self) -> list[timedelta]:
-        return [timedelta(seconds=second) for second in _seconds_of(self.expression)]
+    def _ticks(self, moment: datetime, *, back: bool = False) -> Iterator[datetime]:
+        """Ticks after a moment, or back from it. CronSim gets no seconds: it follows Debian with five fields only."""
+        start = (moment + (MINUTE if back else -MINUTE)).replace(second=0, microsecond=0)
+        fields = " ".join(self.expression.split()[-5:])
+        seconds = _seconds_of(self.expression)[:: -1 if back else 1]
+        for minute in CronSim(fields, start.astimezone(load_time_zone(self.timezone)), reverse=back):
+            for second in seconds:
+                tick = minute.astimezone(UTC) + second
+                if tick <= moment if back else tick > moment:
+                    yield tick
 
 
 Trigger = Interval | Cron
@@ -119,11 +112,7 @@ Trigger = Interval | Cron
 
 @cache
 def load_time_zone(name: str) -> ZoneInfo:
-    """A time zone.
-
-    Raises:
-        InvalidSchedule: this machine does not know it.
-    """
+    """A time zone; raises InvalidSchedule for one that this machine does not have."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):
@@ -132,8 +121,10 @@ def load_time_zone(name: str) -> ZoneInfo:
 
 
 @cache
-def _seconds_of(expression: str) -> tuple[int, ...]:
-    return tuple(sorted(CronSim(expression, datetime(2026, 1, 1, tzinfo=UTC)).seconds))
+def _seconds_of(expression: str) -> tuple[timedelta, ...]:
+    return tuple(
+        timedelta(seconds=second) for second in sorted(CronSim(expression, datetime(2026, 1, 1, tzinfo=UTC)).seconds)
+    )
 
 
 def _within_time(moment: datetime | None) -> datetime | None:

@@ -26,6 +26,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.domain.backoff import Backoff
 from peerd.domain.errors import PeerdError
 from peerd.domain.ring import Broadcast, Coalescer, Ring
 from peerd.doorbell.cluster_clock import ClusterClock
@@ -132,7 +133,7 @@ class Notifier:
         self._thread.join(CLOSE_TIMEOUT)
 
     def _run_loop(self) -> None:
-        interval = MIN_INTERVAL
+        intervals = Backoff(MIN_INTERVAL, MAX_INTERVAL, jitter=0.0)
         while (rings := self._next()) is not None:
             try:
                 self._transport = self._transport or self._open_transport()
@@ -141,7 +142,10 @@ class Notifier:
                 self.last_error = None
             except Exception as error:  # noqa: BLE001 - the poll finds the tasks
                 self.last_error = f"{type(error).__name__}: {error}"
-            interval = self._wait_interval(interval)
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed, intervals.next())  # rings of this time are sent together
+                if not self._coalescer:
+                    intervals.reset()
         if self._transport is not None:
             self._transport.close()
 
@@ -155,12 +159,6 @@ class Notifier:
                     return None
                 self._changed.wait()
             return rings
-
-    def _wait_interval(self, seconds: float) -> float:
-        """Let rings gather; return the next interval."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed, seconds)
-            return min(2 * seconds, MAX_INTERVAL) if self._coalescer else MIN_INTERVAL
 
 
 def _open_transport(database: Database, secret: str | None) -> Transport | None:

@@ -12,7 +12,7 @@ from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_o
 from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
 from peerd.operate.client import Client
 from peerd.runtime.observability.alert_detection import AlertingService
-from peerd.runtime.process.import_blocker import blocked_import
+from peerd.runtime.process.import_path import blocked_import
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.service import Service
 from peerd.runtime.process.uncaught_exceptions import describe_exception

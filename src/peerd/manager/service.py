@@ -13,6 +13,7 @@ from typing import Final
 from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings
+from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import TaskEvent
 from peerd.manager.chores import CHORES, Chore
@@ -30,7 +31,7 @@ from peerd.runtime.observability.events import (
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.connection.outages import Backoff, OutageTracker
+from peerd.store.connection.outages import OutageTracker
 from peerd.store.maintenance.chore_batches import count_pinned
 from peerd.store.maintenance.due import DueMaintenance, read_due_maintenance
 from peerd.store.maintenance.rescue import rescue_untouched

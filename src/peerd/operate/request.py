@@ -10,9 +10,8 @@ import msgspec
 
 from peerd.domain.call import Call
 from peerd.domain.errors import InvalidTask
-from peerd.domain.json_numbers import NON_FINITE_PROBLEM, contains_non_finite
 from peerd.domain.quoting import quoted
-from peerd.domain.task import NewTask
+from peerd.domain.task import NON_FINITE_PROBLEM, NewTask, contains_non_finite
 from peerd.operate import validation
 
 T = TypeVar("T")

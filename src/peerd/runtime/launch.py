@@ -1,10 +1,10 @@
-"""Starts a program (ffmpeg …) so that it ends with the process that started it, within limits.
+"""Starts a program (ffmpeg …) with resource limits, so that it ends with the process that started it.
 
-The program is started through a small launcher in a bare interpreter, which sets the limits and the parent's death
-signal after fork and exec, where it is safe and lasts, and becomes the program. It has the same process id.
+A launcher in a bare interpreter sets the limits and the parent's death signal, which a fork would drop, and then
+becomes the program under the same process id.
 
-Start it from a thread that lives as long as the program: on Linux the death signal is bound to the parent's *thread*.
-The main thread (an event loop's `create_subprocess_exec`) is right; a pool's thread that ends before is not.
+Start the program from a thread that lives as long as it, such as the main thread (an event loop's
+`create_subprocess_exec`): on Linux the death signal is bound to the parent's *thread*.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from peerd.runtime.process.pdeathsig import die_with_parent
+from peerd.runtime.process.process_tree import die_with_parent
 
 NOT_FOUND: Final = 127
-"""Exit status when there is no such program, as a shell has it."""
-
+"""Exit status when there is no such program, as of a shell."""
 NOT_STARTED: Final = 126
 """Exit status when the program cannot be started, or its limits cannot be set."""
 
@@ -36,11 +35,11 @@ _START: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """What a program may use; None is no limit.
+    """Resource limits of a program; None is no limit.
 
-    `cpu_seconds` is processor time (then SIGXCPU, and SIGKILL a second later), `memory_bytes` its address space,
-    `file_bytes` the size of each file that it writes (then SIGXFSZ), `open_files` their number, `nice` what is added to
-    its niceness.
+    `cpu_seconds` is processor time (then SIGXCPU, and SIGKILL a second later), `memory_bytes` the address space,
+    `file_bytes` the size of each file that it writes (then SIGXFSZ), `open_files` their number, `nice` is added to its
+    niceness.
     """
 
     cpu_seconds: float | None = None
@@ -51,13 +50,13 @@ class ResourceLimits:
 
 
 def launch_command(argv: Sequence[str], *, limits: ResourceLimits | None = None, own_group: bool = False) -> list[str]:
-    r"""Return the command line that starts a program bound to this process's life.
+    r"""Return the command line that starts a program which ends with this process.
 
     Args:
         argv: the program and its arguments.
-        limits: what it may use.
-        own_group: make it the leader of a process group of its own. It is then missed by a signal to this process's
-            group, and only itself, not what it starts, ends with this process.
+        limits: on its resources.
+        own_group: make it the leader of a process group of its own. A signal to this process's group then misses it,
+            and its own child processes do not end with this process.
 
     Example:
         >>> import subprocess
@@ -69,7 +68,7 @@ def launch_command(argv: Sequence[str], *, limits: ResourceLimits | None = None,
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Be the launcher: bind, limit, and become the program."""
+    """The launcher: set the death signal and the limits, and become the program."""
     how = json.loads(arguments[0])
     argv = list(arguments[1:])
     try:
@@ -78,8 +77,9 @@ def main(arguments: Sequence[str]) -> NoReturn:
         if how["own_group"]:
             os.setpgid(0, 0)
         _limit(ResourceLimits(**how["limits"]))
-        _restore_signals()
-        os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores them, and so would the program
+            signal.signal(number, signal.SIG_DFL)
+        os.execvp(argv[0], argv)  # noqa: S606 - a shell is not needed
     except FileNotFoundError:
         sys.stderr.write(f"there is no program {argv[0]!r}\n")
         sys.exit(NOT_FOUND)
@@ -93,23 +93,17 @@ def _limit(limits: ResourceLimits) -> None:
         os.nice(limits.nice)
     if limits.cpu_seconds is not None:
         _set(resource.RLIMIT_CPU, math.ceil(limits.cpu_seconds), beyond=1)
-    if limits.memory_bytes is not None:
-        _set(resource.RLIMIT_AS, limits.memory_bytes)
-    if limits.file_bytes is not None:
-        _set(resource.RLIMIT_FSIZE, limits.file_bytes)
-    if limits.open_files is not None:
-        _set(resource.RLIMIT_NOFILE, limits.open_files)
+    for limit, value in (
+        (resource.RLIMIT_AS, limits.memory_bytes),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+    ):
+        if value is not None:
+            _set(limit, value)
 
 
-def _set(what: int, value: int, beyond: int = 0) -> None:
-    """Set a limit, at most to what we are allowed; the hard one may lie beyond the soft one."""
-    _, hard = resource.getrlimit(what)
-    allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    top = value + beyond if hard == resource.RLIM_INFINITY else min(value + beyond, hard)
-    resource.setrlimit(what, (allowed, top))
-
-
-def _restore_signals() -> None:
-    """The interpreter ignores these two, and what is ignored stays so in the program."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
+def _set(limit: int, value: int, beyond: int = 0) -> None:
+    """Set a soft limit, and a hard one `beyond` it, both at most to the present hard limit."""
+    _, hard = resource.getrlimit(limit)
+    top = math.inf if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(limit, (int(min(value, top)), int(min(value + beyond, top))))

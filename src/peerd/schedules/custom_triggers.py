@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import structlog
 
+from peerd.domain.backoff import Backoff
 from peerd.domain.errors import PeerdError
 from peerd.domain.schedule import RunStatus, Schedule
 from peerd.runtime.observability.events import EventBus, ScheduleFailed
@@ -137,7 +138,7 @@ class CustomTriggers:
         return run.status is RunStatus.WAITING
 
     async def _run_forever(self, name: str, run: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        pause = FIRST_PAUSE
+        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=0.0)
         while True:
             try:
                 await run()
@@ -145,8 +146,7 @@ class CustomTriggers:
                 self._events.emit(ScheduleFailed(schedule=name, error=describe_exception(error)))
             else:
                 return
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            await asyncio.sleep(pauses.next())
 
 
 def _json(args: tuple[object, ...]) -> str | None:

@@ -10,7 +10,7 @@ from typing import Final
 from peerd.domain.errors import InvalidTask, NoReply, PeerdError, RequestFailed, Undeliverable
 from peerd.domain.schedule import ALL, CLUSTER, RunStatus, Schedule
 from peerd.runtime.messages.addressing import Peer
-from peerd.runtime.messages.message_handlers import Message
+from peerd.runtime.messages.inbox import Message
 from peerd.runtime.observability.events import EventBus, ScheduleRunEnded, ScheduleRunStarted
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.schedules.registry import ScheduleRegistry

@@ -18,12 +18,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, cast
 
+from peerd.domain.backoff import Backoff
 from peerd.domain.duration import format_duration
 from peerd.domain.errors import NoReply, PeerdError, ProcessStopping, RequestFailed, Undeliverable
 from peerd.domain.outcome import truncate
 from peerd.domain.schedule import RunStatus
 from peerd.runtime.concurrency.threads import SystemExitInThread, run_in_thread, start_thread, wait_despite_cancellation
-from peerd.runtime.messages.message_handlers import Message
+from peerd.runtime.messages.inbox import Message
 from peerd.runtime.observability.events import EventBus, ScheduleRunEnded
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
@@ -144,13 +145,12 @@ class ScheduleRunExecutor:
 
     async def _send_report_until_written(self, report: RunReport) -> None:
         """Tell the agent until it has written it."""
-        pause, longest = REPORT_RETRY_PAUSES
+        pauses = Backoff(*REPORT_RETRY_PAUSES, jitter=0.0)
         while True:
             try:
                 await self._process.messenger.request("agent", REPORT_ACTION, to_json(report))
             except (NoReply, RequestFailed, Undeliverable):
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, longest)
+                await asyncio.sleep(pauses.next())
             else:
                 return
 

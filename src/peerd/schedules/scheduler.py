@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
+from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.schedule import CLUSTER, FireTick, MissTick, RunStatus, Schedule, WaitForTick, decide_tick
 from peerd.runtime.observability.events import EventBus, ScheduleFailed, ScheduleTickFired
@@ -20,7 +21,6 @@ from peerd.schedules.custom_triggers import CustomTriggers
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.run_dispatcher import RunDispatcher
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.connection.outages import Backoff
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
 from peerd.store.schedules import (
     CLUSTER_ROW,

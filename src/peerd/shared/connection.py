@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from peerd.domain.backoff import Backoff
 from peerd.runtime.process.uncaught_exceptions import log_exception
 from peerd.runtime.unix_socket_path import short_socket_directory
 from peerd.shared import protocol
@@ -132,15 +133,14 @@ class SharedConnection:
             self._connecting_task = asyncio.create_task(self._keep_connected(), name="shared connection")
 
     async def _keep_connected(self) -> None:
-        pause = MIN_RECONNECT_DELAY
+        pauses = Backoff(MIN_RECONNECT_DELAY, MAX_RECONNECT_DELAY, jitter=0.0)
         while True:
             try:
                 reader, writer = await self._connect()
             except OSError:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, MAX_RECONNECT_DELAY)
+                await asyncio.sleep(pauses.next())
                 continue
-            pause = MIN_RECONNECT_DELAY
+            pauses.reset()
             self._writer = writer
             try:
                 for number, (client, subscription) in self._subscriptions.items():
@@ -152,7 +152,7 @@ class SharedConnection:
                 await asyncio.sleep(MAX_RECONNECT_DELAY)
             finally:
                 self._disconnect(writer)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(MIN_RECONNECT_DELAY)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         connection = socket.socket(socket.AF_UNIX)

@@ -27,7 +27,7 @@ from typing import Any, Final
 from peerd.runtime.messages.addressing import DEFAULT_REPLY_TIMEOUT
 from peerd.runtime.observability import logfile
 from peerd.runtime.process import exit_codes
-from peerd.runtime.process.pdeathsig import become_subreaper
+from peerd.runtime.process.process_tree import become_subreaper
 from peerd.supervision.agent_reports import AgentReports
 from peerd.supervision.console import CANNOT_START, Console
 from peerd.supervision.control.control_server import ControlServer, SendAnswer

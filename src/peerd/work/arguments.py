@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from peerd.domain.errors import InvalidArguments
-from peerd.domain.json_numbers import NON_FINITE_PROBLEM, contains_non_finite
 from peerd.domain.known_handlers import HandlerSignature
 from peerd.domain.outcome import truncate
 from peerd.domain.quoting import quoted
+from peerd.domain.task import NON_FINITE_PROBLEM, contains_non_finite
 
 MAX_REASON_LENGTH = 500
 """Characters: an unknown argument's name, which is quoted, may be as long as a body."""

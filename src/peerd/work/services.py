@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from peerd.domain.duration import format_duration
-from peerd.domain.stuck_attempt import StuckAttempt
-from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep, PeriodicThread
+from peerd.domain.outcome import StuckAttempt
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
@@ -82,7 +82,7 @@ class WorkerService(Generic[W]):
 class TaskService(WorkerService[TaskWorker]):
     """A process that runs tasks."""
 
-    ticker: Callable[[PeriodicStep], PeriodicCaller] = PeriodicThread
+    ticker: Callable[[PeriodicStep], PeriodicThread] = PeriodicThread
     """Makes the thread that touches the claims."""
     _leaving = False
 

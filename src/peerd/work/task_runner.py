@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.domain.stuck_attempt import StuckAttempt
+from peerd.domain.outcome import StuckAttempt
 from peerd.domain.task import Task
 from peerd.domain.token_bucket import TokenBucket
-from peerd.runtime.concurrency.periodic_thread import PeriodicCaller, PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import ComponentFailed, EventBus, LimitedTaskEnded
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.claim.claimer import Claimer
@@ -64,7 +65,7 @@ class Runner:
         node: str,
         events: EventBus,
         client: Any = None,
-        ticker: Callable[[PeriodicStep], PeriodicCaller] = PeriodicThread,
+        ticker: Callable[[PeriodicStep], PeriodicThread] = PeriodicThread,
     ) -> None:
         self._worker = worker
         settings = worker.settings
@@ -204,16 +205,16 @@ class Runner:
         await asyncio.to_thread(self._touch_ticker.join, LAST_TOUCH_TIMEOUT)
 
     async def _claim_until_quiet(self) -> None:
-        pause = FIRST_PAUSE
+        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=0.0)
         while not self._quiet.is_set():
             self._wake_up.clear()  # before the claim, so that a change during it is not missed
             try:
                 claimed = await self._claim(self._wanted())
-                pause = FIRST_PAUSE
-            except Exception as error:  # noqa: BLE001 - running attempts must not be killed because a claim fails
+                pauses.reset()
+            except Exception as error:  # noqa: BLE001 - what runs must not be killed because nothing can be claimed
+                pause = pauses.next()
                 self._events.emit(ComponentFailed(component="claim", error=describe_exception(error), again_in=pause))
                 await self._wait_for_change(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
                 continue
             self.executor_slots.take(claimed)
             if claimed:

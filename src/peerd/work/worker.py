@@ -127,7 +127,7 @@ class BaseWorker:
             NotAvailableInProcess: before.
         """
         if self.current_process is None:
-            raise NotAvailableInProcess("self.process", "is there from setup() on, in a worker that a node runs")
+            raise NotAvailableInProcess("self.process is there from setup() on, in a worker that a node runs")
         return self.current_process
 
     def set_process(self, process: ProcessContext) -> None:

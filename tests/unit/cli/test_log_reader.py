@@ -40,7 +40,7 @@ def test_lines_of_a_slot_or_of_all_of_a_kind(tmp_path: Path) -> None:
         "2026-11-21 10:00:02.1 [info] task done slot=video-hd-1\n"
         "2026-11-21 10:00:03.1 peerd here: video-1 (process 7) died: killed by SIGKILL\n"
         '{"event": "task done", "slot": "video-1"}\n'
-        "video-1: did not end in time, and is ended now; its threads are here:\n"
+        "video-1: did not end in time, and is killed now; its threads are here:\n"
     )
     ends = [line.split()[-1] for line in last(log, 99, "video-1")]
     assert ends == ["node=here", "SIGKILL", '"video-1"}', "here:"]

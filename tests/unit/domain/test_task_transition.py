@@ -89,7 +89,7 @@ def test_a_verdicts_label_is_one_that_its_outcome_may_have() -> None:
 
 
 def test_success_needs_no_verdict() -> None:
-    with pytest.raises(ValueError, match="needs no verdict"):
+    with pytest.raises(ValueError, match="needs no transition"):
         transition_after(task(), Done(), NOW)
 
 

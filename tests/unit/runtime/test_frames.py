@@ -32,7 +32,7 @@ def test_messages_come_out_as_they_went_in_however_the_stream_is_cut(
     [
         (b"GET / HTTP/1.1\r\n\r\n", "this is no frame"),
         (b"\x00\x00\x00\x02\xff\xfe", "a frame holds no JSON"),
-        (b"\x00\x00\x00\x02[]", "a frame holds list where an object belongs"),
+        (b"\x00\x00\x00\x02[]", "a frame holds list instead of an object"),
         (b"\x00\x00\x00\x00", "a frame holds no JSON"),
     ],
 )
@@ -79,5 +79,5 @@ def test_a_message_that_is_nested_too_deeply_is_refused_as_others_are() -> None:
     nested: list[object] = []
     for _ in range(100_000):
         nested = [nested]
-    with pytest.raises(FrameError, match="cannot be said in JSON"):
+    with pytest.raises(FrameError, match="cannot be written as JSON"):
         encode({"nested": nested})

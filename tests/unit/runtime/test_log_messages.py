@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
+
+from peerd.runtime.observability.log_messages import LEVELS, MESSAGES
 
 WRITE = """
 import sys, threading
@@ -66,3 +69,11 @@ def test_what_the_master_says_is_one_line_of_the_form_that_is_wanted(form: str) 
     else:
         assert short == r"peerd n: died: x\n12:00:00.000 [info] \x1b[2J"
     assert 1500 < len(long.encode()) < 4096
+
+
+def test_each_figure_of_the_table_is_a_field_of_its_event() -> None:
+    for kind, (level, sentence, names) in MESSAGES.items():
+        assert level in LEVELS
+        fields = {name.partition("=")[2] or name for name in names.split()}
+        fields |= set(re.findall(r"\{event\.(\w+)\}", sentence))
+        assert fields <= set(kind.__struct_fields__), kind

@@ -21,7 +21,7 @@ from peerd.domain.errors import (
 from peerd.runtime.concurrency.background_tasks import BackgroundTasks
 from peerd.runtime.messages import inbox
 from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES, Peer, Target
-from peerd.runtime.messages.message_handlers import Message
+from peerd.runtime.messages.inbox import Message
 from peerd.runtime.messages.messenger import Messenger
 from peerd.runtime.observability.events import (
     BackgroundWorkCancelled,
@@ -91,7 +91,7 @@ async def test_each_way_of_sending_names_whom_it_is_for(bench: Bench) -> None:
 
 async def test_what_is_sent_can_be_awaited_and_says_how_many_it_reached(bench: Bench) -> None:
     delivery = bench.messenger.broadcast("a")
-    assert not delivery.is_known
+    assert not delivery.future.done()
     bench.messenger.receive({"type": "delivery", "id": 1, "delivered": 3, "error": None})
     assert await delivery == 3
     assert await delivery == 3
@@ -119,12 +119,12 @@ async def _await(delivery: Any) -> Any:
 @pytest.mark.parametrize(
     ("action", "data", "target", "says"),
     [
-        ("a", {1, 2}, "agent", "cannot be said in JSON"),
-        ("a", float("inf"), "agent", "cannot be said in JSON"),
-        ("a", "\ud800", "agent", "cannot be said in JSON"),
+        ("a", {1, 2}, "agent", "cannot be written as JSON"),
+        ("a", float("inf"), "agent", "cannot be written as JSON"),
+        ("a", "\ud800", "agent", "cannot be written as JSON"),
         ("", None, "agent", "a text of 1 to 200 characters"),
         (None, None, "agent", "a text of 1 to 200 characters"),
-        ("\udcff", None, "agent", "cannot be said in JSON"),
+        ("\udcff", None, "agent", "cannot be written as JSON"),
         ("a", None, "boss", "a message is for all, workers, agent, random, or a process id; .*boss.* is none"),
         ("a", None, 1.5, "is none of these"),
         ("a", None, None, "is none of these"),
@@ -304,8 +304,8 @@ async def test_a_request_that_cannot_be_answered_is_told_why(bench: Bench) -> No
         bench.come(action, number=number, request=True)
     await eventually_async(lambda: len(bench.of_type("reply")) == 4)
     unknown, unsayable, large, failed = (frame["error"] for frame in bench.of_type("reply"))
-    assert unknown == "nobody listens to 'unknown' there"
-    assert "cannot be said in JSON" in unsayable
+    assert unknown == "no handler is registered for 'unknown' there"
+    assert "cannot be written as JSON" in unsayable
     assert f"{MAX_MESSAGE_BYTES} are allowed" in large
     assert failed == "ValueError: no such cache"
 
@@ -434,7 +434,7 @@ async def test_a_process_that_stops_begins_nothing_more(bench: Bench) -> None:
         raise AssertionError("it runs")
 
     await bench.background.finish(0.0)
-    with pytest.raises(ProcessStopping, match="refresh was not begun: the process stops"):
+    with pytest.raises(ProcessStopping, match="refresh was not started: the process stops"):
         bench.background.run(refresh())
     bench.messenger.on("a", lambda message: refresh())
     bench.come("a", number=5, request=True)

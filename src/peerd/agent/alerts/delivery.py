@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
@@ -151,7 +150,7 @@ class AlertDelivery:
 
     async def _deliver(self, alert: Alert) -> None:
         for number in range(1, MAX_TRIES + 1):
-            pause = exponential_backoff(number, base=FIRST_PAUSE, random=random.random) if number < MAX_TRIES else None
+            pause = exponential_backoff(number, base=FIRST_PAUSE) if number < MAX_TRIES else None
             try:
                 await self.hook.send(alert)
                 return

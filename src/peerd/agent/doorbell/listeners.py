@@ -21,6 +21,7 @@ from sqlalchemy.engine import URL
 
 from peerd.agent.doorbell.health import RejectedRings
 from peerd.config.settings import ClusterSettings, NodeSettings
+from peerd.domain.backoff import Backoff
 from peerd.domain.ring import Ring, TasksAvailable
 from peerd.domain.token_bucket import TokenBucket
 from peerd.doorbell.datagram import (
@@ -32,7 +33,6 @@ from peerd.doorbell.datagram import (
     Verifier,
 )
 from peerd.store.connection.database import Database, translated_errors
-from peerd.store.connection.outages import Backoff
 
 DATAGRAMS_PER_TURN: Final = 64
 """Datagrams read before the event loop runs other callbacks."""

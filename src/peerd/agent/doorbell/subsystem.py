@@ -28,7 +28,7 @@ from peerd.doorbell.datagram import NotificationVerifier, Verifier
 from peerd.doorbell.endpoints import Endpoint, nodes_without_endpoint, parse_endpoint, write_endpoint
 from peerd.doorbell.notifier import DatagramTransport, Notifier, NotifyTransport, Transport
 from peerd.doorbell.wake_up_socket import WakeUpSender
-from peerd.runtime.messages.message_handlers import Message
+from peerd.runtime.messages.inbox import Message
 from peerd.runtime.messages.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
 from peerd.runtime.observability.events import ClusterBroadcastFailed, EventBus
 from peerd.runtime.process.link import Link

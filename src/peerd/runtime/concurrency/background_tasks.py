@@ -1,4 +1,4 @@
-"""Work beside what a process is asked for: kept, awaited when the process stops, and never its downfall."""
+"""Background tasks of a process: their exceptions are logged, and they are awaited when the process stops."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from peerd.runtime.observability.events import BackgroundWorkCancelled, Backgrou
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 
 CANCEL_TIMEOUT: Final = 1.0
-"""Seconds that cancelled work has to end before the process goes on with its stop."""
+"""Seconds that cancelled work has to end before the stop of the process continues."""
 
 BackgroundWork = Coroutine[Any, Any, object]
 
 
 class BackgroundTasks:
-    """The tasks of one process that nobody awaits. Made on its event loop.
-
-    Args:
-        events: what goes wrong in them.
-    """
+    """The background tasks of one process. Made on its event loop."""
 
     def __init__(self, events: EventBus) -> None:
         self._events = events
@@ -31,35 +27,26 @@ class BackgroundTasks:
 
     @property
     def count(self) -> int:
-        """How many tasks go on."""
+        """How many tasks run."""
         return len(self._tasks)
 
     def run(self, work: BackgroundWork, name: str | None = None) -> None:
-        """Let a coroutine run; from any thread.
-
-        Args:
-            work: the coroutine.
-            name: how it is called in the log; that of its function when None.
-
-        Raises:
-            ProcessStopping: the process stops and begins nothing more.
-            TypeError: it is not a coroutine.
-        """
+        """See `ProcessContext.run_in_background`; `name` is that of the work in the log, else that of its function."""
         if not asyncio.iscoroutine(work):
             raise TypeError(f"give run_in_background a coroutine, as in run_in_background(refresh()), not {work!r}")
         work_name = name or str(getattr(work, "__qualname__", type(work).__name__))
         if self._closed:
             work.close()
             raise ProcessStopping(work_name)
-        if _running_loop() is self._loop:
+        if running_loop() is self._loop:
             self._start(work, work_name)
         else:
             self._loop.call_soon_threadsafe(self._start, work, work_name)
 
     async def finish(self, grace: float) -> None:
-        """Begin nothing more; let what runs end within `grace` seconds, and cancel the rest.
+        """Start no more work, let the running work end within `grace` seconds, and cancel the rest.
 
-        It may be called again with less.
+        It may be called again with a shorter grace.
         """
         self._closed = True
         if self._tasks:
@@ -71,7 +58,7 @@ class BackgroundTasks:
             await asyncio.wait(left, timeout=CANCEL_TIMEOUT)
 
     def _start(self, work: BackgroundWork, name: str) -> None:
-        if self._closed:  # it came from a thread in the last moment
+        if self._closed:  # a thread called `run` just before
             work.close()
             self._events.emit(BackgroundWorkFailed(name=name, error=str(ProcessStopping(name))))
             return
@@ -82,13 +69,14 @@ class BackgroundTasks:
     async def _guarded(self, work: BackgroundWork, name: str) -> None:
         try:
             await work
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises is no reason for the process to fall
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; it does not end the process
             self._events.emit(
                 BackgroundWorkFailed(name=name, error=describe_exception(error), traceback=format_traceback(error))
             )
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, if any."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -1,8 +1,8 @@
-"""What a forked process must have anew: the connections, threads and locks that are its parent's.
+"""Hooks that renew, in a forked process, the connections, threads and locks of its parent.
 
-Python copies them all. A connection that two processes use answers one with what the other has asked, a thread exists
-in the parent only, and a lock that another thread held is never released. gunicorn with ``--preload``, Celery's prefork
-pool and `multiprocessing` fork after an application was imported, so after it may have used its client.
+Python copies them all, but a connection of two processes mixes up their replies, a thread exists in the parent only,
+and a lock that another thread held is never released. gunicorn with ``--preload``, Celery's prefork pool and
+`multiprocessing` fork after an application was imported, and so perhaps after it has used its client.
 """
 
 from __future__ import annotations
@@ -13,22 +13,20 @@ from typing import Final, Protocol
 
 
 class Forkable(Protocol):
-    """Something that a forked process has anew."""
+    """An object with resources that must not be shared with a forked process."""
 
     def before_fork(self) -> None:
-        """Give up, in the process that forks, what must not be open in another one."""
-        ...
+        """In the parent: close what must not be open in another process."""
 
     def reset_after_fork(self) -> None:
-        """Make anew, in the forked process, what belongs to its parent; nothing of that is closed or waited for."""
-        ...
+        """In the child: replace the parent's resources, without closing them or waiting for them."""
 
 
 _registered: Final[dict[int, weakref.ref[Forkable]]] = {}
 
 
 def register_fork_hooks(instance: Forkable) -> None:
-    """Call its methods at each fork, as long as it lives."""
+    """Call the instance's methods at each fork, as long as it lives."""
     number = id(instance)
     _registered[number] = weakref.ref(instance, lambda _: _registered.pop(number, None))
 

@@ -1,7 +1,6 @@
-"""Plain functions in threads of their own.
+"""Plain functions in daemon threads of their own, once or periodically.
 
-Not a pool: a thread cannot be cancelled, and one that outlives its task's patience must not keep a place that another
-task needs.
+They do not use a pool: a thread cannot be cancelled, and one that outlives its time-out must not occupy a pool's slot.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import contextlib
 import contextvars
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -25,24 +25,20 @@ _started_by: WeakKeyDictionary[asyncio.Task[Any], threading.Thread] = WeakKeyDic
 """The thread that an asyncio task has started last, for `current_stack`."""
 
 SWITCH_INTERVAL: Final = 0.0005
-"""Seconds after which a thread that computes lets another one go on; Python's own are 0.005."""
+"""Seconds after which a computing thread yields to another one; Python's own are 0.005."""
 
 
 def shorten_switch_interval() -> None:
-    """Let the threads of this process wait for one another's computing for a tenth of the usual time.
+    """Set `SWITCH_INTERVAL`, for a process that works with SQLite.
 
-    For a process that works with SQLite: a thread that has the file's lock must not wait for the event loop to come to
-    its end, with all other writers behind it. Measured in drains: 40,500 → 43,500 tasks a second.
+    A thread that holds the file's lock must not wait long for the event loop to yield, because all other writers wait
+    for that thread. Measured in drains: 40,500 → 43,500 tasks a second.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
 
 
 class SystemExitInThread(RuntimeError):
-    """A function in a thread raised SystemExit or its like.
-
-    Args:
-        error: what it raised.
-    """
+    """A function in a thread raised SystemExit or its like, which is `raised`."""
 
     def __init__(self, error: BaseException) -> None:
         self.raised = error
@@ -50,20 +46,15 @@ class SystemExitInThread(RuntimeError):
 
 
 async def run_in_thread(function: Callable[..., T], *args: Any, name: str) -> T:
-    """Run a function in a new daemon thread, and wait for it even if the waiting is cancelled.
+    """Run a function in a new daemon thread, and wait for its end even when cancelled.
 
-    Cancelling is raised when the function has ended: until then whatever it holds is in use.
-
-    Args:
-        function: what to run.
-        args: its arguments.
-        name: of the thread.
+    The cancellation is raised after the end, because until then the function's resources are in use.
     """
     return await wait_despite_cancellation(start_thread(function, *args, name=name))
 
 
 async def run_in_thread_to_completion(function: Callable[..., T], *args: Any, name: str) -> T:
-    """As `run_in_thread`, but what the function returns or raises counts although the waiting was cancelled."""
+    """As `run_in_thread`, but return or raise the function's result even when cancelled."""
     future = start_thread(function, *args, name=name)
     with contextlib.suppress(asyncio.CancelledError):
         await wait_despite_cancellation(future)
@@ -71,18 +62,24 @@ async def run_in_thread_to_completion(function: Callable[..., T], *args: Any, na
 
 
 def start_thread(function: Callable[..., T], *args: Any, name: str) -> asyncio.Future[T]:
-    """Run a function in a new daemon thread; the future is how it ends."""
+    """Run a function in a new daemon thread; return the future of its result."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
 
+    def settle(result: Any, error: BaseException | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(_resolve, future, result, error)
+
     def run() -> None:
         try:
             result = context.run(function, *args)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever waits shall get it
-            _resolve(loop, future, error=error)
+        except (StopIteration, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
+            settle(None, SystemExitInThread(error))
+        except BaseException as error:  # noqa: BLE001 - raised again by the future
+            settle(None, error)
         else:
-            _resolve(loop, future, result=result)
+            settle(result, None)
 
     thread = threading.Thread(target=run, name=f"peerd-{name}", daemon=True)
     if (task := asyncio.current_task()) is not None:
@@ -91,11 +88,20 @@ def start_thread(function: Callable[..., T], *args: Any, name: str) -> asyncio.F
     return future
 
 
+def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
 def current_stack(task: asyncio.Task[Any]) -> str:
-    """Where the code of an asyncio task is, as a traceback shows it: in its thread, or on the event loop."""
+    """The stack of an asyncio task, as in a traceback: of its thread, or of its coroutines on the event loop."""
     thread = _started_by.get(task)
     if thread is not None and thread.is_alive():
-        frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - there is no public way to it
+        frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - it has no public name
         return "" if frame is None else "".join(traceback.format_stack(frame))
     return "".join(line for frame in _frames(task.get_coro()) for line in traceback.format_stack(frame, limit=1))
 
@@ -108,7 +114,7 @@ def _frames(coroutine: object) -> Iterator[FrameType]:
 
 
 async def wait_despite_cancellation(future: asyncio.Future[T]) -> T:
-    """Wait for a future although the waiting is cancelled; raise the cancellation afterwards."""
+    """Wait for a future although the caller is cancelled; raise the cancellation afterwards."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
@@ -116,27 +122,46 @@ async def wait_despite_cancellation(future: asyncio.Future[T]) -> T:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        future.exception()  # seen
+        future.exception()  # mark it as retrieved
         raise cancelled
     return future.result()
 
 
-def _resolve(
-    loop: asyncio.AbstractEventLoop,
-    future: asyncio.Future[Any],
-    *,
-    result: Any = None,
-    error: BaseException | None = None,
-) -> None:
-    def resolve() -> None:
-        if future.cancelled():
-            return
-        if error is None:
-            future.set_result(result)
-        elif isinstance(error, StopIteration | asyncio.CancelledError | SystemExit | KeyboardInterrupt):
-            future.set_exception(SystemExitInThread(error))
-        else:
-            future.set_exception(error)
+PeriodicStep = Callable[[float], float]
+"""Gets the monotonic clock, in seconds; returns the seconds until its next call. It must not raise."""
 
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(resolve)
+
+class PeriodicThread:
+    """Calls a step in a daemon thread of its own.
+
+    >>> calls = []
+    >>> thread = PeriodicThread(lambda now: calls.append(now) or 0.001)
+    >>> thread.start()
+    >>> while len(calls) < 3:
+    ...     pass
+    >>> thread.stop()
+    >>> thread.join(10.0)
+    """
+
+    def __init__(self, step: PeriodicStep, name: str = "peerd-ticker") -> None:
+        self._step = step
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start, with a first call at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Make no more calls; a running one is finished."""
+        self._stopping.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end after `stop`, at most for this time."""
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _run_loop(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            pause = self._step(time.monotonic())

@@ -1,4 +1,4 @@
-"""Whom a message is for, and how large it may be: what both ends of a link know. It needs the standard library only."""
+"""Targets and sizes of messages, as both ends of a link use them. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,23 +8,17 @@ from typing import Any, Final
 from peerd.domain.quoting import quoted
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024
-"""Bytes of a message, or of a reply, as JSON. Messages carry decisions; what is larger belongs elsewhere."""
-
+"""Bytes of a message, or of a reply, as JSON. Messages carry decisions; larger data belongs elsewhere."""
 MAX_ACTION_LENGTH: Final = 200
 """Characters of the name of an action."""
-
 MAX_IN_FLIGHT: Final = 1000
-"""Messages of one process of which it is not known yet what became of them."""
-
+"""Messages of one process whose delivery is not known yet."""
 MAX_IN_FLIGHT_BYTES: Final = 4 * 1024 * 1024
 """The same, bytes."""
-
 DEFAULT_REPLY_TIMEOUT: Final = 10.0
-"""Seconds that a request waits for its reply when nobody says otherwise."""
-
+"""Seconds that a request waits for its reply."""
 MAX_REPLY_TIMEOUT: Final = 86_400.0
-"""Seconds that one may wait for a reply."""
-
+"""The longest such time that can be given, seconds."""
 WORKER_ROLES: Final = ("worker", "web")
 """The roles that are workers to messages: task workers, periodic workers and web processes."""
 
@@ -32,7 +26,7 @@ _ROLES: Final = ("all", "workers", "agent", "random")
 
 
 class InvalidTarget(ValueError):
-    """What should say whom a message is for does not."""
+    """A value that is no target of messages."""
 
     def __init__(self, given: object) -> None:
         super().__init__(f"a message is for {', '.join(_ROLES)}, or a process id; {quoted(given)} is none of these")
@@ -40,9 +34,9 @@ class InvalidTarget(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A process of this node: whom one may write to, or who has written.
+    """A process of this node, as a sender or recipient of messages.
 
-    `role` is `agent`, `worker` or `web`; of a message that a person sends with the CLI, `control`.
+    `role` is `agent`, `worker` or `web`; `control` for a message that was sent with the CLI.
     """
 
     pid: int
@@ -55,13 +49,13 @@ class Peer:
         return f"{self.slot} (process {self.pid})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as frames carry it."""
+        """The content of a frame."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom a message is for.
+    """The recipients of a message.
 
     >>> str(Target.workers("video")), str(Target.of("agent")), str(Target.of(17))
     ('all workers of video', 'the agent', 'process 17')
@@ -83,7 +77,7 @@ class Target:
 
     @classmethod
     def random(cls, kind: str | None = None) -> Target:
-        """One worker, whichever; or one of a kind."""
+        """One worker, or one of a kind, at random."""
         return cls("random", kind=kind)
 
     @classmethod
@@ -98,7 +92,7 @@ class Target:
 
     @classmethod
     def of(cls, given: Target | str | int) -> Target:
-        """Return a target as it is, and what is short for one: `"agent"`, `"random"`, or a process id.
+        """A target from itself, or from its short form: `"agent"`, `"random"`, or a process id.
 
         Raises:
             InvalidTarget: it is none of these.
@@ -109,44 +103,34 @@ class Target:
 
     @classmethod
     def parse(cls, data: object) -> Target:
-        """Read it from a frame.
-
-        Raises:
-            InvalidTarget: it is not one.
-        """
+        """Read a target from a frame. Raises InvalidTarget."""
         if not isinstance(data, dict):
             raise InvalidTarget(data)
         pid, role, kind = data.get("pid"), data.get("role"), data.get("kind")
         if role is None and isinstance(pid, int) and not isinstance(pid, bool):
             return cls.process(pid)
-        of_kind = kind is None or (isinstance(kind, str) and len(kind) <= 200 and role in ("workers", "random"))
-        if role not in _ROLES or pid is not None or not of_kind:
+        is_kind = kind is None or (isinstance(kind, str) and len(kind) <= 200 and role in ("workers", "random"))
+        if role not in _ROLES or pid is not None or not is_kind:
             raise InvalidTarget(data)
         return cls(role, kind=kind)
 
     def to_json(self) -> dict[str, object]:
-        """Return it as frames carry it."""
+        """The content of a frame."""
         if self.role == "process":
             return {"pid": self.pid}
-        if self.role in ("workers", "random"):
-            return {"role": self.role, "kind": self.kind}
-        return {"role": self.role}
+        return {"role": self.role} | ({"kind": self.kind} if self.role in ("workers", "random") else {})
 
     @property
     def is_one(self) -> bool:
-        """Whether it is exactly one process, so that it can be asked for a reply."""
+        """Whether it is exactly one process, so that a request can be sent to it."""
         return self.role in ("agent", "random", "process")
 
     def __str__(self) -> str:
-        of_kind = f" of {self.kind}" if self.kind else ""
-        match self.role:
-            case "all":
-                return "all workers and the agent"
-            case "workers":
-                return f"all workers{of_kind}"
-            case "random":
-                return f"one worker{of_kind}"
-            case "agent":
-                return "the agent"
-            case _:
-                return f"process {self.pid}"
+        texts = {
+            "all": "all workers and the agent",
+            "workers": "all workers",
+            "random": "one worker",
+            "agent": "the agent",
+            "process": f"process {self.pid}",
+        }
+        return f"{texts[self.role]} of {self.kind}" if self.kind else texts[self.role]

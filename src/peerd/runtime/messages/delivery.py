@@ -1,4 +1,4 @@
-"""What becomes of a message: known once the master has answered for it."""
+"""Deliveries and replies that are not known yet, and the limit of their number."""
 
 from __future__ import annotations
 
@@ -16,77 +16,53 @@ T = TypeVar("T")
 
 
 class PendingResult(Generic[T]):
-    """A value that comes later: awaited in a coroutine, waited for in a thread, or left alone."""
+    """A result that comes later: it can be awaited in a coroutine, waited for in a thread, or ignored."""
 
     def __init__(self, action: str, target: Target) -> None:
         self.action = action
         self.target = target
         self.is_awaited = False
-        """Whether somebody has asked for it, and so will hear of an error."""
-        self._future: Future[T] = Future()
-        self._future.set_running_or_notify_cancel()  # one who no longer waits does not end it for the others
+        """Whether the caller waits, and so gets an error."""
+        self.future: Future[T] = Future()
+        self.future.set_running_or_notify_cancel()  # so that a cancelled waiter does not cancel it for the others
 
     def __await__(self) -> Generator[Any, None, T]:
         self.is_awaited = True
-        return asyncio.wrap_future(self._future).__await__()
+        return asyncio.wrap_future(self.future).__await__()
 
     def wait(self, timeout: float | None = None) -> T:
-        """Wait for it in a thread; never on the event loop, which would not hear of it then.
-
-        Raises:
-            TimeoutError: it has not come within `timeout` seconds.
-        """
+        """Wait in a thread (on the event loop it would never come); raises TimeoutError after `timeout` seconds."""
         self.is_awaited = True
-        return self._future.result(timeout)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it has come."""
-        return self._future.done()
-
-    def resolve(self, value: T) -> None:
-        """Let it be known."""
-        self._future.set_result(value)
-
-    def fail(self, error: Exception) -> None:
-        """Let it be known that there is none."""
-        self._future.set_exception(error)
+        return self.future.result(timeout)
 
 
 class Delivery(PendingResult[int]):
-    """What becomes of a message that was sent; awaited, how many processes it was handed to.
+    """The delivery of a message; awaited, the number of processes that got it, or `Undeliverable` if not all did.
 
-    Awaiting it raises `Undeliverable` when it did not reach all whom it was for. Who does not care need not await it:
-    then a failed delivery stands in the log.
+    A failed delivery that is not awaited is logged.
     """
 
 
 class PendingReply(PendingResult[Any]):
-    """What a request is answered with."""
+    """The reply to a request."""
 
 
 class InFlightMessages:
-    """The messages of which it is not known yet what became of them: so many, and no more. Thread-safe.
+    """The messages whose delivery or reply is not known yet, up to a limit of number and bytes. Thread-safe.
 
-    It is what bounds the memory of sender and master: a process that sends faster than messages are delivered is told.
+    The limit bounds the memory of sender and master, if a process sends faster than messages are delivered.
     """
 
-    def __init__(self, limit: int = MAX_IN_FLIGHT, limit_bytes: int = MAX_IN_FLIGHT_BYTES) -> None:
-        self._limit = limit
-        self._limit_bytes = limit_bytes
+    def __init__(self) -> None:
         self._numbers = count(1)
         self._pending: dict[int, tuple[Delivery | PendingReply, int]] = {}
         self._bytes = 0
         self._lock = threading.Lock()
 
     def open(self, pending: Delivery | PendingReply, size: int) -> int:
-        """Keep one more; return its number.
-
-        Raises:
-            MessengerFull: too many wait already.
-        """
+        """Add a message; return its number. Raises MessengerFull."""
         with self._lock:
-            if len(self._pending) >= self._limit or self._bytes + size > self._limit_bytes:
+            if len(self._pending) >= MAX_IN_FLIGHT or self._bytes + size > MAX_IN_FLIGHT_BYTES:
                 raise MessengerFull(pending.action, len(self._pending), self._bytes)
             number = next(self._numbers)
             self._pending[number] = (pending, size)
@@ -94,16 +70,16 @@ class InFlightMessages:
             return number
 
     def close(self, number: object) -> Delivery | PendingReply | None:
-        """Take one out, if it is there."""
+        """Remove a message, if it is there."""
         with self._lock:
             pending, size = self._pending.pop(number, (None, 0)) if isinstance(number, int) else (None, 0)
             self._bytes -= size
             return pending
 
     def close_all(self) -> list[Delivery | PendingReply]:
-        """Take all out."""
+        """Remove all messages."""
         with self._lock:
-            taken = [pending for pending, _ in self._pending.values()]
+            removed = [pending for pending, _ in self._pending.values()]
             self._pending.clear()
             self._bytes = 0
-            return taken
+            return removed

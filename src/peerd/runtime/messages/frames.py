@@ -1,7 +1,7 @@
-"""Frames: how master, children and the control socket's clients talk.
+"""Frames: the protocol between master, children and clients of the control socket.
 
-A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON, one object. The sizes are small on purpose:
-the master relays decisions, never data.
+A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON, one object. It is small, because the master
+relays decisions and no data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class FrameError(ValueError):
-    """What came in, or was to go out, is not a frame; the stream it came from cannot be used any further."""
+    """Bytes or a message that are no frame; a stream with such bytes cannot be used any further."""
 
 
 class FrameTooLarge(FrameError):
@@ -31,90 +31,67 @@ class FrameTooLarge(FrameError):
 
 
 def encode(message: Mapping[str, object], *, escape_surrogates: bool = False) -> bytes:
-    r"""Return the frame of a message.
+    r"""The frame of a message.
 
-    Args:
-        message: anything that JSON can say, as an object.
-        escape_surrogates: whether halves of surrogate pairs, as in a file name that is no text, are escaped; otherwise
-            they are refused.
+    Raises FrameError for a message that is not JSON, or too large (`FrameTooLarge`). Halves of surrogate pairs, as in a
+    file name that is not UTF-8, are refused or escaped.
 
-    Raises:
-        FrameError: it cannot be said in JSON, or is larger than `MAX_BODY_BYTES` bytes (`FrameTooLarge`).
-
-    Example:
-        >>> encode({"type": "ready"})
-        b'\x00\x00\x00\x10{"type":"ready"}'
+    >>> encode({"type": "ready"})
+    b'\x00\x00\x00\x10{"type":"ready"}'
     """
     try:
-        body = _json(message, escape_surrogates=escape_surrogates)
+        try:
+            body = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        except UnicodeEncodeError:
+            if not escape_surrogates:
+                raise
+            body = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise FrameError(f"the message cannot be said in JSON: {error}") from error
+        raise FrameError(f"the message cannot be written as JSON: {error}") from error
     if len(body) > MAX_BODY_BYTES:
         raise FrameTooLarge(len(body))
     return _LENGTH.pack(len(body)) + body
 
 
-def _json(message: Mapping[str, object], *, escape_surrogates: bool) -> bytes:
-    try:
-        return json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    except UnicodeEncodeError:
-        if not escape_surrogates:
-            raise
-        return json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
-
-
 class FrameDecoder:
-    """Cuts a stream of bytes into messages, however the bytes arrive.
+    """Decodes a stream of frames, in whatever pieces it arrives.
 
-    Example:
-        >>> decoder = FrameDecoder()
-        >>> decoder.feed(encode({"n": 1})[:6])
-        []
-        >>> decoder.feed(encode({"n": 1})[6:])
-        [{'n': 1}]
+    >>> decoder = FrameDecoder()
+    >>> decoder.feed(encode({"n": 1})[:6])
+    []
+    >>> decoder.feed(encode({"n": 1})[6:])
+    [{'n': 1}]
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, object]]:
-        """Take the next bytes of the stream; return the messages that they complete.
-
-        Raises:
-            FrameError: the stream is not made of frames.
-        """
+        """Add bytes of the stream; return the messages that they complete. Raises FrameError."""
         self._buffer += data
         messages = []
-        while (body := self._next_body()) is not None:
+        while len(self._buffer) >= _LENGTH.size:
+            end = _LENGTH.size + _body_length(self._buffer)
+            if len(self._buffer) < end:
+                break
+            body = bytes(self._buffer[_LENGTH.size : end])
+            del self._buffer[:end]
             messages.append(_message(body))
         return messages
 
-    def _next_body(self) -> bytes | None:
-        if len(self._buffer) < _LENGTH.size:
-            return None
-        length = _length(self._buffer)
-        end = _LENGTH.size + length
-        if len(self._buffer) < end:
-            return None
-        body = bytes(self._buffer[_LENGTH.size : end])
-        del self._buffer[:end]
-        return body
-
 
 def receive(end: socket.socket) -> dict[str, object] | None:
-    """Wait for exactly one frame on a blocking socket, leaving what follows unread; None at the end of the stream.
+    """Wait for one frame on a blocking socket, without reading beyond it; None at the end of the stream.
 
-    Raises:
-        FrameError: what came is not a frame.
-        OSError: the socket failed, or its timeout is over.
+    Raises FrameError for other bytes, and OSError if the socket failed, or timed out.
     """
     head = _receive_exactly(end, _LENGTH.size)
-    body = _receive_exactly(end, _length(head)) if head else b""
+    body = _receive_exactly(end, _body_length(head)) if head else b""
     return _message(body) if body else None
 
 
 def _receive_exactly(end: socket.socket, size: int) -> bytes:
-    """Return `size` bytes, or none at all when the stream ends before."""
+    """`size` bytes, or none when the stream ends before."""
     data = bytearray()
     while len(data) < size:
         part = end.recv(size - len(data))
@@ -124,10 +101,10 @@ def _receive_exactly(end: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _length(head: bytes | bytearray) -> int:
+def _body_length(head: bytes | bytearray) -> int:
     (length,) = _LENGTH.unpack_from(head)
     if length > MAX_BODY_BYTES:
-        raise FrameError(f"a frame says it has {length} bytes, and {MAX_BODY_BYTES} are allowed: this is no frame")
+        raise FrameError(f"a frame announces {length} bytes, and {MAX_BODY_BYTES} are allowed: this is no frame")
     return int(length)
 
 
@@ -137,5 +114,5 @@ def _message(body: bytes) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         raise FrameError(f"a frame holds no JSON: {error}") from error
     if not isinstance(message, dict):
-        raise FrameError(f"a frame holds {type(message).__name__} where an object belongs")
+        raise FrameError(f"a frame holds {type(message).__name__} instead of an object")
     return message

@@ -1,14 +1,15 @@
-"""The messages that have come to a process, and the handlers that run for them.
+"""The received messages of a process, and the calls of their handlers.
 
-They are handled in the order of their coming. A plain handler is called at once, on the event loop; an `async` one goes
-on as a task of its own, so many at the same time, and what comes then waits. The master is told how many have been
-taken: it hands over no more than a process takes.
+Messages are handled in the order of arrival. A plain handler is called at once, on the event loop; an `async` one runs
+as a task of its own, and further messages wait while `MAX_CONCURRENT_HANDLERS` run. The process acknowledges the
+messages that it has taken to the master, which sends no more than a process takes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,106 +17,143 @@ from typing import Any, Final
 
 from peerd.domain.errors import ProcessStopping
 from peerd.runtime.concurrency.background_tasks import BackgroundTasks
-from peerd.runtime.messages.message_handlers import Message, MessageHandler, MessageHandlers
+from peerd.runtime.messages.addressing import Peer
 from peerd.runtime.observability.events import EventBus, MessageDropped, MessageHandlerFailed
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 
 MAX_CONCURRENT_HANDLERS: Final = 100
-"""Handlers that run at the same time."""
-
 MAX_QUEUED_MESSAGES: Final = 10_000
-"""Messages that wait for them. The master lets no sender have more than a part of it waiting."""
-
+"""Messages that wait for a handler. The master allows each sender a part of them."""
 ACKNOWLEDGE_AT: Final = 64
-"""Messages taken, of which the master is told at once."""
-
+"""Taken messages that are acknowledged at once."""
 ACKNOWLEDGE_AFTER: Final = 0.02
-"""Seconds after which it is told of fewer."""
+"""Seconds after which fewer are acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as its handler gets it: its subject, its content, and its sender."""
+
+    action: str
+    data: Any
+    sender: Peer
+
+
+MessageHandler = Callable[[Message], Any]
+"""Plain, or `async def`. Its return value answers a request."""
+
+
+class MessageHandlers:
+    """The handlers of each action, in the order in which they were added.
+
+    >>> handlers = MessageHandlers()
+    >>> handlers.add("refresh", print, once=True)
+    >>> handlers.take("refresh"), handlers.take("refresh")
+    ([<built-in function print>], [])
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._handlers: dict[str, list[tuple[MessageHandler, bool]]] = {}
+
+    def add(self, action: str, handler: MessageHandler, *, once: bool = False) -> None:
+        """Call a handler for each message of an action, or only for the next one. Raises TypeError."""
+        if not callable(handler):
+            raise TypeError(f"the handler of messages {action!r} must be a function, not {handler!r}")
+        with self._lock:
+            self._handlers.setdefault(action, []).append((handler, once))
+
+    def remove(self, action: str, handler: MessageHandler) -> None:
+        """Remove a handler, if it is there."""
+        with self._lock:
+            others = [(other, once) for other, once in self._handlers.pop(action, []) if other != handler]
+            if others:
+                self._handlers[action] = others
+
+    def take(self, action: str) -> list[MessageHandler]:
+        """The handlers of a message that has come; those for one message are removed."""
+        with self._lock:
+            found = self._handlers.get(action, [])
+            if any(once for _, once in found):
+                self._handlers[action] = [(handler, once) for handler, once in found if not once]
+            return [handler for handler, _ in found]
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerResult:
-    """How a handler ended: with a value, or with an error in words."""
+    """The result of a handler: a value, or the text of an error."""
 
     value: Any = None
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingMessage:
-    """A message, and how it is answered if it is a request."""
-
-    message: Message
-    answer: Callable[[HandlerResult], None] | None = None
+Answer = Callable[[HandlerResult], None]
+"""Answers a request."""
 
 
 class Inbox:
-    """What has come and is not handled yet. Used on the event loop only.
+    """The messages that are not handled yet. Used on the event loop only.
 
-    Args:
-        listeners: who is to hear of it.
-        background: where handlers run on.
-        events: what goes wrong in them.
-        taken: is told how many messages have been taken since it was told last.
+    `acknowledge` is called with the number of messages taken since its last call.
     """
 
     def __init__(
-        self, listeners: MessageHandlers, background: BackgroundTasks, events: EventBus, taken: Callable[[int], None]
+        self,
+        handlers: MessageHandlers,
+        background: BackgroundTasks,
+        events: EventBus,
+        acknowledge: Callable[[int], None],
     ) -> None:
-        self._listeners = listeners
+        self._handlers = handlers
         self._background = background
         self._events = events
-        self._acknowledge = taken
-        self._waiting: deque[IncomingMessage] = deque()
+        self._acknowledge = acknowledge
+        self._waiting: deque[tuple[Message, Answer | None]] = deque()
         self._running = 0
         self._taken = 0
         self._acknowledge_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and no handler runs."""
+        """Whether no message waits and no handler runs."""
         return not (self._waiting or self._running)
 
-    def put(self, incoming: IncomingMessage) -> None:
-        """Take one in, and handle it as soon as its turn comes."""
-        if len(self._waiting) >= MAX_QUEUED_MESSAGES:
-            self._reject(incoming)
+    def put(self, message: Message, answer: Answer | None = None) -> None:
+        """Add a message; drop it if too many wait."""
+        waiting = len(self._waiting)
+        if waiting < MAX_QUEUED_MESSAGES:
+            self._waiting.append((message, answer))
+            self._start_next()
             return
-        self._waiting.append(incoming)
-        self._start_next()
-
-    def _reject(self, incoming: IncomingMessage) -> None:
-        message = incoming.message
         self._count_taken()
-        self._events.emit(MessageDropped(action=message.action, sender=str(message.sender), waiting=len(self._waiting)))
-        if incoming.answer:
-            incoming.answer(HandlerResult(error=f"{len(self._waiting)} messages wait there to be handled"))
+        self._events.emit(MessageDropped(action=message.action, sender=str(message.sender), waiting=waiting))
+        if answer:
+            answer(HandlerResult(error=f"{waiting} messages wait there to be handled"))
 
     def _start_next(self) -> None:
         while self._waiting and self._running < MAX_CONCURRENT_HANDLERS:
-            incoming = self._waiting.popleft()
+            message, answer = self._waiting.popleft()
             self._count_taken()
-            self._handle(incoming)
+            self._handle(message, answer)
 
-    def _handle(self, incoming: IncomingMessage) -> None:
-        message, answer = incoming.message, incoming.answer
-        results = [self._call(handler, message) for handler in self._listeners.take(message.action)]
+    def _handle(self, message: Message, answer: Answer | None) -> None:
+        results = [self._call(handler, message) for handler in self._handlers.take(message.action)]
         if answer is None:
             return
         if not results:
-            answer(HandlerResult(error=f"nobody listens to {message.action!r} there"))
+            answer(HandlerResult(error=f"no handler is registered for {message.action!r} there"))
             return
         known = [result for result in results if isinstance(result, HandlerResult)]
         if len(known) == len(results):
-            answer(_together(known))
+            answer(_combined(known))
         else:
             combining = asyncio.ensure_future(_settled(results))
-            combining.add_done_callback(lambda done: None if done.cancelled() else answer(_together(done.result())))
+            combining.add_done_callback(lambda done: None if done.cancelled() else answer(_combined(done.result())))
 
     def _call(self, handler: MessageHandler, message: Message) -> HandlerResult | asyncio.Future[HandlerResult]:
         try:
             value = handler(message)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises, the process goes on
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code
             return self._failed(message, describe_exception(error), format_traceback(error))
         return self._start_async(value, message) if inspect.isawaitable(value) else HandlerResult(value)
 
@@ -138,7 +176,7 @@ class Inbox:
         outcome = HandlerResult(error="its process stopped before it had ended")
         try:
             outcome = HandlerResult(await value)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises, the process goes on
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code
             outcome = self._failed(message, describe_exception(error), format_traceback(error))
         finally:
             self._running -= 1
@@ -149,8 +187,6 @@ class Inbox:
         sender = str(message.sender)
         self._events.emit(MessageHandlerFailed(action=message.action, sender=sender, error=error, traceback=trace))
         return HandlerResult(error=error)
-
-    # ---------------------------------------------------------------- what the master is told
 
     def _count_taken(self) -> None:
         self._taken += 1
@@ -171,7 +207,7 @@ async def _settled(results: list[HandlerResult | asyncio.Future[HandlerResult]])
     return [result if isinstance(result, HandlerResult) else await result for result in results]
 
 
-def _together(outcomes: list[HandlerResult]) -> HandlerResult:
-    """What several handlers answer: the first error, else the first value that says something."""
-    failed = next((one for one in outcomes if one.error is not None), None)
-    return failed or next((one for one in outcomes if one.value is not None), HandlerResult())
+def _combined(results: list[HandlerResult]) -> HandlerResult:
+    """The answer of several handlers: the first error, else the first value that is not None."""
+    failed = next((result for result in results if result.error is not None), None)
+    return failed or next((result for result in results if result.value is not None), HandlerResult())

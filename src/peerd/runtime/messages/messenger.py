@@ -1,11 +1,11 @@
-"""Messages between the processes of a node: each process has a messenger, and the master carries them.
+"""Messages between the processes of a node: each process has a messenger, and the master routes them.
 
     agent ─┐                       ┌─ agent
     video-1 ─ send ─→ master ─→ handlers of video-2
     web-1 ─┘                       └─ …
 
-A message is handed over at most once, and its sender learns of it: what a send method returns can be awaited. Messages
-sent before the node is ready wait until it is. Nothing is kept when a process dies; what must not be lost is a task.
+A message is delivered at most once; the result of a send method can be awaited for its delivery. Messages that are sent
+before the node is ready wait until it is. No message survives its process; use a task for what must not be lost.
 """
 
 from __future__ import annotations
@@ -28,46 +28,46 @@ from peerd.runtime.messages.addressing import (
 )
 from peerd.runtime.messages.delivery import Delivery, InFlightMessages, PendingReply
 from peerd.runtime.messages.frames import FrameError, FrameTooLarge, encode
-from peerd.runtime.messages.inbox import HandlerResult, Inbox, IncomingMessage
-from peerd.runtime.messages.message_handlers import Message, MessageHandler, MessageHandlers
+from peerd.runtime.messages.inbox import HandlerResult, Inbox, Message, MessageHandler, MessageHandlers
 from peerd.runtime.observability.events import EventBus, MessageHandlerFailed, MessageNotDelivered
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 
 RESERVED_PREFIX: Final = "peerd."
-"""Begins the actions of peerd's own messages, which do not go from node to node."""
+"""Of the actions of peerd's own messages, which are not sent to other nodes."""
 BROADCAST_ACTION: Final = "peerd.broadcast"
-"""The message by which a process asks its agent to tell all nodes something."""
+"""The message to the agent with a message for all nodes."""
 MAX_BROADCAST_BYTES: Final = 1000
-"""Bytes of a message to all nodes, as JSON: it goes in one datagram."""
+"""Bytes of a message to all nodes, as JSON: it is one datagram."""
 
 
 class FrameSender(Protocol):
-    """The way to the master, such as a `Link`."""
+    """Sends frames to the master, as `Link` does."""
 
     def send(self, message: Mapping[str, object]) -> None:
         """Send a frame; never waits."""
-        ...
 
 
 class Messenger:
-    """Sends messages to other processes of the node, and calls handlers for those that come.
+    """Sends messages to other processes of the node, and calls handlers for received ones.
 
     The send methods, `on`, `once` and `off` may be called from any thread. Handlers are called on the event loop, in
-    the order of the messages: an `async` one goes on as a task of its own, a plain one must not wait. An exception in a
-    handler is logged, and answers a request; it does no harm to the process.
+    the order of the messages: an `async` one runs as a task of its own, a plain one must not block. An exception in a
+    handler is logged, and answers a request; it does not affect the process.
 
     Args:
         frame_sender: to the master.
-        background: where handlers run on.
-        events: what goes wrong.
+        background: runs `async` handlers.
+        events: of failures.
     """
 
     def __init__(self, frame_sender: FrameSender, background: BackgroundTasks, events: EventBus) -> None:
         self._frame_sender = frame_sender
         self._events = events
         self._in_flight = InFlightMessages()
-        self._listeners = MessageHandlers()
-        self._inbox = Inbox(self._listeners, background, events, self._acknowledge_taken)
+        self._handlers = MessageHandlers()
+        self._inbox = Inbox(
+            self._handlers, background, events, lambda count: frame_sender.send({"type": "taken", "count": count})
+        )
         self._peers: tuple[Peer, ...] = ()
         self._change_callbacks: list[Callable[[], object]] = []
         self._frame_handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {
@@ -77,20 +77,18 @@ class Messenger:
             "processes": self._on_processes,
         }
 
-    # ---------------------------------------------------------------- sending
-
     def broadcast(self, action: str, data: object = None, *, cluster: bool = False) -> Delivery:
-        """Send to all workers and the agent, oneself included.
+        """Send to all workers and the agent, the sender included.
 
         Args:
-            action: what the message is about; its handlers are found by it.
-            data: whatever JSON can say, at most 256 KiB of it; for all nodes, at most 1000 bytes, action included.
-            cluster: whether it is for those of all nodes: by way of the agents, at most once, and told to nobody when
-                it is lost. What is returned then says that the agent of this node has it.
+            action: the subject, which selects the handlers.
+            data: JSON, at most 256 KiB; for all nodes, at most 1000 bytes, action included.
+            cluster: whether to send to the processes of all nodes, through their agents. Such a message may be lost
+                without an error; the returned delivery is that to the agent of this node.
 
         Raises:
-            InvalidMessage: it cannot be sent: its data is not JSON, or too large (`MessageTooLarge`).
-            MessengerFull: too many messages of this process wait to be delivered.
+            InvalidMessage: the data is not JSON, or too large (`MessageTooLarge`).
+            MessengerFull: too many messages of this process are not delivered yet.
         """
         if not cluster:
             return self.send(Target.everyone(), action, data)
@@ -103,15 +101,15 @@ class Messenger:
         return self.send(Target.agent(), BROADCAST_ACTION, {"action": action, "data": data})
 
     def send_to_workers(self, action: str, data: object = None, kind: str | None = None) -> Delivery:
-        """Send to all workers, or to those of one kind (`video` for `[workers.video]`), oneself included."""
+        """Send to all workers, or to those of one kind (`video` for `[workers.video]`), the sender included."""
         return self.send(Target.workers(kind), action, data)
 
     def send_to_agent(self, action: str, data: object = None) -> Delivery:
-        """Send to the agent. While there is none, the message waits for the next one."""
+        """Send to the agent. While there is none, the message waits for it."""
         return self.send(Target.agent(), action, data)
 
     def send_random(self, action: str, data: object = None, kind: str | None = None) -> Delivery:
-        """Send to one worker, whichever; or to one of a kind."""
+        """Send to one worker, or one of a kind, at random."""
         return self.send(Target.random(kind), action, data)
 
     def send_to(self, pid: int, action: str, data: object = None) -> Delivery:
@@ -119,7 +117,7 @@ class Messenger:
         return self.send(Target.process(pid), action, data)
 
     def send(self, target: Target | str | int, action: str, data: object = None) -> Delivery:
-        """Send to a target; the other send methods are short for this."""
+        """Send to a target; the other send methods are short forms of this one."""
         delivery = Delivery(action, _target(action, target))
         self._dispatch(delivery, data, {"request": False})
         return delivery
@@ -129,22 +127,22 @@ class Messenger:
         target: Target | str | int,
         action: str,
         data: object = None,
-        timeout: float = DEFAULT_REPLY_TIMEOUT,  # noqa: ASYNC109 - the other end is told of it too
+        timeout: float = DEFAULT_REPLY_TIMEOUT,  # noqa: ASYNC109 - the other end gets it too
     ) -> Any:
-        """Ask one process, and return what its handler returns.
+        """Send a request to one process, and return the result of its handler.
 
         Args:
             target: `"agent"`, a process id, or a `Target` that is one process.
-            action: what is asked.
+            action: the subject.
             data: as of a message.
             timeout: seconds to wait for the reply, at most a day.
 
         Raises:
-            Undeliverable: there is nobody to ask.
-            NoReply: the time is over, or who was asked has died.
-            RequestFailed: the handler raised an exception, there is none, or its answer cannot be sent.
+            Undeliverable: the process does not exist.
+            NoReply: the time is over, or the process has died.
+            RequestFailed: the handler raised, there is none, or its answer cannot be sent.
             InvalidMessage: the request cannot be sent.
-            MessengerFull: too many messages of this process wait to be delivered.
+            MessengerFull: too many messages of this process are not delivered yet.
         """
         if not 0 < timeout <= MAX_REPLY_TIMEOUT:
             raise InvalidMessage(action, f"its timeout is {timeout} s; allowed is up to {MAX_REPLY_TIMEOUT:.0f} s")
@@ -167,40 +165,31 @@ class Messenger:
         self._frame_sender.send({"type": "message", "id": number, **content, **more})
         return number
 
-    # ---------------------------------------------------------------- listening
-
     def on(self, action: str, handler: MessageHandler) -> None:
-        """Call a handler for each message of an action; what it returns answers a request.
-
-        Args:
-            action: of the messages.
-            handler: plain or `async`; gets a `Message`.
-        """
-        self._listeners.add(action, handler)
+        """Call a handler, plain or `async`, with each `Message` of an action. Its return value answers a request."""
+        self._handlers.add(action, handler)
 
     def once(self, action: str, handler: MessageHandler) -> None:
-        """Call a handler for the next message of an action, and no more."""
-        self._listeners.add(action, handler, once=True)
+        """Call a handler for the next message of an action only."""
+        self._handlers.add(action, handler, once=True)
 
     def off(self, action: str, handler: MessageHandler) -> None:
-        """Do not call it any more."""
-        self._listeners.remove(action, handler)
+        """Remove a handler."""
+        self._handlers.remove(action, handler)
 
     def on_change(self, callback: Callable[[], object]) -> None:
-        """Call a plain function each time that `workers` or `agent` has changed."""
+        """Call a plain function after each change of `workers` or `agent`."""
         self._change_callbacks.append(callback)
 
     @property
     def workers(self) -> tuple[Peer, ...]:
-        """The workers that are ready, as far as this process has heard."""
+        """The workers that are ready, as of the last frame about them."""
         return tuple(peer for peer in self._peers if peer.role in WORKER_ROLES)
 
     @property
     def agent(self) -> Peer | None:
-        """The agent, or None while there is none that is ready."""
+        """The agent, or None while none is ready."""
         return next((peer for peer in self._peers if peer.role == "agent"), None)
-
-    # ---------------------------------------------------------------- what its process does with it
 
     @property
     def is_idle(self) -> bool:
@@ -208,7 +197,7 @@ class Messenger:
         return self._inbox.is_idle
 
     def receive(self, frame: Mapping[str, Any]) -> bool:
-        """Take a frame of the master; return whether it was for the messenger. On the event loop."""
+        """Handle a frame of the master; return whether it is for the messenger. On the event loop."""
         handler = self._frame_handlers.get(str(frame.get("type")))
         if handler is None:
             return False
@@ -216,16 +205,14 @@ class Messenger:
         return True
 
     def close(self) -> None:
-        """Nothing will be heard any more: say so to all who wait."""
+        """Fail all pending deliveries and replies."""
         for pending in self._in_flight.close_all():
             self._fail(pending, Undeliverable(pending.action, str(pending.target), "this process stops"))
 
     def _on_message(self, frame: Mapping[str, Any]) -> None:
         message = Message(frame["action"], frame["data"], Peer(**frame["from"]))
-        if not frame["request"]:
-            self._inbox.put(IncomingMessage(message))
-            return
-        self._inbox.put(IncomingMessage(message, lambda outcome: self._answer(message, frame["id"], outcome)))
+        answer = (lambda result: self._answer(message, frame["id"], result)) if frame["request"] else None
+        self._inbox.put(message, answer)
 
     def _answer(self, message: Message, number: int, outcome: HandlerResult) -> None:
         reply: dict[str, object] = {"type": "reply", "to": {"pid": message.sender.pid}, "id": number}
@@ -243,47 +230,39 @@ class Messenger:
         if not isinstance(pending, Delivery):
             return
         if frame["error"] is None:
-            pending.resolve(frame["delivered"])
+            pending.future.set_result(frame["delivered"])
         else:
             self._fail(pending, Undeliverable(pending.action, str(pending.target), frame["error"], frame["delivered"]))
 
     def _on_reply(self, frame: Mapping[str, Any]) -> None:
         pending = self._in_flight.close(frame["id"])
         if not isinstance(pending, PendingReply):
-            return  # it comes too late
+            return  # it is too late
         target = str(pending.target)
         match frame:
             case {"error": str() as error, "reason": "died" | "late"}:
-                pending.fail(NoReply(pending.action, target, error))
+                pending.future.set_exception(NoReply(pending.action, target, error))
             case {"error": str() as error, "reason": "undeliverable"}:
-                pending.fail(Undeliverable(pending.action, target, error))
+                pending.future.set_exception(Undeliverable(pending.action, target, error))
             case {"error": error}:
-                pending.fail(RequestFailed(pending.action, target, str(error)))
+                pending.future.set_exception(RequestFailed(pending.action, target, str(error)))
             case _:
-                pending.resolve(frame["data"])
+                pending.future.set_result(frame["data"])
 
     def _on_processes(self, frame: Mapping[str, Any]) -> None:
         self._peers = tuple(Peer(**peer) for peer in frame["processes"])
         for callback in list(self._change_callbacks):
             try:
                 callback()
-            except Exception as error:  # noqa: BLE001 - whatever it raises, the process goes on
-                self._events.emit(
-                    MessageHandlerFailed(
-                        action="on_change",
-                        sender="the master",
-                        error=describe_exception(error),
-                        traceback=format_traceback(error),
-                    )
-                )
+            except Exception as error:  # noqa: BLE001 - the user's code
+                text, trace = describe_exception(error), format_traceback(error)
+                sender = "the master"
+                self._events.emit(MessageHandlerFailed(action="on_change", sender=sender, error=text, traceback=trace))
 
     def _fail(self, pending: Delivery | PendingReply, error: Undeliverable) -> None:
-        pending.fail(error)
+        pending.future.set_exception(error)
         if not pending.is_awaited:
             self._events.emit(MessageNotDelivered(action=pending.action, error=str(error)))
-
-    def _acknowledge_taken(self, count: int) -> None:
-        self._frame_sender.send({"type": "taken", "count": count})
 
 
 def _target(action: object, given: Target | str | int) -> Target:

@@ -1,4 +1,4 @@
-"""Which facts are alerts: a reader of events that tells them to the master, from whatever process they arise in."""
+"""Detects alerts among the events of any process, and sends them to the master."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from peerd.domain.alert import AlertKind, AlertRate, AlertRateLimiter
 from peerd.runtime.observability import events
@@ -23,16 +23,8 @@ DetectedAlert = tuple[AlertKind, str, dict[str, Any]]
 """Kind, text, data."""
 
 
-class AlertSender(Protocol):
-    """`Link.alert`."""
-
-    def __call__(self, alert: str, text: str, **data: object) -> None:
-        """Tell a person."""
-        ...
-
-
 def detect_alert(event: Event) -> DetectedAlert | None:  # noqa: PLR0911 - a table
-    """The alert that a fact is, if it is one.
+    """The alert for an event, if there is one.
 
     >>> detect_alert(events.NodesMarkedInactive(nodes=("b",)))
     (<AlertKind.INACTIVE_NODES: 'inactive-nodes'>, 'b fell silent', {'nodes': ['b']})
@@ -40,8 +32,8 @@ def detect_alert(event: Event) -> DetectedAlert | None:  # noqa: PLR0911 - a tab
     """
     match event:
         case events.AttemptEnded() if _is_dead(event):
-            what = f"{event.queue}/{event.name}" if event.name else event.queue
-            text = f"task {event.task_id} ({what}) is dead: {event.error}"
+            handler = f"{event.queue}/{event.name}" if event.name else event.queue
+            text = f"task {event.task_id} ({handler}) is dead: {event.error}"
             return AlertKind.DEAD_TASKS, text, {"tasks": [event.task_id], "queue": event.queue, "handler": event.name}
         case events.TasksRescued() if event.dead:
             text = f"{_counted(event.dead, 'task')} dead: no attempt was left after {event.cause}"
@@ -49,35 +41,28 @@ def detect_alert(event: Event) -> DetectedAlert | None:  # noqa: PLR0911 - a tab
         case events.NodesMarkedInactive():
             return AlertKind.INACTIVE_NODES, f"{', '.join(event.nodes)} fell silent", {"nodes": list(event.nodes)}
         case events.PinnedTasksBlocked():
-            text = (
-                f"{_counted(event.count, 'task')} waiting for nodes that stay silent (pinned_policy is {event.policy})"
-            )
+            tasks = _counted(event.count, "task")
+            text = f"{tasks} waiting for nodes that stay silent (pinned_policy is {event.policy})"
             return AlertKind.PINNED_TASKS, text, {"count": event.count}
         case events.ComponentFailed():
             text = f"{event.component} failed: {event.error}"
             return AlertKind.EXCEPTION, text, {"component": event.component, "failures": event.failures}
         case events.DatabaseSlowdownDetected():
-            return (
-                AlertKind.LONG_READ_VIEW,
-                f"{event.subject}: {event.message}; {event.remedy}",
-                {"subject": event.subject},
-            )
+            text = f"{event.subject}: {event.message}; {event.remedy}"
+            return AlertKind.LONG_READ_VIEW, text, {"subject": event.subject}
         case _:
             return None
 
 
 class AlertEventListener:
-    """Tells the alerts among the facts; for `EventBus.listen`. Safe to use from several threads.
+    """Sends the alerts among the events; for `EventBus.listen`. Thread-safe.
 
-    Args:
-        send: to the master.
-        clock: monotonic, in seconds.
-        later: calls something after so many seconds; from any thread.
+    `send` gets the kind, the text, and the data as named arguments; `later` calls a function after some seconds.
     """
 
     def __init__(
         self,
-        send: AlertSender,
+        send: Callable[..., None],
         clock: Callable[[], float] = time.monotonic,
         later: Callable[[float, Callable[[], object]], object] = lambda _, __: None,
     ) -> None:
@@ -85,18 +70,18 @@ class AlertEventListener:
         self._clock = clock
         self._later = later
         self._suppressed: dict[AlertKind, DetectedAlert] = {}
-        """The latest of each kind that was held back and has to be told yet."""
+        """The latest suppressed alert of each kind, which is sent when the rate allows it."""
         self._lock = threading.Lock()
         self._limit = AlertRateLimiter(MAX_RATE_PER_PROCESS)
 
     def accepts(self, kind: type[Event]) -> bool:
-        """Whether facts of a kind can be alerts."""
+        """Whether events of a kind can be alerts."""
         return kind not in events.DEBUG_EVENTS
 
     def __call__(self, event: Event) -> None:
-        """Tell it, if it is one; what is too much of its kind is told together a moment later."""
+        """Send the alert of an event at once, or, beyond the rate, one for all of its kind later."""
         if type(event) is events.AttemptEnded and event.outcome == "done":
-            return  # nearly all that happens
+            return  # the most frequent event
         found = detect_alert(event)
         if found is None:
             return
@@ -113,12 +98,11 @@ class AlertEventListener:
             self._later(self._limit.wait(kind, now), partial(self._flush_kind, kind))
 
     def flush_suppressed(self) -> None:
-        """Tell what was held back now: there will be no later."""
+        """Send the suppressed alerts now, at the end of the process."""
         for kind in tuple(self._suppressed):
             self._flush_kind(kind)
 
     def _flush_kind(self, kind: AlertKind) -> None:
-        """Tell the latest of a kind that was held back, with the number of the others."""
         with self._lock:
             found = self._suppressed.pop(kind, None)
             others = 0 if found is None else self._limit.release(kind, self._clock())
@@ -131,43 +115,29 @@ class AlertEventListener:
 
 
 class AlertingService:
-    """A service whose events are read for alerts, as soon as it has a link to tell them on.
-
-    Args:
-        service: that does all the rest.
-        events: of its process.
-    """
+    """A service that sends the alerts among its process's events from its start to its stop."""
 
     def __init__(self, service: Service, events: EventBus) -> None:
         self._service = service
         self._events = events
+        self.run = service.run
+        self.receive = service.receive
+        self.quiet = service.quiet
 
     async def start(self, link: Link) -> Mapping[str, object]:
-        """Listen, and start the service."""
+        """Listen for alerts, and start the service."""
         loop = asyncio.get_running_loop()
 
         def later(seconds: float, call: Callable[[], object]) -> None:
-            with suppress(RuntimeError):  # the loop is closed: the process ends
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(loop.call_later, seconds, call)
 
         self._listener = AlertEventListener(link.alert, later=later)
         self._events.listen(self._listener)
         return await self._service.start(link)
 
-    async def run(self) -> None:
-        """The service's."""
-        await self._service.run()
-
-    async def receive(self, message: Mapping[str, object]) -> None:
-        """The service's."""
-        await self._service.receive(message)
-
-    async def quiet(self) -> None:
-        """The service's."""
-        await self._service.quiet()
-
     async def stop(self, grace: float) -> None:
-        """The service's; then what was held back is told, for there will be no later."""
+        """Stop the service, and send the suppressed alerts."""
         await self._service.stop(grace)
         self._listener.flush_suppressed()
 

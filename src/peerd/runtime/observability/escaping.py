@@ -1,7 +1,8 @@
-r"""Text that can neither steer a terminal nor look like another line of the log.
+r"""Escapes text for the log and the terminal.
 
-What users of a site send ends up in error texts and tracebacks, and from there in the log. Control characters, also
-those of 8 bits (C1), and those that change the direction of writing are escaped; what follows a line end is indented.
+Input of users ends up in error texts and tracebacks, and so in the log. Control characters, also those of 8 bits (C1),
+and those that change the direction of writing are escaped; further lines are indented, so that they cannot look like
+entries of the log.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Final
 UNSAFE_CHARACTERS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Everything but tabulators and line ends. Line ends other than \\n would be more than one way to end a line."""
+"""Control characters except tabulators and \\n; other line ends are escaped, so that there is only one kind."""
 
 
 def escape_text(text: str) -> str:
-    r"""The text with unsafe characters as escapes; tabulators and line ends stay.
+    r"""The text with unsafe characters as escapes, except tabulators and line ends.
 
     >>> print(escape_text("red \x1b[31m, \x9b, \u202e"))
     red \x1b[31m, \x9b, \u202e
@@ -25,7 +26,7 @@ def escape_text(text: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    r"""The same, with line ends as escapes too.
+    r"""The text with unsafe characters and line ends as escapes.
 
     >>> print(escape_line("it failed\n12:00:00.1 [info] all is well"))
     it failed\n12:00:00.1 [info] all is well
@@ -34,7 +35,7 @@ def escape_line(text: str) -> str:
 
 
 def escape_and_indent(text: str) -> str:
-    r"""The same as `escape_text`, with each line indented, as what belongs to the line above it.
+    r"""As `escape_text`, with each line indented, as a continuation of the line above.
 
     >>> escape_and_indent("Traceback\n  File …\n")
     '    Traceback\n      File …'

@@ -1,13 +1,13 @@
-"""What happens in a process, as facts with their figures.
+"""The events of a process, and the bus that passes them to listeners.
 
-Code of peerd does not log: it emits an event. `peerd.runtime.observability.log_messages` says how each reads in the
-log; metrics and tests are other readers of the same events.
+Code of peerd does not log: it emits an event. `peerd.runtime.observability.log_messages` turns events into log lines;
+alerts, rings and tests are other listeners.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -23,21 +23,23 @@ class TasksClaimed(Event, frozen=True, kw_only=True):
     milliseconds: float
 
 
-class AttemptStarted(Event, frozen=True, kw_only=True):
-    """A handler began."""
+class AttemptEvent(Event, frozen=True, kw_only=True):
+    """The root of the events of one attempt."""
 
     task_id: int
     queue: str
     name: str
+
+
+class AttemptStarted(AttemptEvent, frozen=True, kw_only=True):
+    """A handler was called."""
+
     number: int
 
 
-class AttemptEnded(Event, frozen=True, kw_only=True):
+class AttemptEnded(AttemptEvent, frozen=True, kw_only=True):
     """A handler ended, and its outcome was written."""
 
-    task_id: int
-    queue: str
-    name: str
     outcome: str
     seconds: float
     error: str | None = None
@@ -45,46 +47,37 @@ class AttemptEnded(Event, frozen=True, kw_only=True):
 
 
 DEBUG_EVENTS: Final[tuple[type[Event], ...]] = (TasksClaimed, AttemptStarted)
-"""What happens so often, and says so little, that it is told at the level debug alone and read by nobody else."""
+"""Frequent events for the log at the level debug only."""
 
 
 class TasksDone(Event, frozen=True, kw_only=True):
-    """Handlers ended well, so many in a short time that they are told together."""
+    """Many handlers succeeded in a short time."""
 
     count: int
-    seconds: float
-    """Of all of them together."""
+    seconds: float  # the sum over all of them
     by_handler: dict[str, int]
 
 
 class LimitedTaskEnded(Event, frozen=True, kw_only=True):
-    """A task that was claimed by turns has ended: its place under a limit may be free."""
+    """A task of a queue with limits has ended, which may let another one start."""
 
     queue: str
 
 
-class ClaimLost(Event, frozen=True, kw_only=True):
-    """A task was taken from this process: canceled, moved, rescued or deleted."""
+class ClaimLost(AttemptEvent, frozen=True, kw_only=True):
+    """A running task was canceled, moved, rescued or deleted."""
 
-    task_id: int
-    queue: str
-    name: str
-    noticed_at: str
-    """Where: a touch, or a refused outcome."""
+    noticed_at: str  # a touch, or a refused outcome
 
 
-class AttemptUnresponsive(Event, frozen=True, kw_only=True):
-    """A handler was told to end a while ago, and goes on; its place stays taken."""
+class AttemptUnresponsive(AttemptEvent, frozen=True, kw_only=True):
+    """A handler was asked to end a while ago, and still occupies its slot."""
 
-    task_id: int
-    queue: str
-    name: str
-    stop_reason: str
-    """Why it was told: its timeout, its finish_at, its claim is lost, its process stops."""
+    stop_reason: str  # its timeout, its finish_at, a lost claim, or the stop of its process
 
 
 class UnknownClaimReleased(Event, frozen=True, kw_only=True):
-    """The table said that this process holds a task that it did not know of; it was given back."""
+    """The table had a claim of this process for a task that does not run in it; the task was given back."""
 
     task_id: int
 
@@ -99,7 +92,7 @@ class PeriodicLoopEnded(Event, frozen=True, kw_only=True):
 
 
 class AttemptHookFailed(Event, frozen=True, kw_only=True):
-    """A hook of the user raised an exception, or did not end in time; the attempt's outcome is not changed by it."""
+    """A hook of the user raised, or did not end in time; the outcome of the attempt stays."""
 
     hook: str
     error: str
@@ -107,17 +100,16 @@ class AttemptHookFailed(Event, frozen=True, kw_only=True):
 
 
 class WebRequestAnswered(Event, frozen=True, kw_only=True):
-    """A web request was answered; emitted where an access log is wanted."""
+    """A web request was answered; emitted for the access log."""
 
-    what: str
-    """Method and path."""
+    what: str  # method and path
     status: int
     seconds: float
     client: str
 
 
 class WebRequestFailed(Event, frozen=True, kw_only=True):
-    """The app raised an exception in a request or WebSocket."""
+    """The app raised in a request or WebSocket."""
 
     what: str
     error: str
@@ -125,20 +117,20 @@ class WebRequestFailed(Event, frozen=True, kw_only=True):
 
 
 class WebRequestsAborted(Event, frozen=True, kw_only=True):
-    """A web process that leaves had to end what was not done within the grace."""
+    """A web process that stops aborted requests after its grace."""
 
     requests: int
     connections: int
 
 
 class AcceptFailed(Event, frozen=True, kw_only=True):
-    """A connection could not be accepted, as when descriptors run out."""
+    """A connection could not be accepted, for example for lack of descriptors."""
 
     error: str
 
 
 class HttpServerWarned(Event, frozen=True, kw_only=True):
-    """The HTTP server found something wrong with a request, or with an answer of the app."""
+    """The HTTP server met a faulty request, or a faulty response of the app."""
 
     text: str
     error: bool
@@ -157,50 +149,49 @@ class DatabaseOutageEnded(Event, frozen=True, kw_only=True):
 
 
 class ComponentFailed(Event, frozen=True, kw_only=True):
-    """A part of this process failed unexpectedly and is started again."""
+    """A component of this process failed, and is started again."""
 
     component: str
     error: str
     again_in: float
-    failures: int = 1
-    """In a row, this one included."""
+    failures: int = 1  # in a row, this one included
 
 
 class ComponentEnded(Event, frozen=True, kw_only=True):
-    """A part of this process has returned by itself, and is not started again."""
+    """A component of this process has returned, and is not started again."""
 
     component: str
 
 
 class FilesChanged(Event, frozen=True, kw_only=True):
-    """Code or configuration of the project has changed, and somebody watches it: what runs it is reloaded."""
+    """Watched files of the project have changed, which causes a reload."""
 
     files: tuple[str, ...]
 
 
 class NodeRegistered(Event, frozen=True, kw_only=True):
-    """The node has begun a life."""
+    """The node has registered a new incarnation."""
 
     node: str
     node_id: int
 
 
 class WaitingForNode(Event, frozen=True, kw_only=True):
-    """An earlier life of the node may still go on; it is watched until it has been silent long enough."""
+    """An earlier incarnation of the node may still run; its heartbeat is watched."""
 
     node: str
     seconds: float
 
 
 class NodeSuperseded(Event, frozen=True, kw_only=True):
-    """Another life of this node's name has begun while this one was silent; this one ends."""
+    """Another incarnation has registered under this node's name; this one stops."""
 
     node: str
     reason: str
 
 
 class MasterDied(Event, frozen=True, kw_only=True):
-    """The master of this node has gone without asking for a stop; the node ends."""
+    """The master of this node died without a stop request; the node ends."""
 
     node: str
 
@@ -212,33 +203,31 @@ class NodesMarkedInactive(Event, frozen=True, kw_only=True):
 
 
 class TasksRescued(Event, frozen=True, kw_only=True):
-    """Tasks were taken back from a holder that is dead."""
+    """Tasks were released from a holder that is dead."""
 
     cause: str
     task_ids: tuple[int, ...]
-    dead: int = 0
-    """How many of them had no attempt left."""
+    dead: int = 0  # the number of them without another attempt
 
 
 class ProcessExited(Event, frozen=True, kw_only=True):
-    """The master saw a process of this node die."""
+    """A process of this node has ended."""
 
     slot: str
     pid: int
     cause: str
-    expected: bool
-    """It was asked to, or has left by its own will with status 0."""
+    expected: bool  # whether it was asked to end, or ended by itself with status 0
 
 
 class ChoreRan(Event, frozen=True, kw_only=True):
-    """A chore of the manager did something."""
+    """A chore of the manager changed rows."""
 
     chore: str
     count: int
 
 
 class RescueSuspended(Event, frozen=True, kw_only=True):
-    """This node may not rescue for a while: it has itself not beaten without a gap."""
+    """This node may not rescue yet, because its own heartbeat had a gap."""
 
     seconds: float
     reason: str
@@ -252,7 +241,7 @@ class PinnedTasksBlocked(Event, frozen=True, kw_only=True):
 
 
 class MessageHandlerFailed(Event, frozen=True, kw_only=True):
-    """A handler of messages raised an exception; a request is answered with it."""
+    """A message handler raised; a request is answered with the error."""
 
     action: str
     sender: str
@@ -261,14 +250,14 @@ class MessageHandlerFailed(Event, frozen=True, kw_only=True):
 
 
 class MessageNotDelivered(Event, frozen=True, kw_only=True):
-    """A message was not delivered, and nobody awaits what became of it."""
+    """A message whose delivery is not awaited was not delivered."""
 
     action: str
     error: str
 
 
 class MessageDropped(Event, frozen=True, kw_only=True):
-    """A message came to a process that has too many before it."""
+    """A message came to a process whose inbox is full."""
 
     action: str
     sender: str
@@ -276,7 +265,7 @@ class MessageDropped(Event, frozen=True, kw_only=True):
 
 
 class BackgroundWorkFailed(Event, frozen=True, kw_only=True):
-    """Work in the background raised an exception, or came too late to be begun."""
+    """Background work raised, or came too late to be started."""
 
     name: str
     error: str
@@ -284,13 +273,13 @@ class BackgroundWorkFailed(Event, frozen=True, kw_only=True):
 
 
 class BackgroundWorkCancelled(Event, frozen=True, kw_only=True):
-    """Work in the background did not end within the grace of its process, and was cancelled."""
+    """Background work did not end within the grace of its process, and was cancelled."""
 
     names: tuple[str, ...]
 
 
 class DatabaseSlowdownDetected(Event, frozen=True, kw_only=True):
-    """Something in the database slows every claim, such as a transaction that has been open for long."""
+    """A condition of the database slows every claim, such as a long open transaction."""
 
     subject: str
     message: str
@@ -298,7 +287,7 @@ class DatabaseSlowdownDetected(Event, frozen=True, kw_only=True):
 
 
 class AlertRaised(Event, frozen=True, kw_only=True):
-    """A person should hear of something; for the hook that is the log."""
+    """An alert, for the hook that writes to the log."""
 
     alert: str
     text: str
@@ -306,7 +295,7 @@ class AlertRaised(Event, frozen=True, kw_only=True):
 
 
 class AlertDeliveryFailed(Event, frozen=True, kw_only=True):
-    """A hook did not take an alert; it is tried again, or given up."""
+    """A hook failed; the alert is tried again, or dropped if `again_in` is None."""
 
     hook: str
     alert: str
@@ -315,27 +304,25 @@ class AlertDeliveryFailed(Event, frozen=True, kw_only=True):
 
 
 class AlertsDropped(Event, frozen=True, kw_only=True):
-    """A hook takes alerts so slowly that the oldest are dropped."""
+    """A hook is so slow that the oldest alerts were dropped."""
 
     hook: str
     count: int
 
 
 class ScheduleTickFired(Event, frozen=True, kw_only=True):
-    """A schedule's tick was seen to by this node."""
+    """This node has decided about a schedule's tick."""
 
     schedule: str
     run_id: int
     tick: str
     status: str
     reason: str | None = None
-    """Why it does not run."""
-    late: float | None = None
-    """Seconds, of one that was missed."""
+    late: float | None = None  # seconds, of a missed tick
 
 
 class ScheduleRunStarted(Event, frozen=True, kw_only=True):
-    """A run of a schedule was given to a process."""
+    """A run of a schedule was sent to a process."""
 
     schedule: str
     run_id: int
@@ -352,65 +339,55 @@ class ScheduleRunEnded(Event, frozen=True, kw_only=True):
     error: str | None = None
     traceback: str | None = None
     task_id: int | None = None
-    queue: str | None = None
-    """Of the task that it has enqueued."""
+    queue: str | None = None  # of the enqueued task
 
 
 class ScheduleFailed(Event, frozen=True, kw_only=True):
-    """A schedule cannot be kept as it should, on this node."""
+    """A schedule does not work on this node."""
 
     schedule: str
     error: str
 
 
 class ScheduleRunsLost(Event, frozen=True, kw_only=True):
-    """Runs of schedules were on a node that is gone."""
+    """The node of scheduled runs is gone."""
 
     run_ids: tuple[int, ...]
 
 
-EventListener = Callable[[Event], None]
-
-
 class DoorbellStatusChanged(Event, frozen=True, kw_only=True):
-    """The doorbell of this node is known to work, or is not any more."""
+    """The doorbell of this node began to work, or stopped working."""
 
     works: bool
     reason: str | None
 
 
 class RingsRejected(Event, frozen=True, kw_only=True):
-    """Somebody rang whom nobody listens to; said once a minute for each reason."""
+    """Rings were refused; emitted once a minute for each reason."""
 
     sender: str
     reason: str
-    count: int
-    """Of this reason, since the agent began."""
+    count: int  # of this reason, since the agent started
 
 
 class ClusterBroadcastFailed(Event, frozen=True, kw_only=True):
-    """A message for all nodes has reached this one only."""
+    """A message for all nodes has reached this node only."""
 
     action: str
     reason: str
 
 
-class EventFilter(Protocol):
-    """A reader that says what it reads: nobody needs to make a fact that no reader reads."""
-
-    def accepts(self, kind: type[Event]) -> bool:
-        """Whether it reads facts of this kind; its answer never changes."""
-        ...
+EventListener = Callable[[Event], None]
 
 
 def accepts_event(listener: EventListener, kind: type[Event]) -> bool:
-    """Whether a reader reads facts of a kind: all of them, unless it is `EventFilter`."""
+    """Whether a listener listens to a kind: to all, unless its method `accepts(kind)`, if it has one, denies it."""
     accepts = getattr(listener, "accepts", None)
     return accepts is None or bool(accepts(kind))
 
 
 class EventBus:
-    """Where facts go: each reader gets each that it reads. Safe to use from several threads, as far as its readers are.
+    """Passes each event to the listeners of its kind. Thread-safe, as far as its listeners are.
 
     >>> seen = []
     >>> events = EventBus(seen.append)
@@ -424,21 +401,21 @@ class EventBus:
         self._by_kind: dict[type[Event], tuple[EventListener, ...]] = {}
 
     def listen(self, listener: EventListener) -> None:
-        """Let one more read what is emitted from now on."""
+        """Add a listener."""
         self._listeners = (*self._listeners, listener)
         self._by_kind = {}
 
     def has_listeners(self, kind: type[Event]) -> bool:
-        """Whether anybody reads facts of this kind; for those that happen thousands of times in a second."""
+        """Whether events of this kind have a listener; for those that happen thousands of times in a second."""
         return bool(self._listeners_of(kind))
 
     def emit(self, event: Event) -> None:
-        """Tell every reader."""
+        """Pass an event to its listeners."""
         for listener in self._listeners_of(type(event)):
             listener(event)
 
     def _listeners_of(self, kind: type[Event]) -> tuple[EventListener, ...]:
-        by_kind = self._by_kind  # before the readers: `listen` changes them first
+        by_kind = self._by_kind  # read before the listeners: `listen` changes them first
         listeners = by_kind.get(kind)
         if listeners is None:
             listeners = by_kind[kind] = tuple(listener for listener in self._listeners if accepts_event(listener, kind))

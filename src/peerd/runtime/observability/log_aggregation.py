@@ -1,7 +1,6 @@
-"""Thousands of successes in a second are one line of the log, not thousands.
+"""Aggregation of successes in the log: a few in a second are events of their own, the others are one event.
 
-A few in a second are told each. What comes beyond them is counted, and told together when the second is over: at ten
-thousand tasks a second their lines would be gigabytes in an hour, and a third of what the process computes.
+At ten thousand tasks a second their lines would be gigabytes in an hour, and a third of the processor time.
 """
 
 from __future__ import annotations
@@ -13,25 +12,21 @@ from typing import Final
 from peerd.runtime.observability.events import AttemptEnded, Event, EventListener, TasksDone, accepts_event
 
 MAX_EACH_SPAN: Final = 25
-"""Successes in a second that are told each."""
+"""Successes in a second that are events of their own."""
 SPAN_SECONDS: Final = 1.0
-"""Seconds."""
 
 
 class SuccessAggregator:
-    """A reader of events that passes them on, successes beyond `MAX_EACH_SPAN` in a second as one fact.
+    """Passes events to a listener, successes beyond `MAX_EACH_SPAN` in a second as one `TasksDone`.
 
-    Without an event loop nothing is kept back: nobody would tell it later.
-
-    Args:
-        listener: gets what is passed on.
+    Without an event loop, which would end the second, all are passed on.
 
     >>> seen = []
-    >>> tell = SuccessAggregator(seen.append)
+    >>> aggregator = SuccessAggregator(seen.append)
     >>> async def end_many():
     ...     for task_id in range(100):
-    ...         tell(AttemptEnded(task_id=task_id, queue="mail", name="send", outcome="done", seconds=0.01))
-    ...     tell.flush()
+    ...         aggregator(AttemptEnded(task_id=task_id, queue="mail", name="send", outcome="done", seconds=0.01))
+    ...     aggregator.flush()
     >>> asyncio.run(end_many())
     >>> len(seen), seen[-1].count, seen[-1].by_handler
     (26, 75, {'mail.send': 75})
@@ -45,11 +40,11 @@ class SuccessAggregator:
         self._seconds = 0.0
 
     def accepts(self, kind: type[Event]) -> bool:
-        """What its reader hears."""
+        """Whether its listener accepts events of this kind."""
         return accepts_event(self._listener, kind)
 
     def __call__(self, event: Event) -> None:
-        """Pass a fact on, or keep it for the end of the span."""
+        """Pass an event on, or count it until the end of the span."""
         if (
             type(event) is not AttemptEnded
             or event.outcome != "done"
@@ -64,7 +59,7 @@ class SuccessAggregator:
             self._seconds += event.seconds
 
     def flush(self) -> None:
-        """End the span: tell what was kept."""
+        """End the span: pass the counted successes on."""
         if self._span_timer is not None:
             self._span_timer.cancel()
             self._span_timer = None
@@ -76,7 +71,7 @@ class SuccessAggregator:
             self._listener(TasksDone(count=aggregated.total(), seconds=seconds, by_handler=by_handler))
 
     def _begin_span(self) -> bool:
-        """Begin a span; False where there is no event loop to end it."""
+        """Begin a span; return False without an event loop."""
         try:
             self._span_timer = asyncio.get_running_loop().call_later(SPAN_SECONDS, self.flush)
         except RuntimeError:

@@ -1,10 +1,11 @@
-"""How events read in the log. All wording is here; code that does the work only emits facts."""
+"""The log lines of events, and the set-up of the log. Code that does the work only emits events."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TextIO
 
 import structlog
@@ -20,230 +21,148 @@ LogMessage = tuple[str, str, dict[str, Any]]
 
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
+MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
+    events.TasksClaimed: ("debug", "claimed", "tasks=count ms=milliseconds"),
+    events.AttemptStarted: ("debug", "attempt began", "task=task_id queue handler=name attempt=number"),
+    events.ClaimLost: ("warning", "the claim of a task was lost", "task=task_id queue handler=name noticed_at"),
+    events.LimitedTaskEnded: ("debug", "a limited task has ended", "queue"),
+    events.AttemptUnresponsive: (
+        "warning",
+        "a handler was asked to end and still runs",
+        "task=task_id queue handler=name because=stop_reason",
+    ),
+    events.UnknownClaimReleased: ("warning", "gave back a claimed task that did not run here", "task=task_id"),
+    events.AttemptHookFailed: ("error", "a hook failed", "hook error exception=traceback"),
+    events.WebRequestFailed: ("error", "a request failed", "what error exception=traceback"),
+    events.WebRequestsAborted: ("warning", "unanswered requests were aborted after the grace", "requests connections"),
+    events.AcceptFailed: ("error", "a connection could not be accepted", "error"),
+    events.DatabaseOutageStarted: ("error", "the database does not answer; waiting for it", "reason"),
+    events.DatabaseOutageEnded: ("info", "the database answers again", "after=seconds"),
+    events.ComponentFailed: ("error", "a component failed", "component error again_in"),
+    events.ComponentEnded: ("info", "a component has ended by itself", "component"),
+    events.FilesChanged: ("info", "files have changed; reloading", "files"),
+    events.NodeRegistered: ("info", "node registered", "node id=node_id"),
+    events.WaitingForNode: (
+        "warning",
+        "an earlier incarnation of this node may still run; waiting until it has been silent long enough",
+        "node seconds",
+    ),
+    events.NodeSuperseded: ("error", "this node was replaced, and stops", "node reason"),
+    events.MasterDied: ("error", "the master has died; this node ends", "node"),
+    events.NodesMarkedInactive: ("warning", "nodes fell silent", "nodes"),
+    events.ChoreRan: ("debug", "chore ran", "chore rows=count"),
+    events.RescueSuspended: ("info", "no rescues yet", "seconds because=reason"),
+    events.PinnedTasksBlocked: ("warning", "tasks wait for silent nodes", "tasks=count policy"),
+    events.DatabaseSlowdownDetected: ("warning", "{event.subject}: {event.message}", "remedy"),
+    events.AlertRaised: ("error", "alert: {event.text}", "alert of=slot"),
+    events.AlertsDropped: ("warning", "a hook is too slow, alerts are dropped", "hook dropped=count"),
+    events.MessageHandlerFailed: ("error", "a message handler failed", "action sender error exception=traceback"),
+    events.MessageNotDelivered: ("warning", "a message was not delivered", "action error"),
+    events.MessageDropped: ("warning", "a message was dropped: too many wait to be handled", "action sender waiting"),
+    events.BackgroundWorkFailed: ("error", "background work failed", "work=name error exception=traceback"),
+    events.BackgroundWorkCancelled: ("warning", "background work was cancelled", "work=names"),
+    events.ScheduleRunStarted: ("debug", "scheduled run started", "schedule run=run_id slot"),
+    events.ScheduleFailed: ("error", "a schedule failed", "schedule error"),
+    events.ScheduleRunsLost: ("warning", "scheduled runs were lost with their node", "runs=run_ids"),
+    events.RingsRejected: ("warning", "a ring was refused: {event.reason}", "sender refused=count"),
+    events.ClusterBroadcastFailed: ("warning", "a message for all nodes has reached this one only", "action reason"),
+}
+"""Level, sentence and figures of events whose level is fixed. A figure is a field, or `figure=field`."""
 
-def log_message_of(event: Event) -> LogMessage:  # noqa: C901, PLR0911 - a table of sentences
-    """How a fact reads.
+
+def log_message_of(event: Event) -> LogMessage:  # noqa: C901, PLR0911, PLR0912 - a table of sentences
+    """The log line of an event.
 
     >>> log_message_of(events.ChoreRan(chore="purge done", count=3))
     ('debug', 'chore ran', {'chore': 'purge done', 'rows': 3})
     """
+    if (row := MESSAGES.get(type(event))) is not None:
+        level, sentence, names = row
+        return level, sentence.format(event=event), _figures(event, names)
     match event:
-        case events.TasksClaimed():
-            return "debug", "claimed", {"tasks": event.count, "ms": round(event.milliseconds, 1)}
-        case events.AttemptStarted():
-            return "debug", "attempt began", _task_figures(event) | {"attempt": event.number}
         case events.AttemptEnded():
             return _attempt_ended(event)
         case events.TasksDone():
             return "info", "tasks done", _tasks_done_figures(event)
-        case events.ClaimLost():
-            return (
-                "warning",
-                "task was taken from this process",
-                _task_figures(event) | {"noticed_at": event.noticed_at},
-            )
-        case events.LimitedTaskEnded():
-            return "debug", "a task that takes turns has ended", {"queue": event.queue}
-        case events.AttemptUnresponsive():
-            return (
-                "warning",
-                "a handler was told to end and goes on",
-                _task_figures(event) | {"because": event.stop_reason},
-            )
-        case events.UnknownClaimReleased():
-            return "warning", "gave back a task whose claim was never answered", {"task": event.task_id}
+        case events.TasksRescued():
+            ids = {"tasks": len(event.task_ids), "ids": _first_ten(event.task_ids)}
+            return "warning", "tasks were rescued", ids | _figures(event, "dead cause")
+        case events.ProcessExited():
+            return "info" if event.expected else "error", "process ended", _figures(event, "slot pid cause")
         case events.PeriodicLoopEnded():
-            level = "error" if event.error else "debug"
-            figures = {"worker": event.worker, "seconds": round(event.seconds, 3)}
-            return level, "loop ended", figures | _given(error=event.error, exception=event.traceback)
-        case events.AttemptHookFailed():
-            return "error", "a hook failed", _given(hook=event.hook, error=event.error, exception=event.traceback)
-        case (
-            events.WebRequestAnswered()
-            | events.WebRequestFailed()
-            | events.WebRequestsAborted()
-            | events.AcceptFailed()
-            | events.HttpServerWarned()
-        ):
-            return _web_message(event)
-        case _:
-            return _node_message(event)
-
-
-WebEvent = (
-    events.WebRequestAnswered
-    | events.WebRequestFailed
-    | events.WebRequestsAborted
-    | events.AcceptFailed
-    | events.HttpServerWarned
-)
-
-
-def _web_message(event: WebEvent) -> LogMessage:
-    match event:
+            figures = _figures(event, "worker seconds error exception=traceback")
+            return "error" if event.error else "debug", "loop ended", figures
         case events.WebRequestAnswered():
             figures = {"status": event.status, "ms": round(event.seconds * 1000, 1), "client": event.client}
             return "info", event.what, figures
-        case events.WebRequestFailed():
-            return "error", "a request failed", {"what": event.what, "error": event.error, "exception": event.traceback}
-        case events.WebRequestsAborted():
-            figures = {"requests": event.requests, "connections": event.connections}
-            return "warning", "the grace is over; what was not answered is cut off", figures
-        case events.AcceptFailed():
-            return "error", "a connection could not be accepted", {"error": event.error}
         case events.HttpServerWarned():
             return "error" if event.error else "warning", event.text, {}
-
-
-def _node_message(event: Event) -> LogMessage:  # noqa: C901, PLR0911, PLR0912 - a table of sentences
-    match event:
-        case events.DatabaseOutageStarted():
-            return "error", "the database does not answer; waiting for it", {"reason": event.reason}
-        case events.DatabaseOutageEnded():
-            return "info", "the database answers again", {"after": format_duration(round(event.seconds, 1))}
-        case events.ComponentFailed():
-            again_in = format_duration(round(event.again_in, 1))
-            return (
-                "error",
-                "a component failed",
-                _given(component=event.component, error=event.error, again_in=again_in),
-            )
-        case events.ComponentEnded():
-            return "info", "a component has ended by itself", {"component": event.component}
-        case events.FilesChanged():
-            return "info", "files have changed; reloading", {"files": ", ".join(event.files[:10])}
-        case events.NodeRegistered():
-            return "info", "node registered", {"node": event.node, "id": event.node_id}
-        case events.WaitingForNode():
-            sentence = "an earlier life of this node may go on; waiting until it has been silent long enough"
-            return "warning", sentence, {"node": event.node, "seconds": event.seconds}
-        case events.NodeSuperseded():
-            return "error", "this node was replaced, and leaves", {"node": event.node, "reason": event.reason}
-        case events.MasterDied():
-            return "error", "the master has died; this node ends", {"node": event.node}
-        case events.NodesMarkedInactive():
-            return "warning", "nodes fell silent", {"nodes": ", ".join(event.nodes)}
-        case events.TasksRescued():
-            figures = {
-                "tasks": len(event.task_ids),
-                "ids": _few(event.task_ids),
-                "dead": event.dead,
-                "cause": event.cause,
-            }
-            return "warning", "tasks were taken back", figures
-        case events.ProcessExited():
-            level = "info" if event.expected else "error"
-            return level, "process ended", {"slot": event.slot, "pid": event.pid, "cause": event.cause}
-        case events.ChoreRan():
-            return "debug", "chore ran", {"chore": event.chore, "rows": event.count}
-        case events.RescueSuspended():
-            return "info", "no rescues yet", {"seconds": round(event.seconds, 1), "because": event.reason}
-        case events.PinnedTasksBlocked():
-            return "warning", "tasks wait for silent nodes", {"tasks": event.count, "policy": event.policy}
-        case _:
-            return _alert_message(event)
-
-
-def _alert_message(event: Event) -> LogMessage:
-    match event:
-        case events.DatabaseSlowdownDetected():
-            return "warning", f"{event.subject}: {event.message}", {"remedy": event.remedy}
-        case events.AlertRaised():
-            return "error", f"alert: {event.text}", _given(alert=event.alert, of=event.slot)
         case events.AlertDeliveryFailed():
-            figures = {"hook": event.hook, "alert": event.alert, "error": event.error}
-            if event.again_in is None:
-                return "error", "an alert could not be delivered, and is given up", figures
-            again_in = format_duration(round(event.again_in, 1))
-            return "warning", "an alert could not be delivered yet", figures | {"again_in": again_in}
-        case events.AlertsDropped():
-            return "warning", "a hook is too slow, alerts are dropped", {"hook": event.hook, "dropped": event.count}
-        case _:
-            return _messenger_message(event)
-
-
-def _messenger_message(event: Event) -> LogMessage:
-    match event:
-        case events.MessageHandlerFailed():
-            figures = {"action": event.action, "sender": event.sender, "error": event.error}
-            return "error", "a message handler failed", figures | _given(exception=event.traceback)
-        case events.MessageNotDelivered():
-            return "warning", "a message was not delivered", {"action": event.action, "error": event.error}
-        case events.MessageDropped():
-            dropped = {"action": event.action, "sender": event.sender, "waiting": event.waiting}
-            return "warning", "a message was dropped: too many wait to be handled", dropped
-        case events.BackgroundWorkFailed():
-            figures = {"work": event.name, "error": event.error}
-            return "error", "work in the background failed", figures | _given(exception=event.traceback)
-        case events.BackgroundWorkCancelled():
-            return "warning", "work in the background was cancelled", {"work": ", ".join(event.names)}
-        case _:
-            return _schedule_message(event)
-
-
-def _schedule_message(event: Event) -> LogMessage:
-    match event:
+            level, end = ("error", ", and is dropped") if event.again_in is None else ("warning", " yet")
+            return level, f"an alert could not be delivered{end}", _figures(event, "hook alert error again_in")
         case events.ScheduleTickFired():
             level = {"missed": "warning", "skipped": "info"}.get(event.status, "debug")
-            late = None if event.late is None else round(event.late, 1)
-            figures = _given(schedule=event.schedule, run=event.run_id, tick=event.tick, reason=event.reason, late=late)
-            return level, f"schedule {'ticked' if level == 'debug' else event.status}", figures
-        case events.ScheduleRunStarted():
-            figures = {"schedule": event.schedule, "run": event.run_id, "slot": event.slot}
-            return "debug", "scheduled run was given to a process", figures
+            sentence = f"schedule {'ticked' if level == 'debug' else event.status}"
+            return level, sentence, _figures(event, "schedule run=run_id tick reason late")
         case events.ScheduleRunEnded():
             return _scheduled_run_ended(event)
-        case events.ScheduleFailed():
-            return "error", "a schedule failed", {"schedule": event.schedule, "error": event.error}
-        case events.ScheduleRunsLost():
-            return "warning", "scheduled runs were lost with their node", {"runs": _few(event.run_ids)}
-        case _:
-            return _doorbell_message(event)
-
-
-def _doorbell_message(event: Event) -> LogMessage:
-    match event:
-        case events.DoorbellStatusChanged(works=True):
-            return "info", "the doorbell works; workers poll less", {}
         case events.DoorbellStatusChanged():
-            return "info", "the doorbell is not known to work; workers poll", {"reason": event.reason}
-        case events.RingsRejected():
-            return "warning", f"a ring was refused: {event.reason}", {"sender": event.sender, "refused": event.count}
-        case events.ClusterBroadcastFailed():
-            figures = {"action": event.action, "reason": event.reason}
-            return "warning", "a message for all nodes has reached this one only", figures
+            state = "works; workers poll less" if event.works else "is not known to work; workers poll"
+            return "info", f"the doorbell {state}", _figures(event, "reason")
         case other:
-            return "warning", f"an event without words: {other!r}", {}
+            return "warning", f"an event without a message: {other!r}", {}
+
+
+def _figures(event: Event, names: str) -> dict[str, Any]:
+    """The figures of an event by names as in `MESSAGES`; None and empty ones are left out."""
+    figures = {}
+    for name in names.split():
+        figure, _, field = name.partition("=")
+        value = getattr(event, field or figure)
+        match value:
+            case None | "":
+                continue
+            case float() if figure in {"after", "again_in"}:
+                value = format_duration(round(value, 1))
+            case float():
+                value = round(value, 1 if figure in {"ms", "late"} else 3)
+            case tuple():
+                value = _first_ten(value) if figure in {"files", "runs"} else ", ".join(value)
+        figures[figure] = value
+    return figures
+
+
+def _first_ten(values: tuple[object, ...]) -> str:
+    shown = ", ".join(str(value) for value in values[:10])
+    return shown if len(values) <= 10 else f"{shown}, …"
 
 
 def _scheduled_run_ended(event: events.ScheduleRunEnded) -> LogMessage:
-    figures = _given(schedule=event.schedule, run=event.run_id, task=event.task_id, error=event.error)
+    figures = _figures(event, "schedule run=run_id task=task_id error")
     match event.status:
         case "done":
-            return "info", "scheduled run done", figures | {"seconds": round(event.seconds, 3)}
+            return "info", "scheduled run done", figures | _figures(event, "seconds")
         case "enqueued":
             return "info", "scheduled task enqueued", figures
         case "canceled":
             return "warning", "scheduled run canceled", figures
         case _:
-            return "error", f"scheduled run {event.status}", figures | _given(exception=event.traceback)
+            return "error", f"scheduled run {event.status}", figures | _figures(event, "exception=traceback")
 
 
 def _attempt_ended(event: events.AttemptEnded) -> LogMessage:
-    figures = _task_figures(event) | {"seconds": round(event.seconds, 3)}
+    figures = _figures(event, "task=task_id queue handler=name seconds")
     match event.outcome:
         case "done":
             return "info", "task done", figures
         case "snoozed" | "released" | "canceled":
-            return "info", f"task {event.outcome}", figures | {"reason": event.error}
+            return "info", f"task {event.outcome}", figures | _figures(event, "reason=error")
         case "unknown":
-            again_in = format_duration(round(event.retry_in or 0.0, 3))
-            return "warning", "task given back for other code", figures | {"error": event.error, "again_in": again_in}
-        case _ if event.retry_in is not None:
-            retry_in = format_duration(round(event.retry_in, 3))
-            return "warning", "attempt failed", figures | {"error": event.error, "retry_in": retry_in}
-        case _:
-            return "error", "task is dead", figures | {"error": event.error}
+            return "warning", "task given back for other code", figures | _figures(event, "error again_in=retry_in")
+    figures |= _figures(event, "error")
+    if event.retry_in is None:
+        return "error", "task is dead", figures
+    return "warning", "attempt failed", figures | {"retry_in": format_duration(round(event.retry_in, 3))}
 
 
 def _tasks_done_figures(event: events.TasksDone) -> dict[str, Any]:
@@ -252,34 +171,20 @@ def _tasks_done_figures(event: events.TasksDone) -> dict[str, Any]:
     return {"tasks": event.count, "of": handlers, "ms_each": round(event.seconds * 1000 / event.count, 1)}
 
 
-def _task_figures(
-    event: events.AttemptStarted | events.AttemptEnded | events.AttemptUnresponsive | events.ClaimLost,
-) -> dict[str, Any]:
-    return _given(task=event.task_id, queue=event.queue, handler=event.name or None)
-
-
-def _given(**figures: Any) -> dict[str, Any]:
-    return {name: value for name, value in figures.items() if value is not None}
-
-
-def _few(ids: tuple[int, ...]) -> str:
-    shown = ", ".join(str(one) for one in ids[:10])
-    return shown if len(ids) <= 10 else f"{shown}, …"
-
-
 def configure_logging(
     level: str, form: Literal["console", "json"], *, stream: TextIO | None = None, **bound: str
 ) -> structlog.stdlib.BoundLogger:
-    """Set this process's log up; what is bound (slot, node) stands in each line.
+    """Set up the log of this process.
 
     Args:
         level: debug, info, warning or error.
         form: lines for people, or a JSON object a line.
-        stream: where to; standard error when None.
-        bound: names and values for each line.
+        stream: standard error when None.
+        bound: names and values for each line, such as slot and node.
     """
     out = stream or sys.stderr
-    how = [structlog.processors.JSONRenderer()] if form == "json" else [_harmless, _console(out)]
+    console = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=28, sort_keys=False)
+    renderers = [structlog.processors.JSONRenderer()] if form == "json" else [_escape, console]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -287,7 +192,7 @@ def configure_logging(
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt=_time_format(form, out), utc=form == "json"),
             structlog.processors.format_exc_info,
-            *how,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(out),
@@ -298,7 +203,7 @@ def configure_logging(
 
 
 def _time_format(form: str, stream: TextIO) -> str:
-    """A terminal and the journal know the day; a file may be read much later."""
+    """With the date in a file; on a terminal and in the journal the date is known."""
     if form == "json":
         return "iso"
     with contextlib.suppress(OSError):  # it has no descriptor
@@ -307,8 +212,8 @@ def _time_format(form: str, stream: TextIO) -> str:
     return "%H:%M:%S.%f"
 
 
-def _harmless(_: object, __: str, entry: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Let nothing that an entry holds look like another entry; JSON escapes all of it anyway."""
+def _escape(_: object, __: str, entry: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape the texts of an entry, so that none looks like another entry; JSON does so by itself."""
     for name, value in entry.items():
         if isinstance(value, str):
             entry[name] = escape_and_indent(value) if name in {"exception", "stack"} else escape_text(value)
@@ -316,28 +221,18 @@ def _harmless(_: object, __: str, entry: structlog.typing.EventDict) -> structlo
     return entry
 
 
-def _console(stream: TextIO) -> Any:
-    return structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=28, sort_keys=False)
-
-
 class LogEventListener:
-    """Reads events into the log; for `Events.listen`.
-
-    Args:
-        log: where to.
-        bound: names and values for each line.
-    """
+    """Writes events to a log; for `EventBus.listen`. `bound` are names and values for each line."""
 
     def __init__(self, log: structlog.stdlib.BoundLogger, **bound: str) -> None:
         self._log = log.bind(**bound)
         self._skipped_kinds = () if self._log.is_enabled_for(logging.DEBUG) else events.DEBUG_EVENTS
 
     def accepts(self, kind: type[Event]) -> bool:
-        """Whether facts of a kind are written at all, at the level of this log."""
+        """Whether events of a kind are written at the level of this log."""
         return kind not in self._skipped_kinds
 
     def __call__(self, event: Event) -> None:
-        """Write one line."""
         if not self.accepts(type(event)):
             return
         level, sentence, figures = log_message_of(event)

@@ -1,10 +1,9 @@
-"""The watch over a process's life: a thread that reads the master's link and ends the process when nothing else would.
+"""The control thread of a process: it reads the link with the master, and ends the process when its time is over.
 
-It is never the event loop: user code may block that for hours, and the process must still learn that its master has
-gone, that it is to stop, and that its time is up. Three things ask a process to stop: a `stop` frame, a signal, and the
-end of the link (the master is gone). A request counts only if it leaves less time than the one before, so the same wish
-arriving on several ways (systemd signals every process, and the master sends its frame) is one wish; the second signal,
-which leaves none, is a hurry.
+It is not the event loop, because user code may block that for hours. A process is stopped by a `stop` frame, a signal,
+or the end of the link (the master is gone). A request counts only if its grace is shorter than that of the one before:
+a stop that arrives twice (systemd signals every process, and the master sends its frame) is one request. The second
+signal has no grace.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody wants the process to end, with this many seconds for what runs."""
+    """The process must stop; running work has `grace` seconds."""
 
     grace: float
 
@@ -43,7 +42,15 @@ ControlMessageHandler = Callable[[StopRequested | dict[str, object]], None]
 
 
 class ControlThread:
-    """Holds the child's end of the link. All methods are thread-safe, and none waits."""
+    """The child's end of the link. All methods are thread-safe, and none waits.
+
+    Args:
+        end: the socket; it is not read before `start`.
+        name: of the process, for its log lines.
+        give_back: seconds that the process has after the grace of a stop before it is killed.
+        loop_monitor: measures the event loop for the master.
+        on_signal: called from the control thread when a signal, and not the master, stops the process.
+    """
 
     def __init__(
         self,
@@ -53,23 +60,14 @@ class ControlThread:
         loop_monitor: LoopMonitor,
         on_signal: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make it; nothing is read before `start`.
-
-        Args:
-            end: the socket.
-            name: of the process, for its complaints.
-            give_back: seconds that the process has beyond the grace of a stop before it is ended the hard way.
-            loop_monitor: how the process is, which is told to the master.
-            on_signal: called from the watching thread when a signal, and not the master, asks the process to stop.
-        """
         self.replaced = False
-        """Whether the stop was asked for because another process takes this one's place."""
+        """Whether the stop was requested because another process takes this one's place."""
         self.grace = 0.0
-        """Seconds that a stop leaves when nobody says otherwise; none as long as nothing has begun."""
+        """Seconds of grace of a stop that names none; 0 until the process is ready."""
         self._lost = False
         self._master = os.getppid()
         self.flushed = threading.Event()
-        """Set while nothing waits to be sent."""
+        """Set while the send buffer is empty."""
         self.flushed.set()
         self._end = end
         self._end.setblocking(False)
@@ -89,20 +87,20 @@ class ControlThread:
         self._forced_status: int = exit_codes.OUT_OF_TIME
 
     def start(self) -> None:
-        """Begin, and take SIGTERM and SIGINT. Called once, from the main thread."""
+        """Start the thread, and handle SIGTERM and SIGINT. Called once, from the main thread."""
         wake_up_end, waker = socket.socketpair()
         wake_up_end.setblocking(False)
         waker.setblocking(False)
         self._waker = waker
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
-        # The interpreter writes the signal's number there at once, even while the main thread is held up in C code.
+        # The interpreter writes the signal's number there at once, even while the main thread runs C code.
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         atexit.register(self._kill_process_group)
-        threading.Thread(target=self._run_loop, args=(wake_up_end,), name="peerd-watch", daemon=True).start()
+        threading.Thread(target=self._run_loop, args=(wake_up_end,), name="peerd-control", daemon=True).start()
 
     def attach(self, deliver: ControlMessageHandler) -> None:
-        """Hand over all that has arrived and will arrive. Called from the watching thread: it must not wait."""
+        """Pass all events, also earlier ones, to a function, which is called from this thread and must not wait."""
         with self._lock:
             self._deliver = deliver
             early, self._undelivered = self._undelivered, []
@@ -110,12 +108,8 @@ class ControlThread:
                 deliver(event)
 
     def send(self, message: Mapping[str, object]) -> None:
-        """Send a frame to the master; nobody hears it when the master has gone.
-
-        Raises:
-            FrameError: the message cannot be a frame.
-        """
-        frame = encode(message, escape_surrogates=True)  # an exception's text may hold a file name that is no text
+        """Send a frame to the master; without a master it is dropped. Raises FrameError for what cannot be a frame."""
+        frame = encode(message, escape_surrogates=True)  # an exception's text may hold a file name that is not UTF-8
         with self._lock:
             if self._lost:
                 return
@@ -126,7 +120,7 @@ class ControlThread:
                 self._wake()
 
     def ask_to_stop(self, grace: float) -> bool:
-        """Ask the process to stop; return whether that leaves less time than it had, and so counts."""
+        """Request a stop; return whether it counts, because its grace is shorter than that of earlier requests."""
         with self._lock:
             if self._current_grace is not None and grace >= self._current_grace:
                 return False
@@ -137,19 +131,18 @@ class ControlThread:
 
     @property
     def lost(self) -> bool:
-        """Whether the master has gone: its death sends a signal that may come before the end of the link is read."""
+        """Whether the master is gone: the signal of its death may come before the end of the link is read."""
         return self._lost or os.getppid() != self._master
 
     @property
     def stopping(self) -> bool:
-        """Whether the process has been asked to stop."""
         return self._current_grace is not None
 
     def end_soon(self, status: int, *, at_once: bool = False) -> None:
-        """Leave the interpreter `give_back` seconds to end with this status, or none; then it is ended with it.
+        """Kill the process with this status if the interpreter has not ended after `give_back` seconds, or at once.
 
-        Called from the main thread. Signals that ask for a stop are ignored from here on: the interpreter puts them
-        back to their defaults while it ends, and one more of them would kill the process with another status.
+        Called from the main thread. Stop signals are ignored from here on: the interpreter resets them to their
+        defaults while it ends, and another one would kill the process with another status.
         """
         for number in _STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -158,66 +151,57 @@ class ControlThread:
             self._set_deadline(time.monotonic() + (0.0 if at_once else self._give_back))
 
     def log_line(self, text: str) -> None:
-        """Write a line to the log, if anybody still reads it."""
         log_error(f"{self._name}: {text}")
 
     def dump_threads(self, text: str) -> None:
-        """Write to stderr where each thread of the process is."""
+        """Write the stack of each thread to stderr."""
         with contextlib.suppress(Exception):
             self.log_line(text)
             faulthandler.dump_traceback(all_threads=True)
-
-    # ---------------------------------------------------------------- the watching thread
 
     def _run_loop(self, wake_up_end: socket.socket) -> None:
         try:
             while True:
                 self._run_once(wake_up_end)
-        except BaseException as error:  # noqa: BLE001 - without its watch the process could not be stopped any more
+        except BaseException as error:  # noqa: BLE001 - without this thread the process could not be stopped any more
             self.log_line(f"the link with the master failed: {error!r}")
             os._exit(exit_codes.CRASHED)
 
     def _run_once(self, wake_up_end: socket.socket) -> None:
-        readable = self._wait(wake_up_end)
-        if wake_up_end.fileno() in readable:
-            self._count_signals(wake_up_end.recv(4096))
-        if self._end.fileno() in readable:
-            self._read()
-        self._report_loop_lag()
-        with self._lock:
-            self._write()
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            self._force_exit()
-
-    def _wait(self, wake_up_end: socket.socket) -> set[int]:
         poll = select.poll()
         poll.register(wake_up_end, select.POLLIN)
         if not self._lost:
             poll.register(self._end, select.POLLIN | (select.POLLOUT if self._outgoing else 0))
-        return {fd for fd, events in poll.poll(self._milliseconds_left()) if events & ~select.POLLOUT}
+        readable = {fd for fd, events in poll.poll(self._milliseconds_left()) if events & ~select.POLLOUT}
+        if wake_up_end.fileno() in readable:
+            self._count_signals(wake_up_end.recv(4096))
+        if self._end.fileno() in readable:
+            self._read()
+        if not self._lost and (frame := self._loop_monitor.measure_if_due(time.monotonic())):
+            self.send(frame)  # also the sign that the process is not frozen
+        with self._lock:
+            self._write()
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self.dump_threads("did not end in time, and is killed now; its threads are here:")
+            self._kill_process_group()
+            os._exit(self._forced_status)
 
     def _milliseconds_left(self) -> float | None:
-        """How long there is nothing to do but to listen."""
         now = time.monotonic()
         waits = [] if self._lost else [self._loop_monitor.seconds_until_due(now)]
         waits += [] if self._deadline is None else [max(0.0, self._deadline - now)]
         return min(waits) * 1000 + 1 if waits else None
 
-    def _report_loop_lag(self) -> None:
-        """Say how the loop answers. It is also the sign that the process is not frozen."""
-        if not self._lost and (frame := self._loop_monitor.measure_if_due(time.monotonic())):
-            self.send(frame)
-
     def _count_signals(self, numbers: bytes) -> None:
         for number in numbers:
-            if number in _STOP_SIGNALS:  # else our own waking, or a signal that user code handles
+            if number in _STOP_SIGNALS:  # else a wake-up, or a signal that user code handles
                 self._signals_received += 1
                 if not self.stopping and not self._lost:
                     self._on_stop_signal()
                 self.ask_to_stop(self.grace if self._signals_received == 1 else 0.0)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        """Hear signals in the main thread too: an event loop's `add_signal_handler` takes the descriptor for itself."""
+        """Forward a signal to the thread if an event loop's `add_signal_handler` has taken the wake-up descriptor."""
         if self._waker:
             taken_by = signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
             if taken_by != self._waker.fileno():
@@ -235,7 +219,11 @@ class ControlThread:
             self.log_line(f"the link with the master failed: {error}")
             data = b""
         if not data:
-            self._on_master_lost()
+            with self._lock:
+                self._lost = True
+                self._outgoing.clear()
+                self.flushed.set()
+            self.ask_to_stop(self.grace)
 
     def _handle_frame(self, message: dict[str, object]) -> None:
         if message.get("type") == "stop":
@@ -243,39 +231,20 @@ class ControlThread:
             self.replaced = message.get("replaced") is True
             self.ask_to_stop(float(grace) if isinstance(grace, int | float) else self.grace)
         elif message.get("type") == "reopen-logs":
-            self._reopen_log(str(message.get("file")))
+            try:  # here and not in the service, because a blocked event loop would keep the old log open
+                logfile.redirect_output(str(message.get("file")))
+            except OSError as error:
+                self.log_line(f"cannot reopen the log, and keeps the old one: {error}")
         else:
             self._deliver_or_keep(message)
 
-    def _reopen_log(self, path: str) -> None:
-        """Here and not in the service: a blocked event loop must not keep an old log alive."""
-        try:
-            logfile.redirect_output(path)
-        except OSError as error:
-            self.log_line(f"cannot reopen the log, and goes on in the old one: {error}")
-
-    def _on_master_lost(self) -> None:
-        with self._lock:
-            self._lost = True
-            self._outgoing.clear()
-            self.flushed.set()
-        self.ask_to_stop(self.grace)
-
-    def _force_exit(self) -> None:
-        """Time is up: show where the threads are, and end, whatever they do."""
-        self.dump_threads("did not end in time, and is ended now; its threads are here:")
-        self._kill_process_group()
-        os._exit(self._forced_status)
-
     def _kill_process_group(self) -> None:
-        """Without a master nobody else ends what this process has started; it ends with it."""
+        """Kill the descendants too if the master, which would do it, is gone."""
         if not self._lost:
             return
         process_tree.kill_processes(process_tree.descendants(os.getpid()))
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
-
-    # ---------------------------------------------------------------- small steps, under the lock
 
     def _deliver_or_keep(self, event: StopRequested | dict[str, object]) -> None:
         with self._lock:
@@ -291,7 +260,7 @@ class ControlThread:
             except BlockingIOError:
                 return
             except OSError:
-                self._outgoing.clear()  # reading will meet the end of the link
+                self._outgoing.clear()  # the next read finds the end of the link
         self.flushed.set()
 
     def _set_deadline(self, deadline: float) -> None:
@@ -300,5 +269,5 @@ class ControlThread:
 
     def _wake(self) -> None:
         if self._waker:
-            with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
+            with contextlib.suppress(BlockingIOError):  # the buffer is full, so the thread wakes anyway
                 self._waker.send(b"\0")

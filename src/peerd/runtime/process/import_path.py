@@ -1,26 +1,27 @@
-"""Where a process finds the project's modules: after the standard library, before installed packages.
+"""The import path of a process, and imports that are blocked.
 
-Before the standard library, a project's ``queue.py`` or ``logging.py`` would be imported by every library that wants
-the standard one.
+The project's folder stands after the standard library and before installed packages. Before the standard library, a
+project's ``queue.py`` or ``logging.py`` would be imported by every library that needs the standard one.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 STANDARD_LIBRARY: Final = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib costs a process's start
 
 
 def add_project_folder(folder: str) -> None:
-    """Let the project's modules be imported."""
+    """Make the project's modules importable."""
     sys.path.insert(project_position(sys.path, STANDARD_LIBRARY), folder)
 
 
 def project_position(path: Sequence[str], standard_library: str) -> int:
-    """Where the project's folder belongs: behind the last folder of the standard library.
+    """The position of the project's folder: behind the last folder of the standard library.
 
     >>> project_position(["/lib/python311.zip", "/lib/python3.11", "/lib/python3.11/lib-dynload", "/site-packages"],
     ...          "/lib/python3.11")
@@ -31,3 +32,22 @@ def project_position(path: Sequence[str], standard_library: str) -> int:
     standard = {standard_library, f"{standard_library}/lib-dynload"}
     found = [number for number, folder in enumerate(path) if folder in standard]
     return found[-1] + 1 if found else len(path)
+
+
+@contextmanager
+def blocked_import(package: str) -> Iterator[None]:
+    """Make a package unimportable meanwhile, as if it were not installed, unless it is loaded already.
+
+    >>> with blocked_import("wsgiref.simple_server"):
+    ...     import wsgiref.simple_server
+    Traceback (most recent call last):
+    ModuleNotFoundError: import of wsgiref.simple_server halted; None in sys.modules
+    """
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]  # the import system's marker for a missing module
+    try:
+        yield
+    finally:
+        del sys.modules[package]

@@ -1,4 +1,4 @@
-"""How a process's event loop answers, measured from outside it: by the thread that watches over the process."""
+"""Measures the lag of a process's event loop from the control thread, and detects a hang."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ MEASURE_INTERVAL: Final = 2.0
 
 
 class LoopMonitor:
-    """Asks the loop a question every two seconds, and notes how long the answer takes.
+    """Schedules a callback on the loop every two seconds, and measures when it runs.
 
-    Args:
-        hang_after: seconds without an answer after which the loop hangs; None if it may take its time.
-        on_hang: called once for each hang, from the watching thread, with the seconds so far.
+    `on_hang` is called from the control thread once the loop has not answered for `hang_after` seconds.
     """
 
     def __init__(self, hang_after: float | None, on_hang: Callable[[float], None]) -> None:
         self.in_flight: Callable[[], int] = lambda: 0
-        """How many tasks or requests run; a service sets it. Called from the watching thread."""
+        """How many tasks or requests run; a service sets it. Called from the control thread."""
         self._hang_after = hang_after
         self._on_hang = on_hang
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -38,27 +36,30 @@ class LoopMonitor:
         self._loop = loop
 
     def seconds_until_due(self, now: float) -> float:
-        """Return how long there is nothing to do."""
+        """The time until the next measurement."""
         return max(0.0, self._next_at - now)
 
     def measure_if_due(self, now: float) -> dict[str, object] | None:
-        """Measure, if it is time; return the frame that tells the master."""
+        """Measure, if it is time; return the frame for the master."""
         if now < self._next_at:
             return None
         self._next_at = now + MEASURE_INTERVAL
         lag = self._measure(now)
-        self._detect_hang(lag)
+        hangs = self._hang_after is not None and lag >= self._hang_after and self._pinged_at is not None
+        if hangs and not self._is_hanging:
+            self._on_hang(lag)
+        self._is_hanging = hangs
         return {"type": "vitals", "lag": round(lag, 4), "in_flight": self.in_flight()}
 
     def _measure(self, now: float) -> float:
-        """Return how long the present question has been open, or how long the last answer took; ask anew."""
+        """The age of the current ping, or the time that the last one took; send the next one."""
         with self._lock:
             if self._pinged_at is not None:
                 return now - self._pinged_at
             lag, self._lag = self._lag, 0.0
             if self._loop is not None:
                 self._pinged_at = now
-                with contextlib.suppress(RuntimeError):  # the loop is closed: the process is leaving
+                with contextlib.suppress(RuntimeError):  # the loop is closed, because the process ends
                     self._loop.call_soon_threadsafe(self._on_answer)
             return lag
 
@@ -67,9 +68,3 @@ class LoopMonitor:
             if self._pinged_at is not None:
                 self._lag = time.monotonic() - self._pinged_at
             self._pinged_at = None
-
-    def _detect_hang(self, lag: float) -> None:
-        hangs = self._hang_after is not None and lag >= self._hang_after and self._pinged_at is not None
-        if hangs and not self._is_hanging:
-            self._on_hang(lag)
-        self._is_hanging = hangs

@@ -1,39 +1,73 @@
-"""Who started whom, as /proc tells it: for ending what a process leaves behind. Empty where there is no /proc."""
+"""Parents, children and descendants of processes on Linux.
+
+Where there is no /proc, the lists are empty; where there is no prctl, its calls do nothing, and the end of file on the
+link replaces the death signal.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+def die_with_parent(number: signal.Signals, parent: int) -> bool:
+    """Have the kernel send this process a signal when its parent ends; return whether the parent still exists.
+
+    The signal is bound to the **thread** that started this process: start it from a thread that lives as long as the
+    parent, such as the main thread. Call this after exec, because fork and setuid programs drop it. Raises OSError.
+    """
+    _prctl(_PR_SET_PDEATHSIG, number)
+    return os.getppid() == parent
+
+
+def become_subreaper() -> None:
+    """Make this process the parent of all its descendants whose parents end. Raises OSError."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, argument: int) -> None:
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(argument), 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}): {os.strerror(number)}")
 
 
 def children(parent: int) -> list[int]:
-    """Return the process ids of a process's children, zombies included."""
+    """The process ids of a process's children, zombies included."""
     return _children_by_parent().get(parent, [])
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Return the process ids of all who descend from a process, nearest first, itself excluded."""
+    """The process ids of all descendants of a process, level by level."""
     children_of = _children_by_parent()
     found = list(children_of.get(ancestor, []))
-    for pid in found:  # grows while it is read: a walk through the tree, level by level
+    for pid in found:  # grows during the iteration
         found.extend(children_of.get(pid, []))
     return found
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a process has been stopped by a signal, or a debugger, and cannot run."""
+    """Whether a signal or a debugger has stopped a process, so that it cannot run."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in {"T", "t"}
+        return _stat_fields(Path(f"/proc/{pid}/stat"))[0] in {"T", "t"}
     except OSError:
         return False
 
 
 def kill_processes(pids: Iterable[int]) -> None:
-    """Kill processes that may be gone already."""
+    """Kill processes that may have ended already."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -42,8 +76,11 @@ def kill_processes(pids: Iterable[int]) -> None:
 def _children_by_parent() -> dict[int, list[int]]:
     children_of = defaultdict(list)
     for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it may end while we read
-            # The command's name, in parentheses, may hold anything, so the fields are counted from its end.
-            fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-            children_of[int(fields[1])].append(int(entry.parent.name))
+        with contextlib.suppress(OSError):  # the process may end meanwhile
+            children_of[int(_stat_fields(entry)[1])].append(int(entry.parent.name))
     return children_of
+
+
+def _stat_fields(path: Path) -> list[str]:
+    """The fields after the command's name, which stands in parentheses and may hold any character."""
+    return path.read_text(errors="replace").rpartition(")")[2].split()

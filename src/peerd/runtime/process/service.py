@@ -1,54 +1,160 @@
-"""What a supervised process is made of, seen from its life: five steps that `peerd.runtime.process.service_runner`
-calls in order.
-"""
+"""A service, the work of one supervised process, and its runner: start, run, and on request quiet and stop."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from peerd.runtime.process.link import Link
+from peerd.runtime.process import exit_codes
+from peerd.runtime.process.control_thread import StopRequested
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.uncaught_exceptions import (
+    describe_exception,
+    guard_against_exit,
+    log_boot_failure,
+    log_exception,
+    taint_on_uncaught,
+)
 
 
 class Service(Protocol):
-    """The work of one child process. All methods run on the process's event loop, one life per object.
+    """The work of one child process. All methods run on its event loop; each object is used once.
 
-    The order is start → run, with `receive` for each message in the order of their sending, → quiet → stop. `run` goes
-    on during `quiet` and `stop`; what is left of it afterwards is cancelled.
+    The order is start → run, with `receive` for each message in the order of sending, → quiet → stop. `run` continues
+    during `quiet` and `stop`, and is cancelled after them.
     """
 
     async def start(self, link: Link) -> Mapping[str, object]:
-        """Become ready; return what identifies the process to the agent, such as `{"process_id": 17}`.
+        """Become ready; return the process's identity for the agent, such as `{"process_id": 17}`.
 
-        An exception is a failed boot (exit status 3): it takes back itself what it has begun. It is cancelled, and no
-        other method is called, when the node stops meanwhile.
+        An exception is a failed boot (exit status 3); start must then undo its work. If the node stops meanwhile, the
+        call is cancelled, and no other method is called.
         """
-        ...
 
     async def run(self) -> None:
-        """Do the work. Returning means that the process leaves for good, status 0; raising is a crash, status 70.
+        """Do the work. Returning ends the process for good with status 0; raising is a crash, status 70.
 
-        Nothing else is called after it has returned by itself. (An agent that leaves is replaced all the same.)
+        No other method is called after it. (An agent that ends is replaced nevertheless.)
         """
-        ...
 
     async def receive(self, message: Mapping[str, object]) -> None:
-        """Take a message of the master, one at a time: `{"type": "ready"}` once the whole node is ready, and others.
+        """Handle a message of the master, one at a time: `{"type": "ready"}` once the whole node is ready, and others.
 
         The agent gets `{"type": "death", "id": n, …}` for each process that has died, until it answers on the link with
         `{"type": "death-acknowledged", "id": n}`. An exception taints the process.
         """
-        ...
 
     async def quiet(self) -> None:
         """Take no new work."""
-        ...
 
     async def stop(self, grace: float) -> None:
         """Finish what runs within `grace` seconds, then give the rest back, and return.
 
-        Giving back has a few seconds more, then the process is ended the hard way. When somebody hurries, the call is
+        Giving back may take a few seconds more, then the process is killed. After a second stop request the call is
         cancelled and made again with grace 0, so it must be possible to call it twice.
         """
-        ...
+
+
+async def run_service(service: Service, link: Link) -> int:
+    """Run a service from start to stop; return the exit status of its process."""
+    status = await _ServiceRunner(service, link).run()
+    link.leave(status)  # before the loop waits for its threads, which cannot be cancelled
+    return status
+
+
+class _ServiceRunner:
+    def __init__(self, service: Service, link: Link) -> None:
+        self._service = service
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._messages: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+        self._grace = link.grace
+        self._stop_requested = asyncio.Event()
+
+    async def run(self) -> int:
+        taint_on_uncaught(self._loop, self._link)
+        self._link.attach(self._from_control_thread, self._loop)
+        try:
+            started = await self._start()
+        except Exception as error:  # noqa: BLE001 - any exception is a failed boot
+            log_boot_failure(error)
+            self._link.send({"type": "boot-failed", "error": describe_exception(error)})
+            return exit_codes.BOOT_FAILED
+        return await self._run() if started else self._link.status
+
+    async def _start(self) -> bool:
+        starting = asyncio.ensure_future(guard_against_exit(self._service.start(self._link), "start()"))
+        if not await self._finished_before_stop(starting):
+            await _cancel(starting)
+            return False
+        self._link.become_ready(starting.result())
+        return True
+
+    async def _run(self) -> int:
+        running = asyncio.ensure_future(guard_against_exit(self._service.run(), "run()"))
+        receiving = asyncio.ensure_future(self._receive())
+        try:
+            if not await self._finished_before_stop(running):
+                await self._stop()
+            if running.done():
+                running.result()
+        except Exception as error:  # noqa: BLE001 - any exception is a crash, which is reported to the master
+            log_exception(error)
+            self._link.send({"type": "crashed", "error": describe_exception(error)})
+            return exit_codes.CRASHED
+        finally:
+            await _cancel(running)
+            await _cancel(receiving)
+        return self._link.status
+
+    async def _stop(self) -> None:
+        """Stop; after another request meanwhile, stop again with its grace."""
+        while True:
+            self._stop_requested.clear()
+            stopping = asyncio.ensure_future(self._quiet_and_stop(self._grace))
+            if await self._finished_before_stop(stopping):
+                return stopping.result()
+            await _cancel(stopping)
+
+    async def _quiet_and_stop(self, grace: float) -> None:
+        await guard_against_exit(self._service.quiet(), "quiet()")
+        await guard_against_exit(self._service.stop(grace), "stop()")
+
+    async def _receive(self) -> None:
+        while True:
+            message = await self._messages.get()
+            try:
+                await guard_against_exit(self._service.receive(message), "receive()")
+            except Exception as error:  # noqa: BLE001 - the service's state is uncertain after any exception
+                log_exception(error)
+                self._link.tainted(f"could not take the message {message.get('type')!r}: {describe_exception(error)}")
+
+    async def _finished_before_stop(self, awaitable: asyncio.Future[Any]) -> bool:
+        stop_requested = asyncio.ensure_future(self._stop_requested.wait())
+        try:
+            await asyncio.wait((awaitable, stop_requested), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop_requested.cancel()
+        return awaitable.done()
+
+    def _from_control_thread(self, event: StopRequested | dict[str, object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._handle_event, event)
+
+    def _handle_event(self, event: StopRequested | dict[str, object]) -> None:
+        if isinstance(event, StopRequested):
+            self._grace = event.grace
+            self._stop_requested.set()
+        else:
+            self._messages.put_nowait(event)
+
+
+async def _cancel(awaitable: asyncio.Future[Any]) -> None:
+    """Cancel a future that is not done, wait for its end, and ignore its exception."""
+    if not awaitable.done():
+        awaitable.cancel()
+        await asyncio.wait((awaitable,))
+    if not awaitable.cancelled():
+        awaitable.exception()

@@ -1,6 +1,6 @@
-"""Exceptions that nobody caught: in Python they end up in four places, and all four taint the process.
+"""Exceptions as text, and the handling of uncaught ones, which taint the process.
 
-An exception inside a task's handler is that task's failure and never comes here.
+An exception inside a task's handler is the failure of that task, and does not come here.
 """
 
 from __future__ import annotations
@@ -25,88 +25,77 @@ T = TypeVar("T")
 
 
 def taint_on_uncaught(loop: asyncio.AbstractEventLoop, link: Link) -> None:
-    """Report uncaught exceptions of tasks and callbacks, of threads, and of finalizers to the link.
+    """Taint the process by uncaught exceptions of tasks and callbacks, of threads, and of finalizers.
 
-    (The fourth place is the main coroutine, whose exception ends the process: see
-    `peerd.runtime.process.service_runner`.)
+    (An exception of the main coroutine ends the process: see `peerd.runtime.process.service`.)
     """
-    loop.set_exception_handler(lambda _, context: _of_the_loop(context, link))
-    threading.excepthook = lambda failed: _of_a_thread(failed, link)
-    sys.unraisablehook = lambda failed: _of_a_finalizer(failed, link)
+
+    def taint(place: str, error: BaseException | None, kind: type[BaseException]) -> None:
+        log_error(place, error)
+        link.tainted(f"{place}: {describe_exception(error) if error is not None else kind.__name__}")
+
+    def of_loop(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        message, error = str(context.get("message")), context.get("exception")
+        if isinstance(error, BaseException):
+            taint(message, error, type(error))
+        else:
+            more = [f"{name}={value!r}" for name, value in context.items() if name != "message"]
+            log_error(" ".join([message, *more]))
+
+    def of_thread(failed: threading.ExceptHookArgs) -> None:
+        if failed.exc_type is not SystemExit:
+            name = failed.thread.name if failed.thread else "?"
+            taint(f"uncaught in thread {name}", failed.exc_value, failed.exc_type)
+
+    def of_finalizer(failed: sys.UnraisableHookArgs) -> None:
+        name = getattr(failed.object, "__qualname__", type(failed.object).__name__)
+        taint(f"uncaught in the finalizer {name}", failed.exc_value, failed.exc_type)
+
+    loop.set_exception_handler(of_loop)
+    threading.excepthook = of_thread
+    sys.unraisablehook = of_finalizer
 
 
 def describe_exception(error: BaseException) -> str:
-    """Return an exception as one line."""
+    """An exception as one line."""
     text = " ".join(exception_text(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def exception_text(value: object) -> str:
-    """Return what an exception, or what a user has given in the place of a text, says of itself.
+    """The text of an exception, or of any object of the user, even if its `__str__` raises.
 
     >>> exception_text(ValueError("no video"))
     'no video'
-
-    Its `__str__` is the user's code too: if it raises, that is what is said.
     """
     try:
         return str(value)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - wording a fault must not be one
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - `__str__` may be the user's code
         return f"(its __str__ raised {type(error).__name__})"
 
 
 def format_traceback(error: BaseException) -> str:
-    """Return an exception with file and line of each call that led to it."""
+    """An exception with its traceback."""
     try:
         return "".join(traceback.format_exception(error))
     except Exception as failure:  # noqa: BLE001 - as in `exception_text`
-        return f"{type(error).__name__} (its traceback cannot be told: {type(failure).__name__})\n"
-
-
-def _of_the_loop(context: dict[str, object], link: Link) -> None:
-    error = context.get("exception")
-    if not isinstance(error, BaseException):
-        more = [f"{name}={value!r}" for name, value in context.items() if name != "message"]
-        log_error(" ".join([str(context.get("message")), *more]))
-    else:
-        log_error(str(context.get("message")), error)
-        link.tainted(f"{context.get('message')}: {describe_exception(error)}")
-
-
-def _of_a_thread(failed: threading.ExceptHookArgs, link: Link) -> None:
-    if failed.exc_type is not SystemExit:
-        name = failed.thread.name if failed.thread else "?"
-        log_error(f"uncaught in thread {name}", failed.exc_value)
-        link.tainted(f"uncaught in thread {name}: {_words(failed.exc_value, failed.exc_type)}")
-
-
-def _of_a_finalizer(failed: sys.UnraisableHookArgs, link: Link) -> None:
-    name = getattr(failed.object, "__qualname__", type(failed.object).__name__)
-    log_error(f"uncaught in the finalizer {name}", failed.exc_value)
-    link.tainted(f"uncaught in the finalizer {name}: {_words(failed.exc_value, failed.exc_type)}")
-
-
-def _words(error: BaseException | None, kind: type[BaseException]) -> str:
-    return describe_exception(error) if error is not None else kind.__name__
+        return f"{type(error).__name__} (its traceback cannot be formatted: {type(failure).__name__})\n"
 
 
 class SystemExitRaised(RuntimeError):
-    """Code raised SystemExit or KeyboardInterrupt where nobody has asked the process to leave."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(f"{describe_exception(error)} was raised, which ends nothing here")
+    """Code raised SystemExit or KeyboardInterrupt where it does not end the process."""
 
 
-async def guard_against_exit(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Make SystemExit an exception like others; raised out of a task it would end the whole loop."""
+async def guard_against_exit(coroutine: Coroutine[Any, Any, T], place: str = "a task") -> T:
+    """Turn SystemExit, which would end the event loop when raised in a task, into an ordinary exception."""
     try:
         return await coroutine
     except (SystemExit, KeyboardInterrupt) as error:
-        raise SystemExitRaised(error) from error
+        raise SystemExitRaised(f"{place} raised {describe_exception(error)}") from error
 
 
 def guard_tasks_against_exit(loop: asyncio.AbstractEventLoop) -> None:
-    """Let no task of a loop end the loop by SystemExit: it becomes the task's own exception, `SystemExitRaised`."""
+    """Apply `guard_against_exit` to every task of a loop."""
 
     def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> asyncio.Task[Any]:
         return asyncio.Task(guard_against_exit(coroutine), loop=loop, **more)
@@ -120,15 +109,18 @@ def log_exception(error: BaseException) -> None:
 
 
 def log_boot_failure(error: BaseException) -> None:
-    """The same, for what has ended a boot; but of an error of peerd's that no user code has led to, its words do."""
+    """As `log_exception`, but skip an error of peerd's without user code in its traceback: its text is enough."""
     if not isinstance(error, PeerdError) or any(user_frames(one) for one in _chain(error)):
         log_exception(error)
 
 
 def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Where an exception has passed through code that is neither peerd's, nor Python's, nor that of a package."""
-    libraries = _libraries()
-    return [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(libraries)]
+    """The frames of a traceback in code that is neither peerd's, nor Python's, nor of an installed package."""
+    import sysconfig  # noqa: PLC0415 - needed after a failure only
+
+    folders = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    libraries = (str(Path(__file__).parents[2]), "<frozen ", *folders)
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(libraries)]
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -137,23 +129,11 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _libraries() -> tuple[str, ...]:
-    import sysconfig  # noqa: PLC0415 - only what has failed needs it
-
-    places = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    return (str(Path(__file__).parents[2]), "<frozen ", *places)
-
-
 def log_error(text: str, error: BaseException | None = None) -> None:
-    """Write an entry to the log of this process, if anybody still reads it; to stderr while there is no log yet.
+    """Write a line, and the traceback of an exception, to the log of this process; before it is set up, to stderr."""
+    import structlog  # noqa: PLC0415 - how it is loaded is decided in the first lines of a process
 
-    Args:
-        text: what is wrong.
-        error: whose traceback follows.
-    """
-    import structlog  # noqa: PLC0415 - a process decides in its first lines how this is loaded
-
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError):  # the log is closed
         if structlog.is_configured():
             structlog.get_logger().error(text, exc_info=error)
             return

@@ -8,7 +8,6 @@ may call the same functions inside a transaction of theirs; there nothing is eve
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from peerd.config.address import hosts_of
+from peerd.domain.backoff import exponential_backoff
 from peerd.domain.errors import (
     DatabaseBusy,
     DatabaseConnectionRefused,
@@ -225,7 +225,7 @@ class Database:
                     raise RowLocked(database_errors.driver_message(error), tried) from error
                 if attempt == TRIES - 1 or tried > MAX_RETRY_SECONDS:
                     raise DatabaseBusy(database_errors.driver_message(error), tried) from error
-                time.sleep(random.uniform(0.5, 1.5) * FIRST_PAUSE * 2**attempt)
+                time.sleep(exponential_backoff(attempt + 1, base=FIRST_PAUSE, jitter=0.5))
         raise AssertionError("the last try returns or raises")
 
 

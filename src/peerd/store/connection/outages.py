@@ -3,46 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
+from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.runtime.observability.events import DatabaseOutageEnded, DatabaseOutageStarted, EventBus
 
 T = TypeVar("T")
-
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 5.0
-"""Seconds between two looks for a database that is away."""
-
-
-class Backoff:
-    """Pauses between attempts: each twice as long as the one before, up to the longest, and spread by half.
-
-    Args:
-        first: seconds.
-        longest: likewise, before it is spread.
-
-    >>> pauses = Backoff(first=1.0, longest=4.0)
-    >>> all(mean / 2 <= pauses.next() <= mean * 1.5 for mean in (1.0, 2.0, 4.0, 4.0))
-    True
-    """
-
-    def __init__(self, first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE) -> None:
-        self._first = min(first, longest)
-        self._longest = longest
-        self._next = self._first
-
-    def next(self) -> float:
-        """The next pause, in seconds."""
-        pause, self._next = self._next, min(2 * self._next, self._longest)
-        return pause * random.uniform(0.5, 1.5)
-
-    def reset(self) -> None:
-        """An attempt has succeeded: begin with the first pause again."""
-        self._next = self._first
 
 
 class OutageTracker:

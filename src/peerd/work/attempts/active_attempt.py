@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from peerd.domain.lifecycle import TaskEvent
-from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
-from peerd.domain.stuck_attempt import StuckAttempt
+from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed, StuckAttempt
 from peerd.domain.task import Task
 from peerd.domain.task_transition import UNKNOWN_LABEL, transition_after
 from peerd.runtime.observability.events import AttemptEnded, ClaimLost

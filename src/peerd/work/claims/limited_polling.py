@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from peerd.domain.backoff import exponential_backoff
+
 CHECK_EVERY: Final = 0.03
 """Seconds between two checks while there is something else to claim: less than the first pause of an idle process."""
 MAX_CHECK_PAUSE: Final = 0.5
@@ -99,7 +101,7 @@ class LimitedPolling:
             self._not_before.pop(queue, None)
             return
         number = self._misses[queue] = self._misses.get(queue, 0) + 1
-        pause = min(FIRST_RETRY_PAUSE * 2.0 ** min(number - 1, 16), self._max_pause())
+        pause = exponential_backoff(number, base=FIRST_RETRY_PAUSE, maximum=self._max_pause(), jitter=0.0)
         if again_in is not None:
             pause = min(pause, max(again_in, 0.0))
         self._not_before[queue] = self._now() + pause

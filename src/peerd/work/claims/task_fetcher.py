@@ -22,6 +22,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from peerd.domain.backoff import exponential_backoff
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import EventBus, TasksClaimed
@@ -122,8 +123,8 @@ class TaskFetcher:
             return max(self._next_quarantine_check - self._now(), FIRST_PAUSE)
         if self._is_busy or not self._empty_polls:
             return 0.0
-        grown = min(FIRST_PAUSE * 2.0 ** min(self._empty_polls - 1, 16), self._poll_every())
-        grown *= random.uniform(0.75, 1.25)
+        longest = self._poll_every()
+        grown = exponential_backoff(self._empty_polls, base=FIRST_PAUSE, maximum=longest, jitter=0.25)
         retry_in = self._limited_polling.pause() if self._has_free_slot else None  # a slot that is freed wakes it
         return grown if retry_in is None else min(grown, retry_in)
 

@@ -1,6 +1,6 @@
 """Touch held tasks from a thread with a database connection of its own.
 
-It is a thread (`peerd.runtime.concurrency.periodic_thread`) because handlers may block the event loop for any time, and
+It is a thread (`peerd.runtime.concurrency.threads`) because handlers may block the event loop for any time, and
 a task that is not touched is rescued. That goes for tasks of a claim in flight, too, whose answer the event loop has
 not processed yet. The thread also writes progress, notices lost claims, and releases rows that the table assigns to
 this process but that it does not know of, because the answer of their claim was lost.
@@ -12,11 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from peerd.domain.backoff import LONGEST_PAUSE, Backoff
 from peerd.domain.errors import DatabaseUnavailable, RowLocked
 from peerd.runtime.observability.events import ComponentFailed, EventBus, UnknownClaimReleased
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database
-from peerd.store.connection.outages import LONGEST_PAUSE, Backoff, OutageTracker
+from peerd.store.connection.outages import OutageTracker
 from peerd.store.maintenance.rescue import release_unknown_claims
 from peerd.store.nodes.processes import heartbeat_process
 from peerd.store.outcomes.recording import ClaimId

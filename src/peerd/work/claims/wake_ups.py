@@ -11,7 +11,7 @@ import msgspec
 
 from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable
 from peerd.doorbell.wake_up_socket import WakeUpSocket
-from peerd.runtime.messages.message_handlers import Message
+from peerd.runtime.messages.inbox import Message
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
 from peerd.work.worker import EffectiveWorkerSettings
 
