@@ -270,7 +270,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the pulse does not see the clock's steps",
-        ((RescueGuard, "beat", _ignore_database_clock),),
+        ((RescueGuard, "record_heartbeat", _ignore_database_clock),),
         ("step the clock", "long"),
         seed=29,
     ),

@@ -78,9 +78,9 @@ class InlineSteps:
     async def _run_chores(self, names: Sequence[str]) -> None:
         for chore in CHORES:
             if chore.name in names:
-                total = count = await self._threads.run(chore.run, self._chores)
+                total = count = await self._threads.run(chore.run, *chore.arguments(self._chores))
                 while count == self._chores.batch:
-                    count = await self._threads.run(chore.run, self._chores)
+                    count = await self._threads.run(chore.run, *chore.arguments(self._chores))
                     total += count
                 if total:
                     self._events.emit(ChoreRan(chore=chore.name, count=total))
