@@ -88,7 +88,7 @@ async def test_a_manager_asks_for_a_database_that_is_away_once_in_a_round(
             before = harness.database.calls.copy()
             await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > 10)
             asked = harness.database.calls - before
-        assert set(asked) <= {"_heartbeat_and_read_due", "beat"}, "the other steps wait for its beat"
+        assert set(asked) <= {"_heartbeat_and_read_due", "heartbeat"}, "the other steps wait for its beat"
         beats = harness.database.calls["_heartbeat_and_read_due"]
         await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > beats + 1)
 

@@ -36,7 +36,7 @@ class Chore(msgspec.Struct, frozen=True):
     run: Callable[..., int]
     """A function over a connection and the arguments; it returns how many rows it treated."""
     arguments: Callable[[ManagerSettings], tuple[Any, ...]] = lambda s: (s.batch,)
-    due: ChoreDue | None = None
+    due: ChoreDue = lambda due, _: due.now
     periods: int = 1
     """Between two runs, in units of ``[manager] every``."""
 

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import ManagerSettings
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import TaskEvent
-from peerd.manager.chores import CHORES, Chore, moment_after
+from peerd.manager.chores import CHORES, Chore, ChoreDue, moment_after
 from peerd.manager.rescue_guard import RescueGuard
 from peerd.runtime.observability.events import (
     ChoreRan,
@@ -126,17 +126,15 @@ class ManagerService:
             return
         self._pauses.reset()
         self._next_round_at = self._now() + self._longest_pause()
-        settings = self._settings
-        untouched_at = self._due_at(lambda due: moment_after(due.oldest_touch, settings.max_update))
+        untouched_at = self._due_at(lambda due, settings: moment_after(due.oldest_touch, settings.max_update))
         if self._may_rescue() and self._is_due("rescue", untouched_at):
             await self._run_step("rescue", self._rescue)
-        if self._is_due("lost runs", self._due_at(lambda due: ALREADY_DUE if due.runs else None), LOST_RUNS_PERIODS):
+        if self._is_due("lost runs", self._due_at(lambda due, _: due.now if due.runs else None), LOST_RUNS_PERIODS):
             await self._run_step("lost runs", self._mark_lost_runs)
         if self._is_due("nodes", self._due_at(self._node_silent_at)):
             await self._run_step("nodes", self._deactivate_nodes)
         for chore in CHORES:
-            due_at = ALREADY_DUE if self._due is None or chore.due is None else chore.due(self._due, settings)
-            is_due = self._is_due(chore.name, due_at, chore.periods) or chore.name in self._has_more
+            is_due = self._is_due(chore.name, self._due_at(chore.due), chore.periods) or chore.name in self._has_more
             if is_due and not self._stopping.is_set():
                 await self._run_step(chore.name, partial(self._run_chore, chore))
         await self._run_step("report pinned", self._report_pinned)
@@ -163,11 +161,11 @@ class ManagerService:
         self._next_round_at = min(self._next_round_at, soonest)
         return is_due
 
-    def _due_at(self, read: Callable[[DueMaintenance], datetime | None]) -> datetime | None:
-        return ALREADY_DUE if self._due is None else read(self._due)
+    def _due_at(self, read: ChoreDue) -> datetime | None:
+        return ALREADY_DUE if self._due is None else read(self._due, self._settings)
 
-    def _node_silent_at(self, due: DueMaintenance) -> datetime | None:
-        silent_at = moment_after(due.oldest_beat, self._settings.inactive_after)
+    def _node_silent_at(self, due: DueMaintenance, settings: ManagerSettings) -> datetime | None:
+        silent_at = moment_after(due.oldest_beat, settings.inactive_after)
         return None if self._is_only_node and silent_at is not None and silent_at > due.now else silent_at
 
     @property
