@@ -1,4 +1,4 @@
-"""Times in which the database does not answer: said once when they begin and once when they end, and outlasted."""
+"""Outages of the database: reported once at the begin and once at the end, and waited out with a growing pause."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
-"""Seconds between two looks for a database that is away."""
+"""Seconds between two attempts to reach a database that is away."""
 
 
 class Backoff:
-    """Pauses between attempts: each twice as long as the one before, up to the longest, and spread by half.
+    """Pauses between attempts: doubled each time up to the longest, and spread by half.
 
     Args:
         first: seconds.
-        longest: likewise, before it is spread.
+        longest: seconds, before it is spread.
 
     >>> pauses = Backoff(first=1.0, longest=4.0)
     >>> all(mean / 2 <= pauses.next() <= mean * 1.5 for mean in (1.0, 2.0, 4.0, 4.0))
@@ -41,16 +41,16 @@ class Backoff:
         return pause * random.uniform(0.5, 1.5)
 
     def reset(self) -> None:
-        """An attempt has succeeded: begin with the first pause again."""
+        """Begin with the first pause again, after a success."""
         self._next = self._first
 
 
 class OutageTracker:
-    """Whether the database is away, as this process sees it; says so once when it goes and once when it is back.
+    """Whether this process can reach the database; reports each change once. Thread-safe.
 
     Args:
-        events: where it says so.
-        clock: the machine's monotonic clock, in seconds; the event loop's own ``time``.
+        events: receives the reports.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, events: EventBus, clock: Callable[[], float]) -> None:
@@ -60,21 +60,21 @@ class OutageTracker:
         self._since: float | None = None
 
     def lost(self, error: DatabaseUnavailable) -> None:
-        """It did not answer. Called from the event loop and from the touch thread."""
+        """Record an attempt that failed."""
         with self._lock:
             known, self._since = self._since, self._since or self._clock()
         if known is None:
             self._events.emit(DatabaseOutageStarted(reason=error.reason))
 
     def found(self) -> None:
-        """It answered."""
+        """Record an attempt that succeeded."""
         with self._lock:
             since, self._since = self._since, None
         if since is not None:
             self._events.emit(DatabaseOutageEnded(seconds=self._clock() - since))
 
     async def retry_while_down(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until the database answers, with pauses that grow and are spread."""
+        """Repeat an attempt until the database answers."""
         pauses = Backoff()
         while True:
             try:

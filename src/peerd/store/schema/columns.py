@@ -1,4 +1,4 @@
-"""The parts that tables are made of: columns, constraints and indexes, as each database wants them."""
+"""The columns, constraints and indexes of tables, as each database needs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from sqlalchemy.sql.schema import HasConditionalDDL
 from peerd.store.schema.types import MYSQL, SQLITE_TIME_FORMAT, Instant
 
 WITH_PARTIAL_INDEXES: Final = ("postgresql", "sqlite")
-"""The databases that have partial indexes."""
 
 Conditional = TypeVar("Conditional", bound=HasConditionalDDL)
 
@@ -28,37 +27,27 @@ class default_now(expression.FunctionElement[Any]):  # noqa: N801 - it reads as 
     name = "default_now"
 
 
-@compiles(default_now, "mysql")
-@compiles(default_now, "mariadb")
-def _default_on_mysql(element: default_now, compiler: Any, **options: Any) -> str:
-    return "current_timestamp(6)"
-
-
-@compiles(default_now, "postgresql")
-def _default_on_postgresql(element: default_now, compiler: Any, **options: Any) -> str:
-    return "clock_timestamp()"
-
-
-@compiles(default_now, "sqlite")
-def _default_on_sqlite(element: default_now, compiler: Any, **options: Any) -> str:
-    return f"(strftime('{SQLITE_TIME_FORMAT}', 'now'))"
-
-
 class updated_now(default_now):  # noqa: N801 - as above
-    """The same, and on MySQL the moment of every later update too."""
+    """The same, and on MySQL the moment of each later update as well."""
 
     inherit_cache = True
     name = "updated_now"
 
 
-@compiles(updated_now, "mysql")
-@compiles(updated_now, "mariadb")
-def _updated_on_mysql(element: updated_now, compiler: Any, **options: Any) -> str:
-    return "current_timestamp(6) ON UPDATE current_timestamp(6)"
+@compiles(default_now)
+def _default_now(element: default_now, compiler: Any, **options: Any) -> str:
+    match compiler.dialect.name:
+        case "postgresql":
+            return "clock_timestamp()"
+        case "sqlite":
+            return f"(strftime('{SQLITE_TIME_FORMAT}', 'now'))"
+        case _:
+            on_update = " ON UPDATE current_timestamp(6)" if isinstance(element, updated_now) else ""
+            return f"current_timestamp(6){on_update}"
 
 
 def sql_literals(values: Iterable[str]) -> str:
-    """SQL literals of words of ours.
+    """SQL literals of constants.
 
     >>> sql_literals(["done", "dead"])
     "'done', 'dead'"
@@ -67,7 +56,7 @@ def sql_literals(values: Iterable[str]) -> str:
 
 
 def only_on(dialects: Iterable[str], item: Conditional) -> Conditional:
-    """An index or a constraint that only these databases have."""
+    """An index or a constraint of these databases only."""
     names = frozenset(dialects)
 
     def applies(*_: Any, dialect: Dialect, **__: Any) -> bool:
@@ -77,27 +66,31 @@ def only_on(dialects: Iterable[str], item: Conditional) -> Conditional:
 
 
 def time_column(name: str) -> sa.Column[Any]:
-    """A moment, or null."""
+    """A nullable timestamp."""
     return sa.Column(name, Instant(), nullable=True)
 
 
 def time_column_with_default(name: str, default: type[default_now] = default_now) -> sa.Column[Any]:
-    """A moment that begins as the one of the insert."""
+    """A timestamp that defaults to the time of the insert."""
     return sa.Column(name, Instant(), nullable=False, server_default=default())
 
 
-def time_format_checks(*columns: str) -> list[sa.CheckConstraint]:
-    """Times are text on SQLite, and compare as times only in one form."""
-    return [only_on(["sqlite"], sa.CheckConstraint(time_format(column), name=f"{column}_form")) for column in columns]
+def time_format_checks(columns: Iterable[object]) -> list[sa.CheckConstraint]:
+    """For SQLite: each of the time columns is null, or a text in `SQLITE_TIME_FORMAT`, in which times compare."""
+    names = [
+        column.name
+        for column in columns
+        if isinstance(column, sa.Column) and isinstance(column.type, Instant) and column.computed is None
+    ]
+    return [only_on(["sqlite"], sa.CheckConstraint(_time_format(name), name=f"{name}_form")) for name in names]
 
 
-def time_format(column: str) -> str:
-    """That a column is null, or a time in the one form."""
+def _time_format(column: str) -> str:
     return f"{column} IS NULL OR {column} IS strftime('{SQLITE_TIME_FORMAT}', {column})"
 
 
 def enum_check(column: str, values: Iterable[str]) -> sa.CheckConstraint:
-    """A text column holds one of these words; on MySQL an ENUM does that."""
+    """The CHECK of a text column with these values; on MySQL the type ENUM has the same effect."""
     return only_on(
         WITH_PARTIAL_INDEXES, sa.CheckConstraint(f"{column} IN ({sql_literals(values)})", name=f"{column}_known")
     )
@@ -118,17 +111,17 @@ def partial_index(name: str, *columns: sa.ColumnElement[Any], where: str) -> sa.
 
 
 def dialect_only_options(dialects: Iterable[str], **options: Any) -> dict[str, Any]:
-    """What only these databases know about a table or an index, for its ``info``.
+    """Options of a table or an index on these databases only, for its ``info``.
 
-    Given to SQLAlchemy itself, as ``sqlite_where``, it would make each process load these databases' dialects.
+    An option such as ``sqlite_where`` of SQLAlchemy would make each process load that dialect.
     """
     return dict.fromkeys(dialects, options)
 
 
 def mysql_generated_column(name: str, kind: sa.types.TypeEngine[Any], value: str) -> sa.Column[Any]:
-    """A generated column that only MySQL has: what stands for a condition in its indexes, which cannot be partial.
+    """A generated column of MySQL, the condition of an index, because MySQL has no partial indexes.
 
-    It is null where the index has no use for a row: such an entry never moves, whatever becomes of the row.
+    It is null for rows that the index does not need: such an entry never moves.
     """
     return sa.Column(name, kind, sa.Computed(value, persisted=True), info={"only_on": MYSQL})
 
@@ -152,7 +145,7 @@ def _apply_dialect_options(item: sa.Table | sa.Index, dialect: str) -> None:
 
 @compiles(CreateColumn)
 def _create_column(element: CreateColumn, compiler: Any, **options: Any) -> str | None:
-    """Leave a column out of the tables of databases that do not have it."""
+    # None omits the column.
     dialects = element.element.info.get("only_on")
     if dialects is not None and compiler.dialect.name not in dialects:
         return None
