@@ -202,7 +202,7 @@ def test_a_table_that_somebody_holds_is_not_waited_for_in_front_of_everybody(
     if database.name == "sqlite":
         return  # one writer: it waits at BEGIN IMMEDIATE, and readers do not wait for it
     to_revision(database, "0001")
-    monkeypatch.setattr(migrations, "LOCK_MIGRATION_LOCK_TIMEOUT", 1)
+    monkeypatch.setattr(migrations, "TABLE_LOCK_TIMEOUT", 1)
     monkeypatch.setattr("peerd.store.connection.database.TRIES", 2)
     held = "SELECT count(*) FROM nodes"
     with database.engine.connect() as forgotten:

@@ -1,8 +1,9 @@
-"""Processes: an identity that is new at each start, for the tasks that each holds."""
+"""Processes: a row for each start of a process, by which its tasks are held, and its heartbeats."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
@@ -15,11 +16,11 @@ from peerd.store.tasks.rows import insert_if_absent
 
 
 class ProcessCapabilities(msgspec.Struct, frozen=True):
-    """What tasks a process takes; nothing where it takes none."""
+    """The queues and handlers that a process serves; empty where it runs no tasks."""
 
     queues: tuple[str, ...] = ()
     handlers: str | None = None
-    """What it can run, from `peerd.store.nodes.known_handlers.encode_handlers`."""
+    """From `peerd.store.nodes.known_handlers.encode_handlers`."""
 
 
 NO_CAPABILITIES = ProcessCapabilities()
@@ -41,13 +42,13 @@ class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None
 
 
-PROCESS_COLUMNS = tuple(processes.c[field] for field in ProcessRecord.__struct_fields__)
-HEARTBEAT = (
+PROCESS_COLUMNS: Final = tuple(processes.c[field] for field in ProcessRecord.__struct_fields__)
+HEARTBEAT: Final = (
     sa.update(processes)
     .where(processes.c.id == sa.bindparam("process"), processes.c.ended_at.is_(None))
     .values(checked_at=now())
 )
-"""Made once: it is run every few seconds by every process."""
+"""Built once: every process runs it every few seconds."""
 
 
 def register_process(
@@ -61,57 +62,57 @@ def register_process(
     pid: int,
     capabilities: ProcessCapabilities = NO_CAPABILITIES,
 ) -> int:
-    """Begin a process; its identity. Where it has begun already and was not answered, that record ends.
+    """Register a process; returns its id. An earlier registration whose reply was lost is ended.
 
-    Each queue that it serves has a row in ``queues`` from now on: what has none was never served.
+    Each queue that it serves gets a row in ``queues``: one without a row was never served.
     """
-    end_unregistered_process(connection, incarnation, slot, pid, "it began again: it had got no answer")
-    values: dict[str, object] = {
-        "node_id": node_id,
-        "incarnation": incarnation,
-        "kind": kind,
-        "slot": slot,
-        "role": role,
-        "pid": pid,
-        "handlers": capabilities.handlers,
-    }
+    end_unregistered_process(connection, incarnation, slot, pid, "it registered again: the first reply was lost")
     if capabilities.queues:
-        insert_if_absent(
-            connection, queues, [{"name": name} for name in sorted(set(capabilities.queues))], key=("name",)
-        )
-    key = connection.execute(sa.insert(processes).values(values)).inserted_primary_key
+        rows = [{"name": name} for name in sorted(set(capabilities.queues))]
+        insert_if_absent(connection, queues, rows, key=("name",))
+    insert = sa.insert(processes).values(
+        node_id=node_id,
+        incarnation=incarnation,
+        kind=kind,
+        slot=slot,
+        role=role,
+        pid=pid,
+        handlers=capabilities.handlers,
+    )
+    key = connection.execute(insert).inserted_primary_key
     assert key is not None
     return int(key[0])
 
 
 def heartbeat_process(connection: Connection, process_id: int) -> bool:
-    """Say that a process goes on; False when its record is gone or it was declared dead."""
+    """Write a heartbeat; False when the process's row is gone or says that it has ended."""
     return connection.execute(HEARTBEAT, {"process": process_id}).rowcount == 1
 
 
 def end_process(connection: Connection, process_id: int, cause: str) -> None:
-    """Record how a process ended; the first record stays."""
-    alive = sa.update(processes).where(processes.c.id == process_id, processes.c.ended_at.is_(None))
-    connection.execute(alive.values(ended_at=now(), cause=truncate(cause, 255)))
+    """Record how a process ended; an earlier record is kept."""
+    _end(connection, processes.c.id == process_id, cause=cause)
 
 
 def end_unregistered_process(connection: Connection, incarnation: str, slot: str, pid: int, cause: str) -> None:
-    """Record the end of a process that died in its boot, perhaps after it had registered: it told nobody as whom."""
-    its = sa.and_(processes.c.incarnation == incarnation, processes.c.slot == slot, processes.c.pid == pid)
-    statement = sa.update(processes).where(its, processes.c.ended_at.is_(None))
-    connection.execute(statement.values(ended_at=now(), cause=truncate(cause, 255)))
+    """Record the end of a process that died in its boot, perhaps after its registration: its id was not reported."""
+    own = processes.c.incarnation == incarnation, processes.c.slot == slot, processes.c.pid == pid
+    _end(connection, *own, cause=cause)
 
 
 def end_earlier_processes(connection: Connection, node_id: int, incarnation: str) -> None:
-    """Record the end of processes of a node's earlier lives."""
-    earlier = sa.update(processes).where(
-        processes.c.node_id == node_id, processes.c.incarnation != incarnation, processes.c.ended_at.is_(None)
-    )
-    connection.execute(earlier.values(ended_at=now(), cause="its node was started anew"))
+    """Record the end of the processes of a node's earlier incarnations."""
+    earlier = processes.c.node_id == node_id, processes.c.incarnation != incarnation
+    _end(connection, *earlier, cause="its node was started again")
+
+
+def _end(connection: Connection, *conditions: sa.ColumnElement[bool], cause: str) -> None:
+    statement = sa.update(processes).where(*conditions, processes.c.ended_at.is_(None))
+    connection.execute(statement.values(ended_at=now(), cause=truncate(cause, 255)))
 
 
 def list_processes(connection: Connection, *, ended: bool = False) -> list[ProcessRecord]:
-    """The processes of all nodes, the living ones or all that are on record."""
+    """The processes of all nodes; with ``ended``, also those that have ended."""
     statement = sa.select(*PROCESS_COLUMNS).order_by(processes.c.node_id, processes.c.slot, processes.c.id)
     if not ended:
         statement = statement.where(processes.c.ended_at.is_(None))

@@ -18,6 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 VERSION_TABLE: Final = "peerd_version"
+NODE_ALIVE_WITHIN: Final = 60.0
+"""Seconds since its last heartbeat for which a node counts as alive before a migration, or the deletion of its row."""
 
 
 class Revision(msgspec.Struct, frozen=True):
