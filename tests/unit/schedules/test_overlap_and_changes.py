@@ -94,7 +94,7 @@ def test_what_is_registered_is_checked_as_the_configuration_is() -> None:
             registry.register("s", **keys)
     with pytest.raises(InvalidSchedule, match="name"):
         registry.register("x" * 200, run="m:f", interval=1)
-    assert len(registry) == 0
+    assert not list(registry)
 
 
 async def test_the_clock_ticks_by_itself_and_keeps_its_time(node: Any) -> None:
