@@ -35,8 +35,7 @@ from peerd.store.maintenance.chore_batches import count_pinned
 from peerd.store.maintenance.due import DueMaintenance, read_due_maintenance
 from peerd.store.maintenance.rescue import rescue_untouched
 from peerd.store.nodes.nodes import deactivate_silent
-from peerd.store.nodes.process_registration import register_this_process_with_retry
-from peerd.store.nodes.processes import heartbeat_process
+from peerd.store.nodes.processes import heartbeat_process, register_this_process_with_retry
 from peerd.store.schedule_runs import mark_lost_runs
 
 CHORE_STOP_TIMEOUT: Final = 3.0

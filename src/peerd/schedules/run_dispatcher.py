@@ -17,18 +17,9 @@ from peerd.runtime.observability.events import EventBus, ScheduleRunEnded, Sched
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.run_requests import REPORT_ACTION, RUN_ACTION, RunReport, RunRequest
+from peerd.store import schedule_runs
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.schedule_runs import (
-    NodeIdentity,
-    ScheduleRun,
-    abandon_run,
-    claim_run,
-    end_run,
-    end_runs_of_process,
-    enqueue_run,
-    release_run,
-    run_arguments,
-)
+from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
 from peerd.store.schedules import CLUSTER_ROW, ScheduleSnapshot
 
 MIN_WAIT_FOR_WORKER: Final = 10.0
@@ -76,7 +67,7 @@ class RunDispatcher:
     async def end_runs_of_dead_process(self, pid: int, cause: str) -> None:
         """End the runs of a process that has died."""
         async with self._writing:
-            ended = await self._threads.run(end_runs_of_process, self._identity, pid, cause)
+            ended = await self._threads.run(schedule_runs.end_runs_of_process, self._identity, pid, cause)
         for run in ended:
             self._requested.discard(run.id)
             self._emit_ended(run, RunStatus.DIED, f"its process died: {cause}")
@@ -101,16 +92,15 @@ class RunDispatcher:
             await self._refuse_if_overdue(run, schedule, waited)
             return
         slots = [(peer.slot, peer.pid) for peer in processes]
-        for claimed in await self._threads.run(claim_run, run, schedule, self._identity, slots):
+        for claimed in await self._threads.run(schedule_runs.claim_run, run, schedule, self._identity, slots):
             self._events.emit(ScheduleRunStarted(schedule=run.schedule, run_id=claimed.id, slot=claimed.slot or ""))
             self._request_in_background(claimed, schedule, just_claimed=True)
 
     async def _enqueue(self, run: ScheduleRun, schedule: Schedule) -> None:
         try:
-            enqueued = await self._threads.run(enqueue_run, run, schedule, self._identity)
+            enqueued = await self._threads.run(schedule_runs.enqueue_run, run, schedule, self._identity)
         except InvalidTask as error:
-            if await self._threads.run(abandon_run, run.id, RunStatus.FAILED, str(error)):
-                self._emit_ended(run, RunStatus.FAILED, str(error))
+            await self._end(run, RunStatus.FAILED, str(error))
             return
         if enqueued is not None:
             self._emit_ended(enqueued, RunStatus.ENQUEUED, None, queue=schedule.queue)
@@ -128,8 +118,8 @@ class RunDispatcher:
         kinds = f" of {', '.join(schedule.workers)}" if schedule.workers else ""
         error = f"no worker process{kinds} was ready for {waited:.0f} s"
         is_overdue = schedule.misfire == "skip" and waited > max(schedule.misfire_grace, MIN_WAIT_FOR_WORKER)
-        if is_overdue and await self._threads.run(abandon_run, run.id, RunStatus.REFUSED, error):
-            self._emit_ended(run, RunStatus.REFUSED, error)
+        if is_overdue:
+            await self._end(run, RunStatus.REFUSED, error)
 
     def _request_in_background(self, run: ScheduleRun, schedule: Schedule, *, just_claimed: bool) -> None:
         self._requested.add(run.id)
@@ -148,7 +138,7 @@ class RunDispatcher:
             tick_at=run.tick_at,
             origin=run.origin,
             function=schedule.run,
-            args=run_arguments(run, schedule),
+            args=schedule_runs.run_arguments(run, schedule),
             timeout=schedule.timeout,
         )
         try:
@@ -164,13 +154,13 @@ class RunDispatcher:
             return
         if just_claimed and schedule.type != ALL and run.origin != CUSTOM_ALL:
             for_any_node = schedule.type == CLUSTER or run.origin == "hand"
-            await self._threads.run(release_run, run, for_any_node=for_any_node)
+            await self._threads.run(schedule_runs.release_run, run, for_any_node=for_any_node)
             self._requested.discard(run.id)
         else:
             await self._end(run, RunStatus.REFUSED if just_claimed else RunStatus.DIED, PROCESS_LEFT_ERROR)
 
     async def _end(self, run: ScheduleRun, status: RunStatus, error: str) -> None:
-        if await self._threads.run(end_run, run.id, status, error):
+        if await self._threads.run(schedule_runs.end_run, run.id, status, error, was=run.status):
             self._requested.discard(run.id)
             self._emit_ended(run, status, error)
             self.wake()
@@ -179,20 +169,21 @@ class RunDispatcher:
         """Record how a run has ended. If that fails (the database is away), the process repeats its report."""
         report = msgspec.convert(message.data, RunReport)
         async with self._writing:
-            written = await self._threads.run(end_run, report.run_id, report.status, report.error, report.traceback)
+            written = await self._threads.run(
+                schedule_runs.end_run, report.run_id, report.status, report.error, report.traceback
+            )
         self._requested.discard(report.run_id)
         self.wake()
         return written
 
     def _emit_ended(self, run: ScheduleRun, status: RunStatus, error: str | None, queue: str | None = None) -> None:
-        self._events.emit(
-            ScheduleRunEnded(
-                schedule=run.schedule,
-                run_id=run.id,
-                status=status,
-                seconds=0.0,
-                error=error,
-                task_id=run.task_id,
-                queue=queue,
-            )
+        ended = ScheduleRunEnded(
+            schedule=run.schedule,
+            run_id=run.id,
+            status=status,
+            seconds=0.0,
+            error=error,
+            task_id=run.task_id,
+            queue=queue,
         )
+        self._events.emit(ended)

@@ -20,23 +20,12 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.custom_triggers import CustomTriggers
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.run_dispatcher import RunDispatcher
+from peerd.store import schedules as stored
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import Backoff
 from peerd.store.nodes.nodes import get_node_id
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
-from peerd.store.schedules import (
-    CLUSTER_ROW,
-    ScheduleRow,
-    ScheduleSnapshot,
-    clock_node_id,
-    declare_schedule,
-    fire_tick,
-    read_snapshot,
-    record_schedule_error,
-    skip_tick,
-    take_over_definition,
-    withdraw_schedule,
-)
+from peerd.store.schedules import CLUSTER_ROW, ScheduleRow, ScheduleSnapshot, clock_node_id
 
 T = TypeVar("T")
 
@@ -196,18 +185,18 @@ class Scheduler:
     async def _declare(self) -> None:
         """Write which schedules this node has."""
         for name in [name for name in self._declared if self._registry.get(name) is None]:
-            await self._threads.run(withdraw_schedule, name, self._identity)
+            await self._threads.run(stored.withdraw_schedule, name, self._identity)
             await self._custom.stop(name)
             del self._declared[name]
         for schedule in self._registry:
             if self._declared.get(schedule.name) != schedule.fingerprint:
-                await self._threads.run(declare_schedule, schedule, self._identity, self._silence)
+                await self._threads.run(stored.declare_schedule, schedule, self._identity, self._silence)
                 self._declared[schedule.name] = schedule.fingerprint
                 if schedule.is_custom:
                     await self._isolate(schedule, self._custom.start(schedule))
 
     async def _read_snapshot(self, schedules: Iterable[Schedule]) -> ScheduleSnapshot:
-        return await self._threads.read(read_snapshot, [schedule.name for schedule in schedules], self._identity)
+        return await self._threads.read(stored.read_snapshot, [schedule.name for schedule in schedules], self._identity)
 
     async def _isolate(self, schedule: Schedule, step: Awaitable[T]) -> T | None:
         """Record what goes wrong with a schedule, so that the others still tick."""
@@ -218,7 +207,7 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 - see above
             text = describe_exception(error)
             self._events.emit(ScheduleFailed(schedule=schedule.name, error=text))
-            await self._threads.run(record_schedule_error, schedule.name, self._identity, text)
+            await self._threads.run(stored.record_schedule_error, schedule.name, self._identity, text)
             return None
 
     async def _tick(self, schedule: Schedule, snapshot: ScheduleSnapshot) -> ScheduleRun | None:
@@ -227,14 +216,14 @@ class Scheduler:
             return None
         if self._is_disabled(schedule, snapshot):
             if row.next_at is not None and row.next_at <= snapshot.now:
-                await self._threads.run(skip_tick, row, schedule, snapshot.now)
+                await self._threads.run(stored.skip_tick, row, schedule, snapshot.now)
             return None
         if snapshot.draining and schedule.type == CLUSTER:
             return None
         decision = _decide(schedule, row, snapshot)
         if isinstance(decision, WaitForTick):
             return None
-        run = await self._threads.run(fire_tick, row, schedule, decision)
+        run = await self._threads.run(stored.fire_tick, row, schedule, decision)
         if run is not None:
             self._events.emit(
                 ScheduleTickFired(
@@ -252,9 +241,8 @@ class Scheduler:
         """Whether the row has this node's definition; a definition that no living node has is replaced."""
         if row.fingerprint == schedule.fingerprint:
             return True
-        if schedule.type == CLUSTER and await self._threads.run(
-            take_over_definition, schedule, self._identity, self._silence
-        ):
+        take_over = stored.take_over_definition
+        if schedule.type == CLUSTER and await self._threads.run(take_over, schedule, self._identity, self._silence):
             self._wake_event.set()
         return False
 

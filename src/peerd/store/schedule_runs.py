@@ -216,15 +216,20 @@ def enqueue_run(
 
 
 def end_run(
-    connection: Connection, run_id: int, status: RunStatus, error: str | None = None, traceback: str | None = None
+    connection: Connection,
+    run_id: int,
+    status: RunStatus,
+    error: str | None = None,
+    traceback: str | None = None,
+    *,
+    was: RunStatus = RunStatus.RUNNING,
 ) -> bool:
-    """Record the end of a run; False when it is not running."""
-    return _end(connection, run_id, RunStatus.RUNNING, status, error, traceback)
-
-
-def abandon_run(connection: Connection, run_id: int, status: RunStatus, error: str) -> bool:
-    """Record the end of a run that is waiting; False when it was claimed."""
-    return _end(connection, run_id, RunStatus.WAITING, status, error, None)
+    """Record the end of a run; False when it is not in the status ``was`` any more."""
+    texts = {
+        name: None if text is None else truncate(text, MAX_ERROR_LENGTH)
+        for name, text in (("error", error), ("traceback", traceback))
+    }
+    return _change(connection, run_id, was, status=status.value, finished_at=now(), **texts)
 
 
 def release_run(connection: Connection, run: ScheduleRun, *, for_any_node: bool) -> bool:
@@ -250,7 +255,7 @@ def end_runs_of_process(connection: Connection, identity: NodeIdentity, pid: int
 def mark_lost_runs(connection: Connection, silence: float, *, as_of: datetime | None = None) -> list[int]:
     """End the runs of nodes that are gone, and insert repetitions where `misfire` is ``run_once``; the ended ids.
 
-    Only a node that may rescue tasks may call it; see `peerd.manager.rescue_guard`. A node that was started again counts
+    Only a node that may rescue tasks may call it; see `peerd.manager.rescue_guard`. A node that was restarted counts
     as gone when its new incarnation is older than ``silence``: processes of the earlier one may run on for a while. A
     run whose own process writes heartbeats is not lost, even if the node's agent is silent.
 
@@ -328,16 +333,6 @@ def _insert_rerun(connection: Connection, lost: ScheduleRun) -> None:
         return
     more = {"number": lost.number + 1, "args": lost.args}
     insert_run(connection, lost.schedule, lost.tick_at, "again", RunStatus.WAITING, **more)
-
-
-def _end(
-    connection: Connection, run_id: int, was: RunStatus, status: RunStatus, error: str | None, traceback: str | None
-) -> bool:
-    texts = {
-        name: None if text is None else truncate(text, MAX_ERROR_LENGTH)
-        for name, text in (("error", error), ("traceback", traceback))
-    }
-    return _change(connection, run_id, was, status=status.value, finished_at=now(), **texts)
 
 
 def _change(connection: Connection, run_id: int, was: RunStatus, **values: Any) -> bool:

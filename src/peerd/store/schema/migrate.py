@@ -54,6 +54,9 @@ MAX_STATEMENT_SECONDS: Final = 86_400
 ALREADY_APPLIED_ERRORS: Final = frozenset({1060, 1061, 1091})
 """MySQL: the column exists, the index exists, what is dropped does not exist."""
 GALERA_TRIES: Final = 5
+"""A named lock is local to a server of a Galera cluster, so two servers may migrate at once. DDL is applied on all of
+them in one order, and what is applied already is ignored, but the later migration may fail, in many ways (a lost
+connection is one). It is repeated, and then finds nothing to do."""
 
 
 def find_schema_version(database: Database) -> SchemaVersion | None:
@@ -99,31 +102,14 @@ def migrate(database: Database) -> str:
     found = _refuse_incompatible(find_schema_version(database))
     if found is not None and not found.is_older:
         return found.revision
-    if database.read(is_member):
-        return _upgrade_galera(database)
-    with _migration_lock(database):
-        return _upgrade_without_timeout(database)
-
-
-def _upgrade_galera(database: Database) -> str:
-    """Migrate on a Galera cluster, where a named lock is local to a server, so two servers may migrate at once.
-
-    Each DDL statement is applied on all servers in one order, and `_run_statement` ignores what is applied already. The
-    later of two migrations fails in many ways (a lost connection is one): then the revision is read again.
-    """
-    for tries_left in reversed(range(GALERA_TRIES)):
+    for _ in range(GALERA_TRIES - 1 if database.read(is_member) else 0):
         try:
-            if current_revision(database) == newest():
-                break
-            with _migration_lock(database):
-                return _upgrade_without_timeout(database)
+            return _upgrade_under_lock(database)
         except (SchemaTooNew, NodesTooOld):
             raise
-        except Exception:
-            if not tries_left:
-                raise
+        except Exception:  # noqa: BLE001 - see GALERA_TRIES; the last try raises it
             time.sleep(random.uniform(0.5, 1.5))
-    return newest()
+    return _upgrade_under_lock(database)
 
 
 def require_current_schema(database: Database) -> None:
@@ -151,12 +137,13 @@ def _refuse_incompatible(found: SchemaVersion | None) -> SchemaVersion | None:
     return found
 
 
-def _upgrade_without_timeout(database: Database) -> str:
-    """Run the upgrade without a response time-out: a statement on a large table may take hours on MySQL."""
-    if database.name not in MYSQL:
-        return database.run(_upgrade)
-    with closing(Database(database.url, pool_size=1, response_timeout=MAX_STATEMENT_SECONDS)) as unlimited:
-        return unlimited.run(_upgrade)
+def _upgrade_under_lock(database: Database) -> str:
+    """Run the upgrade; on MySQL without a response time-out, because a statement on a large table may take hours."""
+    with _migration_lock(database):
+        if database.name not in MYSQL:
+            return database.run(_upgrade)
+        with closing(Database(database.url, pool_size=1, response_timeout=MAX_STATEMENT_SECONDS)) as unlimited:
+            return unlimited.run(_upgrade)
 
 
 def _upgrade(connection: Connection) -> str:

@@ -9,20 +9,26 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
-from peerd.store.schema.columns import (
+from peerd.store.schema.types import (
+    BIG_KEY,
+    BINARY,
+    LONG_TEXT,
+    MYSQL,
+    Instant,
     dialect_only_options,
     enum_check,
     enum_type,
     mysql_generated_column,
+    name_type,
     only_on,
     partial_index,
+    short_text,
     sql_literals,
     time_column,
     time_column_with_default,
     time_format_checks,
     updated_now,
 )
-from peerd.store.schema.types import MYSQL, Instant, big_key, binary, long_text, name_type, short_text
 
 metadata = sa.MetaData()
 
@@ -65,11 +71,11 @@ CLOSING_AS = f"CASE WHEN {PENDING} AND finish_at IS NOT NULL OR status IN ({sql_
 
 tasks = _table(
     "tasks",
-    sa.Column("id", big_key(), primary_key=True, autoincrement=True),
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("queue", name_type(200, ascii_only=True), nullable=False),
     sa.Column("name", name_type(200), nullable=False, server_default=""),
-    sa.Column("body", long_text()),
-    sa.Column("body_bytes", binary()),
+    sa.Column("body", LONG_TEXT),
+    sa.Column("body_bytes", BINARY),
     sa.Column("status", enum_type(Status), nullable=False, server_default=Status.PENDING),
     sa.Column("priority", sa.BigInteger(), nullable=False, server_default=str(DEFAULT_PRIORITY)),
     sa.Column("attempts", sa.Integer(), nullable=False, server_default="0"),
@@ -88,8 +94,8 @@ tasks = _table(
     time_column("checked_at"),
     sa.Column("progress", sa.Double()),
     sa.Column("progress_note", short_text(255)),
-    sa.Column("result", long_text()),
-    sa.Column("error", long_text()),
+    sa.Column("result", LONG_TEXT),
+    sa.Column("error", LONG_TEXT),
     time_column("finished_at"),
     sa.Column("trace_context", short_text(512)),
     time_column_with_default("created_at"),
@@ -131,7 +137,7 @@ partial_index("tasks_working", tasks.c.process_id, where=WORKING)
 
 attempts = _table(
     "attempts",
-    sa.Column("id", big_key(), primary_key=True, autoincrement=True),
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("task_id", sa.BigInteger(), nullable=False),
     sa.Column("lease", sa.BigInteger(), nullable=False),
     sa.Column("number", sa.Integer(), nullable=False),
@@ -140,8 +146,8 @@ attempts = _table(
     time_column("started_at"),
     time_column_with_default("ended_at"),
     sa.Column("outcome", name_type(20, ascii_only=True), nullable=False),
-    sa.Column("error", long_text()),
-    sa.Column("traceback", long_text()),
+    sa.Column("error", LONG_TEXT),
+    sa.Column("traceback", LONG_TEXT),
     sa.Column("cause", short_text(255)),
     sa.UniqueConstraint("task_id", "lease", name="attempts_claim"),
     autoincrement=True,
@@ -167,7 +173,7 @@ nodes = _table(
 
 processes = _table(
     "processes",
-    sa.Column("id", big_key(), primary_key=True, autoincrement=True),
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("node_id", sa.Integer(), nullable=False),
     sa.Column("incarnation", name_type(32, ascii_only=True), nullable=False),
     sa.Column("kind", name_type(100), nullable=False),
@@ -178,7 +184,7 @@ processes = _table(
     time_column_with_default("checked_at"),
     time_column("ended_at"),
     sa.Column("cause", short_text(255)),
-    sa.Column("handlers", long_text()),
+    sa.Column("handlers", LONG_TEXT),
     sa.Index("processes_node", "node_id", "ended_at"),
     autoincrement=True,
 )
@@ -244,7 +250,7 @@ schedules = _table(
     sa.Column("name", name_type(200), primary_key=True),
     sa.Column("node_id", sa.Integer(), primary_key=True, autoincrement=False),
     sa.Column("type", name_type(200), nullable=False),
-    sa.Column("definition", long_text(), nullable=False),
+    sa.Column("definition", LONG_TEXT, nullable=False),
     sa.Column("fingerprint", name_type(32, ascii_only=True), nullable=False),
     sa.Column("incarnation", name_type(32, ascii_only=True)),
     sa.Column("disabled", sa.Boolean(), nullable=False, server_default=sa.false()),
@@ -252,27 +258,27 @@ schedules = _table(
     time_column("anchor_at"),
     time_column("next_at"),
     time_column("last_at"),
-    sa.Column("error", long_text()),
+    sa.Column("error", LONG_TEXT),
     time_column_with_default("created_at"),
     time_column_with_default("updated_at", updated_now),
 )
 
 schedule_runs = _table(
     "schedule_runs",
-    sa.Column("id", big_key(), primary_key=True, autoincrement=True),
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("schedule", name_type(200), nullable=False),
     time_column_with_default("tick_at"),
     sa.Column("origin", name_type(20, ascii_only=True), nullable=False, server_default="hand"),
     sa.Column("number", sa.Integer(), nullable=False, server_default="1"),
-    sa.Column("args", long_text()),
+    sa.Column("args", LONG_TEXT),
     sa.Column("status", name_type(20, ascii_only=True), nullable=False, server_default=RunStatus.WAITING),
     sa.Column("node_id", sa.Integer()),
     sa.Column("incarnation", name_type(32, ascii_only=True)),
     sa.Column("slot", name_type(100)),
     sa.Column("pid", sa.Integer()),
     sa.Column("task_id", sa.BigInteger()),
-    sa.Column("error", long_text()),
-    sa.Column("traceback", long_text()),
+    sa.Column("error", LONG_TEXT),
+    sa.Column("traceback", LONG_TEXT),
     time_column_with_default("created_at"),
     time_column("started_at"),
     time_column("finished_at"),
