@@ -137,33 +137,6 @@ def list_processes(connection: Connection, *, ended: bool = False) -> list[Proce
 # ---------------------------------------------------------------- from the process itself
 
 
-def register_this_process(
-    database: Database, link: Link, capabilities: ProcessCapabilities = NO_CAPABILITIES
-) -> tuple[Node, int]:
-    """Register this process under its node; returns the node and the process's id.
-
-    Raises:
-        NodeNotRunning: the node's agent has not registered it.
-        SchemaMissing: the tables are missing or too old.
-        DatabaseUnavailable: the database does not answer.
-    """
-    require_current_schema(database)
-    node = database.read(find_node, link.node)
-    if node is None or node.incarnation is None:
-        raise NodeNotRunning(link.node)
-    process_id = database.run(
-        register_process,
-        node_id=node.id,
-        incarnation=node.incarnation,
-        kind=link.kind,
-        slot=link.slot,
-        role=link.role,
-        pid=link.pid,
-        capabilities=capabilities,
-    )
-    return node, process_id
-
-
 async def retry_if_replacement(register: Callable[[], Awaitable[T]], link: Link, outages: OutageTracker) -> T:
     """Register; a process that replaces another one repeats it while the database is away.
 
@@ -184,10 +157,32 @@ async def retry_if_replacement(register: Callable[[], Awaitable[T]], link: Link,
 async def register_this_process_with_retry(
     database: Database, link: Link, outages: OutageTracker, capabilities: ProcessCapabilities = NO_CAPABILITIES
 ) -> tuple[Node, int]:
-    """`register_this_process` in a thread, with `retry_if_replacement`."""
-    return await retry_if_replacement(
-        lambda: asyncio.to_thread(register_this_process, database, link, capabilities), link, outages
-    )
+    """Register this process under its node, with `retry_if_replacement`; returns the node and the process's id.
+
+    Raises:
+        NodeNotRunning: the node's agent has not registered it.
+        SchemaMissing: the tables are missing or too old.
+        DatabaseUnavailable: the database does not answer.
+    """
+
+    def register() -> tuple[Node, int]:
+        require_current_schema(database)
+        node = database.read(find_node, link.node)
+        if node is None or node.incarnation is None:
+            raise NodeNotRunning(link.node)
+        process_id = database.run(
+            register_process,
+            node_id=node.id,
+            incarnation=node.incarnation,
+            kind=link.kind,
+            slot=link.slot,
+            role=link.role,
+            pid=link.pid,
+            capabilities=capabilities,
+        )
+        return node, process_id
+
+    return await retry_if_replacement(lambda: asyncio.to_thread(register), link, outages)
 
 
 async def keep_heartbeat(database: Database, process_id: int, outages: OutageTracker, events: EventBus) -> None:

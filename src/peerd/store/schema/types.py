@@ -159,14 +159,9 @@ def sql_literals(values: Iterable[str]) -> str:
     return ", ".join(f"'{value}'" for value in values)
 
 
-def only_on(dialects: Iterable[str], item: Conditional) -> Conditional:
+def only_on(dialects: tuple[str, ...], item: Conditional) -> Conditional:
     """An index or a constraint of these databases only."""
-    names = frozenset(dialects)
-
-    def applies(*_: Any, dialect: Dialect, **__: Any) -> bool:
-        return dialect.name in names
-
-    return item.ddl_if(callable_=applies)
+    return item.ddl_if(dialect=dialects)  # type: ignore[arg-type]  # SQLAlchemy's annotation lacks the tuple
 
 
 def time_column(name: str) -> sa.Column[Any]:
@@ -181,23 +176,19 @@ def time_column_with_default(name: str, default: type[default_now] = default_now
 
 def time_format_checks(columns: Iterable[object]) -> list[sa.CheckConstraint]:
     """For SQLite: each of the time columns is null, or a text in `SQLITE_TIME_FORMAT`, in which times compare."""
-    names = [
-        column.name
-        for column in columns
-        if isinstance(column, sa.Column) and isinstance(column.type, Instant) and column.computed is None
-    ]
-    return [only_on(["sqlite"], sa.CheckConstraint(_time_format(name), name=f"{name}_form")) for name in names]
-
-
-def _time_format(column: str) -> str:
-    return f"{column} IS NULL OR {column} IS strftime('{SQLITE_TIME_FORMAT}', {column})"
+    checks = []
+    for column in columns:
+        if isinstance(column, sa.Column) and isinstance(column.type, Instant) and column.computed is None:
+            name = column.name
+            text = f"{name} IS NULL OR {name} IS strftime('{SQLITE_TIME_FORMAT}', {name})"
+            checks.append(sa.CheckConstraint(text, name=f"{name}_form").ddl_if(dialect="sqlite"))
+    return checks
 
 
 def enum_check(column: str, values: Iterable[str]) -> sa.CheckConstraint:
     """The CHECK of a text column with these values; on MySQL the type ENUM has the same effect."""
-    return only_on(
-        WITH_PARTIAL_INDEXES, sa.CheckConstraint(f"{column} IN ({sql_literals(values)})", name=f"{column}_known")
-    )
+    check = sa.CheckConstraint(f"{column} IN ({sql_literals(values)})", name=f"{column}_known")
+    return only_on(WITH_PARTIAL_INDEXES, check)
 
 
 def enum_type(values: Iterable[str]) -> sa.types.TypeEngine[str]:
@@ -208,10 +199,8 @@ def enum_type(values: Iterable[str]) -> sa.types.TypeEngine[str]:
 
 def partial_index(name: str, *columns: sa.ColumnElement[Any], where: str) -> sa.Index:
     """A partial index, on the databases that have them."""
-    return only_on(
-        WITH_PARTIAL_INDEXES,
-        sa.Index(name, *columns, info=dialect_only_options(WITH_PARTIAL_INDEXES, where=sa.text(where))),
-    )
+    options = dialect_only_options(WITH_PARTIAL_INDEXES, where=sa.text(where))
+    return only_on(WITH_PARTIAL_INDEXES, sa.Index(name, *columns, info=options))
 
 
 def dialect_only_options(dialects: Iterable[str], **options: Any) -> dict[str, Any]:
@@ -231,20 +220,12 @@ def mysql_generated_column(name: str, kind: sa.types.TypeEngine[Any], value: str
 
 
 @compiles(CreateTable)
-def _create_table(element: CreateTable, compiler: Any, **options: Any) -> str:
-    _apply_dialect_options(element.element, compiler.dialect.name)
-    return str(compiler.visit_create_table(element, **options))
-
-
 @compiles(CreateIndex)
-def _create_index(element: CreateIndex, compiler: Any, **options: Any) -> str:
-    _apply_dialect_options(element.element, compiler.dialect.name)
-    return str(compiler.visit_create_index(element, **options))
-
-
-def _apply_dialect_options(item: sa.Table | sa.Index, dialect: str) -> None:
+def _create_with_dialect_options(element: CreateTable | CreateIndex, compiler: Any, **options: Any) -> str:
+    item, dialect = element.element, compiler.dialect.name
     for name, value in item.info.get(dialect, {}).items():
         item.dialect_options[dialect][name] = value
+    return str(getattr(compiler, f"visit_{element.__visit_name__}")(element, **options))
 
 
 @compiles(CreateColumn)
