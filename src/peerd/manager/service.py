@@ -56,13 +56,7 @@ CLOCK_MARGIN: Final = 0.001
 
 
 class ManagerService:
-    """The manager of one node.
-
-    Args:
-        settings: the periods.
-        database: of this process.
-        events: receives what happens.
-    """
+    """The manager of one node."""
 
     def __init__(self, settings: ManagerSettings, database: Database, events: EventBus) -> None:
         self._settings = settings
@@ -81,9 +75,7 @@ class ManagerService:
         self._due: DueMaintenance | None = None
         """Read with this round's heartbeat; None where that failed otherwise than by an outage: everything is due."""
         self._pauses = Backoff(first=settings.every, longest=max(settings.every, LONGEST_PAUSE))
-        self._rescue_guard = RescueGuard(
-            needed=settings.max_update, gap=max(3 * settings.every, settings.max_update / 3)
-        )
+        self._rescue_guard = RescueGuard(settings.max_update, gap=max(3 * settings.every, settings.max_update / 3))
         self._activity_guard = RescueGuard(
             settings.inactive_after, gap=max(3 * settings.every, settings.inactive_after)
         )
@@ -141,12 +133,9 @@ class ManagerService:
     # ---------------------------------------------------------------- when a step is due
 
     def _is_due(self, name: str, due: datetime | None, periods: int = 1) -> bool:
-        """Whether a step may run now; if not, the next round starts in time for it.
+        """Whether a step may run now: it is due, and ``periods`` have passed since its last run.
 
-        Args:
-            name: the step's.
-            due: when there is something to do, by the database's clock; None: nothing.
-            periods: minimum between two of these steps.
+        The next round starts in time for it. ``due`` is by the database's clock; None: there is nothing to do.
         """
         if due is None:
             return False

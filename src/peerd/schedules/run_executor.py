@@ -42,13 +42,10 @@ TIMEOUT_GRACE: Final = 30.0
 
 
 class ScheduleRunExecutor:
-    """Runs scheduled functions in a worker process, from its construction on.
+    """Runs scheduled functions in the background of a worker process, with the grace of that at a stop.
 
-    Args:
-        process: runs take place in its background, so they get its grace when it stops.
-        find: returns the object of ``module:name``; called in a thread, because it imports.
-        events: receives what happens.
-        timeout_grace: seconds after its time-out in which a function must return, or its process is replaced.
+    ``find`` returns the object of ``module:name``; it is called in a thread, because it imports. A function must return
+    within ``timeout_grace`` seconds after its time-out, or its process is replaced.
     """
 
     def __init__(

@@ -48,14 +48,8 @@ class ComponentStarter(Protocol):
 class SchedulesComponent:
     """The schedules of a node, as a component of its agent.
 
-    Args:
-        registry: the schedules; the user's setup may add some.
-        process: returns the agent's process, after the preceding components have started.
-        find: returns the object of ``module:name``.
-        database: of the agent's process.
-        incarnation: of the node.
-        silence: seconds without a heartbeat after which a node counts as gone.
-        events: receives what happens.
+    ``process`` returns the agent's process, once the preceding components have started; ``find`` the object of
+    ``module:name``. Without a heartbeat for ``silence`` seconds another node counts as gone.
     """
 
     def __init__(

@@ -100,14 +100,7 @@ class QueueBacklog(msgspec.Struct, frozen=True):
 
 
 def measure_backlog(connection: Connection, name: str, most: int, longer_than: float = 0.0) -> QueueBacklog:
-    """The backlog of a queue.
-
-    Args:
-        connection: in a transaction that only reads.
-        name: of the queue.
-        most: how many tasks are examined with and without a limit key, in the order of claims.
-        longer_than: seconds that a task must have waited to count.
-    """
+    """The tasks of a queue that have waited for longer than some seconds, among the first ``most`` of each kind."""
     count, oldest = 0, []
     for kind, order in ((PENDING_WITHOUT_KEY, CLAIM_ORDER), (PENDING_WITH_KEY, KEYED_CLAIM_ORDER[1:])):
         first = sa.select(tasks.c.due_at).where(kind.of(sa.literal(name)), tasks.c.lane == 0).order_by(*order)

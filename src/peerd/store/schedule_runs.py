@@ -77,8 +77,7 @@ NODE_LOST_ERROR: Final = "its node went away"
 
 def find_runs(connection: Connection, condition: sa.ColumnElement[bool], *, limit: int = BATCH) -> list[ScheduleRun]:
     """The oldest runs that meet a condition."""
-    statement = sa.select(*RUN_COLUMNS).where(condition).order_by(schedule_runs.c.id).limit(limit)
-    return [_to_run(row) for row in connection.execute(statement).mappings()]
+    return _select(connection, sa.select(*RUN_COLUMNS).where(condition).order_by(schedule_runs.c.id).limit(limit))
 
 
 def insert_run(
@@ -102,10 +101,10 @@ def get_run(connection: Connection, run_id: int) -> ScheduleRun:
     Raises:
         RunNotFound: there is none of this id.
     """
-    row = connection.execute(sa.select(*RUN_COLUMNS).where(schedule_runs.c.id == run_id)).mappings().first()
-    if row is None:
+    runs = find_runs(connection, schedule_runs.c.id == run_id)
+    if not runs:
         raise RunNotFound(run_id)
-    return _to_run(row)
+    return runs[0]
 
 
 def list_sibling_runs(connection: Connection, run_id: int) -> list[ScheduleRun]:
@@ -125,7 +124,7 @@ def list_runs(connection: Connection, schedule: str | None = None, *, limit: int
     statement = sa.select(*RUN_COLUMNS).order_by(schedule_runs.c.id.desc()).limit(limit)
     if schedule is not None:
         statement = statement.where(schedule_runs.c.schedule == schedule)
-    return [_to_run(row) for row in connection.execute(statement).mappings()]
+    return _select(connection, statement)
 
 
 def is_run_open(connection: Connection, schedule: str, node_id: int | None) -> bool:
@@ -160,14 +159,7 @@ def claim_run(
     identity: NodeIdentity,
     processes: Sequence[tuple[str, int]],
 ) -> list[ScheduleRun]:
-    """Claim a waiting run for worker processes of this node.
-
-    Args:
-        connection: in a transaction of its own.
-        run: as it was read.
-        schedule: its schedule.
-        identity: the node's.
-        processes: slot and pid of each process that runs it; for all but the first, a row is added.
+    """Claim a waiting run for worker processes (slot and pid) of this node; for all but the first, a row is added.
 
     Returns:
         a run for each process; none when another node was first, or `overlap` does not allow it now.
@@ -258,11 +250,7 @@ def mark_lost_runs(connection: Connection, silence: float, *, as_of: datetime | 
     Only a node that may rescue tasks may call it; see `peerd.manager.rescue_guard`. A node that was restarted counts
     as gone when its new incarnation is older than ``silence``: processes of the earlier one may run on for a while. A
     run whose own process writes heartbeats is not lost, even if the node's agent is silent.
-
-    Args:
-        connection: in a transaction of its own.
-        silence: seconds without a heartbeat.
-        as_of: as for `peerd.store.maintenance.rescue.rescue_untouched`.
+    ``as_of`` is as for `peerd.store.maintenance.rescue.rescue_untouched`.
     """
     before = seconds_from_now(-silence) if as_of is None else as_of - timedelta(seconds=silence)
     is_restarted = nodes.c.incarnation != schedule_runs.c.incarnation  # null, and so false, after an orderly stop
@@ -302,8 +290,13 @@ def purge_runs(connection: Connection, keep: int, age: float, limit: int = BATCH
     return connection.execute(sa.delete(schedule_runs).where(schedule_runs.c.id.in_(doomed), ended)).rowcount
 
 
+def _select(connection: Connection, statement: sa.Select[Any]) -> list[ScheduleRun]:
+    rows = connection.execute(statement).mappings()
+    return [ScheduleRun(**(dict(row) | {"status": RunStatus(row["status"])})) for row in rows]
+
+
 def _insert(connection: Connection, values: Mapping[str, Any]) -> int:
-    key = connection.execute(sa.insert(schedule_runs).values(dict(values))).inserted_primary_key
+    key = connection.execute(sa.insert(schedule_runs).values(values)).inserted_primary_key
     assert key is not None
     return int(key[0])
 
@@ -338,10 +331,6 @@ def _insert_rerun(connection: Connection, lost: ScheduleRun) -> None:
 def _change(connection: Connection, run_id: int, was: RunStatus, **values: Any) -> bool:
     own = sa.and_(schedule_runs.c.id == run_id, schedule_runs.c.status == was.value)
     return connection.execute(sa.update(schedule_runs).where(own).values(**values)).rowcount == 1
-
-
-def _to_run(row: sa.RowMapping) -> ScheduleRun:
-    return ScheduleRun(**(dict(row) | {"status": RunStatus(row["status"])}))
 
 
 def run_arguments(run: ScheduleRun, schedule: Schedule) -> list[Any] | dict[str, Any]:

@@ -84,13 +84,9 @@ def clock_node_id(schedule: Schedule, identity: NodeIdentity) -> int:
 
 
 def declare_schedule(connection: Connection, schedule: Schedule, identity: NodeIdentity, silence: float) -> bool:
-    """Write that an incarnation of a node has a schedule; repeating it changes nothing.
+    """Write that an incarnation of a node has a schedule, with the node's definition; repeating it changes nothing.
 
-    Args:
-        connection: in a transaction of its own.
-        schedule: the node's definition.
-        identity: the node's.
-        silence: seconds without a heartbeat after which a node counts as gone.
+    Without a heartbeat for ``silence`` seconds another node counts as gone.
 
     Returns:
         whether it runs at once: it is ``immediate``, and the cluster or the node has just started.
@@ -170,13 +166,7 @@ def read_snapshot(connection: Connection, names: Iterable[str], identity: NodeId
 def fire_tick(
     connection: Connection, row: ScheduleRow, schedule: Schedule, decision: FireTick | MissTick
 ) -> ScheduleRun | None:
-    """Fire a tick, or record that it was missed, and advance the clock to the next one.
-
-    Args:
-        connection: in a transaction of its own.
-        row: the clock's row on which the decision is based.
-        schedule: the node's definition.
-        decision: from `peerd.domain.schedule.decide_tick`.
+    """Fire a tick, or record that it was missed, and advance the clock, on whose ``row`` the decision is based.
 
     Returns:
         the run; None when another node was first, or the tick is not due by the database's clock.

@@ -38,6 +38,8 @@ from peerd.store.statements.autocommit import AutocommitConnection
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Operation = Callable[Concatenate[Connection, P], T]
+StatementOperation = Callable[Concatenate[AutocommitConnection, P], T]
 
 TRIES: Final = 10
 FIRST_PAUSE: Final = 0.01
@@ -89,7 +91,7 @@ class Database:
     def __repr__(self) -> str:
         return f"Database({self.url.render_as_string(hide_password=True)!r})"
 
-    def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation in a transaction of its own, and commit it.
 
         It is repeated after a short random pause when the database rolled it back (deadlock, lock time-out,
@@ -104,9 +106,7 @@ class Database:
         """
         return self._run_with_retries(partial(self._run_in_transaction, self.engine, operation, *args, **kwargs))
 
-    def run_autocommit(
-        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def run_autocommit(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation whose statements may be committed one by one; otherwise as `run`.
 
         This saves the round trips that begin and end a transaction. The operation must be repeatable after some of its
@@ -120,9 +120,7 @@ class Database:
             return self._run_with_retries(partial(self._run_in_transaction, self._hot_path, operation, *args, **kwargs))
         return self._run_with_retries(partial(self._run_autocommit, operation, *args, **kwargs), waits_for_locks=False)
 
-    def run_idempotent(
-        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def run_idempotent(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """As `run_autocommit`, for an operation that may run twice, such as a heartbeat.
 
         An idle connection is not pinged before, which saves a round trip: if it is closed, another one is used.
@@ -131,13 +129,11 @@ class Database:
             return self.run(operation, *args, **kwargs)
         return self._run_with_retries(partial(self._run_idempotent, operation, *args, **kwargs), waits_for_locks=False)
 
-    def run_statement(
-        self, operation: Callable[Concatenate[AutocommitConnection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def run_statement(self, operation: StatementOperation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that is one statement, committed by itself, on the fastest path; otherwise as `run`."""
         return self._run_with_retries(partial(self._run_statement, operation, *args, **kwargs))
 
-    def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that only reads; on SQLite it reads one snapshot and does not wait for the writer.
 
         On servers each of its statements reads a snapshot of its own, as under READ COMMITTED.
@@ -280,29 +276,23 @@ class DatabaseThreads:
         self.reset_after_fork()
         register_fork_hooks(self)
 
-    async def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run`, awaited."""
         return await self._call(partial(self.database.run, operation, *args, **kwargs))
 
-    async def run_autocommit(
-        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def run_autocommit(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run_autocommit`, awaited."""
         return await self._call(partial(self.database.run_autocommit, operation, *args, **kwargs))
 
-    async def run_statement(
-        self, operation: Callable[Concatenate[AutocommitConnection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def run_statement(self, operation: StatementOperation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run_statement`, awaited."""
         return await self._call(partial(self.database.run_statement, operation, *args, **kwargs))
 
-    async def run_idempotent(
-        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def run_idempotent(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run_idempotent`, awaited."""
         return await self._call(partial(self.database.run_idempotent, operation, *args, **kwargs))
 
-    async def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def read(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.read`, awaited."""
         return await self._call(partial(self.database.read, operation, *args, **kwargs))
 

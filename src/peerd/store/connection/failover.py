@@ -56,15 +56,7 @@ class FailoverHosts:
         return sorted(self._hosts, key=lambda host: failed.get(host, -1.0))
 
     def connect(self, connect_to: Callable[[Host], T], failure: type[Exception]) -> T:
-        """Connect to the first server that accepts the connection.
-
-        Args:
-            connect_to: connects to one server.
-            failure: what it raises when that server refuses.
-
-        Raises:
-            failure: all servers refused; it is the error of the first.
-        """
+        """Connect to the first server that accepts; if all raise ``failure``, the error of the first is raised."""
         first_error: Exception | None = None
         for host in self.connect_order():
             began = self._clock()

@@ -19,11 +19,7 @@ LONGEST_PAUSE: Final = 5.0
 
 
 class Backoff:
-    """Pauses between attempts: doubled each time up to the longest, and spread by half.
-
-    Args:
-        first: seconds.
-        longest: seconds, before it is spread.
+    """Pauses between attempts, in seconds: doubled each time up to the longest, and spread by half.
 
     >>> pauses = Backoff(first=1.0, longest=4.0)
     >>> all(mean / 2 <= pauses.next() <= mean * 1.5 for mean in (1.0, 2.0, 4.0, 4.0))
@@ -46,12 +42,7 @@ class Backoff:
 
 
 class OutageTracker:
-    """Whether this process can reach the database; reports each change once. Thread-safe.
-
-    Args:
-        events: receives the reports.
-        clock: a monotonic clock, in seconds.
-    """
+    """Whether this process can reach the database; emits an event at each change. Thread-safe."""
 
     def __init__(self, events: EventBus, clock: Callable[[], float]) -> None:
         self._events = events

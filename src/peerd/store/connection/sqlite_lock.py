@@ -53,11 +53,7 @@ class SqliteWriterLock:
                 self._lock.release()
 
     def retry_while_locked(self, driver: Any, attempt: Callable[[], object]) -> None:
-        """Repeat a statement while another writer has SQLite's lock.
-
-        Args:
-            driver: sqlite3's connection, in no transaction.
-            attempt: one statement.
+        """Repeat one statement, on a sqlite3 connection without a transaction, while another writer has the lock.
 
         Raises:
             sqlite3.Error: it failed; with SQLITE_BUSY after `BUSY_TIMEOUT`.

@@ -41,12 +41,9 @@ def encode_handlers(knowledge: KnownHandlers) -> str:
 
 
 def read_known_handlers(connection: Connection, task: Task, unknown_after: float) -> KnownHandlersSnapshot:
-    """The handlers that processes of the cluster know, for a process that does not know a task's.
+    """The handlers known in the cluster, or on the node that a task is pinned to, for a task whose handler is unknown.
 
-    Args:
-        connection: one that reads.
-        task: if it is pinned to a node, only that node's processes count.
-        unknown_after: seconds for which the handlers of a process count after its end.
+    The handlers of a process count until ``unknown_after`` seconds after its end.
     """
     moment = connection.execute(sa.select(now())).scalar_one()
     alive = sa.and_(

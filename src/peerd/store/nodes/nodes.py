@@ -94,16 +94,7 @@ def register_incarnation(
     zone: str | None = None,
     version: str | None = None,
 ) -> int | None:
-    """Begin an incarnation of a node in place of the one that the caller has read.
-
-    Args:
-        connection: in a transaction of its own.
-        name: the node's name.
-        incarnation: from `new_incarnation`.
-        replaces: the incarnation that the row had; None where there was none.
-        address: of its doorbell.
-        zone: of its machine.
-        version: of peerd.
+    """Begin an incarnation of a node in place of ``replaces``, which the caller has read (None: there was none).
 
     Returns:
         the node's id; None when another incarnation has begun meanwhile.
