@@ -71,13 +71,20 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.status in UNFINISHED_STATUSES
 
 
-RUN_COLUMNS: Final = tuple(schedule_runs.c[field] for field in ScheduleRun.__struct_fields__)
+RUN: Final = schedule_runs.c
+RUN_COLUMNS: Final = tuple(RUN[field] for field in ScheduleRun.__struct_fields__)
 NODE_LOST_ERROR: Final = "its node went away"
+
+
+def is_running_on(identity: NodeIdentity) -> sa.ColumnElement[bool]:
+    """A run is running on a node, in this incarnation."""
+    own = RUN.node_id == identity.node_id, RUN.incarnation == identity.incarnation
+    return sa.and_(RUN.status == RunStatus.RUNNING.value, *own)
 
 
 def find_runs(connection: Connection, condition: sa.ColumnElement[bool], *, limit: int = BATCH) -> list[ScheduleRun]:
     """The oldest runs that meet a condition."""
-    return _select(connection, sa.select(*RUN_COLUMNS).where(condition).order_by(schedule_runs.c.id).limit(limit))
+    return _select(connection, sa.select(*RUN_COLUMNS).where(condition).order_by(RUN.id).limit(limit))
 
 
 def insert_run(
@@ -101,7 +108,7 @@ def get_run(connection: Connection, run_id: int) -> ScheduleRun:
     Raises:
         RunNotFound: there is none of this id.
     """
-    runs = find_runs(connection, schedule_runs.c.id == run_id)
+    runs = find_runs(connection, RUN.id == run_id)
     if not runs:
         raise RunNotFound(run_id)
     return runs[0]
@@ -115,41 +122,37 @@ def list_sibling_runs(connection: Connection, run_id: int) -> list[ScheduleRun]:
     """
     first = get_run(connection, run_id)
     fields = ("schedule", "tick_at", "origin", "number", "node_id")
-    same = [schedule_runs.c[field] == getattr(first, field) for field in fields]
-    return find_runs(connection, sa.and_(schedule_runs.c.id >= run_id, *same)) if first.node_id is not None else [first]
+    same = [RUN[field] == getattr(first, field) for field in fields]
+    return find_runs(connection, sa.and_(RUN.id >= run_id, *same)) if first.node_id is not None else [first]
 
 
 def list_runs(connection: Connection, schedule: str | None = None, *, limit: int = 100) -> list[ScheduleRun]:
     """The runs of a schedule, or of all, the newest first."""
-    statement = sa.select(*RUN_COLUMNS).order_by(schedule_runs.c.id.desc()).limit(limit)
+    statement = sa.select(*RUN_COLUMNS).order_by(RUN.id.desc()).limit(limit)
     if schedule is not None:
-        statement = statement.where(schedule_runs.c.schedule == schedule)
+        statement = statement.where(RUN.schedule == schedule)
     return _select(connection, statement)
 
 
 def is_run_open(connection: Connection, schedule: str, node_id: int | None) -> bool:
     """Whether a run is open, on a node or (None) anywhere: it runs, or the task that it enqueued has not ended."""
-    same = [schedule_runs.c.schedule == schedule]
+    same = [RUN.schedule == schedule]
     if node_id is not None:
-        same.append(schedule_runs.c.node_id == node_id)
-    running = sa.select(schedule_runs.c.id).where(*same, schedule_runs.c.status == RunStatus.RUNNING.value)
+        same.append(RUN.node_id == node_id)
+    running = sa.select(RUN.id).where(*same, RUN.status == RunStatus.RUNNING.value)
     if connection.execute(running.limit(1)).first() is not None:
         return True
-    latest = sa.select(schedule_runs.c.task_id).where(*same, schedule_runs.c.status == RunStatus.ENQUEUED.value)
-    task_id = connection.execute(latest.order_by(schedule_runs.c.id.desc()).limit(1)).scalar()
+    latest = sa.select(RUN.task_id).where(*same, RUN.status == RunStatus.ENQUEUED.value)
+    task_id = connection.execute(latest.order_by(RUN.id.desc()).limit(1)).scalar()
     status = connection.execute(sa.select(tasks.c.status).where(tasks.c.id == task_id)).scalar() if task_id else None
     return status is not None and status not in FINISHED
 
 
 def count_waiting_runs(connection: Connection, schedule: str, node_id: int | None) -> int:
     """How many ticks are waiting, on a node or (None) for any node."""
-    waiting = sa.select(sa.func.count()).where(
-        schedule_runs.c.schedule == schedule,
-        schedule_runs.c.status == RunStatus.WAITING.value,
-        schedule_runs.c.origin != "hand",
-        schedule_runs.c.node_id.is_(None) if node_id is None else schedule_runs.c.node_id == node_id,
-    )
-    return connection.execute(waiting).scalar_one()
+    ticks = RUN.schedule == schedule, RUN.status == RunStatus.WAITING.value, RUN.origin != "hand"
+    place = RUN.node_id.is_(None) if node_id is None else RUN.node_id == node_id
+    return connection.execute(sa.select(sa.func.count()).where(*ticks, place)).scalar_one()
 
 
 def claim_run(
@@ -201,9 +204,7 @@ def enqueue_run(
         unique_key=key,
         unique_for=UNIQUE_KEY_SECONDS,
     )
-    connection.execute(
-        sa.update(schedule_runs).where(schedule_runs.c.id == run.id).values(task_id=enqueue(connection, task).id)
-    )
+    connection.execute(sa.update(schedule_runs).where(RUN.id == run.id).values(task_id=enqueue(connection, task).id))
     return get_run(connection, run.id)
 
 
@@ -234,14 +235,9 @@ def release_run(connection: Connection, run: ScheduleRun, *, for_any_node: bool)
 
 def end_runs_of_process(connection: Connection, identity: NodeIdentity, pid: int, cause: str) -> list[ScheduleRun]:
     """End the runs of a process of this node that has died."""
-    running = sa.and_(
-        schedule_runs.c.status == RunStatus.RUNNING.value,
-        schedule_runs.c.node_id == identity.node_id,
-        schedule_runs.c.incarnation == identity.incarnation,
-        schedule_runs.c.pid == pid,
-    )
+    running = find_runs(connection, sa.and_(is_running_on(identity), RUN.pid == pid))
     error = f"its process died: {cause}"
-    return [run for run in find_runs(connection, running) if end_run(connection, run.id, RunStatus.DIED, error)]
+    return [run for run in running if end_run(connection, run.id, RunStatus.DIED, error)]
 
 
 def mark_lost_runs(connection: Connection, silence: float, *, as_of: datetime | None = None) -> list[int]:
@@ -253,18 +249,18 @@ def mark_lost_runs(connection: Connection, silence: float, *, as_of: datetime | 
     ``as_of`` is as for `peerd.store.maintenance.rescue.rescue_untouched`.
     """
     before = seconds_from_now(-silence) if as_of is None else as_of - timedelta(seconds=silence)
-    is_restarted = nodes.c.incarnation != schedule_runs.c.incarnation  # null, and so false, after an orderly stop
-    is_same = sa.or_(nodes.c.incarnation == schedule_runs.c.incarnation, nodes.c.incarnation.is_(None))
+    is_restarted = nodes.c.incarnation != RUN.incarnation  # null, and so false, after an orderly stop
+    is_same = sa.or_(nodes.c.incarnation == RUN.incarnation, nodes.c.incarnation.is_(None))
     gone = sa.or_(sa.and_(is_same, nodes.c.checked_at < before), sa.and_(is_restarted, nodes.c.started_at < before))
     process_alive = sa.exists().where(
-        processes.c.node_id == schedule_runs.c.node_id,
-        processes.c.incarnation == schedule_runs.c.incarnation,
-        processes.c.pid == schedule_runs.c.pid,
+        processes.c.node_id == RUN.node_id,
+        processes.c.incarnation == RUN.incarnation,
+        processes.c.pid == RUN.pid,
         processes.c.ended_at.is_(None),
         processes.c.checked_at >= before,
     )
-    of_lost_nodes = sa.select(schedule_runs.c.id).join(nodes, nodes.c.id == schedule_runs.c.node_id)
-    running = schedule_runs.c.status == RunStatus.RUNNING.value
+    of_lost_nodes = sa.select(RUN.id).join(nodes, nodes.c.id == RUN.node_id)
+    running = RUN.status == RunStatus.RUNNING.value
     ids = connection.execute(of_lost_nodes.where(running, gone, sa.not_(process_alive)).limit(BATCH)).scalars().all()
     lost = [run_id for run_id in sorted(ids) if end_run(connection, run_id, RunStatus.LOST, NODE_LOST_ERROR)]
     for run_id in lost:
@@ -274,20 +270,20 @@ def mark_lost_runs(connection: Connection, silence: float, *, as_of: datetime | 
 
 def purge_runs(connection: Connection, keep: int, age: float, limit: int = BATCH) -> int:
     """Delete runs that ended more than ``age`` seconds ago, and all but the newest ``keep`` of each schedule."""
-    ended = schedule_runs.c.status.not_in([status.value for status in UNFINISHED_STATUSES])
-    old = sa.select(schedule_runs.c.id).where(schedule_runs.c.finished_at <= seconds_from_now(-age), ended)
-    ids = set(connection.execute(old.order_by(schedule_runs.c.finished_at).limit(limit)).scalars())
-    for name in connection.execute(sa.select(schedule_runs.c.schedule).distinct()).scalars().all():
-        runs = sa.select(schedule_runs.c.id).where(schedule_runs.c.schedule == name)
-        last = connection.execute(runs.order_by(schedule_runs.c.id.desc()).offset(keep).limit(1)).scalar()
+    ended = RUN.status.not_in([status.value for status in UNFINISHED_STATUSES])
+    old = sa.select(RUN.id).where(RUN.finished_at <= seconds_from_now(-age), ended)
+    ids = set(connection.execute(old.order_by(RUN.finished_at).limit(limit)).scalars())
+    for name in connection.execute(sa.select(RUN.schedule).distinct()).scalars().all():
+        runs = sa.select(RUN.id).where(RUN.schedule == name)
+        last = connection.execute(runs.order_by(RUN.id.desc()).offset(keep).limit(1)).scalar()
         if last is not None:
-            too_many = runs.where(schedule_runs.c.id <= last, ended).order_by(schedule_runs.c.id).limit(limit)
+            too_many = runs.where(RUN.id <= last, ended).order_by(RUN.id).limit(limit)
             ids |= set(connection.execute(too_many).scalars())
-    free = sa.select(schedule_runs.c.id).where(schedule_runs.c.id.in_(sorted(ids)[:limit]), ended)
+    free = sa.select(RUN.id).where(RUN.id.in_(sorted(ids)[:limit]), ended)
     doomed = connection.execute(free.with_for_update(skip_locked=True)).scalars().all() if ids else ()
     if not doomed:
         return 0
-    return connection.execute(sa.delete(schedule_runs).where(schedule_runs.c.id.in_(doomed), ended)).rowcount
+    return connection.execute(sa.delete(schedule_runs).where(RUN.id.in_(doomed), ended)).rowcount
 
 
 def _select(connection: Connection, statement: sa.Select[Any]) -> list[ScheduleRun]:
@@ -329,7 +325,7 @@ def _insert_rerun(connection: Connection, lost: ScheduleRun) -> None:
 
 
 def _change(connection: Connection, run_id: int, was: RunStatus, **values: Any) -> bool:
-    own = sa.and_(schedule_runs.c.id == run_id, schedule_runs.c.status == was.value)
+    own = sa.and_(RUN.id == run_id, RUN.status == was.value)
     return connection.execute(sa.update(schedule_runs).where(own).values(**values)).rowcount == 1
 
 

@@ -24,11 +24,12 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import ScheduleNotFound
 from peerd.domain.outcome import truncate
 from peerd.domain.schedule import CLUSTER, FireTick, MissTick, RunStatus, Schedule, initial_run_status
+from peerd.store import schedule_runs as runs
 from peerd.store.connection.galera import wait_for_sync
 from peerd.store.outcomes.recording import database_now
-from peerd.store.schedule_runs import NodeIdentity, ScheduleRun, count_waiting_runs, find_runs, insert_run, is_run_open
+from peerd.store.schedule_runs import RUN, NodeIdentity, ScheduleRun
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import nodes, schedule_runs, schedules
+from peerd.store.schema.tables import nodes, schedules
 from peerd.store.schema.types import Instant
 from peerd.store.tasks.rows import insert_if_absent
 
@@ -104,7 +105,7 @@ def declare_schedule(connection: Connection, schedule: Schedule, identity: NodeI
     if schedule.type == CLUSTER and not _is_first_node(connection, identity, silence):
         return False
     node_id = None if schedule.type == CLUSTER else identity.node_id
-    insert_run(connection, schedule.name, moment, "start", RunStatus.WAITING, node_id=node_id)
+    runs.insert_run(connection, schedule.name, moment, "start", RunStatus.WAITING, node_id=node_id)
     return True
 
 
@@ -143,23 +144,15 @@ def read_snapshot(connection: Connection, names: Iterable[str], identity: NodeId
     wanted = sorted(names)
     own_rows = schedules.c.name.in_(wanted), schedules.c.node_id.in_([CLUSTER_ROW, identity.node_id])
     rows = connection.execute(sa.select(*SCHEDULE_COLUMNS).where(*own_rows)).mappings()
-    waiting = sa.and_(
-        schedule_runs.c.status == RunStatus.WAITING.value,
-        schedule_runs.c.schedule.in_(wanted),
-        sa.or_(schedule_runs.c.node_id.is_(None), schedule_runs.c.node_id == identity.node_id),
-    )
-    running = sa.and_(
-        schedule_runs.c.status == RunStatus.RUNNING.value,
-        schedule_runs.c.node_id == identity.node_id,
-        schedule_runs.c.incarnation == identity.incarnation,
-    )
+    for_this_node = sa.or_(RUN.node_id.is_(None), RUN.node_id == identity.node_id)
+    waiting = sa.and_(RUN.status == RunStatus.WAITING.value, RUN.schedule.in_(wanted), for_this_node)
     draining = connection.execute(sa.select(nodes.c.draining).where(nodes.c.id == identity.node_id)).scalar()
     return ScheduleSnapshot(
         now=database_now(connection),
         draining=bool(draining),
         rows={(row["name"], row["node_id"]): ScheduleRow(**row) for row in rows},
-        waiting=find_runs(connection, waiting),
-        running=find_runs(connection, running),
+        waiting=runs.find_runs(connection, waiting),
+        running=runs.find_runs(connection, runs.is_running_on(identity)),
     )
 
 
@@ -176,7 +169,7 @@ def fire_tick(
     node_id = None if row.node_id == CLUSTER_ROW else row.node_id
     if isinstance(decision, MissTick):
         error = f"no agent fired it in time: it was {decision.late:.1f} s late"
-        return insert_run(
+        return runs.insert_run(
             connection, schedule.name, decision.tick, "clock", RunStatus.MISSED, node_id=node_id, error=error
         )
     return _insert_tick(connection, schedule, decision.tick, "clock", node_id)
@@ -200,13 +193,13 @@ def _insert_tick(
     node_id: int | None,
     args: str | None = None,
 ) -> ScheduleRun:
-    busy = is_run_open(connection, schedule.name, node_id)
-    waiting = count_waiting_runs(connection, schedule.name, node_id)
+    busy = runs.is_run_open(connection, schedule.name, node_id)
+    waiting = runs.count_waiting_runs(connection, schedule.name, node_id)
     status = initial_run_status(schedule.overlap, busy=busy, waiting=waiting)
     if status is not RunStatus.SKIPPED:
-        return insert_run(connection, schedule.name, moment, origin, RunStatus.WAITING, node_id=node_id, args=args)
+        return runs.insert_run(connection, schedule.name, moment, origin, RunStatus.WAITING, node_id=node_id, args=args)
     error = "an earlier run was going on" if busy else f"{waiting} earlier ticks were waiting"
-    return insert_run(connection, schedule.name, moment, origin, status, node_id=node_id, args=args, error=error)
+    return runs.insert_run(connection, schedule.name, moment, origin, status, node_id=node_id, args=args, error=error)
 
 
 def skip_tick(connection: Connection, row: ScheduleRow, schedule: Schedule, moment: datetime) -> bool:
