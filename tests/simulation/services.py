@@ -42,7 +42,7 @@ def patched_for_simulation() -> Iterator[None]:
     """Fewer idle rounds of the touch threads; boots that fail are noted in the history, not on stderr; green locks."""
     with (
         patch.object(toucher, "PROGRESS_EVERY", PROGRESS_EVERY),
-        patch.object(service_runner, "show", lambda error: None),
+        patch.object(service_runner, "log_exception", lambda error: None),
         patch.object(operations, "Lock", SimulatedLock),
     ):
         yield
